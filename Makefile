@@ -1,0 +1,34 @@
+# Everything needs Python 3.11+ and nothing else: the first target that is asked for makes .venv.
+# `make test PYTHON=/path/to/python` chooses another interpreter for it.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+STAMP := .venv/.carrypost-installed
+
+.PHONY: help demo test soak clean
+.DEFAULT_GOAL := help
+
+help: ## show this
+	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
+
+demo: $(STAMP) ## three hosts, one of them carries
+	@$(BIN)/python examples/three_hosts.py
+
+test: $(STAMP) ## every check, with a table of what each took
+	@$(BIN)/python tools/check.py
+
+soak: $(STAMP) ## long searches for rare faults
+	@$(BIN)/pytest -m soak --hypothesis-profile=soak
+
+clean: ## remove what was made, .venv included
+	rm -rf .venv dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A .venv that is already there is used as it is. The stamp is older than these files when they change.
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || test -n "$(PYTHON)" || { echo "carrypost needs Python 3.11 or later" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "making .venv"; "$(PYTHON)" -m venv .venv; }
+	@echo "installing into .venv"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@

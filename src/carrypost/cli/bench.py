@@ -1,0 +1,40 @@
+"""Finds and runs the benchmarks of the source tree.
+
+A benchmark is a file `benchmarks/NAME.py` with `main(argv)`, which returns an exit code or None. They are no
+part of the installed package: they are looked for in the working directory and beside the package's source.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+
+from carrypost.errors import LocalError
+
+FOLDER = "benchmarks"
+_SOURCE_TREE = Path(__file__).resolve().parents[3]
+
+
+def available() -> dict[str, Path]:
+    """Benchmarks by name; those of the working directory come before those of the source tree."""
+    found: dict[str, Path] = {}
+    for folder in (_SOURCE_TREE / FOLDER, Path.cwd() / FOLDER):
+        found |= {file.stem: file for file in sorted(folder.glob("*.py")) if not file.stem.startswith("_")}
+    return dict(sorted(found.items()))
+
+
+def run(name: str, arguments: Sequence[str]) -> int:
+    """Run the benchmark called `name`; returns its exit code."""
+    benchmarks = available()
+    if name not in benchmarks:
+        names = ", ".join(benchmarks) or "none (they come with the source tree, not with the package)"
+        raise LocalError(f"there is no benchmark called {name!r}; available: {names}")
+    spec = importlib.util.spec_from_file_location(f"{FOLDER}_{name}", benchmarks[name])
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not hasattr(module, "main"):
+        raise LocalError(f"{benchmarks[name].name} is no benchmark: it has no main(argv)")
+    return int(module.main(list(arguments)) or 0)

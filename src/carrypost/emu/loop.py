@@ -1,0 +1,146 @@
+"""An asyncio event loop whose time is virtual.
+
+Sleeping takes no real time: when no task can go on, the clock jumps to the next timer or to the next thing
+that happens in an attached emulation, which so advances in step with the tasks. A loop that nothing can
+wake any more is a deadlock and says who waits where. Real I/O and threads would wait in real time and are
+refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from types import CoroutineType
+from typing import Any, NoReturn, TypeVar
+
+from carrypost.emu.scheduler import Scheduler
+from carrypost.errors import CarrypostError, LocalError, StateError
+
+MICROSECONDS = 1_000_000
+LIMIT_S = 86_400.0
+T = TypeVar("T")
+
+_REAL_IO = (
+    "add_reader", "add_signal_handler", "add_writer", "connect_accepted_socket", "connect_read_pipe",
+    "connect_write_pipe", "create_connection", "create_datagram_endpoint", "create_server",
+    "create_unix_connection", "create_unix_server", "getaddrinfo", "getnameinfo", "remove_reader",
+    "remove_signal_handler", "remove_writer", "sendfile", "sock_accept", "sock_connect", "sock_recv",
+    "sock_recv_into", "sock_recvfrom", "sock_recvfrom_into", "sock_sendall", "sock_sendfile", "sock_sendto",
+    "start_tls", "subprocess_exec", "subprocess_shell",
+)  # fmt: skip
+_THREADS = ("run_in_executor", "set_default_executor")
+
+
+class DeadlockError(CarrypostError):
+    """Every task waits, and nothing can happen any more."""
+
+
+class TimeLimitError(CarrypostError, TimeoutError):
+    """The virtual time that a scene was given is over, and it is not."""
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """Runs tasks in virtual time, in step with the emulations attached to it."""
+
+    def __init__(self, limit_s: float = LIMIT_S) -> None:
+        super().__init__()
+        self._selector = _Clock(self, round(limit_s * MICROSECONDS))
+        self._thread = threading.get_ident()
+        self._clock_resolution = 1 / MICROSECONDS
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self._selector.now_us / MICROSECONDS
+
+    def attach(self, scheduler: Scheduler) -> None:
+        """From now on this emulation advances with the loop."""
+        self._selector.attached[scheduler] = self._selector.now_us - scheduler.now
+
+    def detach(self, scheduler: Scheduler) -> None:
+        """The emulation stands still from now on."""
+        self._selector.attached.pop(scheduler, None)
+
+    def _process_events(self, event_list: list[object]) -> None:
+        """There are none: the selector waits for no file."""
+
+    def _write_to_self(self) -> None:
+        """Only threads call this: the loop itself never sleeps."""
+        if threading.get_ident() != self._thread:
+            _refuse("call_soon_threadsafe", "a thread")
+
+
+class _Clock:
+    """Stands where other loops have a selector: instead of waiting it lets virtual time pass."""
+
+    def __init__(self, loop: VirtualLoop, limit_us: int) -> None:
+        self.now_us = 0
+        self.attached: dict[Scheduler, int] = {}
+        """By how much the loop's time is ahead of the emulation's."""
+        self._loop = loop
+        self._limit_us = limit_us
+        self._end_us = limit_us
+
+    def select(self, timeout: float | None) -> list[object]:
+        """Let time pass until something can go on; `timeout`: to the next timer, None if there is none."""
+        if timeout is not None and timeout <= 0:
+            return []
+        dues = [] if timeout is None else [self.now_us + round(timeout * MICROSECONDS)]
+        for scheduler, ahead_us in self.attached.items():
+            due = scheduler.next_time()
+            if due is not None:
+                dues.append(due + ahead_us)
+        if not dues:
+            raise DeadlockError("nothing can happen any more, but tasks wait:" + self._waiting())
+        target = min(dues)
+        if target > self._end_us:
+            # Tasks that are cancelled now may need time to end well; they get as much once more.
+            self._end_us = target + self._limit_us
+            limit_s = self._limit_us / MICROSECONDS
+            raise TimeLimitError(
+                f"not over after {limit_s:,g} virtual seconds; tasks wait:" + self._waiting()
+            )
+        self.now_us = target
+        for scheduler, ahead_us in list(self.attached.items()):
+            scheduler.run_until(target - ahead_us)
+        return []
+
+    def _waiting(self) -> str:
+        tasks = sorted(asyncio.all_tasks(self._loop), key=lambda task: task.get_name())
+        return "".join(f"\n  {task.get_name()}: {_place(task.get_coro())}" for task in tasks) or " none"
+
+
+def _place(waiting: object) -> str:
+    """Where a task waits: the innermost line that is not asyncio's own."""
+    place = "somewhere"
+    while isinstance(waiting, CoroutineType):
+        frame = waiting.cr_frame
+        if frame is not None and "asyncio" not in frame.f_globals.get("__name__", ""):
+            place = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
+        waiting = waiting.cr_await
+    return place
+
+
+def _refuse(name: str, what: str) -> NoReturn:
+    raise StateError(f"{name} needs {what}, which waits in real time: refused in virtual time")
+
+
+def _refusal(name: str, what: str) -> Callable[..., NoReturn]:
+    def refused(*_: object, **__: object) -> NoReturn:
+        _refuse(name, what)
+
+    return refused
+
+
+for _name in _REAL_IO:
+    setattr(VirtualLoop, _name, _refusal(_name, "real I/O"))
+for _name in _THREADS:
+    setattr(VirtualLoop, _name, _refusal(_name, "a thread"))
+
+
+def run(scene: Callable[[], Coroutine[Any, Any, T]], limit_s: float = LIMIT_S) -> T:
+    """Run an async function to its end, like `asyncio.run` but in virtual time; past `limit_s` it raises."""
+    if not limit_s > 0:
+        raise LocalError(f"limit_s is more than 0, not {limit_s!r}")
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(limit_s)) as runner:
+        return runner.run(scene())

@@ -1,0 +1,370 @@
+"""Hosts in virtual time, as whoever tests or watches them sees them.
+
+Everything is told and asked by the names of nodes; ids of signed nodes are translated where they are shown.
+What is told happens at once, at the present instant; time passes only by `run` and `advance`, or, inside a
+virtual event loop, in step with it. After it is closed a network still answers questions and takes no
+commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self
+
+from carrypost.config import Settings
+from carrypost.emu.application import Delivery, Inbox
+from carrypost.emu.driver import Driver, Life, World
+from carrypost.emu.loop import VirtualLoop
+from carrypost.emu.radio import LinkModel, Radio, Traffic
+from carrypost.emu.scheduler import Scheduler
+from carrypost.errors import LocalError, StateError
+from carrypost.events import Event, Received
+from carrypost.gossip.frames import Frame
+from carrypost.gossip.journal import MESSAGE, StoredMessage
+from carrypost.gossip.pieces import Blank
+from carrypost.host import Host
+from carrypost.model.descriptor import AttributeValue
+from carrypost.model.ids import MessageId, NodeId
+from carrypost.record import Kind, Record
+from carrypost.security.identity import Identity
+
+MICROSECONDS = 1_000_000
+Watcher = Callable[[float, str, Event], None]
+"""Told of every event of every host: seconds, node, event."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What holds for the whole network."""
+
+    seed: int | str
+    confirm: bool
+    disk_delay_us: int
+    model: LinkModel
+    encoded: bool
+    record: Record | None
+
+
+class Network:
+    """Nodes in virtual time, at first out of each other's reach; used by ``with``."""
+
+    def __init__(self, names: Iterable[str], options: Options, settings: Settings) -> None:
+        self._options = options
+        self._settings = settings
+        self._scheduler = Scheduler()
+        self._radio = Radio(
+            self._scheduler,
+            options.seed,
+            model=options.model,
+            encoded=options.encoded,
+            limits=settings.limits,
+        )
+        self._world = World(self._scheduler, self._radio, options.seed)
+        self._nodes: dict[str, tuple[Driver, Inbox]] = {}
+        self._names: dict[NodeId, str] = {}
+        self._received: dict[str, set[str]] = defaultdict(set)
+        self._watchers: list[Watcher] = []
+        self._loop: VirtualLoop | None = None
+        self._state = "not open yet: use it by `with`"
+        for name in names:
+            self._make(name, settings)
+
+    def __enter__(self) -> Self:
+        if self._state == "open":
+            raise StateError("this network is open already")
+        self._state = "open"
+        self._loop = _virtual_loop()
+        if self._loop is not None:
+            self._loop.attach(self._scheduler)
+        for name in self._nodes:
+            self._boot(name)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._state = "closed"
+        self._scheduler.clear()
+        if self._loop is not None:
+            self._loop.detach(self._scheduler)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    # ------------------------------------------------------------------------------------------------- time
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the network was opened."""
+        return self._scheduler.now / MICROSECONDS
+
+    async def run(self, seconds: float) -> None:
+        """So many virtual seconds pass. Inside `testing.run` other tasks go on meanwhile."""
+        duration_us = self._begin(seconds)
+        if self._loop is not None and duration_us:
+            await asyncio.sleep(duration_us / MICROSECONDS)
+            return
+        end_us = self._scheduler.now + duration_us
+        while (due := self._scheduler.next_time()) is not None and due <= end_us:
+            self._scheduler.run_until(due)
+            await asyncio.sleep(0)
+        self._scheduler.run_until(max(end_us, self._scheduler.now))
+
+    def advance(self, seconds: float) -> None:
+        """So many virtual seconds pass; for programs without asyncio."""
+        duration_us = self._begin(seconds)
+        if self._loop is not None:
+            raise StateError("inside testing.run time passes by `await net.run(seconds)`")
+        self._scheduler.run_until(self._scheduler.now + duration_us)
+
+    # ------------------------------------------------------------------------------------------------ links
+
+    def link(
+        self,
+        a: str,
+        b: str,
+        *,
+        one_way: bool = False,
+        delay_s: float | None = None,
+        loss: float | None = None,
+        duplicate: float | None = None,
+        reorder: float | None = None,
+        rate_bytes_per_s: int | None = None,
+    ) -> None:
+        """A contact begins; with `one_way` only `b` hears `a`. Options left out are the network's."""
+        self._check(a, b)
+        changes = {
+            "loss": loss,
+            "duplicate": duplicate,
+            "reorder": reorder,
+            "rate_bytes_per_s": rate_bytes_per_s,
+        }
+        given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+        if delay_s is not None:
+            given["delay_us"] = microseconds(delay_s)
+        self._radio.link(a, b, one_way=one_way, model=replace(self._options.model, **given))
+
+    def unlink(self, a: str, b: str, *, one_way: bool = False) -> None:
+        """A contact ends; what is in the air is lost."""
+        self._check(a, b)
+        self._radio.unlink(a, b, one_way=one_way)
+
+    def linked(self, a: str, b: str) -> bool:
+        """Whether `b` hears `a`."""
+        self._find(a, b)
+        return self._radio.linked(a, b)
+
+    # ------------------------------------------------------------------------------------------------ nodes
+
+    def add(self, name: str, **settings: object) -> None:
+        """One more node, out of reach; keywords are Settings that differ from the network's."""
+        self._make(name, self._settings.replace(**settings))
+        if self._state == "open":
+            self._boot(name)
+
+    def kill(self, node: str) -> None:
+        """A crash: what was not durable is lost, the store is kept. Links stay, for whoever comes back."""
+        self._check(node)
+        self._driver(node).crash()
+        self._note(Kind.LEAVE, node)
+
+    def restart(self, node: str) -> None:
+        """Start again from the store; the emulated application subscribes again."""
+        self._check(node)
+        self._boot(node)
+
+    def suspend(self, node: str) -> None:
+        """The node stands still: it hears, says and does nothing."""
+        self._check(node)
+        self._driver(node).suspend()
+
+    def resume(self, node: str) -> None:
+        """A suspended node goes on, and first does what fell due."""
+        self._check(node)
+        self._driver(node).resume()
+
+    def fill_disk(self, node: str, *, full: bool = True) -> None:
+        """The disk of a node takes no more, or, with ``full=False``, takes again."""
+        self._check(node)
+        self._driver(node).disk.full = full
+
+    def host(self, node: str) -> Host:
+        """The host of a node in its present life; what is done to it directly is seen by the next `run`."""
+        self._find(node)
+        return self._driver(node).host
+
+    def name(self, node: NodeId) -> str:
+        """The name of the node that has this id; an id of nobody here is its own name."""
+        return self._names.get(node, node)
+
+    def inject(self, node: str, frames: Iterable[Frame], peer: str) -> None:
+        """Give a host frames as if `peer`, any link address, had sent them in one datagram."""
+        self._check(node)
+        self._driver(node).inject(frames, peer)
+
+    # --------------------------------------------------------------------------------------------- messages
+
+    def publish(
+        self,
+        node: str,
+        destination: str,
+        payload: bytes | Blank = b"",
+        *,
+        attributes: Mapping[str, AttributeValue] | None = None,
+        lifetime_s: float | None = None,
+        label: str | None = None,
+        persistent: bool = False,
+        priority: int = 4,
+    ) -> MessageId:
+        """Publish as the application of `node`; the id of the message."""
+        self._check(node)
+        driver = self._driver(node)
+        message = driver.command().publish(
+            destination,
+            payload,
+            now=driver.now,
+            attributes=attributes,
+            lifetime_us=None if lifetime_s is None else microseconds(lifetime_s),
+            label=label or "",
+            persistent=persistent,
+            priority=priority,
+        )
+        self._published(driver, message)
+        driver.settle()
+        return message
+
+    def subscribe(self, node: str, pattern: str | Mapping[str, str], selector: str | None = None) -> int:
+        """Subscribe as the application of `node`; the number to unsubscribe by, valid over restarts."""
+        self._check(node)
+        driver, inbox = self._nodes[node]
+        return inbox.subscribe(driver, pattern, selector)
+
+    def unsubscribe(self, node: str, subscription: int) -> None:
+        """End a subscription."""
+        self._check(node)
+        driver, inbox = self._nodes[node]
+        inbox.unsubscribe(driver, subscription)
+
+    def deliveries(self, node: str) -> list[Delivery]:
+        """What the application of `node` was given so far, oldest first; crashes do not shorten it."""
+        self._find(node)
+        return list(self._nodes[node][1].deliveries)
+
+    def confirm(self, node: str, messages: Iterable[MessageId]) -> None:
+        """Confirm deliveries, in a network that was made with ``confirm=False``."""
+        self._check(node)
+        driver = self._driver(node)
+        driver.command().confirm(messages, driver.now)
+        driver.settle()
+
+    # ---------------------------------------------------------------------------------------- what happened
+
+    def watch(self, watcher: Watcher) -> None:
+        """From now on `watcher(seconds, node, event)` is called for every event of every host."""
+        self._watchers.append(watcher)
+
+    def traffic(self, a: str, b: str) -> Traffic:
+        """What `a` sent that `b` could hear: datagrams, bytes, frames by kind, and what became of them."""
+        self._find(a, b)
+        return self._radio.traffic(a, b)
+
+    def sent(self, node: str) -> Traffic:
+        """What `node` sent in all; a broadcast counts once."""
+        self._find(node)
+        return self._radio.sent(node)
+
+    # -------------------------------------------------------------------------------------------- by itself
+
+    def _make(self, name: str, settings: Settings) -> None:
+        if name in self._nodes:
+            raise LocalError(f"there is a node {name!r} already")
+        signed = settings.security == "signed"
+        identity = Identity.derived(self._options.seed, name) if signed else Identity.plain(name)
+        inbox = Inbox(confirm=self._options.confirm, watch=self._tell)
+        driver = Driver(name, identity, settings, self._world, inbox)
+        driver.disk.delay_us = self._options.disk_delay_us
+        self._nodes[name] = driver, inbox
+        self._names[identity.node] = name
+
+    def _boot(self, name: str) -> None:
+        self._note(Kind.JOIN, name)
+        self._driver(name).boot()
+
+    def _driver(self, name: str) -> Driver:
+        return self._nodes[name][0]
+
+    def _note(self, kind: Kind, node: str) -> None:
+        if self._options.record is not None:
+            self._options.record.add(kind, self._scheduler.now, node)
+
+    def _tell(self, driver: Driver, event: Event) -> None:
+        if self._options.record is not None:
+            self._observe(self._options.record, driver, event)
+        for watcher in self._watchers:
+            watcher(self.now, driver.name, event)
+
+    def _observe(self, record: Record, driver: Driver, event: Event) -> None:
+        start = len(record)
+        received = self._received[driver.name]
+        record.observe(driver.now, driver.name, event, again=received)
+        if isinstance(event, Received):
+            received.update(reception.descriptor.shown for reception in event.receptions)
+        if driver.identity.signed:
+            for column in (record.peer, record.source):
+                column[start:] = [shown and self.name(NodeId(shown)) for shown in column[start:]]
+
+    def _published(self, driver: Driver, message: MessageId) -> None:
+        """The row of a publication comes before those of what it sets off."""
+        if self._options.record is None:
+            return
+        driver.write()
+        kept = driver.store.get((MESSAGE, message, 0))
+        if isinstance(kept, StoredMessage):  # else there was no room for it: a failure, not a publication
+            self._options.record.published(driver.now, driver.name, kept.descriptor)
+
+    def _begin(self, seconds: float) -> int:
+        self._check()
+        duration_us = microseconds(seconds)
+        for driver, _ in self._nodes.values():
+            if driver.life is Life.RUNNING:
+                driver.settle()
+        return duration_us
+
+    def _check(self, *names: str) -> None:
+        if self._state != "open":
+            raise StateError(f"this network is {self._state}")
+        self._find(*names)
+
+    def _find(self, *names: str) -> None:
+        for name in names:
+            if name not in self._nodes:
+                near = difflib.get_close_matches(str(name), self._nodes, n=1)
+                hint = (
+                    f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self._nodes) or 'none'}"
+                )
+                raise LocalError(f"no node {name!r} in this network; {hint}")
+
+
+def microseconds(seconds: float) -> int:
+    """Rounded once, at the edge."""
+    if not 0 <= seconds < float("inf"):
+        raise LocalError(f"a time is 0 s or more, not {seconds!r}")
+    return round(seconds * MICROSECONDS)
+
+
+def _virtual_loop() -> VirtualLoop | None:
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+    return loop if isinstance(loop, VirtualLoop) else None

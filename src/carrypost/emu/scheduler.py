@@ -1,0 +1,172 @@
+"""Virtual time: what happens next, and in which order.
+
+The clock is a whole number of microseconds that moves only by running what is due. At one instant things
+run by phase, within a phase by node name, then in the order of scheduling; so the same calls give the same
+run. What is scheduled for the present instant runs in it, whatever its phase: nothing is ever put off to a
+time that it was not meant for. An instant that does not come to an end raises, and names who is busy.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+
+from carrypost.errors import CarrypostError, StateError
+
+INSTANT_STEPS_MAX = 1_000_000
+"""Default for how many steps may run without time moving on."""
+_SWEEP_MIN = 64
+
+Action = Callable[[], None]
+
+
+class Phase(enum.IntEnum):
+    """What comes first when several things happen at one instant."""
+
+    DOWN = 0
+    LEAVE = 1
+    """Or a crash."""
+    DISK = 2
+    ARRIVAL = 3
+    TIMER = 4
+    JOIN = 5
+    """Or a restart."""
+    UP = 6
+    PUBLISH = 7
+
+
+class RunawayError(CarrypostError):
+    """Hosts keep each other busy without time moving on."""
+
+
+class Token:
+    """Names one scheduled action, to cancel it by."""
+
+    __slots__ = ("_action",)
+
+    def __init__(self, action: Action) -> None:
+        self._action: Action | None = action
+
+    @property
+    def pending(self) -> bool:
+        """Whether the action is still to come."""
+        return self._action is not None
+
+    def take(self) -> Action | None:
+        """The action, once; None if it ran or was cancelled."""
+        action, self._action = self._action, None
+        return action
+
+
+class Scheduler:
+    """A clock in microseconds and the actions that are due by it."""
+
+    __slots__ = (
+        "_cancelled",
+        "_queue",
+        "_running",
+        "_serial",
+        "_steps",
+        "_steps_max",
+        "_tally",
+        "_watched",
+        "now",
+    )
+
+    def __init__(self, *, instant_steps_max: int = INSTANT_STEPS_MAX) -> None:
+        self.now = 0
+        self._queue: list[tuple[int, Phase, str, int, Token]] = []
+        self._running = False
+        self._serial = 0
+        self._cancelled = 0
+        self._steps = 0
+        self._steps_max = instant_steps_max
+        self._watched = instant_steps_max - instant_steps_max // 10
+        self._tally: Counter[tuple[str, str]] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._queue) - self._cancelled
+
+    def at(self, t_us: int, phase: Phase, node: str, action: Action) -> Token:
+        """Run `action` at `t_us`, which may be the present instant but not the past."""
+        if t_us < self.now:
+            raise StateError(f"{node}: {t_us} µs is in the past, it is {self.now} µs")
+        token = Token(action)
+        self._serial += 1
+        heappush(self._queue, (t_us, phase, node, self._serial, token))
+        return token
+
+    def cancel(self, token: Token) -> bool:
+        """Drop a scheduled action; false if it ran or was dropped before."""
+        if token.take() is None:
+            return False
+        self._cancelled += 1
+        if self._cancelled > _SWEEP_MIN and self._cancelled * 2 > len(self._queue):
+            self._queue[:] = [entry for entry in self._queue if entry[4].pending]
+            heapify(self._queue)
+            self._cancelled = 0
+        return True
+
+    def next_time(self) -> int | None:
+        """When the next action is due; None if there is none."""
+        queue = self._queue
+        while queue and not queue[0][4].pending:
+            heappop(queue)
+            self._cancelled -= 1
+        return queue[0][0] if queue else None
+
+    def run_until(self, t_us: int) -> None:
+        """Run everything that is due at or before `t_us`, which is the time afterwards.
+
+        A run over the half-open interval [0, end) is ``run_until(end - 1)``.
+        """
+        if t_us < self.now:
+            raise StateError(f"time does not go back: it is {self.now} µs, not {t_us} µs")
+        if self._running:
+            raise StateError("time is passing already: what happens in virtual time cannot let it pass")
+        self._running = True
+        try:
+            self._run(t_us)
+        finally:
+            self._running = False
+        self._move(t_us)
+
+    def _run(self, end_us: int) -> None:
+        queue = self._queue
+        while queue and queue[0][0] <= end_us:
+            t_us, phase, node, _, token = heappop(queue)
+            action = token.take()
+            if action is None:
+                self._cancelled -= 1
+                continue
+            if t_us != self.now:
+                self._move(t_us)
+            self._steps += 1
+            if self._steps > self._watched:
+                self._watch(phase, node)
+            action()
+
+    def clear(self) -> None:
+        """Forget everything that was to come."""
+        for entry in self._queue:
+            entry[4].take()
+        self._queue.clear()
+        self._cancelled = 0
+
+    def _move(self, t_us: int) -> None:
+        if t_us != self.now:
+            self.now = t_us
+            self._steps = 0
+            if self._tally:
+                self._tally.clear()
+
+    def _watch(self, phase: Phase, node: str) -> None:
+        """Close to the limit it is noted who is busy, so that the error can say so."""
+        self._tally[node, phase.name.lower()] += 1
+        if self._steps > self._steps_max:
+            busy = ", ".join(f"{who} ({what} x {n})" for (who, what), n in self._tally.most_common(5))
+            raise RunawayError(
+                f"{self._steps_max} steps at {self.now} µs and no end; busiest of the last ones: {busy}"
+            )

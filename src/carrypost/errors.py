@@ -1,0 +1,69 @@
+"""The exception tree.
+
+::
+
+    CarrypostError
+    ├── LocalError                 the caller broke the contract; nothing was changed
+    │   ├── ConfigError            a setting is unknown, of the wrong type or out of range
+    │   ├── PatternError           an interest pattern or selector is not valid
+    │   ├── PayloadError           a payload or descriptor that may not be published
+    │   └── StateError             a call that the object's state does not allow
+    ├── RemoteError                a peer's bytes are wrong: counted, dropped, never fatal
+    │   ├── DecodeError            bytes that are no frame
+    │   ├── LimitError             more of something than `Limits` allows
+    │   └── ForgeryError           a signature or digest that does not fit
+    └── StoreError                 the disk could not take or give back a batch
+
+A `LocalError` reaches the caller who made the mistake. A `RemoteError` never leaves the core: the one place
+that takes frames from a peer turns it into a counted refusal with `reason`.
+"""
+
+from __future__ import annotations
+
+
+class CarrypostError(Exception):
+    """Root of everything this package raises on purpose."""
+
+
+class LocalError(CarrypostError):
+    """The caller broke the contract."""
+
+
+class ConfigError(LocalError):
+    """A setting is unknown, of the wrong type or out of range."""
+
+
+class PatternError(LocalError):
+    """An interest pattern or a selector is not valid."""
+
+
+class PayloadError(LocalError):
+    """A payload or descriptor that may not be published."""
+
+
+class StateError(LocalError):
+    """A call that the object's state does not allow."""
+
+
+class RemoteError(CarrypostError):
+    """A peer's bytes are wrong. `reason` is the short word under which the refusal is counted."""
+
+    def __init__(self, reason: str, message: str = "") -> None:
+        super().__init__(message or reason)
+        self.reason = reason
+
+
+class DecodeError(RemoteError):
+    """Bytes that are no frame."""
+
+
+class LimitError(RemoteError):
+    """More of something than `Limits` allows."""
+
+
+class ForgeryError(RemoteError):
+    """A signature or digest that does not fit what it should vouch for."""
+
+
+class StoreError(CarrypostError):
+    """The disk could not take or give back a batch."""

@@ -1,0 +1,121 @@
+"""Everything the core tells a driver.
+
+Events are values, given once, in order of happening; those of one kind that happen together come as one burst, so
+that a recorder can append them by columns. What depends on a batch that is not durable yet is held back until it is.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.ids import MessageId, NodeId
+
+
+class Reason(enum.StrEnum):
+    """Why a copy left the cache, or was not let in. Every drop has one and is counted under it."""
+
+    EXPIRED = "expired"
+    EVICTED = "evicted"
+    NO_ROOM = "no-room"
+    SHARE = "share"
+    STORE = "store"
+    """The store could not write it (a full disk)."""
+    PAYLOAD_GONE = "payload-gone"
+    """The store no longer has the bytes."""
+    WITHDRAWN = "withdrawn"
+
+
+class Reception(msgspec.Struct, frozen=True):
+    """A whole message is here for the first time."""
+
+    descriptor: Descriptor
+    hops: int
+    """1: straight from the author."""
+    age_ms: int
+
+
+class Received(msgspec.Struct, frozen=True):
+    """Messages that became whole in one exchange step with one neighbour. Never the host's own."""
+
+    peer: NodeId
+    receptions: tuple[Reception, ...]
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """One message for the local application."""
+
+    descriptor: Descriptor
+    subscriptions: tuple[int, ...]
+    redelivered: bool
+
+    @property
+    def message(self) -> MessageId:
+        """Id to confirm."""
+        return self.descriptor.id
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """Messages for the local application, each once; to be answered by `confirm`. Their payload is in the store."""
+
+    deliveries: tuple[Delivery, ...]
+
+
+class Confirmed(msgspec.Struct, frozen=True):
+    """These confirmations are durable: the messages will never be delivered again."""
+
+    messages: tuple[MessageId, ...]
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """A send is complete: the message is here (PERSISTENT: on disk)."""
+
+    message: MessageId
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """A send failed: the message is not here."""
+
+    message: MessageId
+    reason: str
+
+
+class Dropped(msgspec.Struct, frozen=True):
+    """Copies leave the cache. Given before the removal is durable; the descriptors are still whole."""
+
+    descriptors: tuple[Descriptor, ...]
+    reason: Reason
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Something a peer sent was not taken: `count` times, for `reason`. `message` where one is known."""
+
+    reason: str
+    peer: str
+    count: int = 1
+    message: str | None = None
+
+
+class NeighbourUp(msgspec.Struct, frozen=True):
+    """A link that works in both directions."""
+
+    node: NodeId
+
+
+class NeighbourDown(msgspec.Struct, frozen=True):
+    """Such a link ended."""
+
+    node: NodeId
+
+
+class OneWay(msgspec.Struct, frozen=True):
+    """A node is heard that does not hear this one: detected, not used."""
+
+    node: NodeId
+
+
+Event = (
+    Received | Delivered | Confirmed | Stored | Failed | Dropped | Refused | NeighbourUp | NeighbourDown | OneWay
+)

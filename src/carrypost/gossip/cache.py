@@ -1,0 +1,342 @@
+"""The cache: copies of messages, and the memory of those that need not come again (N5, N7, N8, N11, N14).
+
+A message known here has a slot and one `Copy`, and is in one of these states, each of the last four a bitset:
+
+    admitted   here, but none of its pieces is
+    `partial`  here, with some of its pieces
+    `whole`    here, with all of its pieces
+    `done`     not here, and never wanted again: delivered and confirmed, this host's own, or withdrawn
+    `declined` not here: evicted, or no room; not to be asked for again until there is room
+
+The invariant is that the four are disjoint, that each bit has a `Copy` in `copies`, and that a slot whose tenancy
+ended is not given again before `take_released` told the owners of other bitsets. What is here stays within both
+limits, `done` and `declined` within `limits.seen_max`: the earliest deadline is forgotten first. Nothing outlives
+its deadline, pinned or not. `declined` is forgotten when a copy leaves and less than nine tenths of both limits
+are used: there is room again. Who gives way to whom is decided in `gossip.ranking`.
+"""
+
+from __future__ import annotations
+
+import math
+from heapq import heapify, heappop, heappush
+
+from carrypost.config import Settings
+from carrypost.errors import StateError
+from carrypost.events import Reason
+from carrypost.gossip.ranking import Copy, Room, rank_of
+from carrypost.gossip.slots import Slots, bits, mask_of
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.ids import MessageId, NodeId
+
+__all__ = ["Cache", "Copy"]
+
+_STALE_SLACK = 64
+"""A heap is rebuilt when it has this many entries more than twice the copies it is for."""
+
+
+class Cache:
+    """Copies by slot, their room, their deadlines, and what is remembered of those that left."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.whole = 0
+        self.partial = 0
+        self.done = 0
+        self.declined = 0
+        self.copies: list[Copy | None] = []
+        """By slot: the copy here, or what is remembered of it; None where the slot has no tenant."""
+        self._seen_max = settings.limits.seen_max
+        self._room = Room(settings)
+        self._slots = Slots()
+        self._by_id: dict[MessageId, Copy] = {}
+        self._serial = 0
+        self._deadlines: list[tuple[int, int, Copy]] = []
+        """Lazy heap: an entry is stale once its copy has no slot any more."""
+        self._memories: list[tuple[float, int, Copy]] = []
+        """Lazy heap of `done` and `declined` by deadline: stale likewise, or once its copy is here again."""
+        self._removed: list[tuple[Copy, Reason]] = []
+        self._released = 0
+
+    @property
+    def known(self) -> int:
+        """What is not to be asked for."""
+        return self.whole | self.done | self.declined
+
+    @property
+    def messages(self) -> int:
+        """How many copies are here."""
+        return self._room.messages
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes they use."""
+        return self._room.bytes
+
+    def get(self, message: MessageId) -> Copy | None:
+        """The copy that is here, or (its `here` is false) the memory of one."""
+        return self._by_id.get(message)
+
+    def admits(self, length: int, privilege: int, *, interesting: bool = True) -> bool:
+        """Whether a message on offer is worth asking for. Its age is not known yet: that may decide later."""
+        return self._room.could_fit(1, length, rank_of(privilege, interesting, 0))
+
+    def admit(
+        self,
+        descriptor: Descriptor,
+        *,
+        nbytes: int,
+        privilege: int,
+        interesting: bool,
+        own: bool = False,
+        giver: NodeId | None = None,
+        hops: int = 0,
+        age_ms: int = 0,
+        held: int = 0,
+        now: int,
+    ) -> Copy | Reason:
+        """Let a message in, with `nbytes` to begin with; `held` are pieces that are here already, paid by them.
+
+        The answer `EXPIRED`, `NO_ROOM` or `SHARE` means that it stays outside, and nobody was evicted for it. For
+        want of room it is then remembered as `declined`, unless it is the host's own. One that was declined
+        gets in under its old slot. Raises `StateError` for one that is here or `done`.
+        """
+        if not descriptor.alive(now):
+            return Reason.EXPIRED
+        copy = self._by_id.get(descriptor.id)
+        newcomer = copy is None
+        if copy is None:
+            copy = self._tenant(descriptor)
+        elif copy.here or copy.finished:
+            raise StateError(f"{descriptor.shown} is known already")
+        copy.privilege = privilege
+        copy.interesting = interesting
+        copy.own = own
+        copy.giver = giver
+        copy.hops = hops
+        copy.age_ms = age_ms
+        copy.received_us = now
+        copy.rank = rank_of(privilege, interesting, descriptor.created_us)
+        room = self._room
+        leaving: list[Copy] = []
+        if not room.fits(1, nbytes):
+            cleared = room.clear(copy, 1, nbytes)
+            if isinstance(cleared, Reason):
+                if newcomer:
+                    self._refuse(copy)
+                return cleared
+            leaving = cleared
+        if not newcomer:
+            self.declined ^= 1 << copy.slot
+        copy.finished = own
+        copy.held = 0
+        copy.held_bytes = nbytes
+        room.enter(copy)
+        if held:
+            self._hold(copy, held)
+        if leaving:
+            self._evict(leaving)
+        return copy
+
+    def grow(self, copy: Copy, piece: int, nbytes: int) -> bool:
+        """One more verified piece of a copy. False: no room, or the copy left meanwhile; nothing changed."""
+        if not copy.here:
+            return False
+        held = copy.held | 1 << piece
+        if held == copy.held:
+            return True
+        room = self._room
+        leaving: list[Copy] = []
+        if not room.fits(0, nbytes):
+            cleared = room.clear(copy, 0, nbytes)
+            if isinstance(cleared, Reason):
+                return False
+            leaving = cleared
+        room.grow(copy, nbytes)
+        self._hold(copy, held)
+        if leaving:
+            self._evict(leaving)
+        return True
+
+    def remove(self, copy: Copy, reason: Reason, *, done: bool = False) -> None:
+        """A copy leaves, or the memory of one changes. What has no slot any more is left alone.
+
+        `EXPIRED` forgets it altogether. Otherwise it is `done` if so told, withdrawn, the host's own or marked
+        before, else `declined`; and that it makes room itself is no reason to ask for it again.
+        """
+        if self.copies[copy.slot] is not copy:
+            return
+        if copy.here:
+            self._unset(copy)
+            self._room.leave(copy)
+            if reason is Reason.EXPIRED:
+                self._forget([copy])
+            self._reconsider()
+            if reason is not Reason.EXPIRED:
+                copy.finished = copy.finished or done or reason is Reason.WITHDRAWN
+                self._settle([copy])
+        elif reason is Reason.EXPIRED:
+            self._forget([copy])
+        elif done or reason is Reason.WITHDRAWN:
+            self.mark_done(copy)
+
+    def remember(self, descriptor: Descriptor, *, done: bool = True) -> Copy:
+        """Memory without a copy, as after a restart. Of one that is known already, `done` alone is noted."""
+        copy = self._by_id.get(descriptor.id)
+        if copy is None:
+            copy = self._tenant(descriptor)
+            copy.finished = done
+            self._settle([copy])
+        elif done:
+            self.mark_done(copy)
+        return copy
+
+    def mark_done(self, copy: Copy) -> None:
+        """It is never wanted again: `done` once it leaves, at once if it is not here."""
+        if not copy.finished and not copy.here and self.copies[copy.slot] is copy:
+            self.declined ^= 1 << copy.slot
+            self.done |= 1 << copy.slot
+        copy.finished = True
+
+    def pin(self, copy: Copy) -> None:
+        """A copy that is here is not evicted until `unpin`. Pins are not counted."""
+        if copy.here and not copy.pinned:
+            self._room.pin(copy)
+
+    def unpin(self, copy: Copy) -> None:
+        """It may be evicted again."""
+        if copy.pinned:
+            self._room.unpin(copy)
+
+    def set_interesting(self, copy: Copy, interesting: bool) -> None:
+        """The local interests changed: a copy is carried for others only, or is not."""
+        copy.interesting = interesting
+        rank = rank_of(copy.privilege, interesting, copy.descriptor.created_us)
+        if rank != copy.rank and copy.here:
+            self._room.rerank(copy, rank)
+
+    def expire(self, now: int) -> list[Copy]:
+        """Forget everything whose deadline has come; the copies that were here, earliest deadline first."""
+        ended: list[Copy] = []
+        heap = self._deadlines
+        while heap and heap[0][0] <= now:
+            copy = heappop(heap)[2]
+            if self.copies[copy.slot] is copy:
+                ended.append(copy)
+        gone = [copy for copy in ended if copy.here]
+        for copy in gone:
+            self._room.leave(copy)
+        if ended:
+            self._forget(ended)
+            self._reconsider()
+        return gone
+
+    def next_deadline(self) -> int | None:
+        """When `expire` has something to do."""
+        heap = self._deadlines
+        while heap and self.copies[heap[0][2].slot] is not heap[0][2]:
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def take_removed(self) -> list[tuple[Copy, Reason]]:
+        """The copies evicted since the last call, in order."""
+        removed, self._removed = self._removed, []
+        return removed
+
+    def take_released(self) -> int:
+        """The slots whose tenancy ended since the last call. They may be given again from now on."""
+        released, self._released = self._released, 0
+        for slot in bits(released):
+            self._slots.release(slot)
+        return released
+
+    def _tenant(self, descriptor: Descriptor) -> Copy:
+        """A slot and an empty copy for a message not known before."""
+        slot = self._slots.take()
+        self._serial += 1
+        copy = self._by_id[descriptor.id] = Copy(slot, self._serial, descriptor)
+        if slot == len(self.copies):
+            self.copies.append(copy)
+        else:
+            self.copies[slot] = copy
+        deadline_us = descriptor.deadline_us
+        if deadline_us is not None:
+            heap = self._deadlines
+            heappush(heap, (deadline_us, self._serial, copy))
+            if len(heap) > 2 * len(self._by_id) + _STALE_SLACK:
+                heap[:] = [entry for entry in heap if self.copies[entry[2].slot] is entry[2]]
+                heapify(heap)
+        return copy
+
+    def _refuse(self, copy: Copy) -> None:
+        """A new tenant does not get in."""
+        if copy.own:
+            # Nobody has seen its slot: it is free at once, and the id may be used again.
+            self.copies[copy.slot] = None
+            del self._by_id[copy.id]
+            self._slots.release(copy.slot)
+        else:
+            self._settle([copy])
+
+    def _hold(self, copy: Copy, held: int) -> None:
+        if held == (1 << copy.descriptor.pieces) - 1:
+            self.whole |= 1 << copy.slot
+            copy.whole = True
+            if copy.held:
+                self.partial ^= 1 << copy.slot
+        elif not copy.held:
+            self.partial |= 1 << copy.slot
+        copy.held = held
+
+    def _unset(self, copy: Copy) -> None:
+        """A copy is no longer whole, or partial."""
+        if copy.whole:
+            self.whole ^= 1 << copy.slot
+            copy.whole = False
+        elif copy.held:
+            self.partial ^= 1 << copy.slot
+
+    def _evict(self, leaving: list[Copy]) -> None:
+        """These have left the room for the sake of another."""
+        for copy in leaving:
+            self._unset(copy)
+            self._removed.append((copy, Reason.EVICTED))
+        self._settle(leaving)
+        self._reconsider()
+
+    def _settle(self, copies: list[Copy]) -> None:
+        """These are not here any more, and are remembered, within the bound."""
+        heap = self._memories
+        for copy in copies:
+            if copy.finished:
+                self.done |= 1 << copy.slot
+            else:
+                self.declined |= 1 << copy.slot
+            deadline_us = copy.descriptor.deadline_us
+            heappush(heap, (math.inf if deadline_us is None else deadline_us, copy.serial, copy))
+        while len(self._by_id) - self._room.messages > self._seen_max:
+            copy = heappop(heap)[2]
+            if self._remembers(copy):
+                self._forget([copy])
+        if len(heap) > 2 * (len(self._by_id) - self._room.messages) + _STALE_SLACK:
+            heap[:] = dict.fromkeys(entry for entry in heap if self._remembers(entry[2]))
+            heapify(heap)
+
+    def _remembers(self, copy: Copy) -> bool:
+        return not copy.here and self.copies[copy.slot] is copy
+
+    def _reconsider(self) -> None:
+        """Forget what was declined if there is room again."""
+        if self.declined and self._room.plenty:
+            self._forget([copy for slot in bits(self.declined) if (copy := self.copies[slot])])
+
+    def _forget(self, copies: list[Copy]) -> None:
+        """The tenancy of these ends. They have left the room."""
+        for copy in copies:
+            self.copies[copy.slot] = None
+            del self._by_id[copy.id]
+            copy.whole = False
+        mask = mask_of([copy.slot for copy in copies])
+        self._released |= mask
+        self.whole &= ~mask
+        self.partial &= ~mask
+        self.done &= ~mask
+        self.declined &= ~mask

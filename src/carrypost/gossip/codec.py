@@ -1,0 +1,359 @@
+"""Frames to datagrams and back: the only place where frames are bytes.
+
+A datagram is the magic ``CP``, a version byte and a msgpack array of frames; each frame is an array that
+starts with its kind's number. (JOMS-12 §III.A has the exchange; the bytes are ours.) Frames keep their order,
+and none spans two datagrams: larger things are frames of several parts.
+
+The invariant: `wire_size(frame)` is exactly the number of bytes that `encode` makes of it, so an emulation
+that never encodes anything counts what a real node would send.
+
+`decode` takes anything from anybody and never raises. Stage one cuts the array into frames without looking
+into them; stage two decodes each by its kind and checks it against `Limits`, so that one bad frame does not
+take the others with it. What is not taken is counted under its `Refusal`. Whatever lengths a peer declares,
+memory is allotted only for bytes that are there.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from carrypost.config import Limits
+from carrypost.errors import DecodeError, LimitError, LocalError, RemoteError
+from carrypost.gossip import frames as f
+from carrypost.gossip.frames import Frame, WireFrame
+from carrypost.gossip.pieces import HASH_BYTES
+from carrypost.model import descriptor as descriptors
+from carrypost.model.descriptor import PIECE_BYTES, Descriptor
+
+MAGIC = b"CP"
+VERSION = 1
+FRAMES_MAX = 512
+"""Frames that are packed into one datagram; what `Limits.frames_max` allows unless it is changed."""
+ACK_BITMAP_BYTES_MAX = 8_192
+"""One acknowledgement speaks of at most 65,536 serials."""
+NAME_BYTES_MAX = 64
+FRAGMENT_BYTES_MIN = 64
+"""What a descriptor may declare at least."""
+
+_PREAMBLE = MAGIC + bytes((VERSION,))
+_OVERHEAD_SHORT, _OVERHEAD_LONG = len(_PREAMBLE) + 1, len(_PREAMBLE) + 3
+# What msgpack calls fixarray, array 16 and 32, positive fixint, uint 8 to 64.
+_SHORT_ARRAY, _SHORT_ARRAY_MAX = 0x90, 15
+_ARRAY_WIDTHS = {0xDC: 2, 0xDD: 4}
+_SHORT_NUMBER_MAX = 0x7F
+_NUMBER_WIDTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
+
+
+class Refusal(enum.StrEnum):
+    """Why bytes were not taken, or not all of them."""
+
+    OVERSIZE = "oversize"
+    MAGIC = "magic"
+    VERSION = "version"
+    DATAGRAM = "datagram"
+    """No array of frames: broken off, nested too deeply, or something else altogether."""
+    FRAMES = "frames"
+    """More frames than `Limits` allows; none was looked at."""
+    FRAME = "frame"
+    """Not a frame of the kind that it says: wrong types, sizes or numbers."""
+    KIND = "kind"
+    """A kind that this version does not know."""
+    LIMIT = "limit"
+    """A frame with more of something than `Limits` allows."""
+    DESCRIPTOR = "descriptor"
+    """A one-part descriptor that is none."""
+    TRAILING = "trailing"
+    """Fields that a later version appended. They are skipped; the frame is taken."""
+
+
+class Decoded(msgspec.Struct, frozen=True):
+    """What was in a datagram."""
+
+    frames: list[Frame]
+    refused: dict[str, int]
+    """How often something was not taken, by `Refusal`."""
+
+
+def encode(frame: Frame) -> bytes:
+    """The bytes of one frame."""
+    wire_form = _WIRE_FORMS.get(type(frame))
+    return _encode(frame if wire_form is None else wire_form(frame))
+
+
+def wire_size(frame: Frame) -> int:
+    """How many bytes `encode` makes of the frame; no blank or stored body is made for it."""
+    size = _SIZES.get(type(frame))
+    return len(_encode(frame)) if size is None else size(frame)
+
+
+def datagram_overhead(frames: int) -> int:
+    """Bytes of a datagram with so many frames that are not the frames' own."""
+    return _OVERHEAD_SHORT if frames <= _SHORT_ARRAY_MAX else _OVERHEAD_LONG
+
+
+def datagrams(frames: Iterable[Frame], mtu_bytes: int) -> list[bytes]:
+    """The frames in order, in as few datagrams as that allows; a frame above `mtu_bytes` goes alone."""
+    bodies = [encode(frame) for frame in frames]
+    return [
+        b"".join((_datagram_head(stop - start), *bodies[start:stop]))
+        for start, stop, _ in _runs(map(len, bodies), mtu_bytes)
+    ]
+
+
+def datagram_sizes(frames: Iterable[Frame], mtu_bytes: int) -> list[int]:
+    """The lengths of what `datagrams` would make."""
+    return [size for _, _, size in _runs(map(wire_size, frames), mtu_bytes)]
+
+
+def decode(datagram: bytes, limits: Limits) -> Decoded:
+    """The frames in the datagram, and how much of it was refused and why. Never raises."""
+    frames: list[Frame] = []
+    refused: dict[str, int] = {}
+    try:
+        for raw in _cut(datagram, limits):
+            try:
+                frame, trailing = _frame(memoryview(raw), limits)
+            except RemoteError as error:
+                refused[error.reason] = refused.get(error.reason, 0) + 1
+                continue
+            frames.append(frame)
+            if trailing:
+                refused[Refusal.TRAILING] = refused.get(Refusal.TRAILING, 0) + 1
+    except RemoteError as error:
+        refused[error.reason] = 1
+    return Decoded(frames, refused)
+
+
+def _wire_bytes(descriptor: Descriptor) -> int:
+    """Length of `descriptor.wire`, which is made only to be sent."""
+    return 1 + len(descriptor.signature) + len(descriptor.encoded)
+
+
+def _data_of_blank(blank: f.BlankData) -> f.Data:
+    return f.Data(blank.handle, blank.serial, blank.index, blank.last, bytes(blank.length))
+
+
+def _part_of_whole(whole: f.WholeDescriptor) -> f.DescriptorPart:
+    wire = whole.descriptor.wire
+    return f.DescriptorPart(whole.handle, whole.serial, whole.hops, whole.age_ms, 0, 1, wire)
+
+
+def _data_of_stored(stored: f.StoredData) -> f.Data:
+    raise LocalError(f"fragment {stored.index} has to be read from the store before it is encoded")
+
+
+def _data_size(data: f.BlankData | f.StoredData) -> int:
+    # To encode the few numbers is the fastest way to learn their size; 1: the kind.
+    return len(_encode((data.handle, data.serial, data.index, data.last))) + 1 + _binary_size(data.length)
+
+
+def _whole_size(whole: f.WholeDescriptor) -> int:
+    numbers = len(_encode((whole.handle, whole.serial, whole.hops, whole.age_ms)))
+    return numbers + 3 + _binary_size(_wire_bytes(whole.descriptor))  # 3: the kind, part 0, of 1
+
+
+def _binary_size(length: int) -> int:
+    """Bytes of a msgpack binary of that length."""
+    return length + (2 if length < 1 << 8 else 3 if length < 1 << 16 else 5)
+
+
+def _datagram_head(frames: int) -> bytes:
+    if frames <= _SHORT_ARRAY_MAX:
+        return _PREAMBLE + bytes((_SHORT_ARRAY | frames,))
+    return _PREAMBLE + b"\xdc" + frames.to_bytes(2, "big")
+
+
+def _runs(sizes: Iterable[int], mtu_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """Start, stop and datagram length of each run of frames that share a datagram."""
+    start = stop = total = 0
+    for size in sizes:
+        count = stop - start
+        overhead = _OVERHEAD_SHORT if count < _SHORT_ARRAY_MAX else _OVERHEAD_LONG
+        if count and (total + size + overhead > mtu_bytes or count == FRAMES_MAX):
+            yield start, stop, total + datagram_overhead(count)
+            start, total = stop, 0
+        stop += 1
+        total += size
+    if stop > start:
+        yield start, stop, total + datagram_overhead(stop - start)
+
+
+def _cut(datagram: bytes, limits: Limits) -> list[msgspec.Raw]:
+    """Stage one: the frames, not looked into; they refer to the datagram's bytes."""
+    if len(datagram) > limits.datagram_bytes_max:
+        raise LimitError(Refusal.OVERSIZE)
+    if not datagram.startswith(_PREAMBLE):
+        raise DecodeError(Refusal.VERSION if datagram.startswith(MAGIC) else Refusal.MAGIC)
+    if _array_head(datagram, len(_PREAMBLE))[0] > limits.frames_max:
+        raise LimitError(Refusal.FRAMES)
+    try:
+        return _cutter(datagram[len(_PREAMBLE) :])  # for a kilobyte, a copy is cheaper than a view
+    except (ValueError, RecursionError):
+        raise DecodeError(Refusal.DATAGRAM) from None
+
+
+def _frame(view: memoryview, limits: Limits) -> tuple[Frame, bool]:
+    """Stage two: the frame in these bytes, and whether fields were skipped."""
+    fields, tag = view[0] - _SHORT_ARRAY, view[1] if len(view) > 1 else _SHORT_NUMBER_MAX + 1
+    if not 0 < fields <= _SHORT_ARRAY_MAX or tag > _SHORT_NUMBER_MAX:
+        fields, tag = _long_head(view)
+    kind = _KINDS.get(tag)
+    if kind is None:
+        raise DecodeError(Refusal.KIND)
+    decoder, fields_known, check, nested = kind
+    try:
+        frame = decoder(view)
+    except (ValueError, RecursionError):  # ValueError: msgspec's own, and text that is not UTF-8
+        raise DecodeError(Refusal.FRAME) from None
+    if check is not None:
+        check(frame, limits)
+    # Entries inside may have been appended to as well: then there are more bytes than were understood.
+    trailing = fields > fields_known or (nested and len(view) > len(_encode(frame)))
+    if isinstance(frame, f.DescriptorPart) and frame.parts == 1:
+        return _whole(frame), trailing
+    return frame, trailing
+
+
+def _whole(part: f.DescriptorPart) -> f.WholeDescriptor:
+    # What may stand in a descriptor is checked by whoever takes it in, who can then remember its id.
+    descriptor = descriptors.decode(part.body)
+    return f.WholeDescriptor(part.handle, part.serial, part.hops, part.age_ms, descriptor)
+
+
+def _array_head(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """How many elements the array at `at` declares, and where the first one is; -1 if there is no array."""
+    first = data[at] if at < len(data) else 0
+    if _SHORT_ARRAY <= first <= _SHORT_ARRAY | _SHORT_ARRAY_MAX:
+        return first & _SHORT_ARRAY_MAX, at + 1
+    width = _ARRAY_WIDTHS.get(first)
+    if width is None:
+        return -1, at
+    return int.from_bytes(data[at + 1 : at + 1 + width], "big"), at + 1 + width
+
+
+def _long_head(view: memoryview) -> tuple[int, int]:
+    """Elements and kind of a frame whose head is not the two bytes that this version writes."""
+    fields, at = _array_head(view, 0)
+    if fields < 1:
+        raise DecodeError(Refusal.FRAME)
+    tag = view[at]
+    if tag <= _SHORT_NUMBER_MAX:
+        return fields, tag
+    width = _NUMBER_WIDTHS.get(tag)
+    if width is None:
+        raise DecodeError(Refusal.FRAME)
+    return fields, int.from_bytes(view[at + 1 : at + 1 + width], "big")
+
+
+def _allow(found: int, allowed: int) -> None:
+    if found > allowed:
+        raise LimitError(Refusal.LIMIT)
+
+
+def _require(*, sound: bool) -> None:
+    if not sound:
+        raise DecodeError(Refusal.FRAME)
+
+
+def _pieces_max(limits: Limits) -> int:
+    return -(-limits.message_bytes_max // PIECE_BYTES)
+
+
+def _bitmap_bytes_max(limits: Limits) -> int:
+    return -(-_pieces_max(limits) // 8)
+
+
+def _sound_name(name: str) -> bool:
+    """Whether this can be a node's id or plain name; a colon would make message ids ambiguous."""
+    return ":" not in name and (name.isascii() or len(name.encode()) <= NAME_BYTES_MAX)
+
+
+def _check_announce(frame: f.Announce, limits: Limits) -> None:
+    _allow(len(frame.heard), limits.heard_max)
+    _require(sound=_sound_name(frame.node))
+
+
+def _check_part(frame: f.Profile | f.DescriptorPart, bytes_max: int) -> None:
+    """Every part but an only one has something in it, so the number of parts is bounded, too."""
+    _allow(max(frame.parts, len(frame.body)), bytes_max)
+    _require(sound=frame.part < frame.parts and (frame.parts == 1 or frame.body != b""))
+
+
+def _check_digest(frame: f.Digest, limits: Limits) -> None:
+    _require(sound=frame.part < frame.parts)
+    numbers = len(frame.wanted) + 2 * len(frame.buckets)
+    for bucket in frame.buckets:
+        numbers += len(bucket.fingerprints) + len(bucket.members or ())
+        _require(sound=not bucket.prefix >> bucket.depth)
+    _allow(numbers, limits.digest_members_max)
+
+
+def _check_offer(frame: f.Offer, limits: Limits) -> None:
+    _allow(len(frame.entries), limits.offer_entries_max)
+    _check_bitmaps(frame.entries, limits)
+
+
+def _check_request(frame: f.Request, limits: Limits) -> None:
+    _allow(len(frame.offers), limits.request_handles_max)
+    _allow(len(frame.handles) + len(frame.parts), limits.request_handles_max)
+    _check_bitmaps(frame.parts, limits)
+
+
+def _check_bitmaps(entries: Iterable[f.OfferEntry | f.PieceRequest], limits: Limits) -> None:
+    _allow(max((len(entry.pieces) for entry in entries), default=0), _bitmap_bytes_max(limits))
+
+
+def _check_hash_list(frame: f.HashList, limits: Limits) -> None:
+    hashes, rest = divmod(len(frame.hashes), HASH_BYTES)
+    _require(sound=hashes > 0 and rest == 0)
+    _allow(frame.start + hashes, _pieces_max(limits))
+
+
+def _check_data(frame: f.Data, limits: Limits) -> None:
+    if len(frame.body) > PIECE_BYTES or frame.index * FRAGMENT_BYTES_MIN > limits.message_bytes_max:
+        raise LimitError(Refusal.LIMIT)
+
+
+def _check_ack(frame: f.Ack, _limits: Limits) -> None:
+    _allow(len(frame.bitmap), ACK_BITMAP_BYTES_MAX)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_cutter = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_WIRE_FORMS: dict[type, Callable[[Any], WireFrame]] = {
+    f.BlankData: _data_of_blank,
+    f.StoredData: _data_of_stored,
+    f.WholeDescriptor: _part_of_whole,
+}
+_SIZES: dict[type, Callable[[Any], int]] = {
+    f.BlankData: _data_size,
+    f.StoredData: _data_size,
+    f.WholeDescriptor: _whole_size,
+}
+_NESTED = (f.Digest, f.Offer, f.Request)
+_Check = Callable[[Any, Limits], None]
+_CHECKS: dict[type[WireFrame], _Check] = {
+    f.Announce: _check_announce,
+    f.Profile: lambda frame, limits: _check_part(frame, limits.profile_bytes_max),
+    f.Digest: _check_digest,
+    f.Offer: _check_offer,
+    f.Request: _check_request,
+    f.DescriptorPart: lambda frame, limits: _check_part(frame, limits.descriptor_bytes_max),
+    f.HashList: _check_hash_list,
+    f.Data: _check_data,
+    f.Ack: _check_ack,
+}
+_Kind = tuple[Callable[[memoryview], WireFrame], int, _Check | None, bool]
+
+
+def _kind(kind: type[WireFrame]) -> _Kind:
+    decoder = msgspec.msgpack.Decoder(kind)
+    return decoder.decode, 1 + len(kind.__struct_fields__), _CHECKS.get(kind), kind in _NESTED
+
+
+_KINDS: dict[object, _Kind] = {kind.__struct_config__.tag: _kind(kind) for kind in f.WIRE_KINDS}
+"""By number: decoder, elements of the array, check, and whether there are structures inside."""

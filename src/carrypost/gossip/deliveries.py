@@ -1,0 +1,166 @@
+"""Local subscriptions, and what the application has, has not, or has not yet confirmed.
+
+A message is delivered once: when it is whole, or when the first subscription that it matches is made. The event waits
+until the copy, marked as delivered, is durable; so after a crash everything that was delivered and not confirmed
+comes again and says so, and nothing that was confirmed does. Unconfirmed copies are pinned in the cache, within a bound.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.errors import LocalError
+from carrypost.events import Confirmed, Delivered, Delivery
+from carrypost.gossip import journal as keys
+from carrypost.gossip.interests import Matcher
+from carrypost.gossip.journal import Durability
+from carrypost.gossip.slots import bits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from carrypost.gossip.cache import Copy
+    from carrypost.gossip.desk import Desk
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import MessageId
+    from carrypost.model.pattern import Entry
+
+
+class Deliveries:
+    """The application's side of one host."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._subscriptions: dict[int, Entry] = {}
+        self._numbers: tuple[int, ...] = ()
+        self._matcher = Matcher((), desk.limits, own=True)
+        self._next = 1
+        self._unconfirmed: dict[MessageId, Copy] = {}
+        self._unconfirmed_bytes = 0
+        self._burst: list[Delivery] = []
+        desk.on_leave = self.forget
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The local part of the interest profile."""
+        return tuple(dict.fromkeys(self._subscriptions.values()))
+
+    def wants(self, descriptor: Descriptor) -> bool:
+        """Whether a local subscription matches."""
+        return self._matcher.matches(descriptor)
+
+    def carries(self, descriptor: Descriptor) -> bool:
+        """Whether it is taken along for others: altruistically, or for somebody within the horizon."""
+        own = self._desk.own
+        return own is not None and own.matcher.matches(descriptor)
+
+    def subscribe(self, entry: Entry) -> int:
+        """One more subscription; what is in the cache already is delivered."""
+        if len(self._subscriptions) >= self._desk.limits.profile_entries_max:
+            raise LocalError(f"more than {self._desk.limits.profile_entries_max} subscriptions")
+        number, self._next = self._next, self._next + 1
+        self._subscriptions[number] = entry
+        self._rebuild()
+        cache = self._desk.cache
+        newcomer = Matcher((entry,), self._desk.limits, own=True)
+        for slot in bits(cache.whole | cache.partial):
+            copy = cache.copies[slot]
+            if copy is not None and newcomer.matches(copy.descriptor):
+                cache.set_interesting(copy, True)
+                if copy.whole and self.deliver(copy):
+                    self._desk.keep(copy)
+        return number
+
+    def unsubscribe(self, number: int) -> None:
+        """One subscription fewer; what nobody here wants any more is carried, not favoured."""
+        if self._subscriptions.pop(number, None) is None:
+            raise LocalError(f"no subscription {number}")
+        self._rebuild()
+        cache = self._desk.cache
+        for slot in bits(cache.whole | cache.partial):
+            copy = cache.copies[slot]
+            if copy is not None and not copy.own and copy.interesting and not self.wants(copy.descriptor):
+                cache.set_interesting(copy, False)
+
+    def _rebuild(self) -> None:
+        self._numbers = tuple(self._subscriptions)
+        self._matcher = Matcher(tuple(self._subscriptions.values()), self._desk.limits, own=True)
+
+    def deliver(self, copy: Copy) -> bool:
+        """Give a whole message to the application, unless it was given already. True: the caller keeps the copy."""
+        desk = self._desk
+        bit = 1 << copy.slot
+        again = bool(desk.again & bit)
+        if (desk.delivered & bit and not again) or copy.finished:
+            return False
+        which = self._matcher.which(copy.descriptor)
+        if not which:
+            return False
+        desk.again &= ~bit
+        desk.delivered |= bit
+        if not again:
+            self._pin(copy)
+        self._burst.append(Delivery(copy.descriptor, tuple([self._numbers[index] for index in which]), again))
+        return not again
+
+    def flush(self) -> None:
+        """Hand over what was delivered since the last call, once it is durable."""
+        if self._burst:
+            self._desk.journal.hold(Delivered(tuple(self._burst)))
+            self._burst = []
+
+    def confirm(self, messages: Iterable[MessageId]) -> None:
+        """The application has them; told back by `Confirmed` once that is durable."""
+        messages = tuple(messages)
+        desk = self._desk
+        for message in messages:
+            if (held := self._unconfirmed.pop(message, None)) is not None:
+                self._unconfirmed_bytes -= held.descriptor.length
+                desk.cache.unpin(held)
+            copy = desk.cache.get(message)
+            if copy is not None and copy.slot not in desk.seen and desk.delivered >> copy.slot & 1:
+                self._remember(copy)
+        if messages:
+            desk.journal.hold(Confirmed(messages))
+
+    def _remember(self, copy: Copy) -> None:
+        desk = self._desk
+        desk.seen[copy.slot] = copy.id
+        desk.cache.mark_done(copy)
+        durability = Durability.FULL if copy.descriptor.persistent else Durability.NORMAL
+        desk.journal.put((keys.SEEN, copy.id, 0), copy.descriptor, durability)
+
+    def confirm_again(self, messages: Iterable[MessageId]) -> None:
+        """The batch with these confirmations was lost: write them once more."""
+        for message in messages:
+            copy = self._desk.cache.get(message)
+            if copy is not None and copy.slot in self._desk.seen:
+                self._remember(copy)
+        self._desk.journal.hold(Confirmed(tuple(messages)))
+
+    def _pin(self, copy: Copy) -> None:
+        limits, length = self._desk.limits, copy.descriptor.length
+        if (
+            len(self._unconfirmed) < limits.unconfirmed_max
+            and self._unconfirmed_bytes + length <= limits.unconfirmed_bytes_max
+        ):
+            self._desk.cache.pin(copy)
+            self._unconfirmed[copy.id] = copy
+            self._unconfirmed_bytes += length
+
+    def forget(self, copy: Copy) -> None:
+        """The copy is gone; nobody can confirm it any more."""
+        if self._unconfirmed.pop(copy.id, None) is not None:
+            self._unconfirmed_bytes -= copy.descriptor.length
+
+    def restored(self, copy: Copy, *, delivered: bool, confirmed: bool) -> None:
+        """A copy of an earlier life is back."""
+        desk = self._desk
+        if confirmed:
+            desk.delivered |= 1 << copy.slot
+            desk.seen[copy.slot] = copy.id
+            desk.cache.mark_done(copy)
+        elif delivered:
+            desk.delivered |= 1 << copy.slot
+            desk.again |= 1 << copy.slot
+            self._pin(copy)

@@ -1,0 +1,189 @@
+"""What the parts of one host share: the cache, the profiles, the journal, the links and the two out-trays.
+
+The desk owns the rule by which a copy leaves: its removal is told, journalled, and its slot is forgotten by everybody
+who keeps bitsets, before the slot can be given to another message. `sweep` does that, and runs after anything that may
+have removed copies.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from carrypost.events import Dropped, Event, Reason, Refused
+from carrypost.gossip import journal as keys
+from carrypost.gossip.cache import Cache
+from carrypost.gossip.journal import Journal, StoredMessage
+from carrypost.gossip.profiles import ProfileBook
+from carrypost.gossip.slots import bits
+from carrypost.model.descriptor import PayloadCodec
+from carrypost.model.ids import node_prefix
+from carrypost.model.privilege import clamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from random import Random
+
+    from carrypost.config import Settings
+    from carrypost.gossip.cache import Copy
+    from carrypost.gossip.frames import Transmission
+    from carrypost.gossip.link import Link
+    from carrypost.gossip.profiles import View
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import MessageId
+    from carrypost.model.privilege import Privilege
+    from carrypost.security.identity import Identity
+
+_HANDLE_BASE_MAX = 2**24
+
+
+class Desk:
+    """Shared state of one host."""
+
+    def __init__(self, identity: Identity, settings: Settings, rng: Random, privilege: Privilege) -> None:
+        self.identity = identity
+        self.node = identity.node
+        self.prefix = node_prefix(identity.node)
+        self.settings = settings
+        self.limits = settings.limits
+        self.rng = rng
+        self.privilege = privilege
+        self.events: list[Event] = []
+        self.outgoing: list[Transmission] = []
+        self.journal = Journal(self.events)
+        self.cache = Cache(settings)
+        self.book = ProfileBook(settings.limits)
+        self.own: View | None = None
+        """This host's interest profile, as announced."""
+        self.links: dict[str, Link] = {}
+        self.incarnation = 0
+        self.grown = False
+        """A half-received message got another piece."""
+        self.on_leave: Callable[[Copy], None] = lambda _: None
+        """Told of every copy that leaves."""
+        self.delivered = 0
+        """Slots that were given to the application in this life or, unconfirmed, in an earlier one."""
+        self.again = 0
+        """Slots that an earlier life delivered and nobody confirmed."""
+        self.seen: dict[int, MessageId] = {}
+        """Confirmed deliveries by slot: their ids are in the store until the deadline."""
+        self.by_handle: dict[int, Copy] = {}
+        self.hashes: dict[int, bytes] = {}
+        """Hash lists of messages of several pieces, by slot."""
+        self.store_failed_until_us = 0
+        """The disk is full or failing: nothing is asked for until then."""
+        self.refused: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        # Handles start anywhere, so that those of an earlier life are not mistaken for new ones.
+        self._handle = rng.randrange(_HANDLE_BASE_MAX)
+        self._refusals: Counter[tuple[str, str]] = Counter()
+
+    def usable_links(self) -> Iterator[Link]:
+        """The neighbours with whom messages may be exchanged."""
+        return (link for link in self.links.values() if link.usable)
+
+    def refuse(self, reason: str, peer: str, message: str | None = None) -> None:
+        """Count something that was not taken. Those that name no message are told together."""
+        self.refused[reason] += 1
+        if message is None:
+            self._refusals[reason, peer] += 1
+        else:
+            self.events.append(Refused(reason, peer, 1, message))
+
+    def refuse_many(self, reason: str, peer: str, count: int) -> None:
+        """Count several of a kind."""
+        self.refused[reason] += count
+        self._refusals[reason, peer] += count
+
+    def take_events(self) -> list[Event]:
+        """Everything there is to tell, once."""
+        if self._refusals:
+            told = [Refused(reason, peer, count) for (reason, peer), count in self._refusals.items()]
+            self.events.extend(told)
+            self._refusals.clear()
+        if not self.events:
+            return []
+        taken = self.events[:]
+        self.events.clear()
+        return taken
+
+    def rank(self, descriptor: Descriptor) -> int:
+        """The privilege of a message, by the papers' rule or the application's own."""
+        return clamp(self.privilege(descriptor))
+
+    def handle_of(self, copy: Copy) -> int:
+        """The number under which neighbours hear of this copy."""
+        if copy.handle < 0:
+            self._handle += 1
+            copy.handle = self._handle
+            self.by_handle[copy.handle] = copy
+        return copy.handle
+
+    def keep(self, copy: Copy, durability: keys.Durability = keys.Durability.NORMAL) -> None:
+        """Journal what the store should know of a copy."""
+        stored = StoredMessage(
+            copy.descriptor, copy.held, copy.hops, copy.age_ms, copy.received_us, copy.giver, copy.own,
+            bool(self.delivered >> copy.slot & 1),
+        )  # fmt: skip
+        self.journal.put((keys.MESSAGE, copy.id, 0), stored, durability)
+
+    def discard(self, copy: Copy, reason: Reason, *, done: bool = False) -> None:
+        """Take one copy out of the cache."""
+        self.cache.remove(copy, reason, done=done)
+        self._leave([copy], reason)
+
+    def expire_due(self, now: int) -> None:
+        """Deadlines: one predicate, everywhere."""
+        due = self.cache.next_deadline()
+        if due is not None and due <= now:
+            gone = self.cache.expire(now)
+            if gone:
+                self._leave(gone, Reason.EXPIRED)
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Tell and journal what evictions removed; make everybody forget the slots that were freed."""
+        removed = self.cache.take_removed()
+        if removed:
+            by_reason: dict[Reason, list[Copy]] = {}
+            for copy, reason in removed:
+                by_reason.setdefault(reason, []).append(copy)
+            for reason, copies in by_reason.items():
+                self._leave(copies, reason)
+        released = self.cache.take_released()
+        if released:
+            self.book.release(released)
+            self.delivered &= ~released
+            self.again &= ~released
+            if self.seen:
+                for slot in bits(released):
+                    if slot in self.seen:
+                        self.journal.delete((keys.SEEN, self.seen.pop(slot), 0))
+            for link in self.links.values():
+                link.forget_slots(released)
+
+    def _leave(self, copies: list[Copy], reason: Reason) -> None:
+        self.dropped[reason] += len(copies)
+        self.events.append(Dropped(tuple(copy.descriptor for copy in copies), reason))
+        for copy in copies:
+            self.forget(copy.descriptor, copy.held)
+            self.on_leave(copy)
+            self.hashes.pop(copy.slot, None)
+            if copy.handle >= 0:
+                self.by_handle.pop(copy.handle, None)
+                copy.handle, copy.entry = -1, None
+            for link in self.links.values():
+                link.outbox.cancel(copy.slot)
+            if reason is not Reason.EXPIRED:
+                self.book.settle(copy)
+
+    def forget(self, descriptor: Descriptor, held: int) -> None:
+        """Journal that the store may forget a copy."""
+        message: MessageId = descriptor.id
+        journal = self.journal
+        journal.delete((keys.MESSAGE, message, 0))
+        if descriptor.codec is not PayloadCodec.BLANK:
+            for piece in bits(held):
+                journal.delete((keys.PIECE, message, piece))
+        if descriptor.pieces > 1 and descriptor.signed:
+            journal.delete((keys.HASHES, message, 0))

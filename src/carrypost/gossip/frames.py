@@ -1,0 +1,274 @@
+"""What hosts say to each other, as typed values.
+
+Frames are frozen values; bytes exist only at the edge, in `gossip.codec`. Every frame has a number (its tag)
+that is never reused, and its fields stand in a fixed order to which later versions only append. Frames carry
+ids and handles, never slots.
+
+Three frames exist in memory only, and travel as the frame that they stand for: `WholeDescriptor` (a one-part
+`DescriptorPart` that holds the descriptor by reference), `StoredData` (a `Data` whose bytes the driver still
+has to read from its store) and `BlankData` (a `Data` of so many zeros that nobody makes).
+
+A *handle* is the number under which one host, in one life, speaks of one message; it is given with the offer.
+A *serial* is the number of one transfer frame of one host, whoever it goes to; acknowledgements name serials.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.ids import PREFIX_BYTES, MessageId, NodeId
+
+PROFILE_DIGEST_BYTES = 8
+MESSAGE_ID_BYTES_MAX = 98
+"""A plain id: a name of 64 bytes and two numbers of 16 digits."""
+
+# What stands in these annotations holds for frames that come from the wire, whatever `Limits` says;
+# constructors do not check it. Handles and serials are counted up in one life, so 63 bits never run out.
+Handle = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""The number under which the one who offers speaks of the message."""
+Serial = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""Number of this frame among the sender's transfer frames."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Fingerprint = Annotated[int, msgspec.Meta(ge=0)]
+"""64 bits; msgpack has no longer numbers."""
+Part = Annotated[int, msgspec.Meta(ge=0, le=2**16)]
+"""Number of this part, from 0."""
+Parts = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
+"""How many parts there are."""
+NodeName = Annotated[NodeId, msgspec.Meta(min_length=1, max_length=64)]
+"""Id of the sender, or its plain name."""
+NodePrefix = Annotated[bytes, msgspec.Meta(min_length=PREFIX_BYTES, max_length=PREFIX_BYTES)]
+ProfileDigest = Annotated[
+    bytes, msgspec.Meta(min_length=PROFILE_DIGEST_BYTES, max_length=PROFILE_DIGEST_BYTES)
+]
+"""Digest of an interest profile."""
+MessageKey = Annotated[MessageId, msgspec.Meta(min_length=1, max_length=MESSAGE_ID_BYTES_MAX)]
+"""Id of the message."""
+
+
+class Announce(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """I am here, I want this, I hear these. Broadcast."""
+
+    node: NodeName
+    boot: Count
+    """The incarnation: a larger one means that the node restarted."""
+    counter: Count
+    """Announcements so far in this life."""
+    period_ms: Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+    """When the next one is due; a neighbour is gone after three silent periods."""
+    profile: ProfileDigest
+    """Digest of the interest profile."""
+    heard: tuple[NodePrefix, ...] = ()
+    """Prefixes of the nodes heard lately; a link is usable when each lists the other."""
+
+
+class Profile(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """One part of an interest profile, named by its digest."""
+
+    digest: ProfileDigest
+    part: Part
+    parts: Parts
+    body: bytes
+    """This part of the encoded entries."""
+
+
+class ProfileRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Tell me the profile that has this digest."""
+
+    digest: ProfileDigest
+
+
+class Bucket(msgspec.Struct, frozen=True, array_like=True):
+    """The part of a set whose fingerprints start with the `depth` bits `prefix`.
+
+    With `members` it is listed; without, `fingerprints` has the XOR over each of its equal children.
+    """
+
+    depth: Annotated[int, msgspec.Meta(ge=0, le=64)]
+    """How many leading bits its members share."""
+    prefix: Fingerprint
+    """These bits, as a number."""
+    fingerprints: tuple[Fingerprint, ...] = ()
+    """XOR over the members of each child, in order."""
+    members: tuple[Fingerprint, ...] | None = None
+    """The fingerprints of all members, if it is listed."""
+
+
+class Digest(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """One step of a reconciliation.
+
+    Even rounds come from the one who offers, odd ones from the one who wants.
+    """
+
+    profile: ProfileDigest
+    """Digest of the profile (of the one who wants) whose matching set is compared."""
+    round: Annotated[int, msgspec.Meta(ge=0, le=255)]
+    """Number of this step, from 0."""
+    buckets: tuple[Bucket, ...] = ()
+    """What is compared."""
+    wanted: tuple[Fingerprint, ...] = ()
+    """Fingerprints that the other side listed and this side lacks."""
+    number: Count = 0
+    """Number of this question; 0: it asks nothing."""
+    answers: Count = 0
+    """Number of the question that this answers; 0: none."""
+    part: Part = 0
+    parts: Parts = 1
+    """An answer may need several frames; the question is settled when all of them have come."""
+
+
+class OfferEntry(msgspec.Struct, frozen=True, array_like=True):
+    """One message on offer."""
+
+    message: MessageKey
+    handle: Handle
+    length: Count
+    """Payload bytes as sent."""
+    privilege: Annotated[int, msgspec.Meta(ge=0, le=255)]
+    """What matters more has more of it."""
+    pieces: bytes = b""
+    """Little-endian bitmap of the pieces held; empty: all of them."""
+
+
+class Offer(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """These match your profile. Answered by a `Request`, be it an empty one."""
+
+    serial: Serial
+    entries: tuple[OfferEntry, ...]
+    """The messages on offer."""
+
+
+class PieceRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Of this message only some pieces are wanted."""
+
+    handle: Handle
+    pieces: bytes
+    """Little-endian bitmap of the wanted pieces."""
+
+
+class Request(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """Of what you offered I take these, in this order."""
+
+    to: NodePrefix
+    """Prefix of the node that is asked; being named here proves that it is heard."""
+    offers: tuple[Serial, ...]
+    """Serials of the offers answered by this."""
+    handles: tuple[Handle, ...] = ()
+    """Messages that are wanted whole."""
+    parts: tuple[PieceRequest, ...] = ()
+    """Messages of which some pieces are wanted."""
+
+
+class DescriptorPart(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """One part of a descriptor's wire form; `hops` and `age_ms` are outside the signature."""
+
+    handle: Handle
+    serial: Serial
+    hops: Count
+    """How often the message was passed on."""
+    age_ms: Count
+    """How old the message is, as far as its carriers can tell."""
+    part: Part
+    parts: Parts
+    body: bytes
+    """This part of signature and encoding."""
+
+
+class HashList(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """SHA-256 of consecutive pieces, from piece number `start` on."""
+
+    handle: Handle
+    serial: Serial
+    start: Count
+    """Number of the first piece."""
+    hashes: bytes
+    """32 bytes for each piece."""
+
+
+class Data(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """One fragment of a payload.
+
+    `last` asks for an acknowledgement at once: nothing follows until it comes.
+    """
+
+    handle: Handle
+    serial: Serial
+    index: Count
+    """Number of the fragment in the message."""
+    last: bool
+    """Whether to acknowledge at once."""
+    body: bytes
+    """The bytes of the fragment."""
+
+
+class Ack(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """Cumulative: which transfer frames of the addressee arrived, in memory, since serial `base`."""
+
+    base: Serial
+    """The serial of the addressee that the first bit stands for."""
+    bitmap: bytes
+    """Little-endian; bit i stands for serial base + i."""
+
+
+class WholeDescriptor(msgspec.Struct, frozen=True):
+    """In memory only: a `DescriptorPart` that is the only part."""
+
+    handle: int
+    serial: int
+    hops: int
+    age_ms: int
+    descriptor: Descriptor
+
+
+class StoredData(msgspec.Struct, frozen=True):
+    """In memory only: a `Data` whose body is still in the driver's store.
+
+    It is `length` bytes of piece `piece` from `offset` on.
+    """
+
+    handle: int
+    serial: int
+    index: int
+    last: bool
+    message: MessageId
+    piece: int
+    offset: int
+    length: int
+
+
+class BlankData(msgspec.Struct, frozen=True):
+    """In memory only: a `Data` whose body is `length` zeros."""
+
+    handle: int
+    serial: int
+    index: int
+    last: bool
+    length: int
+
+
+WireFrame = (
+    Announce | Profile | ProfileRequest | Digest | Offer | Request | DescriptorPart | HashList | Data | Ack
+)
+Frame = WireFrame | WholeDescriptor | StoredData | BlankData
+
+WIRE_KINDS: tuple[type[WireFrame], ...] = (
+    Announce, Profile, ProfileRequest, Digest, Offer, Request, DescriptorPart, HashList, Data, Ack,
+)  # fmt: skip
+
+
+def kind(frame: Frame) -> str:
+    """The name under which the frame is counted: that of the wire frame that it stands for."""
+    return _STANDS_FOR.get(type(frame), type(frame)).__name__
+
+
+_STANDS_FOR: dict[type, type] = {WholeDescriptor: DescriptorPart, StoredData: Data, BlankData: Data}
+
+
+class Transmission(msgspec.Struct, frozen=True):
+    """Frames that leave together, to one neighbour or (`to` is None) to everybody in reach."""
+
+    frames: tuple[Frame, ...]
+    to: str | None

@@ -1,0 +1,259 @@
+"""The receiving half of a link: from an entry on offer to a whole, verified message in the cache.
+
+Nothing is taken that was not asked for (`gossip.wants`). Checks run in the order of their cost: size, duplicate, rate,
+deadline, interest, signature; then every piece against the hash list whose root the descriptor holds. When a contact
+breaks, whole pieces stay and fragments go.
+
+A transfer frame is acknowledged when it needs not be sent again: because it was used, or because it never will be.
+Only a fragment that came before its descriptor is left unacknowledged.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.errors import ForgeryError, LimitError, RemoteError
+from carrypost.events import Reason, Reception
+from carrypost.gossip import journal as keys
+from carrypost.gossip.frames import BlankData, Data, DescriptorPart, HashList, WholeDescriptor
+from carrypost.gossip.parts import Parts
+from carrypost.gossip.pieces import HASH_BYTES, check_ratio, full_mask, hash_of, root_of
+from carrypost.gossip.transfer import AGE_MS_MAX, HOPS_MAX
+from carrypost.gossip.wants import PieceBuffer
+from carrypost.model import descriptor as descriptors
+from carrypost.model.descriptor import Descriptor, PayloadCodec
+from carrypost.security.identity import verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from carrypost.gossip.cache import Copy
+    from carrypost.gossip.deliveries import Deliveries
+    from carrypost.gossip.desk import Desk
+    from carrypost.gossip.link import Link
+    from carrypost.gossip.wants import Want, Wants
+
+
+class Inbound:
+    """Takes transfer frames in."""
+
+    def __init__(
+        self, desk: Desk, wants: Wants, deliveries: Deliveries, arrived: Callable[[Copy, Link, Reception], None]
+    ) -> None:
+        self._desk = desk
+        self._wants = wants
+        self._deliveries = deliveries
+        self._arrived = arrived
+        self._parts = Parts(desk.limits.descriptor_buffer_bytes_max)
+
+    # --- descriptors and hash lists ------------------------------------------------------------------------
+
+    def descriptor(self, link: Link, frame: WholeDescriptor | DescriptorPart, now: int) -> bool:
+        """Take a descriptor, or a part of one. True: acknowledge it."""
+        want = link.wants.get(frame.handle)
+        if want is None or want.descriptor is not None:
+            return True
+        try:
+            if isinstance(frame, WholeDescriptor):
+                found = frame.descriptor
+            else:
+                key = (link.peer, frame.handle, frame.parts)
+                wire = self._parts.add(key, frame.part, frame.parts, frame.body)
+                if wire is None:
+                    return True
+                found = descriptors.decode(wire)
+            self._check(found, want, link, now)
+        except RemoteError as error:
+            self._wants.spurn(link, frame.handle, error.reason)
+            return True
+        want.reset = False
+        want.hops = min(HOPS_MAX, max(1, frame.hops))
+        want.age_ms = min(AGE_MS_MAX, max(0, frame.age_ms))
+        self._wants.opened(link, frame.handle, want)
+        want.descriptor = found
+        return True
+
+    def _check(self, found: Descriptor, want: Want, link: Link, now: int) -> None:
+        """Cheap checks first; raises `RemoteError`."""
+        desk = self._desk
+        limits, settings = desk.limits, desk.settings
+        if found.length > limits.message_bytes_max or found.length != want.entry.length:
+            raise LimitError("message-size")
+        self._check_sizes(found)
+        if found.id != want.entry.message:
+            raise ForgeryError("id")
+        if found.node == desk.node:
+            raise ForgeryError("own-message")
+        copy = desk.cache.get(found.id)
+        known = copy is not None and copy.here
+        if not known and not link.budget_verify.take(1, now):
+            raise LimitError("rate")
+        skew_us = round(settings.skew_s_max * 1e6)
+        if not found.alive(now):
+            raise LimitError("expired")
+        if settings.lifetime_s_max is not None and (
+            found.deadline_us is None or found.deadline_us > now + settings.lifetime_s_max * 1e6 + skew_us
+        ):
+            raise LimitError("deadline")
+        want.interesting = self._deliveries.wants(found)
+        if not want.interesting and not self._deliveries.carries(found):
+            raise LimitError("interest")
+        if desk.identity.signed and not known:
+            verify(found)
+        elif found.signed != desk.identity.signed:
+            raise ForgeryError("security-level")
+
+    def _check_sizes(self, found: Descriptor) -> None:
+        limits = self._desk.limits
+        if found.signed and (len(found.root) != HASH_BYTES or found.codec is PayloadCodec.BLANK):
+            raise LimitError("digest-root")
+        if len(found.wire) > limits.descriptor_bytes_max or len(found.attributes) > limits.attributes_max:
+            raise LimitError("descriptor-size")
+        if len(found.destination) > limits.destination_bytes_max or len(found.label) > limits.label_bytes_max:
+            raise LimitError("descriptor-size")
+        for name, value in found.attributes.items():
+            if len(name) > limits.attribute_bytes_max:
+                raise LimitError("descriptor-size")
+            if isinstance(value, str) and len(value) > limits.attribute_bytes_max:
+                raise LimitError("descriptor-size")
+        check_ratio(found, limits)
+
+    def hash_list(self, link: Link, frame: HashList, now: int) -> bool:
+        """Take a part of a hash list. True: acknowledge it."""
+        want = link.wants.get(frame.handle)
+        if want is None or want.hashes:
+            return True
+        descriptor = want.descriptor
+        if descriptor is None:
+            return want.reset
+        count, odd = divmod(len(frame.hashes), HASH_BYTES)
+        if odd or not count or frame.start + count > descriptor.pieces or not descriptor.signed:
+            self._desk.refuse("hash-list", link.peer)
+            return True
+        want.hash_parts[frame.start] = frame.hashes
+        if sum(map(len, want.hash_parts.values())) < descriptor.pieces * HASH_BYTES:
+            return True
+        hashes = b"".join(want.hash_parts[start] for start in sorted(want.hash_parts))
+        want.hash_parts.clear()
+        if root_of(hashes) != descriptor.root:
+            self._wants.spurn(link, frame.handle, "digest")
+            return True
+        want.hashes = hashes
+        for piece, buffer in list(want.buffers.items()):
+            if buffer.have == full_mask(descriptor.fragments_in(piece)):
+                self._finish(link, frame.handle, piece, now)
+        return True
+
+    # --- data ----------------------------------------------------------------------------------------------
+
+    def data(self, link: Link, frame: Data | BlankData, now: int) -> bool:
+        """Take a fragment. True: acknowledge it."""
+        handle = frame.handle
+        want = link.wants.get(handle)
+        if want is None:
+            return True
+        descriptor = want.descriptor
+        if descriptor is None:
+            return want.reset
+        piece, number = divmod(frame.index, descriptor.fragments_per_piece)
+        length = frame.length if isinstance(frame, BlankData) else len(frame.body)
+        whole = descriptor.piece_length(piece)
+        rest = whole - number * descriptor.fragment_bytes
+        if length != min(descriptor.fragment_bytes, rest) or (number and rest <= 0):
+            self._desk.refuse("fragment", link.peer)
+            return True
+        body = frame.body if isinstance(frame, Data) and descriptor.codec is not PayloadCodec.BLANK else b""
+        if length == whole and (descriptor.pieces == 1 or want.hashes or not descriptor.signed):
+            self._store(link, handle, want, piece, body, now)
+            return True
+        copy = self._desk.cache.get(descriptor.id)
+        if copy is not None and copy.here and copy.held >> piece & 1:
+            return True
+        buffer = want.buffers.get(piece)
+        if buffer is None:
+            buffer = want.buffers[piece] = PieceBuffer()
+        if not buffer.have >> number & 1:
+            buffer.have |= 1 << number
+            buffer.fragments[number] = body
+            buffer.bytes += len(body)
+            self._wants.charge(link, handle, piece, buffer.bytes)
+            if buffer.have == full_mask(descriptor.fragments_in(piece)):
+                self._finish(link, handle, piece, now)
+        return True
+
+    def _finish(self, link: Link, handle: int, piece: int, now: int) -> None:
+        """All fragments of a piece are here; without the hash list it waits in its buffer."""
+        want = link.wants[handle]
+        descriptor = want.descriptor
+        if descriptor is None or (descriptor.signed and descriptor.pieces > 1 and not want.hashes):
+            return
+        buffer = self._wants.free(link, handle, piece)
+        if buffer is not None:
+            body = b"".join(buffer.fragments[number] for number in sorted(buffer.fragments))
+            self._store(link, handle, want, piece, body, now)
+
+    def _store(self, link: Link, handle: int, want: Want, piece: int, body: bytes, now: int) -> None:
+        """A piece is whole: verify it, make room for it, journal it."""
+        descriptor = want.descriptor
+        if descriptor is None:
+            return
+        desk = self._desk
+        if descriptor.signed and not self._fits(descriptor, want, piece, body):
+            self._wants.spurn(link, handle, "digest")
+            return
+        size = descriptor.piece_length(piece)
+        copy = desk.cache.get(descriptor.id)
+        if copy is None or not copy.here:
+            copy = self._admit(link, handle, want, descriptor, size, now)
+            if copy is None:
+                return
+            size = 0
+        if not desk.cache.grow(copy, piece, size):
+            self._wants.drop(link, handle)
+            desk.discard(copy, Reason.NO_ROOM)
+            return
+        want.requested &= ~(1 << piece)
+        if descriptor.codec is not PayloadCodec.BLANK:
+            desk.journal.put((keys.PIECE, descriptor.id, piece), body)
+        if copy.whole:
+            self._settle(copy, link, want)
+        else:
+            desk.keep(copy)
+            desk.grown = True
+
+    @staticmethod
+    def _fits(descriptor: Descriptor, want: Want, piece: int, body: bytes) -> bool:
+        if descriptor.pieces == 1:
+            return root_of(hash_of(body)) == descriptor.root
+        return want.hashes[piece * HASH_BYTES : (piece + 1) * HASH_BYTES] == hash_of(body)
+
+    def _admit(
+        self, link: Link, handle: int, want: Want, descriptor: Descriptor, size: int, now: int
+    ) -> Copy | None:
+        desk = self._desk
+        copy = desk.cache.admit(
+            descriptor, nbytes=size, privilege=desk.rank(descriptor), interesting=want.interesting,
+            giver=link.node, hops=want.hops, age_ms=want.age_ms, now=now,
+        )  # fmt: skip
+        if isinstance(copy, Reason):
+            desk.refuse(copy.value, link.peer, descriptor.shown)
+            memory = desk.cache.get(descriptor.id)
+            if memory is not None:
+                desk.book.enter(memory)
+                desk.book.settle(memory)
+            self._wants.drop(link, handle)
+            return None
+        desk.book.enter(copy)
+        if want.hashes:
+            desk.hashes[copy.slot] = want.hashes
+            desk.journal.put((keys.HASHES, descriptor.id, 0), want.hashes)
+        return copy
+
+    def _settle(self, copy: Copy, link: Link, want: Want) -> None:
+        """The whole message is here."""
+        bit = 1 << copy.slot
+        for other, handle in self._wants.sources(copy.id):
+            other.known |= bit
+            self._wants.drop(other, handle)
+        self._desk.book.settle(copy)
+        self._arrived(copy, link, Reception(copy.descriptor, want.hops, want.age_ms))

@@ -1,0 +1,235 @@
+"""Which of a profile's entries a descriptor matches (JOMS-12 §III.A: a profile is the OR of patterns).
+
+Sets of entries are bitsets. For every attribute that a profile names, a column maps a value to the entries
+that this value leaves possible; a descriptor matches what all columns leave. Whole values and prefixes are
+looked up, whatever else there is runs on RE2, all patterns of a column at once.
+
+Profiles come from strangers, so every cost is bounded beforehand: patterns are weighed before they are
+compiled, and those that a profile's budget has no room for, or that RE2 does not take, count as matching;
+so do all that RE2 would run over a value too long for their weight. The one invariant: a matcher may say
+yes too often, never no. The receiver of a descriptor checks again, with a matcher of its `own` entries,
+which is exact at whatever cost. Selectors are carried, not evaluated here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+from carrypost.config import Limits
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.pattern import DESTINATION, Entry, PatternSet, plain_forms, text_of, weight
+
+BYTES_PER_WEIGHT = 128
+"""Memory that RE2 gets per instruction: twenty states, each as wide as the program, have to fit."""
+STEPS_MAX = 1 << 23
+"""Instructions times bytes of a value: the most that one descriptor may cost, some 20 ms at worst."""
+MEMO_MAX = 2_048
+"""Values whose outcome is remembered, all columns of a matcher together."""
+
+
+class Matcher:
+    """A profile, ready to be asked about descriptors.
+
+    With `own`, the entries are the host's own, made by `pattern.entry`: nothing is weighed, and patterns
+    that do not fit one set are split over several, each with the whole memory.
+    """
+
+    __slots__ = ("_all", "_columns", "_destinations", "entries", "over_forwards")
+
+    def __init__(self, entries: Sequence[Entry], limits: Limits, *, own: bool = False) -> None:
+        self.entries = tuple(entries)
+        self._all = (1 << len(self.entries)) - 1
+        asked: dict[str, dict[str, int]] = {}
+        for index, entry in enumerate(self.entries):
+            for attribute, pattern in entry.patterns:
+                masks = asked.setdefault(attribute, {})
+                masks[pattern] = masks.get(pattern, 0) | 1 << index
+        self._columns = self._build(asked, _Budget(asked, limits.pattern_memory_bytes_max, own=own))
+        over = 0
+        for column in self._columns:
+            over |= column.over
+        self.over_forwards = over.bit_count()
+        """How many entries count as matching on an attribute whatever its value, for want of evaluation."""
+        self._destinations = self._only_destinations()
+
+    def matches(self, descriptor: Descriptor) -> bool:
+        """Whether any entry matches."""
+        if self._destinations is not None:
+            return descriptor.destination in self._destinations
+        mask = self._all
+        for column in self._columns:
+            if mask & column.bound:
+                mask &= column.leaves(descriptor)
+                if not mask:
+                    return False
+                if mask & column.settled:
+                    return True
+        return mask != 0
+
+    def which(self, descriptor: Descriptor) -> tuple[int, ...]:
+        """Indexes of the entries that match, ascending."""
+        mask = self._all
+        for column in self._columns:
+            if mask & column.bound:
+                mask &= column.leaves(descriptor)
+        indexes = []
+        while mask:
+            lowest = mask & -mask
+            indexes.append(lowest.bit_length() - 1)
+            mask ^= lowest
+        return tuple(indexes)
+
+    def _build(self, asked: Mapping[str, Mapping[str, int]], budget: _Budget) -> list[_Column]:
+        """Destination first, then what most entries ask for, so that few columns decide most descriptors."""
+        columns = [_Column(name, masks, self._all, budget) for name, masks in asked.items()]
+        columns.sort(key=lambda column: (column.name != DESTINATION, -column.bound.bit_count(), column.name))
+        settled = self._all
+        for column in reversed(columns):
+            column.settled = settled
+            settled &= ~column.bound
+        return columns
+
+    def _only_destinations(self) -> frozenset[str] | None:
+        """The values that match, if the profile asks for nothing but whole destinations."""
+        if len(self._columns) != 1 or self._columns[0].name != DESTINATION:
+            return None
+        column = self._columns[0]
+        return None if column.needs_more_than_values else frozenset(column.values)
+
+
+class _Budget:
+    """Shares what a profile may cost among the patterns that RE2 has to run, light ones first."""
+
+    __slots__ = ("_memory_bytes", "_own", "_total", "chosen", "memo_max", "value_bytes_max")
+
+    def __init__(self, asked: Mapping[str, Mapping[str, int]], memory_bytes: int, *, own: bool) -> None:
+        weighed = sorted(
+            (weight(pattern), attribute, pattern)
+            for attribute, masks in asked.items()
+            for pattern in masks
+            if plain_forms(pattern) is None
+        )
+        self.chosen: dict[str, dict[str, int]] = {}
+        """By attribute, the weight of every pattern that there is room for."""
+        total = 0
+        for cost, attribute, pattern in weighed:
+            if (total + cost) * BYTES_PER_WEIGHT > memory_bytes and not own:
+                break
+            total += cost
+            self.chosen.setdefault(attribute, {})[pattern] = cost
+        self._own = own
+        self._total = max(1, total)
+        self._memory_bytes = memory_bytes
+        self.value_bytes_max = sys.maxsize if own else STEPS_MAX // self._total
+        """A longer value could cost too many steps, added up over all attributes."""
+        self.memo_max = max(1, MEMO_MAX // max(1, len(asked)))
+
+    def compiled(self, attribute: str) -> list[PatternSet]:
+        """The chosen patterns of an attribute."""
+        chosen = self.chosen.get(attribute)
+        if not chosen:
+            return []
+        if self._own:
+            return _split(list(chosen), self._memory_bytes)
+        return [PatternSet(list(chosen), self._memory_bytes * sum(chosen.values()) // self._total)]
+
+
+def _split(patterns: list[str], memory_bytes: int) -> list[PatternSet]:
+    whole = PatternSet(patterns, memory_bytes)
+    half = len(patterns) // 2
+    if whole.taken or not half:
+        return [whole]
+    return _split(patterns[:half], memory_bytes) + _split(patterns[half:], memory_bytes)
+
+
+class _Column:
+    """What the values of one attribute leave possible."""
+
+    __slots__ = (
+        "_base", "_budget", "_lengths", "_memo", "_prefixes", "_sets",
+        "bound", "free", "name", "over", "settled", "values",
+    )  # fmt: skip
+
+    def __init__(self, name: str, masks: Mapping[str, int], everything: int, budget: _Budget) -> None:
+        self.name = name
+        self.bound = 0
+        """Entries that ask for this attribute."""
+        self.over = 0
+        """Those of them whose pattern cannot be evaluated."""
+        self.settled = 0
+        """Entries that no later column can take away."""
+        self.values: dict[str, int] = {}
+        self._prefixes: dict[str, int] = {}
+        self._budget = budget
+        self._memo: dict[str, int] = {}
+        self._sets = [_MaskedSet(found, masks) for found in budget.compiled(name) if found.taken]
+        taken = {pattern for found in self._sets for pattern in found.patterns.taken}
+        for pattern, mask in masks.items():
+            self.bound |= mask
+            forms = plain_forms(pattern)
+            if forms is None:
+                self.over |= 0 if pattern in taken else mask
+                continue
+            for index, texts in zip((self.values, self._prefixes), forms, strict=True):
+                for text in texts:
+                    index[text] = index.get(text, 0) | mask
+        self._lengths = sorted({len(prefix) for prefix in self._prefixes})
+        self.free = everything & ~self.bound
+        self._base = self.free | self.over
+        for value in self.values:
+            self.values[value] |= self._base
+
+    @property
+    def needs_more_than_values(self) -> bool:
+        """Whether some entry can match other than by one of `values`."""
+        return bool(self._base or self._prefixes or self._sets)
+
+    def leaves(self, descriptor: Descriptor) -> int:
+        """The entries that this descriptor's value of the attribute leaves possible."""
+        value = text_of(descriptor, self.name)
+        if value is None:
+            return self.free
+        if not self._lengths and not self._sets:
+            return self.values.get(value, self._base)
+        known = self._memo.get(value)
+        if known is not None:
+            return known
+        mask = self.values.get(value, self._base)
+        for length in self._lengths:
+            mask |= self._prefixes.get(value[:length], 0)
+        if self._sets:
+            mask |= self._run(value)
+        if len(self._memo) >= self._budget.memo_max:
+            self._memo.clear()
+        self._memo[value] = mask
+        return mask
+
+    def _run(self, value: str) -> int:
+        encoded = value.encode(errors="surrogatepass")  # cannot travel, must not raise
+        mask = 0
+        for found in self._sets:
+            mask |= found.all if len(encoded) > self._budget.value_bytes_max else found.run(encoded)
+        return mask
+
+
+class _MaskedSet:
+    """Patterns that run together, and who asks for them."""
+
+    __slots__ = ("_masks", "all", "patterns")
+
+    def __init__(self, patterns: PatternSet, masks: Mapping[str, int]) -> None:
+        self.patterns = patterns
+        self._masks = [*(masks[pattern] for pattern in patterns.taken), 0]
+        self.all = 0
+        for mask in self._masks:
+            self.all |= mask
+
+    def run(self, value: bytes) -> int:
+        numbers = self.patterns.match(value)
+        if numbers is None:
+            return self.all
+        mask = 0
+        for number in numbers:
+            mask |= self._masks[number]
+        return mask

@@ -1,0 +1,140 @@
+"""What the host wants kept, in batches, and what has to wait until it is.
+
+One batch is one transaction of the driver's store; batches are applied in the order of their serials and each key
+comes once per batch. An event that depends on a change is held with the batch that carries the change, and released
+when the driver answers `durable`. A batch that is answered `lost` gives its keys and events back to the host.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from carrypost.events import Event
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.ids import NodeId
+
+Key = tuple[str, bytes, int]
+"""(kind, message id or name, piece number or 0)."""
+
+MESSAGE = "message"
+PIECE = "piece"
+HASHES = "hashes"
+SEEN = "seen"
+META = "meta"
+INCARNATION: Key = (META, b"incarnation", 0)
+
+
+class StoredMessage(msgspec.Struct, frozen=True):
+    """What a store keeps of one copy, less its payload."""
+
+    descriptor: Descriptor
+    held: int
+    """Bitset of the pieces that are in the store."""
+    hops: int
+    age_ms: int
+    received_us: int
+    giver: NodeId | None
+    own: bool
+    delivered: bool
+    """Given to the application; with no `seen` key beside it, not confirmed yet."""
+
+
+Value = StoredMessage | Descriptor | bytes | int
+"""Of a message, of a seen id, of a piece or hash list, of the incarnation."""
+
+
+class Durability(enum.IntEnum):
+    """How safe a batch must be before its events may be released."""
+
+    NORMAL = 0
+    """Survives the process."""
+    FULL = 1
+    """Survives the loss of power."""
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """One store transaction."""
+
+    serial: int
+    durability: Durability
+    puts: dict[Key, Value]
+    deletes: tuple[Key, ...]
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """What a lost batch held."""
+
+    puts: tuple[Key, ...]
+    deletes: tuple[Key, ...]
+    held: tuple[Event, ...]
+
+
+class Journal:
+    """Collects changes into batches and holds events until their batch is durable."""
+
+    __slots__ = ("_deletes", "_durability", "_held", "_open", "_puts", "_serial", "released")
+
+    def __init__(self, released: list[Event]) -> None:
+        self._serial = 0
+        self._puts: dict[Key, Value] = {}
+        self._deletes: dict[Key, None] = {}
+        self._durability = Durability.NORMAL
+        self._held: list[Event] = []
+        self._open: dict[int, tuple[Batch, list[Event]]] = {}
+        self.released = released
+        """Where events go that wait for nothing any more."""
+
+    def put(self, key: Key, value: Value, durability: Durability = Durability.NORMAL) -> None:
+        """Keep `value` under `key`."""
+        if self._deletes:
+            self._deletes.pop(key, None)
+        self._puts[key] = value
+        if durability > self._durability:
+            self._durability = durability
+
+    def delete(self, key: Key) -> None:
+        """Forget `key`."""
+        self._puts.pop(key, None)
+        self._deletes[key] = None
+
+    def hold(self, event: Event) -> None:
+        """Release `event` once everything changed so far is durable."""
+        if self._puts or self._deletes:
+            self._held.append(event)
+        elif self._open:
+            next(reversed(self._open.values()))[1].append(event)
+        else:
+            self.released.append(event)
+
+    def take(self) -> Batch | None:
+        """The changes since the last call, as one batch; None if there are none."""
+        if not self._puts and not self._deletes:
+            return None
+        self._serial += 1
+        batch = Batch(self._serial, self._durability, self._puts, tuple(self._deletes))
+        self._open[self._serial] = (batch, self._held)
+        self._puts, self._deletes, self._held = {}, {}, []
+        self._durability = Durability.NORMAL
+        return batch
+
+    def durable(self, serial: int) -> None:
+        """The driver's answer: on disk. Releases what waited for it; an unknown serial is ignored."""
+        answered = self._open.pop(serial, None)
+        if answered is None:
+            return
+        if self._open and next(iter(self._open)) < serial:
+            # An older batch is still open: what waits here may depend on it too.
+            older = max(number for number in self._open if number < serial)
+            self._open[older][1].extend(answered[1])
+        else:
+            self.released.extend(answered[1])
+
+    def lost(self, serial: int) -> Answered | None:
+        """The driver's answer: could not be written. The host decides what becomes of it."""
+        answered = self._open.pop(serial, None)
+        if answered is None:
+            return None
+        batch, held = answered
+        return Answered(tuple(batch.puts), batch.deletes, tuple(held))

@@ -1,0 +1,367 @@
+"""Discovery: who is in reach, whether the link works both ways, and what they are interested in.
+
+A host announces itself with a period that doubles from `announce_s_min` to `announce_s_max` while nothing changes and
+falls back when something does; a newcomer is answered at once. It tells its interest profile by digest, and the
+profile itself on request, or unasked to a newcomer if it is short. With a horizon of h > 1 hops a host adds to its
+own entries those that its neighbours have, at one hop more, as long as that is below h: interests spread that far,
+and messages are still pulled, step by step.
+
+An announcement that says nothing new takes the short way through `announced`: no cache, no batch, no event.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.errors import RemoteError
+from carrypost.events import NeighbourDown, NeighbourUp, OneWay
+from carrypost.gossip.frames import Announce, Frame, Profile, ProfileRequest, Transmission
+from carrypost.gossip.link import LINK_TABLE, NEVER, Link, LinkState, Sign
+from carrypost.gossip.outbox import FRAME_ROOM, Outbox
+from carrypost.gossip.parts import Parts
+from carrypost.model.pattern import CARRIED_HOPS, decode_entries, encode_entries, entry, profile_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from carrypost.gossip.deliveries import Deliveries
+    from carrypost.gossip.desk import Desk
+    from carrypost.gossip.profiles import View
+    from carrypost.model.pattern import Entry
+
+SILENT_PERIODS = 3
+_PERIOD_US_MIN = 50_000
+_PERIOD_US_MAX = 600_000_000
+_HASTE_US = 100_000
+"""A change is announced within so much, spread by chance so that neighbours do not all speak at once."""
+_GAP_US = 200_000
+"""But never sooner than this after the last announcement."""
+_JITTER = 0.1
+_REVIEW_GRACE = 2
+_PROFILE_UNASKED_BYTES_MAX = 600
+_PROFILE_RETRY_US = 1_000_000
+
+
+class Neighbours:
+    """The links of one host, and its own announcements."""
+
+    def __init__(
+        self, desk: Desk, deliveries: Deliveries, up: Callable[[Link, int], None], down: Callable[[Link, int], None]
+    ) -> None:
+        self._desk = desk
+        self._deliveries = deliveries
+        self._up = up
+        self._down = down
+        settings = desk.settings
+        self._fixed = settings.paper_mode
+        self._period_max_us = round(settings.announce_s_max * 1e6)
+        self._period_min_us = self._period_max_us if self._fixed else round(settings.announce_s_min * 1e6)
+        self._period_us = self._period_min_us
+        self._parts = Parts(desk.limits.descriptor_buffer_bytes_max)
+        self._counter = 0
+        self._last_us = -NEVER
+        self._encoded = b""
+        self._tell_profile = True
+        self.boot = 0
+        self.due_us = NEVER
+        """When the next announcement goes out; the links' own timers apart."""
+
+    # --- own announcements ---------------------------------------------------------------------------------
+
+    def start(self, boot: int, now: int) -> None:
+        """Begin to announce."""
+        self.boot = boot
+        self.refresh_profile(now)
+        self._hasten(now)
+
+    def announce(self, now: int, to: str | None = None) -> None:
+        """Say who is here, what it wants and whom it hears."""
+        self._counter += 1
+        heard = tuple(
+            link.prefix for link in self._desk.links.values() if link.state is not LinkState.SILENT or link.told
+        )
+        announced = Announce(
+            self._desk.node, self.boot, self._counter, self._period_us // 1000,
+            self._desk.own.digest if self._desk.own else b"", heard[: self._desk.limits.heard_max],
+        )  # fmt: skip
+        frames: list[Frame] = [announced]
+        if self._tell_profile and len(self._encoded) <= _PROFILE_UNASKED_BYTES_MAX:
+            frames.extend(self._profile_frames())
+        self._tell_profile = False
+        self._desk.outgoing.append(Transmission(tuple(frames), to))
+        if to is None:
+            self._last_us = now
+            self._schedule(now)
+
+    def _schedule(self, now: int) -> None:
+        period_us = self._period_us
+        if not self._fixed:
+            self._period_us = min(self._period_max_us, period_us * 2)
+        jitter = 1 - _JITTER * self._desk.rng.random()
+        self.due_us = now + round(period_us * jitter)
+
+    def _hasten(self, now: int) -> None:
+        """Something changed: announce soon, and often for a while."""
+        if not self._desk.settings.beacons or self._fixed:
+            if self._desk.settings.beacons and self.due_us == NEVER:
+                self.due_us = now + round(self._period_us * self._desk.rng.random())
+            return
+        self._period_us = self._period_min_us
+        soon = max(now + round(_HASTE_US * self._desk.rng.random()), self._last_us + _GAP_US)
+        self.due_us = min(self.due_us, soon)
+
+    # --- own profile ---------------------------------------------------------------------------------------
+
+    def refresh_profile(self, now: int) -> None:
+        """Subscriptions or neighbours changed: make the profile anew, and announce it if it is another one."""
+        entries = self._entries()
+        encoded = encode_entries(entries)
+        digest = profile_digest(encoded)
+        book, before = self._desk.book, self._desk.own
+        if before is not None and before.digest == digest:
+            return
+        copies = [copy for copy in self._desk.cache.copies if copy is not None]
+        book.learn(entries, digest, copies, own=True)
+        self._desk.own = book.keep(digest)
+        if before is not None:
+            book.drop(before.digest)
+        self._encoded = encoded
+        self._tell_profile = True
+        self._hasten(now)
+        for link in self._desk.links.values():
+            if link.told:
+                self.announce(now, link.peer)
+
+    def _entries(self) -> tuple[Entry, ...]:
+        settings = self._desk.settings
+        nearest: dict[Entry, int] = {}
+        for own in self._deliveries.entries:
+            nearest[own] = 0
+        for link in self._desk.usable_links() if settings.horizon_hops > 1 else ():
+            for theirs in link.view.entries if link.view is not None else ():
+                hops = theirs.hops + 1
+                bare = msgspec.structs.replace(theirs, hops=0)
+                if hops < settings.horizon_hops and hops < nearest.get(bare, CARRIED_HOPS):
+                    nearest[bare] = hops
+        carried = settings.altruistic
+        for pattern in carried if isinstance(carried, tuple) else (".*",) if carried else ():
+            nearest.setdefault(entry(pattern), CARRIED_HOPS)
+        entries = sorted(msgspec.structs.replace(bare, hops=hops) for bare, hops in nearest.items())
+        return tuple(entries[: self._desk.limits.profile_entries_max])
+
+    def _profile_frames(self) -> list[Frame]:
+        own = self._desk.own
+        if own is None:
+            return []
+        step = self._desk.settings.mtu_bytes - FRAME_ROOM
+        bodies = [self._encoded[at : at + step] for at in range(0, len(self._encoded), step)]
+        return [Profile(own.digest, part, len(bodies), body) for part, body in enumerate(bodies)]
+
+    # --- hearing others ------------------------------------------------------------------------------------
+
+    def told(self, peer: str, *, up: bool, now: int) -> None:
+        """The driver knows of a contact: no need to find out."""
+        link = self.link(peer, now)
+        if link is None:
+            return
+        link.told = up
+        if up:
+            self._tell_profile = True
+            self.announce(now, peer)
+        else:
+            self._sign(link, Sign.SILENCE, now)
+            del self._desk.links[peer]
+
+    def link(self, peer: str, now: int) -> Link | None:
+        """The link of this address; a new one unless there are too many."""
+        links = self._desk.links
+        link = links.get(peer)
+        if link is None:
+            if len(links) >= self._desk.limits.neighbours_max and not self._make_room(now):
+                self._desk.refuse("neighbours", peer)
+                return None
+            link = links[peer] = Link(peer, self._desk.settings, Outbox(self._desk.settings), now)
+        return link
+
+    def _make_room(self, now: int) -> bool:
+        """A link over which nothing is exchanged gives way to a newcomer."""
+        for peer, link in self._desk.links.items():
+            if not link.usable and not link.told and now - link.heard_us > self._period_min_us:
+                del self._desk.links[peer]
+                return True
+        return False
+
+    def announced(self, frame: Announce, peer: str, now: int) -> bool:
+        """A neighbour says that it is there. False: nothing new."""
+        if frame.node == self._desk.node:
+            return False
+        link = self.link(peer, now)
+        if link is None or not self._fresh(link, frame, now):
+            return False
+        link.counter = frame.counter
+        link.heard_us = now
+        link.announcements += 1
+        lists_me = link.told or self._desk.prefix in frame.heard
+        if link.profile == frame.profile and lists_me and link.state is LinkState.LINKED and link.view is not None:
+            return link.synced and self._review_due(link, now)
+        link.period_us = min(_PERIOD_US_MAX, max(_PERIOD_US_MIN, frame.period_ms * 1000))
+        if link.profile != frame.profile:
+            self._drop_view(link)
+            link.profile = frame.profile
+        if link.state is LinkState.SILENT:
+            self._tell_profile = True
+            if not link.told:
+                self._hasten(now)
+        self._sign(link, Sign.LISTS_ME if lists_me else Sign.OMITS_ME, now)
+        self._need_profile(link, now)
+        return True
+
+    def _review_due(self, link: Link, now: int) -> bool:
+        """Beliefs go stale, so a review is repeated every so many announcements, by the smaller id if it can."""
+        grace = 0 if self._desk.node < link.node else _REVIEW_GRACE
+        if link.announcements < self._desk.settings.digest_every + grace or self._fixed:
+            return False
+        link.digest_due_us = now
+        return True
+
+    def _fresh(self, link: Link, frame: Announce, now: int) -> bool:
+        """False for a replay. A node that restarted counts from the start, with a larger boot number."""
+        if link.node == frame.node and link.boot == frame.boot:
+            stale = now - link.heard_us > 2 * max(link.period_us, self._period_max_us)
+            if frame.counter <= link.counter and not stale:
+                self._desk.refuse("replay", link.peer)
+                return False
+            link.period_us = min(_PERIOD_US_MAX, max(_PERIOD_US_MIN, frame.period_ms * 1000))
+            return True
+        if link.node == frame.node and frame.boot < link.boot:
+            self._desk.refuse("replay", link.peer)
+            return False
+        if link.node:
+            self._sign(link, Sign.SILENCE, now)
+        link.claim(frame.node)
+        link.boot = frame.boot
+        return True
+
+    def named(self, link: Link, now: int) -> None:
+        """The neighbour's request names this host: so it hears it."""
+        if link.node and link.state is not LinkState.LINKED:
+            link.heard_us = now
+            self._sign(link, Sign.LISTS_ME, now)
+            self._need_profile(link, now)
+
+    def heard(self, link: Link, now: int) -> None:
+        """Anything at all from a usable neighbour shows that it is still there."""
+        if link.state is LinkState.LINKED:
+            link.heard_us = now
+
+    def _sign(self, link: Link, sign: Sign, now: int) -> None:
+        before, link.state = link.state, LINK_TABLE[link.state, sign]
+        if before is link.state:
+            return
+        if before is LinkState.SILENT:
+            link.first_us = now
+        if link.state is LinkState.LINKED:
+            self._desk.events.append(NeighbourUp(link.node))
+            link.one_way_told = False
+            if link.view is not None:
+                self._up(link, now)
+        elif before is LinkState.LINKED:
+            self._desk.events.append(NeighbourDown(link.node))
+            self._down(link, now)
+            link.first_us = now
+            self._hasten(now)
+            if self._desk.settings.horizon_hops > 1:
+                self.refresh_profile(now)
+        if link.state is LinkState.SILENT:
+            self._drop_view(link)
+
+    # --- their profiles ------------------------------------------------------------------------------------
+
+    def _need_profile(self, link: Link, now: int) -> None:
+        if link.view is not None or link.state is not LinkState.LINKED:
+            return
+        view = self._desk.book.view(link.profile)
+        if view is not None:
+            self._learnt(link, view, now)
+        elif now - link.profile_asked_us >= _PROFILE_RETRY_US:
+            link.profile_asked_us = now
+            self._desk.outgoing.append(Transmission((ProfileRequest(link.profile),), link.peer))
+
+    def _learnt(self, link: Link, view: View, now: int) -> None:
+        link.view = self._desk.book.keep(view.digest)
+        link.synced = False
+        if link.state is LinkState.LINKED:
+            self._up(link, now)
+            if self._desk.settings.horizon_hops > 1:
+                self.refresh_profile(now)
+
+    def _drop_view(self, link: Link) -> None:
+        if link.view is not None:
+            self._desk.book.drop(link.view.digest)
+            link.view = None
+
+    def take_profile(self, link: Link, frame: Profile, now: int) -> None:
+        """A neighbour's profile, or a part of it; raises `RemoteError`."""
+        if self._desk.book.view(frame.digest) is None:
+            key = (link.peer, frame.digest, frame.parts)
+            encoded = self._parts.add(key, frame.part, frame.parts, frame.body)
+            if encoded is None:
+                return
+            if profile_digest(encoded) != frame.digest:
+                raise RemoteError("profile-digest")
+            if not link.budget_profiles.take(1, now):
+                raise RemoteError("rate")
+            entries = decode_entries(encoded, self._desk.limits)
+            copies = [copy for copy in self._desk.cache.copies if copy is not None]
+            self._desk.book.learn(entries, frame.digest, copies)
+        for each in self._desk.links.values():
+            if each.profile == frame.digest:
+                self._need_profile(each, now)
+
+    def answer_profile(self, link: Link, frame: ProfileRequest) -> None:
+        """Tell the profile to one who asks for it."""
+        if self._desk.own is not None and frame.digest == self._desk.own.digest:
+            self._desk.outgoing.append(Transmission(tuple(self._profile_frames()), link.peer))
+
+    # --- time ----------------------------------------------------------------------------------------------
+
+    def tick(self, now: int) -> bool:
+        """Announce if it is time, and end links that fell silent. True: an announcement went out."""
+        for link in list(self._desk.links.values()):
+            if not link.told and now >= self.silent_us(link):
+                self._sign(link, Sign.SILENCE, now)
+                del self._desk.links[link.peer]
+            elif link.state is LinkState.HEARD and not link.one_way_told:
+                if now - link.first_us >= SILENT_PERIODS * self._period_max_us:
+                    link.one_way_told = True
+                    self._desk.events.append(OneWay(link.node))
+        if now < self.due_us:
+            return False
+        self.announce(now)
+        return True
+
+    @staticmethod
+    def silent_us(link: Link) -> int:
+        """When three periods will have passed without a word."""
+        return NEVER if link.told else link.heard_us + SILENT_PERIODS * max(link.period_us, _PERIOD_US_MIN)
+
+    def next_due(self) -> int:
+        """When something is due: an announcement, the end of a link, or something on a link."""
+        due = self.due_us
+        for link in self._desk.links.values():
+            silent_us = self.silent_us(link)
+            if link.state is LinkState.LINKED:
+                due = min(due, silent_us, link.due_us())
+            elif link.one_way_told or link.told:
+                due = min(due, silent_us)
+            else:
+                due = min(due, silent_us, link.first_us + SILENT_PERIODS * self._period_max_us)
+        return due
+
+    def clock_stepped(self, delta_us: int) -> None:
+        """The clock was set forward: that much silence was not silence."""
+        for link in self._desk.links.values():
+            link.heard_us += delta_us
+            link.first_us += delta_us

@@ -1,0 +1,250 @@
+"""The sending half of a link: what the neighbour asked for, and the window under which it goes out.
+
+Every transfer frame has a serial, remembered in `flights` until the neighbour's cumulative acknowledgement names it.
+The window counts bytes and adapts to loss as TCP's does: it doubles per round trip until the first loss, then grows by
+one datagram per round trip, and shrinks to 70 % at most once per round trip. A frame is taken for lost when three
+later ones were acknowledged, or when nothing was for a whole timeout. `paper_mode` is a window of one message
+(JOMS-15 figure 3: each is acknowledged before the next goes out).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from carrypost.gossip.link import NEVER
+from carrypost.gossip.pieces import HASH_BYTES
+from carrypost.gossip.slots import bits
+
+if TYPE_CHECKING:
+    from carrypost.config import Settings
+    from carrypost.gossip.cache import Copy
+
+DESCRIPTOR, HASHES, FRAGMENT = range(3)
+Item = tuple[int, int]
+"""(DESCRIPTOR, part), (HASHES, first piece) or (FRAGMENT, index)."""
+
+WINDOW_START_BYTES = 16 * 1024
+_DATAGRAMS_MIN = 2
+_LATER_ACKS = 3
+_SHRINK = 0.7
+_TIMEOUT_START_US = 500_000
+_TIMEOUT_MIN_US = 100_000
+_TIMEOUT_MAX_US = 4_000_000
+FRAME_ROOM = 64
+"""Bytes of a datagram kept free for the headers of frame and datagram around a body."""
+
+
+class Job:
+    """One message on its way to one neighbour."""
+
+    __slots__ = ("copy", "flying", "followers", "hashes", "items", "level", "spent", "wanted")
+
+    def __init__(self, copy: Copy, wanted: int, level: int, hashes: bytes) -> None:
+        self.copy = copy
+        self.hashes = hashes
+        self.wanted = wanted
+        """Bitset of the pieces to send."""
+        self.level = level
+        self.items: Iterator[Item] = iter(())
+        self.spent = False
+        """Everything went out at least once."""
+        self.flying = 0
+        self.followers: list[tuple[Outbox, Job]] = []
+        """The same message for other neighbours, served by the same broadcast frames."""
+
+    def plan(self, body_bytes_max: int) -> Iterator[Item]:
+        """Everything to send, in order: what vouches before what is vouched for."""
+        descriptor = self.copy.descriptor
+        for part in range(-(-len(descriptor.wire) // body_bytes_max)):
+            yield DESCRIPTOR, part
+        if self.hashes:
+            for first in range(0, descriptor.pieces, body_bytes_max // HASH_BYTES):
+                yield HASHES, first
+        per_piece = descriptor.fragments_per_piece
+        for piece in bits(self.wanted):
+            for number in range(descriptor.fragments_in(piece)):
+                yield FRAGMENT, piece * per_piece + number
+
+
+class Flight:
+    """One transfer frame that is not acknowledged yet."""
+
+    __slots__ = ("item", "job", "sent_us", "size")
+
+    def __init__(self, job: Job, item: Item, size: int, sent_us: int) -> None:
+        self.job = job
+        self.item = item
+        self.size = size
+        self.sent_us = sent_us
+
+
+class Outbox:
+    """Jobs by level, the retry queue, and the window."""
+
+    __slots__ = (
+        "_levels", "_paper", "_smooth_us", "_spread_us", "_threshold", "_timeout_us", "_window_max", "_window_min",
+        "due_us", "flights", "flying_bytes", "jobs", "not_before_us", "recover", "retries", "window",
+    )  # fmt: skip
+
+    def __init__(self, settings: Settings) -> None:
+        self._paper = settings.paper_mode
+        self._window_min = settings.mtu_bytes * _DATAGRAMS_MIN
+        self._window_max = max(settings.window_bytes_max, self._window_min)
+        self.clear()
+
+    def clear(self) -> None:
+        """The contact is over; nothing is owed any more."""
+        self.jobs: dict[int, Job] = {}
+        self._levels: dict[int, deque[Job]] = {}
+        self.retries: deque[tuple[Job, Item]] = deque()
+        self.flights: dict[int, Flight] = {}
+        self.flying_bytes = 0
+        self.window = float(min(WINDOW_START_BYTES, self._window_max))
+        self._threshold = float(self._window_max)
+        self._smooth_us = 0.0
+        self._spread_us = 0.0
+        self._timeout_us = _TIMEOUT_START_US
+        self.recover = -1
+        self.not_before_us = 0
+        self.due_us = NEVER
+
+    def add(self, job: Job) -> None:
+        """Queue a job behind those of its level."""
+        self.jobs[job.copy.slot] = job
+        queue = self._levels.get(job.level)
+        if queue is None:
+            queue = self._levels[job.level] = deque()
+        queue.append(job)
+
+    def put_back(self, job: Job) -> None:
+        """The job is not spent yet and goes on first."""
+        self._levels.setdefault(job.level, deque()).appendleft(job)
+
+    def pull(self) -> Job | None:
+        """The most privileged job that has something left to send."""
+        while self._levels:
+            level = max(self._levels)
+            queue = self._levels[level]
+            while queue:
+                job = queue.popleft()
+                if self.jobs.get(job.copy.slot) is job and not job.spent:
+                    return job
+            del self._levels[level]
+        return None
+
+    @property
+    def open(self) -> bool:
+        """Whether another frame may go out."""
+        return self.flying_bytes < self.window
+
+    @property
+    def waits_for_ack(self) -> bool:
+        """Stop-and-wait: the next message waits until the last one is acknowledged."""
+        return self._paper and bool(self.flights)
+
+    def track(self, serial: int, flight: Flight) -> None:
+        """A frame went out."""
+        self.flights[serial] = flight
+        self.flying_bytes += flight.size
+        flight.job.flying += 1
+        if self.due_us == NEVER:
+            self.due_us = flight.sent_us + self._timeout_us
+
+    def cancel(self, slot: int) -> None:
+        """The message is gone from the cache."""
+        job = self.jobs.pop(slot, None)
+        if job is None:
+            return
+        job.spent = True
+        self.retries = deque(entry for entry in self.retries if entry[0] is not job)
+        for serial in [serial for serial, flight in self.flights.items() if flight.job is job]:
+            self._land(serial)
+
+    def acknowledge(self, base: int, arrived: int, now: int) -> int:
+        """Take an acknowledgement: bit i of `arrived` is serial base + i. Returns the slots that are through."""
+        later = 0
+        done = 0
+        gained = 0
+        newest: Flight | None = None
+        lost: list[int] = []
+        for serial in list(reversed(self.flights)):
+            offset = serial - base
+            if offset >= 0 and arrived >> offset & 1:
+                flight = self._land(serial)
+                newest = newest or flight
+                later += 1
+                gained += flight.size
+                done |= self._through(flight.job)
+            elif later >= _LATER_ACKS:
+                lost.append(serial)
+        if newest is not None:
+            self._measure(now - newest.sent_us)
+            self._grow(gained)
+        if lost:
+            self._shrink(max(lost), max(self.flights, default=-1))
+            self._lose(reversed(lost))
+        self.arm(now)
+        return done
+
+    def time_out(self, now: int) -> None:
+        """Nothing was acknowledged for a whole timeout: everything in flight counts as lost."""
+        if self.flights:
+            self._threshold = max(self._window_min, self.window / 2)
+            self.window = float(self._window_min)
+            self._timeout_us = min(_TIMEOUT_MAX_US, self._timeout_us * 2)
+            self.recover = max(self.flights)
+            self._lose(list(self.flights))
+        self.arm(now)
+
+    def arm(self, now: int) -> None:
+        """Set the timer."""
+        if self.flights:
+            self.due_us = now + self._timeout_us
+        elif self.retries or self._levels:
+            self.due_us = max(now, self.not_before_us)
+        else:
+            self.due_us = NEVER
+
+    def _land(self, serial: int) -> Flight:
+        flight = self.flights.pop(serial)
+        self.flying_bytes -= flight.size
+        flight.job.flying -= 1
+        return flight
+
+    def _through(self, job: Job) -> int:
+        if not job.spent or job.flying or any(entry[0] is job for entry in self.retries):
+            return 0
+        slot = job.copy.slot
+        if self.jobs.get(slot) is not job:
+            return 0
+        del self.jobs[slot]
+        return 1 << slot
+
+    def _lose(self, serials: Iterator[int] | list[int]) -> None:
+        for serial in list(serials):
+            flight = self._land(serial)
+            self.retries.append((flight.job, flight.item))
+
+    def _measure(self, round_trip_us: int) -> None:
+        if not self._smooth_us:
+            self._smooth_us, self._spread_us = float(round_trip_us), round_trip_us / 2
+        else:
+            self._spread_us += (abs(self._smooth_us - round_trip_us) - self._spread_us) / 4
+            self._smooth_us += (round_trip_us - self._smooth_us) / 8
+        timeout = int(self._smooth_us + 4 * self._spread_us)
+        self._timeout_us = min(_TIMEOUT_MAX_US, max(_TIMEOUT_MIN_US, timeout))
+
+    def _grow(self, gained: int) -> None:
+        if self.window < self._threshold:
+            self.window += gained
+        else:
+            self.window += self._window_min * gained / (_DATAGRAMS_MIN * self.window)
+        self.window = min(self.window, self._window_max)
+
+    def _shrink(self, newest_lost: int, newest_out: int) -> None:
+        """Once per round trip: losses among what was out at the last shrinking do not count again."""
+        if newest_lost > self.recover:
+            self.recover = newest_out
+            self.window = self._threshold = max(self._window_min, self.window * _SHRINK)

@@ -1,0 +1,112 @@
+"""Payloads as they travel: compressed once, cut into pieces, vouched for by a hash list.
+
+A payload is compressed at publication and nowhere else, digests cover the bytes as sent, and only the consumer
+expands it, never beyond the size that the signed descriptor declares. The root of a descriptor is the SHA-256 over
+the SHA-256 of each piece, so that a carrier can check every piece before it stores or relays it. Fragments and pieces
+held are bitsets; on the wire they are little-endian bitmaps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+import zstandard
+
+from carrypost.config import Limits
+from carrypost.errors import ForgeryError, LimitError
+from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
+
+HASH_BYTES = 32
+COMPRESS_BYTES_MIN = 128
+"""Below this a zstd frame gains nothing."""
+_GAIN_MIN = 0.95
+_WINDOW_BYTES_MAX = 32 * 1024 * 1024
+
+
+class Blank(msgspec.Struct, frozen=True):
+    """A payload of so many incompressible bytes that nobody makes. Emulation only, security off."""
+
+    size: int
+
+
+class Packed(msgspec.Struct, frozen=True):
+    """A payload ready to travel."""
+
+    codec: PayloadCodec
+    size: int
+    length: int
+    pieces: tuple[bytes, ...]
+    hashes: bytes
+    """Concatenated SHA-256 of the pieces; empty where security is off."""
+    root: bytes
+
+
+def pack(payload: bytes | Blank, *, signed: bool, compress: bool, limits: Limits) -> Packed:
+    """Compress, cut and hash a payload."""
+    if isinstance(payload, Blank):
+        return Packed(PayloadCodec.BLANK, payload.size, payload.size, (), b"", b"")
+    codec, sent = PayloadCodec.PLAIN, payload
+    if compress and len(payload) >= COMPRESS_BYTES_MIN:
+        squeezed = zstandard.ZstdCompressor(write_checksum=False).compress(payload)
+        # What shrinks beyond the allowed ratio goes plain: every receiver would take it for a bomb.
+        if len(squeezed) < len(payload) * _GAIN_MIN and len(payload) <= _inflated_max(len(squeezed), limits):
+            codec, sent = PayloadCodec.ZSTD, squeezed
+    pieces = tuple(sent[at : at + PIECE_BYTES] for at in range(0, len(sent), PIECE_BYTES)) or (b"",)
+    hashes = b"".join(hashlib.sha256(piece).digest() for piece in pieces) if signed else b""
+    root = root_of(hashes) if signed else b""
+    return Packed(codec, len(payload), len(sent), pieces, hashes, root)
+
+
+def unpack(descriptor: Descriptor, sent: bytes, limits: Limits) -> bytes:
+    """The payload as published, from the bytes as sent; raises `RemoteError` rather than expand beyond bounds."""
+    if descriptor.codec == PayloadCodec.BLANK:
+        return bytes(descriptor.size)
+    if descriptor.codec == PayloadCodec.PLAIN:
+        return sent
+    check_ratio(descriptor, limits)
+    try:
+        # The library allots what the frame's own header claims, so the claim is checked first.
+        if zstandard.frame_content_size(sent) != descriptor.size:
+            raise ForgeryError("inflate", "the payload does not have the declared size")
+        return zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES_MAX).decompress(sent)
+    except zstandard.ZstdError as error:
+        raise ForgeryError("inflate", str(error)) from None
+
+
+def check_ratio(descriptor: Descriptor, limits: Limits) -> None:
+    """Refuse a descriptor whose payload would expand beyond what is allowed."""
+    if descriptor.codec == PayloadCodec.ZSTD:
+        if descriptor.size > _inflated_max(descriptor.length, limits):
+            raise LimitError("inflate-ratio", f"{descriptor.length} bytes would become {descriptor.size}")
+    elif descriptor.size != descriptor.length:
+        raise LimitError("inflate-ratio", "an uncompressed payload with two sizes")
+
+
+def _inflated_max(length: int, limits: Limits) -> int:
+    return min(limits.message_bytes_max, length * limits.inflate_ratio_max)
+
+
+def root_of(hashes: bytes) -> bytes:
+    """The digest root over a list of piece hashes."""
+    return hashlib.sha256(hashes).digest()
+
+
+def hash_of(piece: bytes) -> bytes:
+    """The hash of one piece."""
+    return hashlib.sha256(piece).digest()
+
+
+def full_mask(count: int) -> int:
+    """The bitset of the first `count` numbers."""
+    return (1 << count) - 1
+
+
+def to_bitmap(mask: int) -> bytes:
+    """A bitset as little-endian bytes."""
+    return mask.to_bytes((mask.bit_length() + 7) // 8, "little")
+
+
+def from_bitmap(bitmap: bytes) -> int:
+    """The bitset in little-endian bytes."""
+    return int.from_bytes(bitmap, "little")

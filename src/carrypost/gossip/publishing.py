@@ -1,0 +1,136 @@
+"""Publication: from what the application says to a signed descriptor and a copy in the cache.
+
+(incarnation, sequence) rises strictly; the incarnation is durable before anything of it leaves the host, so two equal
+sends differ, also across a crash. Lifetimes are clamped here; what a peer would refuse is refused here first, with a
+text that says what is allowed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.errors import PayloadError, StateError
+from carrypost.events import Reason, Stored
+from carrypost.gossip import journal as keys
+from carrypost.gossip.journal import Durability
+from carrypost.gossip.outbox import FRAME_ROOM
+from carrypost.gossip.pieces import Blank, Packed, full_mask, pack
+from carrypost.model.descriptor import PIECE_BYTES, AttributeValue, Descriptor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from carrypost.gossip.cache import Copy
+    from carrypost.gossip.desk import Desk
+
+PRIORITY_MAX = 9
+_FRAGMENT_BYTES_MIN = 256
+
+
+class Publisher:
+    """Numbers, signs and stores the host's own messages."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._sequence = 0
+        self.incarnation = 0
+        room = desk.settings.mtu_bytes - FRAME_ROOM
+        # A power of two, so that fragments fill pieces evenly.
+        self._fragment_bytes = min(PIECE_BYTES, max(_FRAGMENT_BYTES_MIN, 1 << (room.bit_length() - 1)))
+
+    def publish(
+        self,
+        destination: str,
+        payload: bytes | Blank,
+        attributes: Mapping[str, AttributeValue],
+        *,
+        now: int,
+        lifetime_us: int | None,
+        label: str,
+        persistent: bool,
+        priority: int,
+    ) -> Copy:
+        """Store a new message of this host."""
+        desk = self._desk
+        self._check(destination, payload, attributes, label, priority)
+        packed = pack(
+            payload, signed=desk.identity.signed, compress=desk.settings.compress, limits=desk.limits
+        )
+        descriptor = Descriptor(
+            author=desk.identity.author, incarnation=self.incarnation, sequence=self._sequence + 1,
+            created_us=now, deadline_us=self._deadline(lifetime_us, now), destination=destination,
+            size=packed.size, length=packed.length, codec=packed.codec, root=packed.root,
+            fragment_bytes=self._fragment_bytes, priority=priority, persistent=persistent, label=label,
+            attributes=dict(attributes),
+        )  # fmt: skip
+        if len(descriptor.encoded) > desk.limits.descriptor_bytes_max - 65:
+            raise PayloadError(f"the descriptor has more than {desk.limits.descriptor_bytes_max} bytes")
+        descriptor = desk.identity.sign(descriptor)
+        copy = desk.cache.admit(
+            descriptor, nbytes=packed.length, privilege=desk.rank(descriptor), interesting=True, own=True,
+            held=full_mask(descriptor.pieces), now=now,
+        )  # fmt: skip
+        if isinstance(copy, Reason):
+            raise StateError(f"the cache is full ({copy}), and nothing in it may give way to this message")
+        self._sequence += 1
+        self._store(copy, packed)
+        return copy
+
+    def _store(self, copy: Copy, packed: Packed) -> None:
+        desk, descriptor = self._desk, copy.descriptor
+        durability = Durability.FULL if descriptor.persistent else Durability.NORMAL
+        for number, piece in enumerate(packed.pieces):
+            desk.journal.put((keys.PIECE, descriptor.id, number), piece, durability)
+        if descriptor.pieces > 1 and packed.hashes:
+            desk.hashes[copy.slot] = packed.hashes
+            desk.journal.put((keys.HASHES, descriptor.id, 0), packed.hashes, durability)
+        desk.keep(copy, durability)
+        desk.book.enter(copy)
+        desk.book.settle(copy)
+        if descriptor.persistent:
+            desk.journal.hold(Stored(descriptor.id))
+        else:
+            desk.events.append(Stored(descriptor.id))
+
+    def _deadline(self, lifetime_us: int | None, now: int) -> int | None:
+        settings = self._desk.settings
+        if lifetime_us is None and settings.lifetime_s_default is not None:
+            lifetime_us = round(settings.lifetime_s_default * 1e6)
+        if settings.lifetime_s_max is not None:
+            most_us = round(settings.lifetime_s_max * 1e6)
+            lifetime_us = most_us if lifetime_us is None else min(lifetime_us, most_us)
+        if lifetime_us is not None and lifetime_us <= 0:
+            raise PayloadError(f"a lifetime must be longer than nothing, not {lifetime_us / 1e6} s")
+        return None if lifetime_us is None else now + lifetime_us
+
+    def _check(
+        self, destination: str, payload: bytes | Blank, attributes: Mapping[str, AttributeValue], label: str,
+        priority: int,
+    ) -> None:  # fmt: skip
+        limits = self._desk.limits
+        size = payload.size if isinstance(payload, Blank) else len(payload)
+        if size > limits.message_bytes_max:
+            raise PayloadError(f"a payload has at most {limits.message_bytes_max} bytes, not {size}")
+        if isinstance(payload, Blank) and self._desk.identity.signed:
+            raise PayloadError("a blank payload cannot be signed: emulate with security off")
+        if not destination or len(destination.encode()) > limits.destination_bytes_max:
+            raise PayloadError(f"a destination has 1 to {limits.destination_bytes_max} bytes: {destination!r}")
+        if len(label.encode()) > limits.label_bytes_max:
+            raise PayloadError(f"a label has at most {limits.label_bytes_max} bytes: {label!r}")
+        if not 0 <= priority <= PRIORITY_MAX:
+            raise PayloadError(f"a priority is 0 to {PRIORITY_MAX}, not {priority}")
+        if len(attributes) > limits.attributes_max:
+            raise PayloadError(f"a message has at most {limits.attributes_max} attributes, not {len(attributes)}")
+        for name, value in attributes.items():
+            _check_attribute(name, value, limits.attribute_bytes_max)
+
+
+def _check_attribute(name: str, value: AttributeValue, bytes_max: int) -> None:
+    if not name or len(name.encode()) > bytes_max:
+        raise PayloadError(f"an attribute's name is text of 1 to {bytes_max} bytes: {name!r}")
+    if type(value) not in (bool, int, float, str):
+        raise PayloadError(f"attribute {name!r} is a {type(value).__name__}; allowed are bool, int, float, str")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise PayloadError(f"attribute {name!r} does not fit into 64 bits: {value}")
+    if isinstance(value, str) and len(value.encode()) > bytes_max:
+        raise PayloadError(f"attribute {name!r} has more than {bytes_max} bytes")

@@ -1,0 +1,385 @@
+"""Who may stay when room is short: copies by rank, room by level, shares by author and giver.
+
+`Room` owns the two limits (messages, bytes) and the order in which copies give way: altruistic before
+interesting, then the lower privilege, then the older; among equals the one that came first (JOMS-15 §2.4,
+N8, N11). Its invariant is that its sums, in all and per level, author and giver, are those over its copies. It
+knows nothing of slots, deadlines or memory: that is `gossip.cache`, and only the cache uses it.
+
+An author (other than this host) or a giver is over its share when it has more than one copy here and they use
+more than its part of either limit. Shares act only when room has to be made.
+
+Heaps are lazy: an entry whose copy left, was pinned or changed its rank is dropped when it comes up; a heap with
+mostly such entries is rebuilt. Authors and givers have a heap only once their share has mattered.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+from carrypost.config import Settings
+from carrypost.events import Reason
+from carrypost.gossip.frames import OfferEntry
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.ids import MessageId, NodeId
+
+_CREATED_BITS = 54
+"""`created_us` is at most 2**53."""
+_STALE_SLACK = 64
+"""A heap is rebuilt when it has this many entries more than twice the copies it is for."""
+
+
+class Copy:
+    """What the cache has, or had, of one message: one object per tenancy of a slot. Only the cache changes it.
+
+    `handle` and `entry` belong to the exchange. Of a copy that left (`here` is false) `held` and `held_bytes`
+    still say what it had, until it is admitted again.
+    """
+
+    __slots__ = (
+        "age_ms", "author_party", "descriptor", "entry", "finished", "giver", "giver_party", "handle", "held",
+        "held_bytes", "here", "hops", "id", "interesting", "level", "own", "pinned", "privilege", "rank",
+        "received_us", "serial", "slot", "whole",
+    )  # fmt: skip
+
+    # How it came in: set when it is admitted, and known only then.
+    privilege: int
+    interesting: bool
+    """Wanted here, or own; else carried for others."""
+    own: bool
+    giver: NodeId | None
+    hops: int
+    age_ms: int
+    """At receipt."""
+    received_us: int
+    # Whom its room is charged to: kept by `Room` for copies that are here.
+    author_party: Party | None
+    giver_party: Party | None
+    level: Usage
+
+    def __init__(self, slot: int, serial: int, descriptor: Descriptor) -> None:
+        self.slot = slot
+        self.serial = serial
+        """Rises with every tenancy in this cache."""
+        self.descriptor = descriptor
+        self.id: MessageId = descriptor.id
+        self.rank = 0
+        """(interesting, privilege, created_us) as one number; the larger stays longer and is sent earlier."""
+        self.here = False
+        """It uses room: all, some or (just admitted) none of its pieces are held."""
+        self.whole = False
+        """It is here with all of its pieces."""
+        self.finished = False
+        """Once it leaves it is never wanted again."""
+        self.pinned = False
+        self.handle = -1
+        self.entry: OfferEntry | None = None
+        self.held = 0
+        """Bitset of pieces."""
+        self.held_bytes = 0
+        """Bytes it is charged with: those given to `admit`, and those of every `grow`."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has, or had when it left, all of its pieces."""
+        return self.held == (1 << self.descriptor.pieces) - 1
+
+    def __repr__(self) -> str:
+        return f"<Copy {self.descriptor.shown} slot={self.slot} here={self.here} held={self.held:#x}>"
+
+
+def rank_of(privilege: int, interesting: bool, created_us: int) -> int:
+    """Interesting before altruistic, then privilege, then the younger."""
+    return (interesting << 8 | privilege) << _CREATED_BITS | created_us
+
+
+class Usage:
+    """So many messages of so many bytes."""
+
+    __slots__ = ("bytes", "messages")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.bytes = 0
+
+
+class Share:
+    """The part of the limits that one author (or one giver) may fill at others' cost; all of them by name."""
+
+    __slots__ = ("bytes_max", "messages_max", "over", "parties")
+
+    def __init__(self, settings: Settings, part: float) -> None:
+        self.messages_max = settings.cache_messages_max * part
+        self.bytes_max = settings.cache_bytes_max * part
+        self.parties: dict[str | bytes, Party] = {}
+        """Those with a copy here: bounded by `cache_messages_max`."""
+        self.over: set[Party] = set()
+        """Those that have been above a bound and may be so still."""
+
+    def join(self, name: str | bytes, copy: Copy) -> Party:
+        """The party of this name, which has one more copy from now on."""
+        party = self.parties.get(name)
+        if party is None:
+            party = self.parties[name] = Party(self, name)
+        party.messages += 1
+        party.bytes += copy.held_bytes
+        if party.messages > self.messages_max or party.bytes > self.bytes_max:
+            self.over.add(party)
+        if party.heap is not None:
+            party.heap.push(copy)
+        return party
+
+
+class Party(Usage):
+    """What one author, or one giver, uses."""
+
+    __slots__ = ("_share", "heap", "name")
+
+    def __init__(self, share: Share, name: str | bytes) -> None:
+        super().__init__()
+        self._share = share
+        self.name = name
+        self.heap: Heap | None = None
+
+    def exceeds(self, messages: int = 0, nbytes: int = 0) -> bool:
+        """Whether it would be over its share with so much more. One message alone is never too much."""
+        messages += self.messages
+        share = self._share
+        return messages > 1 and (messages > share.messages_max or self.bytes + nbytes > share.bytes_max)
+
+    def quit(self, nbytes: int) -> None:
+        """One of its messages left. An empty party is forgotten, and the heap of one far below its share."""
+        self.messages -= 1
+        self.bytes -= nbytes
+        if not self.messages:
+            del self._share.parties[self.name]
+            self._share.over.discard(self)
+        if self.heap is not None and not self.exceeds(self.messages, self.bytes):
+            self.heap = None
+
+
+class Heap:
+    """Copies, lowest rank first, then lowest serial."""
+
+    __slots__ = ("_arrived", "_entries", "_of")
+
+    def __init__(self, of: Usage, copies: list[Copy]) -> None:
+        self._of = of
+        self._arrived = copies
+        """Not sorted in yet: nobody has to be, as long as there is room."""
+        self._entries: list[tuple[int, int, Copy]] = []
+
+    def push(self, copy: Copy) -> None:
+        """A copy came, or may give way again."""
+        self._arrived.append(copy)
+        if len(self._entries) + len(self._arrived) > 2 * self._of.messages + _STALE_SLACK:
+            self._arrived, self._entries = self.copies(), []
+
+    def copies(self) -> list[Copy]:
+        """All that are here, in no order; a pinned one may be missing once `lowest` was asked for."""
+        both = dict.fromkeys(self._arrived)
+        both.update((copy, None) for rank, _, copy in self._entries if rank == copy.rank)
+        return [copy for copy in both if copy.here]
+
+    def lowest(self) -> Copy | None:
+        """The one that gives way first."""
+        entries = self._entries
+        if self._arrived:
+            self._sort_in()
+        while entries:
+            rank, _, copy = entries[0]
+            if copy.here and not copy.pinned and rank == copy.rank:
+                return copy
+            heappop(entries)
+        return None
+
+    def _sort_in(self) -> None:
+        entries, arrived = self._entries, self._arrived
+        if len(arrived) > len(entries) >> 3:
+            entries.extend([(copy.rank, copy.serial, copy) for copy in arrived])
+            heapify(entries)
+        else:
+            for copy in arrived:
+                heappush(entries, (copy.rank, copy.serial, copy))
+        arrived.clear()
+
+
+class Room(Usage):
+    """The room there is, who uses it, and who gives way."""
+
+    __slots__ = ("_authors", "_booked", "_givers", "_heap", "_levels", "_shares", "bytes_max", "messages_max")
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self.messages_max = settings.cache_messages_max
+        self.bytes_max = settings.cache_bytes_max
+        self._shares = settings.shares
+        self._authors = Share(settings, settings.limits.share_author)
+        self._givers = Share(settings, settings.limits.share_neighbour)
+        self._levels: dict[int, Usage] = {}
+        """What may give way, by level; 512 at most."""
+        self._heap = Heap(self, [])
+        self._booked = False
+        """Levels and parties are kept once room has been short; before, nobody asks for them."""
+
+    @property
+    def plenty(self) -> bool:
+        """Whether less than nine tenths of both limits are used."""
+        return self.messages * 10 < self.messages_max * 9 and self.bytes * 10 < self.bytes_max * 9
+
+    def fits(self, messages: int, nbytes: int) -> bool:
+        """Whether nobody has to go."""
+        return self.messages + messages <= self.messages_max and self.bytes + nbytes <= self.bytes_max
+
+    def could_fit(self, messages: int, nbytes: int, rank: int) -> bool:
+        """Whether there is room, at the latest once all up to the level of this rank are gone."""
+        if self.fits(messages, nbytes):
+            return True
+        self._open_books()
+        level = rank >> _CREATED_BITS
+        for lower, usage in self._levels.items():
+            if lower <= level:
+                messages -= usage.messages
+                nbytes -= usage.bytes
+        return self.fits(messages, nbytes)
+
+    def enter(self, copy: Copy) -> None:
+        """A copy comes in, with its rank and its bytes."""
+        self.messages += 1
+        self.bytes += copy.held_bytes
+        copy.here = True
+        self._heap.push(copy)
+        if self._booked:
+            self._book(copy)
+
+    def grow(self, copy: Copy, nbytes: int) -> None:
+        """A copy in it has so many bytes more."""
+        copy.held_bytes += nbytes
+        self.bytes += nbytes
+        if not self._booked:
+            return
+        if not copy.pinned:
+            copy.level.bytes += nbytes
+        for share, party in ((self._authors, copy.author_party), (self._givers, copy.giver_party)):
+            if party is not None:
+                party.bytes += nbytes
+                if party.bytes > share.bytes_max:
+                    share.over.add(party)
+
+    def leave(self, copy: Copy) -> None:
+        """A copy goes, and its pin with it."""
+        nbytes = copy.held_bytes
+        self.messages -= 1
+        self.bytes -= nbytes
+        if self._booked:
+            if not copy.pinned:
+                copy.level.messages -= 1
+                copy.level.bytes -= nbytes
+            if copy.author_party is not None:
+                copy.author_party.quit(nbytes)
+            if copy.giver_party is not None:
+                copy.giver_party.quit(nbytes)
+        copy.here = copy.pinned = False
+
+    def pin(self, copy: Copy) -> None:
+        """A copy in it does not give way."""
+        copy.pinned = True
+        if self._booked:
+            copy.level.messages -= 1
+            copy.level.bytes -= copy.held_bytes
+
+    def unpin(self, copy: Copy) -> None:
+        """It does again."""
+        copy.pinned = False
+        if self._booked:
+            copy.level.messages += 1
+            copy.level.bytes += copy.held_bytes
+            self._heap.push(copy)
+            for party in (copy.author_party, copy.giver_party):
+                if party is not None and party.heap is not None:
+                    party.heap.push(copy)
+
+    def rerank(self, copy: Copy, rank: int) -> None:
+        """A copy in it matters more, or less."""
+        self._open_books()
+        pinned = copy.pinned
+        if not pinned:
+            self.pin(copy)
+        copy.rank = rank
+        copy.level = self._level(rank)
+        if not pinned:
+            self.unpin(copy)
+
+    def clear(self, copy: Copy, messages: int, nbytes: int) -> list[Copy] | Reason:
+        """Make room for so much more of a copy, which does not fit. All who had to leave, or why none did.
+
+        What would put its author over its share displaces copies of that author only, else what would put its
+        giver over its share copies of that giver only. Anything else displaces first what is over its share.
+        """
+        self._open_books()
+        rank = copy.rank
+        confined = self._confined(copy, messages, nbytes) if self._shares and not copy.own else None
+        leaving: list[Copy] = []
+        while True:
+            lowest = self._lowest(rank) if confined is None else self._heap_of(confined).lowest()
+            # One is mostly enough. Before more are moved, see whether all there are would be.
+            hopeless = len(leaving) == 1 and not self.could_fit(messages, nbytes, rank)
+            if lowest is None or lowest.rank >= rank or hopeless:
+                for victim in leaving:
+                    self.enter(victim)
+                return Reason.NO_ROOM if confined is None else Reason.SHARE
+            self.leave(lowest)
+            leaving.append(lowest)
+            if self.fits(messages, nbytes):
+                return leaving
+
+    def _confined(self, copy: Copy, messages: int, nbytes: int) -> Party | None:
+        """The party at whose cost alone this copy may come in."""
+        author = self._authors.parties.get(copy.descriptor.author)
+        if author is not None and author.exceeds(messages, nbytes):
+            return author
+        giver = None if copy.giver is None else self._givers.parties.get(copy.giver)
+        return giver if giver is not None and giver.exceeds(messages, nbytes) else None
+
+    def _lowest(self, rank: int) -> Copy | None:
+        """Who gives way first to this rank: of those over their share, else of all."""
+        first: Copy | None = None
+        bound = (rank, 0)
+        for share in (self._authors, self._givers):
+            if not share.over:
+                continue
+            share.over = {party for party in share.over if party.exceeds()}
+            for party in share.over:
+                lowest = self._heap_of(party).lowest()
+                if lowest is not None and (lowest.rank, lowest.serial) < bound:
+                    bound, first = (lowest.rank, lowest.serial), lowest
+        return first or self._heap.lowest()
+
+    def _heap_of(self, party: Party) -> Heap:
+        if party.heap is None:
+            ours = [copy for copy in self._heap.copies() if party in (copy.author_party, copy.giver_party)]
+            party.heap = Heap(party, ours)
+        return party.heap
+
+    def _open_books(self) -> None:
+        if not self._booked:
+            self._booked = True
+            for copy in self._heap.copies():
+                self._book(copy)
+
+    def _book(self, copy: Copy) -> None:
+        """Charge a copy to its level, its author and its giver."""
+        copy.level = level = self._level(copy.rank)
+        if not copy.pinned:
+            level.messages += 1
+            level.bytes += copy.held_bytes
+        copy.author_party = copy.giver_party = None
+        if self._shares and not copy.own:
+            copy.author_party = self._authors.join(copy.descriptor.author, copy)
+            if copy.giver is not None:
+                copy.giver_party = self._givers.join(copy.giver, copy)
+
+    def _level(self, rank: int) -> Usage:
+        level = self._levels.get(rank >> _CREATED_BITS)
+        if level is None:
+            level = self._levels[rank >> _CREATED_BITS] = Usage()
+        return level

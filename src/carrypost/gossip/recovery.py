@@ -1,0 +1,158 @@
+"""What the store gives back, and what it could not take.
+
+`restore` makes a host of an earlier life's batches: copies, seen ids, hash lists and the incarnation, which is raised.
+`lost` undoes what a batch that could not be written had promised: a send fails, a received copy is dropped, and what
+was only a note (a confirmation, a deletion, the incarnation) is written again later.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.events import Confirmed, Delivered, Failed, Reason, Stored
+from carrypost.gossip import journal as keys
+from carrypost.gossip.journal import Durability, Key, StoredMessage, Value
+from carrypost.gossip.link import NEVER
+from carrypost.gossip.slots import bits
+from carrypost.model.descriptor import Descriptor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from carrypost.gossip.deliveries import Deliveries
+    from carrypost.gossip.desk import Desk
+    from carrypost.model.ids import MessageId
+
+_RETRY_US = 1_000_000
+_PAUSE_US = 5_000_000
+"""After a failed write nothing new is asked for, for so long."""
+
+
+class Recovery:
+    """The host's side of crashes and failing disks."""
+
+    def __init__(self, desk: Desk, deliveries: Deliveries) -> None:
+        self._desk = desk
+        self._deliveries = deliveries
+        self._deletes: list[Key] = []
+        self._confirmations: list[MessageId] = []
+        self._incarnation: int | None = None
+        self.due_us = NEVER
+
+    def restore(self, state: Iterable[tuple[Key, Value]], now: int) -> int:
+        """Take in what the batches of an earlier life add up to, less payloads. Returns its incarnation."""
+        messages: list[StoredMessage] = []
+        hashes: dict[bytes, bytes] = {}
+        seen: dict[bytes, Descriptor] = {}
+        incarnation = 0
+        for (kind, name, _), value in state:
+            if kind == keys.MESSAGE and isinstance(value, StoredMessage):
+                messages.append(value)
+            elif kind == keys.HASHES and isinstance(value, bytes):
+                hashes[name] = value
+            elif kind == keys.SEEN and isinstance(value, Descriptor):
+                seen[name] = value
+            elif kind == keys.META and isinstance(value, int):
+                incarnation = value
+        for stored in messages:
+            self._restore_copy(stored, hashes.get(stored.descriptor.id, b""), seen, now)
+        for message, descriptor in seen.items():
+            self._restore_seen(descriptor, message, now)
+        return incarnation
+
+    def _restore_copy(self, stored: StoredMessage, hashes: bytes, seen: dict[bytes, Descriptor], now: int) -> None:
+        desk, descriptor = self._desk, stored.descriptor
+        size = sum(descriptor.piece_length(piece) for piece in bits(stored.held))
+        copy = desk.cache.admit(
+            descriptor, nbytes=size, privilege=desk.rank(descriptor),
+            interesting=stored.own or stored.delivered, own=stored.own, giver=stored.giver, hops=stored.hops,
+            age_ms=stored.age_ms, held=stored.held, now=now,
+        )  # fmt: skip
+        if isinstance(copy, Reason):
+            desk.forget(descriptor, stored.held)
+            return
+        copy.received_us = stored.received_us
+        desk.book.enter(copy)
+        if copy.whole:
+            desk.book.settle(copy)
+        if hashes:
+            desk.hashes[copy.slot] = hashes
+        confirmed = seen.pop(descriptor.id, None) is not None
+        self._deliveries.restored(copy, delivered=stored.delivered, confirmed=confirmed)
+
+    def _restore_seen(self, descriptor: Descriptor, message: bytes, now: int) -> None:
+        desk = self._desk
+        if not descriptor.alive(now):
+            desk.journal.delete((keys.SEEN, message, 0))
+            return
+        memory = desk.cache.remember(descriptor)
+        desk.book.enter(memory)
+        desk.book.settle(memory)
+        self._deliveries.restored(memory, delivered=True, confirmed=True)
+
+    def lost(self, serial: int, reason: str, now: int) -> None:
+        """A batch could not be written."""
+        answered = self._desk.journal.lost(serial)
+        if answered is None:
+            return
+        desk = self._desk
+        gone: dict[bytes, None] = {}
+        for kind, name, _ in answered.puts:
+            if kind in (keys.MESSAGE, keys.PIECE, keys.HASHES):
+                gone[name] = None
+                desk.store_failed_until_us = now + _PAUSE_US
+            elif kind == keys.META:
+                self._incarnation = now
+        for event in answered.held:
+            if isinstance(event, Confirmed):
+                self._confirmations.extend(event.messages)
+            elif isinstance(event, Delivered):
+                self._redeliver(event, gone)
+            elif not isinstance(event, Stored):
+                desk.journal.hold(event)
+        self._deletes.extend(answered.deletes)
+        for name in gone:
+            self._fail(name, reason)
+        self.due_us = now + _RETRY_US
+
+    def _redeliver(self, event: Delivered, gone: dict[bytes, None]) -> None:
+        """Deliveries whose copies are on disk already (they came with an earlier batch) stand."""
+        kept = tuple(delivery for delivery in event.deliveries if delivery.message not in gone)
+        if kept:
+            self._desk.journal.hold(Delivered(kept))
+
+    def _fail(self, name: bytes, reason: str) -> None:
+        desk = self._desk
+        copy = desk.cache.get(name)  # type: ignore[arg-type]  # a key's name is this message's id
+        if copy is None or not copy.here:
+            return
+        if copy.own:
+            desk.events.append(Failed(copy.id, reason))
+        self._deliveries.forget(copy)
+        desk.cache.unpin(copy)
+        desk.delivered &= ~(1 << copy.slot)
+        desk.discard(copy, Reason.STORE)
+
+    def tick(self, now: int) -> None:
+        """Write again what was only a note."""
+        if now < self.due_us:
+            return
+        self.due_us = NEVER
+        journal = self._desk.journal
+        deletes, self._deletes = self._deletes, []
+        for key in deletes:
+            if not self._in_use(key):
+                journal.delete(key)
+        confirmations, self._confirmations = self._confirmations, []
+        if confirmations:
+            self._deliveries.confirm_again(confirmations)
+        if self._incarnation is not None:
+            self._incarnation = None
+            journal.put(keys.INCARNATION, self._desk.incarnation, Durability.FULL)
+
+    def _in_use(self, key: Key) -> bool:
+        """The message came back meanwhile: its keys are alive again."""
+        copy = self._desk.cache.get(key[1])  # type: ignore[arg-type]  # a key's name is this message's id
+        if copy is None:
+            return False
+        return copy.slot in self._desk.seen if key[0] == keys.SEEN else copy.here

@@ -1,0 +1,130 @@
+"""Agreeing with a neighbour on what it lacks, once per contact and again every now and then (DESIGN §4).
+
+The one with the smaller node id asks first; the other waits a moment for it. Where both have the same profile, one
+reconciliation serves both directions; else each side runs its own, for the profile of the one who wants. Every
+question has a number, and the review is over when no question is open: then everything that the two sets had in
+common is believed known to the neighbour, and the rest is offered. Questions that get no answer are asked anew from
+the start; an answer to a forgotten question is ignored. The algorithm itself is in `gossip.reconcile`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.gossip import reconcile
+from carrypost.gossip.frames import Digest, Frame, Transmission
+from carrypost.gossip.link import NEVER
+from carrypost.gossip.outbox import FRAME_ROOM
+
+if TYPE_CHECKING:
+    from carrypost.gossip.desk import Desk
+    from carrypost.gossip.link import Link
+
+_RETRY_US = 1_000_000
+_RETRY_DOUBLINGS = 4
+_ANSWERED_MAX = 256
+
+
+class Review:
+    """Runs the reconciliations of one host."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._number = 0
+        self._wait_us = round(desk.settings.coalesce_s * 1e6)
+
+    def begin(self, link: Link, now: int) -> None:
+        """A contact began, or its profile changed."""
+        if self._desk.settings.paper_mode:
+            self._settle(link, now)
+        elif self._desk.node < link.node:
+            self.ask(link, now)
+        else:
+            link.digest_due_us = now + self._wait_us
+
+    def ask(self, link: Link, now: int) -> None:
+        """Start from the beginning."""
+        view = link.view
+        if view is None or not link.usable:
+            link.digest_due_us = NEVER
+            return
+        link.questions.clear()
+        link.snapshot = view.known
+        link.mine_only = 0
+        link.announcements = 0
+        if not link.snapshot and not self._same(link):
+            self._settle(link, now)
+            return
+        delay_us = _RETRY_US << min(link.review_tries, _RETRY_DOUBLINGS)
+        link.review_tries += 1
+        self._send(link, reconcile.opening(view), 0)
+        link.digest_due_us = now + delay_us
+
+    def take(self, link: Link, frame: Digest, now: int) -> None:
+        """A step from the neighbour; raises `RemoteError` for a senseless one."""
+        offering = frame.round % 2 == 1
+        own = self._desk.own
+        view = link.view if offering else own
+        if view is None or not link.usable or frame.profile != view.digest:
+            self._desk.refuse("profile-stale", link.peer)
+            return
+        if not self._expected(link, frame):
+            return
+        link.announcements = 0
+        same = self._same(link)
+        if frame.round == 0 and same:
+            link.questions.clear()
+            link.snapshot, link.mine_only = view.known, 0
+            link.digest_due_us = now + _RETRY_US
+        step = reconcile.answer(view, frame)
+        if offering or same:
+            link.mine_only |= step.mine_only | step.wanted_mine
+        if step.reply is not None:
+            self._send(link, step.reply, frame.number)
+        if frame.round == 0 and not same and not link.synced and not link.questions:
+            self.ask(link, now)
+        elif (offering or same) and not link.questions:
+            self._settle(link, now)
+
+    def _expected(self, link: Link, frame: Digest) -> bool:
+        """False for what was answered already, or answers nothing that is asked."""
+        if frame.number:
+            if frame.number in link.answered:
+                return False
+            link.answered[frame.number] = None
+            if len(link.answered) > _ANSWERED_MAX:
+                del link.answered[next(iter(link.answered))]
+        if not frame.answers:
+            return frame.round == 0
+        parts = link.questions.get(frame.answers)
+        if parts is None or frame.part in parts:
+            return False
+        parts.add(frame.part)
+        if len(parts) >= frame.parts:
+            del link.questions[frame.answers]
+        return True
+
+    def _same(self, link: Link) -> bool:
+        return self._desk.own is not None and self._desk.own.digest == link.profile
+
+    def _send(self, link: Link, digest: Digest, answers: int) -> None:
+        pages = reconcile.split(digest, self._desk.settings.mtu_bytes - FRAME_ROOM)
+        frames: list[Frame] = []
+        for part, page in enumerate(pages):
+            number = 0
+            if page.buckets:
+                self._number = number = self._number + 1
+                link.questions[number] = set()
+            frames.append(
+                msgspec.structs.replace(page, number=number, answers=answers, part=part, parts=len(pages))
+            )
+        self._desk.outgoing.append(Transmission(tuple(frames), link.peer))
+
+    def _settle(self, link: Link, now: int) -> None:
+        link.known = (link.known | link.snapshot) & ~link.mine_only
+        link.synced = True
+        link.review_tries = 0
+        link.digest_due_us = NEVER
+        link.offer_due_us = now

@@ -1,0 +1,68 @@
+"""Slots: small numbers for ids, so that a set of ids is one Python int.
+
+A slot comes from a free list, lowest first, and goes back to it: one message that lives for a month holds one
+bit, not a window. Bitsets over slots therefore stay as narrow as the largest number of ids known at one time.
+The invariant is that a slot has one tenant; whoever keeps bitsets clears a slot's bit before it is given again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from heapq import heappop, heappush
+
+_WORD_BITS = 64
+_FEW = 8
+"""Up to so many bits are found faster one by one in the wide int than by cutting it into words."""
+
+
+class Slots:
+    """The free list."""
+
+    __slots__ = ("_free", "_fresh")
+
+    def __init__(self) -> None:
+        self._free: list[int] = []
+        self._fresh = 0
+
+    def take(self) -> int:
+        """The lowest free slot; it is taken from now on."""
+        if self._free:
+            return heappop(self._free)
+        self._fresh += 1
+        return self._fresh - 1
+
+    def release(self, slot: int) -> None:
+        """The slot is free again. The caller took it, and has cleared its bit everywhere."""
+        heappush(self._free, slot)
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The slots in a bitset, ascending. The bitset must not be negative."""
+    if mask.bit_count() <= _FEW:
+        while mask:
+            low = mask & -mask
+            yield low.bit_length() - 1
+            mask ^= low
+        return
+    octets = mask.to_bytes(-(-mask.bit_length() // _WORD_BITS) * 8, "little")
+    base = -1
+    for word in memoryview(octets).cast("Q"):
+        rest = word
+        while rest:
+            low = rest & -rest
+            yield base + low.bit_length()
+            rest ^= low
+        base += _WORD_BITS
+
+
+def mask_of(slots: Collection[int]) -> int:
+    """The bitset of these slots; costs their number plus the width, not the product."""
+    if len(slots) <= _FEW:
+        mask = 0
+        for slot in slots:
+            mask |= 1 << slot
+        return mask
+    octets = bytearray((max(slots) >> 3) + 1)
+    for slot in slots:
+        octets[slot >> 3] |= 1 << (slot & 7)
+    return int.from_bytes(octets, "little")

@@ -1,0 +1,197 @@
+"""What neighbours offer and this host would like: who was asked for it, and what has come of it so far.
+
+A `Want` is one message that one neighbour offered. Everything that is not verified yet belongs to the link that brought
+it, so that a neighbour who sends rubbish spoils nobody else's pieces, and is bounded per link and in all: half-received
+messages, and the fragments of pieces that are not whole. When a bound is reached the stalest gives way, and whoever
+fills most gives way first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from carrypost.gossip.desk import Desk
+    from carrypost.gossip.frames import OfferEntry
+    from carrypost.gossip.link import Link
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import MessageId
+
+LINK_SHARE = 8
+"""One link may fill this part of the buffers for what is not verified yet."""
+
+
+class PieceBuffer:
+    """Fragments of a piece that is not whole yet."""
+
+    __slots__ = ("bytes", "fragments", "have")
+
+    def __init__(self) -> None:
+        self.have = 0
+        self.fragments: dict[int, bytes] = {}
+        self.bytes = 0
+
+
+class Want:
+    """One message that one neighbour offers and this host would like."""
+
+    __slots__ = (
+        "age_ms", "buffers", "descriptor", "entry", "hash_parts", "hashes", "hops", "interesting", "requested",
+        "reset",
+    )  # fmt: skip
+
+    def __init__(self, entry: OfferEntry) -> None:
+        self.entry = entry
+        self.requested = 0
+        """Bitset of the pieces asked for here and not come yet."""
+        self.clear()
+        self.reset = False
+
+    def clear(self) -> None:
+        """Start over: until the descriptor is sent again, fragments are of no use."""
+        self.reset = True
+        self.descriptor: Descriptor | None = None
+        self.interesting = False
+        self.hops = 0
+        self.age_ms = 0
+        self.hashes = b""
+        self.hash_parts: dict[int, bytes] = {}
+        self.buffers: dict[int, PieceBuffer] = {}
+
+
+class Wants:
+    """All wants of one host, over all its links."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._sources: dict[MessageId, dict[str, tuple[Link, int]]] = {}
+        """Who offers a message, and under which handle."""
+        self._open: dict[str, dict[int, Want]] = {}
+        """By link: wants that have a descriptor and are not whole; bounded by `partials_max`."""
+        self._buffers: dict[tuple[str, int, int], int] = {}
+        """Bytes of every piece buffer by (link, handle, piece), stalest first; `fragment_buffer_bytes_max`."""
+        self._buffer_bytes = 0
+        self._spurned: dict[tuple[str, MessageId], None] = {}
+
+    def add(self, link: Link, entry: OfferEntry) -> Want | None:
+        """Note that `link` offers a message that is not here; None where it is not to be asked for."""
+        limits = self._desk.limits
+        if entry.length > limits.message_bytes_max:
+            self._desk.refuse("message-size", link.peer)
+            return None
+        if (link.peer, entry.message) in self._spurned:
+            return None
+        want = link.wants.get(entry.handle)
+        if want is not None and want.entry.message == entry.message:
+            want.entry = entry
+            return want
+        if want is not None:
+            self.drop(link, entry.handle)
+        if len(link.wants) >= limits.offers_open_max:
+            self._desk.refuse("offers-open", link.peer)
+            return None
+        want = link.wants[entry.handle] = Want(entry)
+        self._sources.setdefault(entry.message, {})[link.peer] = (link, entry.handle)
+        return want
+
+    def sources(self, message: MessageId) -> list[tuple[Link, int]]:
+        """The links that offer this message, and their handles for it."""
+        return list(self._sources.get(message, {}).values())
+
+    def requested_elsewhere(self, message: MessageId, link: Link) -> int:
+        """Pieces of the message that other neighbours were asked for."""
+        sources = self._sources.get(message)
+        if not sources or (len(sources) == 1 and link.peer in sources):
+            return 0
+        asked = 0
+        for other, handle in sources.values():
+            if other is not link and (want := other.wants.get(handle)):
+                asked |= want.requested
+        return asked
+
+    def alternatives(self, link: Link) -> list[Link]:
+        """Other links that offer something that `link` offers."""
+        found: dict[str, Link] = {}
+        for want in link.wants.values():
+            for other, _ in self._sources.get(want.entry.message, {}).values():
+                if other is not link:
+                    found[other.peer] = other
+        return list(found.values())
+
+    def drop(self, link: Link, handle: int) -> None:
+        """A want is settled, one way or the other."""
+        want = link.wants.get(handle)
+        if want is None:
+            return
+        for piece in list(want.buffers):
+            self.free(link, handle, piece)
+        del link.wants[handle]
+        if opened := self._open.get(link.peer):
+            opened.pop(handle, None)
+        sources = self._sources.get(want.entry.message)
+        if sources is not None:
+            sources.pop(link.peer, None)
+            if not sources:
+                del self._sources[want.entry.message]
+
+    def drop_link(self, link: Link) -> None:
+        """The contact is over: whole pieces are in the cache, fragments go."""
+        for handle in list(link.wants):
+            self.drop(link, handle)
+        self._open.pop(link.peer, None)
+        self._spurned = {key: None for key in self._spurned if key[0] != link.peer}
+
+    def spurn(self, link: Link, handle: int, reason: str) -> None:
+        """Do not take this message from this neighbour. (From others, yes: the fault may be the neighbour's.)"""
+        want = link.wants[handle]
+        self._desk.refuse(reason, link.peer, want.descriptor.shown if want.descriptor else None)
+        self.drop(link, handle)
+        self._spurned[link.peer, want.entry.message] = None
+        if len(self._spurned) > self._desk.limits.offers_open_max:
+            del self._spurned[next(iter(self._spurned))]
+
+    def opened(self, link: Link, handle: int, want: Want) -> None:
+        """One more half-received message; the stalest one of the fullest link makes room."""
+        mine = self._open.setdefault(link.peer, {})
+        mine[handle] = want
+        limit = self._desk.limits.partials_max
+        peer = link.peer
+        if len(mine) <= max(1, limit // LINK_SHARE):
+            if len(self._open) == 1 or sum(map(len, self._open.values())) <= limit:
+                return
+            peer = max(self._open, key=lambda each: len(self._open[each]))
+        stale_handle, stale = next(iter(self._open[peer].items()))
+        self._desk.refuse("partials", peer)
+        del self._open[peer][stale_handle]
+        for piece in list(stale.buffers):
+            self.free(self._desk.links[peer], stale_handle, piece)
+        stale.clear()
+
+    def charge(self, link: Link, handle: int, piece: int, size: int) -> None:
+        """A piece buffer grew; the stalest ones of this link, then of all, make room."""
+        key = (link.peer, handle, piece)
+        self._buffer_bytes += size - self._buffers.pop(key, 0)
+        self._buffers[key] = size
+        limit = self._desk.limits.fragment_buffer_bytes_max
+        share = limit // LINK_SHARE
+        if self._buffer_bytes > share:
+            mine = [each for each in self._buffers if each[0] == link.peer]
+            used = sum(self._buffers[each] for each in mine)
+            for each in mine[:-1]:
+                if used <= share:
+                    break
+                used -= self._buffers[each]
+                self._discard(each)
+        while self._buffer_bytes > limit:
+            self._discard(next(iter(self._buffers)))
+
+    def _discard(self, key: tuple[str, int, int]) -> None:
+        peer, handle, piece = key
+        self._desk.refuse("fragment-buffer", peer)
+        self.free(self._desk.links[peer], handle, piece)
+
+    def free(self, link: Link, handle: int, piece: int) -> PieceBuffer | None:
+        """Take a piece buffer out."""
+        self._buffer_bytes -= self._buffers.pop((link.peer, handle, piece), 0)
+        want = link.wants.get(handle)
+        return want.buffers.pop(piece, None) if want else None

@@ -1,0 +1,322 @@
+"""One node of the network: composes the layers, adds nothing of its own (DESIGN §2).
+
+A host has no clock, no socket and no disk. Whatever happens is told to it with the time, in integer microseconds that
+never decrease; what it wants is taken from it: `changes()` first, then `outgoing()`, then `events()`. It says nothing
+before its incarnation is durable. `peer` is an opaque link address; which node is behind it is learnt by announcements.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.errors import RemoteError, StateError
+from carrypost.events import Reason, Received, Reception
+from carrypost.gossip import frames as fr
+from carrypost.gossip import journal as keys
+from carrypost.gossip.deliveries import Deliveries
+from carrypost.gossip.desk import Desk
+from carrypost.gossip.exchange import Exchange
+from carrypost.gossip.inbound import Inbound
+from carrypost.gossip.journal import Durability
+from carrypost.gossip.link import NEVER
+from carrypost.gossip.neighbours import Neighbours
+from carrypost.gossip.publishing import Publisher
+from carrypost.gossip.recovery import Recovery
+from carrypost.gossip.review import Review
+from carrypost.gossip.transfer import Transfer
+from carrypost.gossip.wants import Wants
+from carrypost.model.pattern import entry
+from carrypost.model.privilege import Privilege, privilege
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from random import Random
+
+    from carrypost.config import Settings
+    from carrypost.events import Event
+    from carrypost.gossip.cache import Copy
+    from carrypost.gossip.journal import Batch, Key, Value
+    from carrypost.gossip.link import Link
+    from carrypost.gossip.pieces import Blank
+    from carrypost.model.descriptor import AttributeValue
+    from carrypost.model.ids import MessageId, NodeId
+    from carrypost.security.identity import Identity
+
+
+class Host:
+    """A node, sans I/O."""
+
+    def __init__(
+        self, identity: Identity, settings: Settings, rng: Random, *, privilege: Privilege = privilege
+    ) -> None:
+        self._desk = desk = Desk(identity, settings, rng, privilege)
+        self._deliveries = Deliveries(desk)
+        self._wants = Wants(desk)
+        self._inbound = Inbound(desk, self._wants, self._deliveries, self._whole)
+        self._transfer = Transfer(desk)
+        self._exchange = Exchange(desk, self._wants, self._transfer)
+        self._review = Review(desk)
+        self._neighbours = Neighbours(desk, self._deliveries, self._up, self._down)
+        self._publisher = Publisher(desk)
+        self._recovery = Recovery(desk, self._deliveries)
+        self._started = False
+        self._ready = False
+        self._first_batch = 0
+        self._receptions: dict[NodeId, list[Reception]] = {}
+        self._handlers: dict[type, Callable[..., None]] = {
+            fr.Profile: self._neighbours.take_profile,
+            fr.ProfileRequest: lambda link, frame, now: self._neighbours.answer_profile(link, frame),
+            fr.Digest: self._review.take,
+            fr.Offer: self._exchange.take_offer,
+            fr.Request: self._request,
+            fr.WholeDescriptor: self._descriptor,
+            fr.DescriptorPart: self._descriptor,
+            fr.HashList: self._hash_list,
+            fr.Data: self._data,
+            fr.BlankData: self._data,
+            fr.Ack: self._exchange.take_ack,
+        }
+
+    # --- life ----------------------------------------------------------------------------------------------
+
+    @property
+    def node(self) -> NodeId:
+        """This node's id."""
+        return self._desk.node
+
+    def start(self, now: int) -> None:
+        """A new node, with nothing in its store."""
+        self._begin(1)
+
+    def restore(self, state: Iterable[tuple[Key, Value]], now: int) -> None:
+        """A node that had an earlier life: what its batches add up to, less payloads."""
+        if self._started:
+            raise StateError("a host is started or restored once")
+        self._begin(self._recovery.restore(state, now) + 1)
+        self._settle(now)
+
+    def _begin(self, incarnation: int) -> None:
+        if self._started:
+            raise StateError("a host is started or restored once")
+        self._started = True
+        self._publisher.incarnation = self._desk.incarnation = incarnation
+        self._desk.journal.put(keys.INCARNATION, incarnation, Durability.FULL)
+
+    # --- commands ------------------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        destination: str,
+        payload: bytes | Blank,
+        *,
+        now: int,
+        attributes: Mapping[str, AttributeValue] | None = None,
+        lifetime_us: int | None = None,
+        label: str = "",
+        persistent: bool = False,
+        priority: int = 4,
+    ) -> MessageId:
+        """Store a message and offer it to whoever wants it; `Stored` or `Failed` follows."""
+        self._require_start()
+        self._desk.expire_due(now)
+        copy = self._publisher.publish(
+            destination, payload, attributes or {}, now=now, lifetime_us=lifetime_us, label=label,
+            persistent=persistent, priority=priority,
+        )  # fmt: skip
+        if self._deliveries.deliver(copy):
+            self._desk.keep(copy)
+        self._exchange.gained(now)
+        self._settle(now)
+        return copy.id
+
+    def subscribe(self, pattern: str | Mapping[str, str], selector: str | None = None, *, now: int) -> int:
+        """Want what matches, from now on and of what is here; returns the subscription's number."""
+        self._require_start()
+        number = self._deliveries.subscribe(entry(pattern, selector))
+        self._profile_changed(now)
+        return number
+
+    def unsubscribe(self, subscription: int, now: int) -> None:
+        """Want it no longer."""
+        self._deliveries.unsubscribe(subscription)
+        self._profile_changed(now)
+
+    def confirm(self, messages: Iterable[MessageId], now: int) -> None:
+        """The consumer has them; told back by `Confirmed` once that is durable."""
+        self._deliveries.confirm(messages)
+        self._settle(now)
+
+    def discard(self, message: MessageId, reason: Reason, now: int) -> None:
+        """Take a copy out of the cache, for good."""
+        copy = self._desk.cache.get(message)
+        if copy is not None and copy.here:
+            self._desk.discard(copy, reason, done=True)
+        self._settle(now)
+
+    def payload_gone(self, message: MessageId, now: int) -> None:
+        """The driver no longer has the bytes of a message."""
+        copy = self._desk.cache.get(message)
+        if copy is not None and copy.here:
+            self._desk.discard(copy, Reason.PAYLOAD_GONE)
+        self._settle(now)
+
+    # --- what happens --------------------------------------------------------------------------------------
+
+    def receive(self, frames: Sequence[fr.Frame], peer: str, now: int) -> None:
+        """Frames from one link address."""
+        if not self._ready:
+            return
+        desk = self._desk
+        desk.expire_due(now)
+        link = desk.links.get(peer)
+        if link is not None and not (
+            link.budget_frames.take(len(frames), now) and link.budget_bytes.take(0, now)
+        ):
+            desk.refuse_many("link-budget", peer, len(frames))
+            return
+        quiet = True
+        for frame in frames:
+            if type(frame) is fr.Announce:
+                quiet = not self._neighbours.announced(frame, peer, now) and quiet
+                continue
+            quiet = False
+            link = desk.links.get(peer)
+            if link is None or not link.node:
+                desk.refuse("unannounced", peer)
+                continue
+            try:
+                self._handlers[type(frame)](link, frame, now)
+            except RemoteError as error:
+                desk.refuse(error.reason, peer)
+        if not quiet:
+            if link is not None:
+                self._neighbours.heard(link, now)
+            self._settle(now)
+
+    def link(self, peer: str, up: bool, now: int) -> None:  # noqa: FBT001 - the name of the argument is the call
+        """A contact that the driver knows of begins or ends."""
+        if self._ready:
+            self._neighbours.told(peer, up=up, now=now)
+            self._settle(now)
+
+    def tick(self, now: int) -> None:
+        """Do what is due."""
+        desk = self._desk
+        desk.expire_due(now)
+        self._recovery.tick(now)
+        if self._ready:
+            announced = self._neighbours.tick(now)
+            if announced and desk.settings.paper_mode:
+                self._exchange.offer_everything(now)
+            for link in list(desk.usable_links()):
+                if link.due_us() <= now:
+                    self._exchange.tick(link, now)
+                    if link.digest_due_us <= now:
+                        self._review.ask(link, now)
+        self._settle(now)
+
+    def next_deadline(self) -> int | None:
+        """When the next tick is due."""
+        due = min(self._recovery.due_us, self._desk.cache.next_deadline() or NEVER)
+        if self._ready:
+            due = min(due, self._neighbours.next_due())
+        return None if due >= NEVER else due
+
+    def durable(self, serial: int, now: int) -> None:
+        """The batch is on disk."""
+        self._desk.journal.durable(serial)
+        if serial == self._first_batch and not self._ready:
+            self._ready = True
+            self._neighbours.start(self._desk.incarnation, now)
+
+    def lost(self, serial: int, reason: str, now: int) -> None:
+        """The batch could not be written."""
+        self._recovery.lost(serial, reason, now)
+        self._settle(now)
+
+    def clock_stepped(self, delta_us: int) -> None:
+        """The clock was set forward by so much: that much silence was not silence."""
+        self._neighbours.clock_stepped(delta_us)
+
+    # --- what it wants -------------------------------------------------------------------------------------
+
+    def changes(self) -> Batch | None:
+        """What is to be stored; None if nothing."""
+        batch = self._desk.journal.take()
+        if batch is not None and not self._ready and keys.INCARNATION in batch.puts:
+            self._first_batch = batch.serial
+        return batch
+
+    def outgoing(self) -> list[fr.Transmission]:
+        """What is to be sent."""
+        taken, self._desk.outgoing = self._desk.outgoing, []
+        return taken
+
+    def events(self) -> list[Event]:
+        """What happened."""
+        return self._desk.take_events()
+
+    # --- joints --------------------------------------------------------------------------------------------
+
+    def _require_start(self) -> None:
+        if not self._started:
+            raise StateError("start or restore the host first")
+
+    def _profile_changed(self, now: int) -> None:
+        if self._ready:
+            self._neighbours.refresh_profile(now)
+        self._settle(now)
+
+    def _up(self, link: Link, now: int) -> None:
+        link.synced = False
+        self._review.begin(link, now)
+
+    def _down(self, link: Link, now: int) -> None:
+        others = self._wants.alternatives(link)
+        self._wants.drop_link(link)
+        link.forget()
+        self._exchange.released(others, now)
+
+    def _request(self, link: Link, frame: fr.Request, now: int) -> None:
+        if frame.to != self._desk.prefix:
+            self._desk.refuse("not-for-me", link.peer)
+            return
+        self._neighbours.named(link, now)
+        self._exchange.take_request(link, frame, now)
+
+    def _descriptor(self, link: Link, frame: fr.WholeDescriptor | fr.DescriptorPart, now: int) -> None:
+        if self._inbound.descriptor(link, frame, now):
+            self._exchange.arrived(link, frame.serial, now, last=False)
+
+    def _hash_list(self, link: Link, frame: fr.HashList, now: int) -> None:
+        if self._inbound.hash_list(link, frame, now):
+            self._exchange.arrived(link, frame.serial, now, last=False)
+
+    def _data(self, link: Link, frame: fr.Data | fr.BlankData, now: int) -> None:
+        if self._inbound.data(link, frame, now):
+            self._exchange.arrived(link, frame.serial, now, last=frame.last)
+            self._exchange.progress(link, now)
+        elif frame.last:
+            link.ack_due_us = now
+
+    def _whole(self, copy: Copy, link: Link, reception: Reception) -> None:
+        self._receptions.setdefault(link.node, []).append(reception)
+        if copy.interesting:
+            self._deliveries.deliver(copy)
+        self._desk.keep(copy)
+
+    def _settle(self, now: int) -> None:
+        """The end of every step: answer, acknowledge, offer, send; tell what happened."""
+        if self._receptions:
+            for peer, receptions in self._receptions.items():
+                self._desk.events.append(Received(peer, tuple(receptions)))
+            self._receptions = {}
+            self._exchange.gained(now)
+        if self._desk.grown:
+            self._desk.grown = False
+            self._exchange.gained(now, partial=True)
+        self._desk.sweep()
+        self._deliveries.flush()
+        if self._ready:
+            self._exchange.settle(now)
+            self._transfer.flush(self._desk.links.values(), now)

@@ -1,0 +1,1 @@
+"""Values the whole house speaks of: ids, descriptors, patterns, privilege."""

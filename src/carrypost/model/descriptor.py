@@ -1,0 +1,156 @@
+"""The descriptor: what a message says about itself.
+
+A descriptor is a fixed list of typed fields and a map of `attributes` that belongs to the application, kept
+apart so that any property name is legal (JOMS-12 §III.A, figure 2). Its encoding is signed by the author, its id
+is the hash of exactly those bytes, and they are forwarded verbatim: a field that a newer author appends survives
+an older carrier. `encoded`, `id` and `fingerprint` are made once per object and kept with it, because an
+emulation hands the same object to a thousand hosts.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from carrypost.errors import DecodeError
+from carrypost.model import ids
+from carrypost.model.ids import MessageId, NodeId
+
+PIECE_BYTES = 16 * 1024
+"""The verified unit of a payload. Fragments never cross the border of a piece."""
+SIGNATURE_BYTES = 64
+SIGNATURE_DOMAIN = b"carrypost descriptor 1\0"
+
+AttributeValue = bool | int | float | str
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+if TYPE_CHECKING:
+    _Author = bytes | str
+else:
+    _Author = Any  # msgspec knows no union of bytes and str, so `decode` checks this field itself
+
+
+class PayloadCodec(enum.IntEnum):
+    """How the payload bytes travel."""
+
+    PLAIN = 0
+    ZSTD = 1
+    BLANK = 2
+    """No bytes at all: so many are counted, none are made (emulation, security off)."""
+
+
+class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
+    """Signed fields of a message, and its application's attributes."""
+
+    author: _Author
+    """Ed25519 public key, or a plain name where security is off."""
+    incarnation: _Count
+    sequence: _Count
+    created_us: _Count
+    deadline_us: _Count | None
+    destination: str
+    size: _Count
+    """Payload bytes as published."""
+    length: _Count
+    """Payload bytes as sent: compressed, if `codec` says so."""
+    codec: PayloadCodec
+    root: bytes
+    """SHA-256 over the SHA-256 of every piece; empty where security is off."""
+    fragment_bytes: Annotated[int, msgspec.Meta(ge=64, le=PIECE_BYTES)]
+    priority: Annotated[int, msgspec.Meta(ge=0, le=9)] = 4
+    persistent: bool = False
+    label: str = ""
+    """The user's own name for the message."""
+    attributes: dict[str, AttributeValue] = msgspec.field(default_factory=dict)
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """The bytes that are hashed and signed."""
+        return _ENCODER.encode(self)
+
+    @cached_property
+    def signature(self) -> bytes:
+        """The author's signature; empty where security is off."""
+        return b""
+
+    @cached_property
+    def id(self) -> MessageId:
+        """The message's id."""
+        if isinstance(self.author, str):
+            return ids.plain_message_id(self.author, self.incarnation, self.sequence)
+        return ids.signed_message_id(self.encoded)
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """The 64 bits that stand for the message in reconciliation."""
+        own = self.id if self.signed else hashlib.sha256(self.id).digest()
+        return int.from_bytes(own[:8], "big")
+
+    @cached_property
+    def node(self) -> NodeId:
+        """The author's node id."""
+        return NodeId(self.author) if isinstance(self.author, str) else ids.node_id(self.author)
+
+    @cached_property
+    def shown(self) -> str:
+        """What people and records call the message: its label, else its id."""
+        return self.label or ids.shown(self.id)
+
+    @property
+    def signed(self) -> bool:
+        """Whether the author is a key."""
+        return isinstance(self.author, bytes)
+
+    @cached_property
+    def pieces(self) -> int:
+        """How many pieces the payload has; an empty payload has one, empty."""
+        return max(1, -(-self.length // PIECE_BYTES))
+
+    @cached_property
+    def fragments_per_piece(self) -> int:
+        """How many fragments a full piece has."""
+        return -(-PIECE_BYTES // self.fragment_bytes)
+
+    @cached_property
+    def wire(self) -> bytes:
+        """Signature and encoding as they travel: one byte for the length of the signature, then both."""
+        return bytes([len(self.signature)]) + self.signature + self.encoded
+
+    def piece_length(self, piece: int) -> int:
+        """Bytes of piece number `piece`."""
+        return min(PIECE_BYTES, self.length - piece * PIECE_BYTES)
+
+    def fragments_in(self, piece: int) -> int:
+        """Fragments of piece number `piece`; an empty piece has one, empty."""
+        return max(1, -(-self.piece_length(piece) // self.fragment_bytes))
+
+    def alive(self, now: int) -> bool:
+        """The one expiry predicate: alive iff now < deadline."""
+        return self.deadline_us is None or now < self.deadline_us
+
+    def with_signature(self, signature: bytes) -> Descriptor:
+        """This descriptor, signed."""
+        self.__dict__["signature"] = signature
+        return self
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Descriptor)
+
+
+def decode(wire: bytes) -> Descriptor:
+    """The descriptor in `wire`; raises `DecodeError`. Signature and limits are checked by whoever takes it in."""
+    if not wire or wire[0] not in (0, SIGNATURE_BYTES) or len(wire) <= wire[0] + 1:
+        raise DecodeError("descriptor", "no descriptor")
+    signature, encoded = wire[1 : wire[0] + 1], wire[wire[0] + 1 :]
+    try:
+        descriptor = _DECODER.decode(encoded)
+    except (ValueError, RecursionError) as error:  # ValueError: msgspec's own, and text that is not UTF-8
+        raise DecodeError("descriptor", str(error)) from None
+    if not isinstance(descriptor.author, bytes | str):
+        raise DecodeError("descriptor", "the author is neither a key nor a name")
+    descriptor.__dict__.update(encoded=encoded, signature=signature)
+    return descriptor

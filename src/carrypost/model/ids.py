@@ -1,0 +1,54 @@
+"""Names of nodes and messages.
+
+A node id is text: the lower-case base32 of the first 16 bytes of SHA-256 over its Ed25519 public key, or, with
+security off, a plain name. A message id is bytes: the first 16 bytes of SHA-256 over the descriptor, or, with
+security off, ``author:incarnation:sequence``. Ids are derived, never believed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from typing import NewType
+
+NodeId = NewType("NodeId", str)
+MessageId = NewType("MessageId", bytes)
+Peer = str
+"""An opaque link address: whatever the driver uses to tell who a datagram came from."""
+
+DIGEST_BYTES = 16
+PREFIX_BYTES = 4
+_PLAIN = re.compile(rb"[^:]+:[0-9]+:[0-9]+")
+
+
+def base32(data: bytes) -> str:
+    """Lower-case base32 without padding."""
+    return base64.b32encode(data).decode().rstrip("=").lower()
+
+
+def node_id(public_key: bytes) -> NodeId:
+    """The id of the node that holds this Ed25519 public key."""
+    return NodeId(base32(hashlib.sha256(public_key).digest()[:DIGEST_BYTES]))
+
+
+def node_prefix(node: NodeId) -> bytes:
+    """Four bytes that stand for a node in heard-lists and requests."""
+    return hashlib.sha256(node.encode()).digest()[:PREFIX_BYTES]
+
+
+def signed_message_id(encoded: bytes) -> MessageId:
+    """Id of a signed descriptor: hash of exactly its bytes."""
+    return MessageId(hashlib.sha256(encoded).digest()[:DIGEST_BYTES])
+
+
+def plain_message_id(author: str, incarnation: int, sequence: int) -> MessageId:
+    """Id of a descriptor made with security off."""
+    return MessageId(f"{author}:{incarnation}:{sequence}".encode())
+
+
+def shown(message: MessageId) -> str:
+    """The form of a message id that people see: ``ID:`` and base32, or the plain text."""
+    if _PLAIN.fullmatch(message):
+        return message.decode()
+    return "ID:" + base32(message)

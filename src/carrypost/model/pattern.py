@@ -1,0 +1,293 @@
+r"""Interest patterns: what a subscription asks for (JOMS-12 §III.A, JOMS-15 §2.2).
+
+An entry maps attributes to regular expressions and matches a descriptor that has every one of these
+attributes with a value that matches as a whole; other attributes do not matter. A profile is a set of
+entries. This module owns what an entry means and how it travels; `gossip.interests` evaluates many at once.
+
+Patterns are RE2's, and RE2 alone runs them: never `re`, whose time a stranger's pattern could make
+exponential. A dot stands for any character, line breaks included, so that ``ChatRoom.*`` is exactly "begins
+with ChatRoom"; ``^`` and ``$`` are the ends of the value; letters differ in case unless the pattern says
+``(?i)``; the empty pattern matches the empty value. Values that are no text match by `text_form`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Annotated
+
+import msgspec
+import re2  # type: ignore[import-untyped]  # the package has no type stubs; all use of it is in this module
+
+from carrypost.config import Limits
+from carrypost.errors import DecodeError, LimitError, PatternError
+from carrypost.model.descriptor import AttributeValue, Descriptor
+
+DESTINATION = "destination"
+PROFILE_DIGEST_BYTES = 8
+HOPS_MAX = 8
+CARRIED_HOPS = HOPS_MAX
+"""Hops of an entry that is carried for anybody at all: too far away ever to be passed on."""
+_LIMITS = Limits()
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """One subscription as neighbours see it."""
+
+    patterns: tuple[tuple[str, str], ...]
+    """(attribute, pattern), ascending by attribute; every one has to match."""
+    selector: str | None = None
+    """Text of a message selector that has to hold as well."""
+    hops: Annotated[int, msgspec.Meta(ge=0, le=HOPS_MAX)] = 0
+    """How far away the subscriber is: 0 is the sender of the profile."""
+
+
+def entry(
+    pattern: str | Mapping[str, str], selector: str | None = None, *, limits: Limits = _LIMITS
+) -> Entry:
+    """Make an entry for a destination's pattern, or for several attributes; raises `PatternError`."""
+    patterns = {DESTINATION: pattern} if isinstance(pattern, str) else dict(pattern)
+    if not patterns:
+        raise PatternError("an interest names at least one attribute; everything is destination '.*'")
+    made = Entry(tuple(sorted(patterns.items())), selector)
+    try:
+        _check(made, limits)
+    except LimitError as error:
+        raise PatternError(str(error)) from None
+    except (AttributeError, UnicodeEncodeError):
+        raise PatternError(f"attributes, patterns and selectors are Unicode text, not {pattern!r}") from None
+    for attribute, text in made.patterns:
+        _validate(attribute, text, limits.pattern_memory_bytes_max)
+    return made
+
+
+def text_form(value: AttributeValue) -> str:
+    """What a pattern sees: ``true`` or ``false``, a decimal number, the repr of a float, text as it is."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value)
+
+
+_FIELDS: dict[str, Callable[[Descriptor], AttributeValue | None]] = {
+    "persistent": lambda descriptor: descriptor.persistent,
+    "priority": lambda descriptor: descriptor.priority,
+    "label": lambda descriptor: descriptor.label or None,
+    "author": lambda descriptor: descriptor.node,
+}
+
+
+def text_of(descriptor: Descriptor, attribute: str) -> str | None:
+    """The text that a pattern for `attribute` has to match, or None where the descriptor has no such thing.
+
+    ``destination`` is always the field. Other names are the application's attributes and, where it has none
+    of that name, the fields ``persistent``, ``priority``, ``label`` (absent if empty) and ``author`` (the
+    node id).
+    """
+    if attribute == DESTINATION:
+        return descriptor.destination
+    value = descriptor.attributes.get(attribute)
+    if value is None:
+        field = _FIELDS.get(attribute)
+        value = None if field is None else field(descriptor)
+    return value if value is None or isinstance(value, str) else text_form(value)
+
+
+# ---------------------------------------------------------------------------------------------- the wire
+
+
+def encode_entries(entries: Iterable[Entry]) -> bytes:
+    """A profile as it travels: a set, so that neither order nor repetition changes its digest."""
+    return _ENCODER.encode(sorted(set(entries), key=_rank))
+
+
+def decode_entries(encoded: bytes, limits: Limits) -> tuple[Entry, ...]:
+    """The entries of a profile; raises `DecodeError` or `LimitError`.
+
+    A pattern that RE2 does not take is no error here: a newer neighbour may know more than this host, which
+    then over-forwards.
+    """
+    if len(encoded) > limits.profile_bytes_max:
+        raise LimitError(
+            "profile", f"a profile of {len(encoded)} bytes; {limits.profile_bytes_max} are allowed"
+        )
+    try:
+        entries = _DECODER.decode(encoded)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise DecodeError("profile", str(error)) from None
+    if len(entries) > limits.profile_entries_max:
+        raise LimitError("profile", f"{len(entries)} entries; {limits.profile_entries_max} are allowed")
+    for one in entries:
+        names = [attribute for attribute, _ in one.patterns]
+        if not names or any(left >= right for left, right in pairwise(names)):
+            raise DecodeError("profile", "an entry's attributes are not ascending, or there are none")
+        _check(one, limits)
+    return entries
+
+
+def profile_digest(encoded: bytes) -> bytes:
+    """The 8 bytes by which neighbours name a profile."""
+    return hashlib.sha256(encoded).digest()[:PROFILE_DIGEST_BYTES]
+
+
+def _rank(one: Entry) -> tuple[tuple[tuple[str, str], ...], str, bool, int]:
+    return one.patterns, one.selector or "", one.selector is None, one.hops
+
+
+def _check(one: Entry, limits: Limits) -> None:
+    if len(one.patterns) > limits.attributes_max:
+        raise LimitError("profile", f"{len(one.patterns)} attributes; {limits.attributes_max} are allowed")
+    texts = [("selector", one.selector, limits.selector_bytes_max)] if one.selector is not None else []
+    for attribute, text in one.patterns:
+        texts.append(("attribute", attribute, limits.attribute_bytes_max))
+        texts.append(("pattern", text, limits.pattern_bytes_max))
+    for what, text, bytes_max in texts:
+        size = len(text.encode())
+        if size > bytes_max:
+            raise LimitError(
+                "profile", f"the {what} {text[:32]!r}... has {size} bytes; {bytes_max} are allowed"
+            )
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(tuple[Entry, ...])
+
+
+# ------------------------------------------------------------------------------------- reading a pattern
+
+_PLAIN = re.compile(
+    r"(?P<text>(?:[^\\.+*?()|\[\]{}^$]|\\[!-/:-@\[-^`{-~ ])*)(?P<prefix>\.\*)?(?P<more>\|)?", re.DOTALL
+)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+def plain_forms(pattern: str) -> tuple[frozenset[str], frozenset[str]] | None:
+    r"""Whole values and prefixes, if the pattern is nothing but an alternation of them; else None.
+
+    ``English|French`` is two values, ``a\.b|ChatRoom.*`` one value and one prefix. Such patterns are looked
+    up, not run. Whatever is not surely of this kind is None.
+    """
+    values: set[str] = set()
+    prefixes: set[str] = set()
+    for found in _PLAIN.finditer(pattern):
+        (prefixes if found["prefix"] else values).add(_ESCAPED.sub(r"\1", found["text"]))
+        if not found["more"]:
+            return (frozenset(values), frozenset(prefixes)) if found.end() == len(pattern) else None
+    return None
+
+
+_FOLDS = re.compile(r"\(\?[msU]*i")
+_TOKEN = re.compile(
+    r"""(?P<quote>\\Q.*?(?:\\E|\Z))
+    | \{(?P<least>[0-9]+)(?:,(?P<most>[0-9]*))?\}
+    | (?P<script>\\[pP](?:\{[^}]*\}|.))
+    | (?P<hex>\\x(?:\{[^}]*\}|..))
+    | (?P<set>\\.)
+    | (?P<class>\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\])
+    | (?P<operator>[*+?|()^$])
+    | (?P<dot>\.)
+    | (?P<ascii>[\x00-\x7f])
+    | (?P<character>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_WEIGHT = {"script": 2048, "hex": 4, "set": 16, "operator": 2, "dot": 8, "ascii": 1, "character": 4}
+_FOLDED = {"hex": 16, "set": 32, "ascii": 6, "character": 16}
+_PATTERN_WEIGHT = 16
+
+
+def weight(pattern: str) -> int:
+    r"""At least as many instructions as RE2 makes of the pattern, told without compiling it.
+
+    A few bytes can stand for very many instructions (``\pL{1000}``: more than a million), and compiling
+    costs time even where memory is bounded. A repetition multiplies the atom before it, and after a group
+    all that came before, which includes the group.
+    """
+    folds = _FOLDS.search(pattern) is not None
+    total = atom = 0
+    for token in _TOKEN.finditer(pattern):
+        kind = token.lastgroup or ""
+        if kind in ("least", "most"):
+            copies = max(int(token["least"]), int(token["most"] or 0)) + 1
+            total = total + copies * (atom + 1) if atom else (total + 1) * copies
+            atom = 0
+            continue
+        if kind == "class":
+            cost = _class_weight(token[0], folds=folds)
+        elif kind == "quote":
+            cost = 16 * len(token[0])
+        else:
+            cost = _FOLDED[kind] if folds and kind in _FOLDED else _WEIGHT[kind]
+        atom = 0 if kind in ("operator", "quote") else cost
+        total += cost
+    return total + _PATTERN_WEIGHT
+
+
+def _class_weight(text: str, *, folds: bool) -> int:
+    escapes = text.count("\\")
+    scripts = text.count("\\p") + text.count("\\P")
+    if folds or not text.isascii():
+        return 64 + 16 * len(text) + scripts * _WEIGHT["script"]
+    if escapes or "^" in text:
+        return 16 + 4 * len(text) + 16 * escapes + scripts * _WEIGHT["script"]
+    return 2 * len(text)
+
+
+# --------------------------------------------------------------------------------------- running patterns
+
+
+class PatternSet:
+    """Patterns that RE2 runs together over a value, silently and within `memory_bytes`.
+
+    RE2 says "no match" when its automaton finds no memory. A last pattern that matches every text tells the
+    two apart.
+    """
+
+    __slots__ = ("_set", "taken")
+
+    def __init__(self, patterns: Sequence[str], memory_bytes: int) -> None:
+        self.taken: list[str] = []
+        """The patterns by number. Those that RE2 does not take are missing; all are, if they do not fit."""
+        self._set = re2.Set.FullMatchSet(_options(memory_bytes))
+        for pattern in patterns:
+            try:
+                self._set.Add(pattern)
+            except (re2.error, UnicodeEncodeError):
+                continue
+            self.taken.append(pattern)
+        try:
+            self._set.Add(".*")
+            self._set.Compile()
+        except re2.error:
+            self.taken = []
+
+    def match(self, value: bytes) -> list[int] | None:
+        """Numbers of the patterns that match, in any order; the number after the last stands for none.
+
+        None if it cannot be told.
+        """
+        numbers: list[int] | None = self._set.Match(value) if self.taken else None
+        return numbers
+
+
+def _options(memory_bytes: int) -> re2.Options:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = memory_bytes
+    options.dot_nl = True
+    options.never_capture = True
+    return options
+
+
+def _validate(attribute: str, pattern: str, memory_bytes: int) -> None:
+    if PatternSet([pattern], memory_bytes).taken:
+        return
+    try:
+        re2.compile(pattern, _options(memory_bytes))  # only for its message; what fails is not kept
+    except re2.error as error:
+        why = error.args[0] if error.args else ""
+        text = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+        raise PatternError(f"the pattern {pattern!r} for {attribute!r} is not valid: {text}") from None
+    raise PatternError(f"the pattern {pattern!r} for {attribute!r} is too large")

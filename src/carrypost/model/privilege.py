@@ -1,0 +1,25 @@
+"""Privilege: which of two messages matters more (JOMS-15 §2.4, EMMA §3.2).
+
+Persistent before non-persistent, then priority 9 to 0; among equals the older one is dropped first. The function
+is pure, is evaluated once when a message enters, and may be replaced by the application's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from carrypost.model.descriptor import Descriptor
+
+PRIVILEGE_MAX = 255
+Privilege = Callable[[Descriptor], int]
+"""Maps a descriptor to 0..255; a larger value is dropped later and sent earlier."""
+
+
+def privilege(descriptor: Descriptor) -> int:
+    """The rule of the papers: persistent first, then priority."""
+    return (10 if descriptor.persistent else 0) + descriptor.priority
+
+
+def clamp(value: int) -> int:
+    """What the cache makes of an application's own rule."""
+    return min(PRIVILEGE_MAX, max(0, value))

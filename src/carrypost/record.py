@@ -1,0 +1,333 @@
+"""The event log, the same for emulated and real nodes.
+
+A `Record` holds the log of one run by columns, rows in order of happening; at equal times the order of rows
+counts. Times are whole microseconds inside and seconds outside. Bursts of receptions and deliveries, which
+are nearly all of a log, are appended column by column. Nothing here touches a file: drivers write
+`json_lines` (real nodes) or make a table of `columns` (emulator), under the same names. The metrics of
+CAUSAL §VI and of the other papers are computed from this log and nothing else.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self, TypedDict, assert_never, cast
+
+import msgspec
+
+from carrypost import events
+from carrypost.errors import LocalError
+from carrypost.model.descriptor import Descriptor
+
+MICROSECONDS = 1_000_000
+
+
+class Kind(enum.StrEnum):
+    """What a row tells."""
+
+    RUN = "run"
+    """The first row: `attrs` has the scenario's text, seed, versions, defaults."""
+    JOIN = "join"
+    LEAVE = "leave"
+    CONTACT = "contact"
+    """The truth, known to the emulator only: node < peer, `attrs["end"]`."""
+    UP = "up"
+    """The host's view, as are `down` and `oneway`: one row per side."""
+    DOWN = "down"
+    ONEWAY = "oneway"
+    PUBLISH = "publish"
+    """By the application: source = node, size = payload bytes, detail = barrier entries."""
+    RECEIVE = "receive"
+    """A whole message is here for the first time, never the author's own. hops 1: from the author."""
+    DELIVER = "deliver"
+    """To the application, own messages included."""
+    EXPIRE = "expire"
+    """Received, pending, never delivered."""
+    DROP = "drop"
+    """Any other end of a copy; detail = reason."""
+    REFUSE = "refuse"
+    """Refused on receipt; detail = reason, `attrs["count"]` where it stands for several."""
+    TRAFFIC = "traffic"
+    """Bytes sent (size) by node and frame kind (detail) since the sample before."""
+    REGISTRY = "registry"
+    """Entries (size) of a registry (detail)."""
+    RECEIPT = "receipt"
+    FAILURE = "failure"
+    ASSIGN = "assign"
+    HOME = "home"
+    RELOCATE = "relocate"
+    PATH = "path"
+    LOAD = "load"
+
+
+AGAIN = "again"
+"""Detail of a `receive` after a crash that lost the first one: metrics do not count it."""
+REDELIVERED = "redelivered"
+"""Detail of a `deliver` after a crash: metrics do not count it."""
+
+
+class Column(NamedTuple):
+    """A column of the log; types as Arrow calls them."""
+
+    name: str
+    type: str
+    nullable: bool
+
+
+SCHEMA = (
+    Column("run", "string", nullable=False),
+    Column("t", "float64", nullable=False),
+    Column("kind", "string", nullable=False),
+    Column("node", "string", nullable=False),
+    Column("peer", "string", nullable=True),
+    Column("message", "string", nullable=True),
+    Column("source", "string", nullable=True),
+    Column("hops", "int32", nullable=True),
+    Column("size", "int64", nullable=True),
+    Column("detail", "string", nullable=True),
+    Column("attrs", "map<string, string>", nullable=True),
+)
+
+
+class Row(TypedDict):
+    """One row as `Record.rows` gives it: every column, None where it is empty."""
+
+    run: str
+    t: float
+    kind: str
+    node: str
+    peer: str | None
+    message: str | None
+    source: str | None
+    hops: int | None
+    size: int | None
+    detail: str | None
+    attrs: dict[str, str] | None
+
+
+class _Line(msgspec.Struct, omit_defaults=True):
+    """One row as a line of JSON: the same names, empty columns left out."""
+
+    run: str
+    t: float
+    kind: Kind
+    node: str
+    peer: str | None = None
+    message: str | None = None
+    source: str | None = None
+    hops: int | None = None
+    size: int | None = None
+    detail: str | None = None
+    attrs: dict[str, str] | None = None
+
+
+_LINE_ENCODER = msgspec.json.Encoder()
+_LINE_DECODER = msgspec.json.Decoder(_Line)
+# The columns hold plain text: a reader need not know our enumerations. As a look-up it also checks.
+_PLAIN = {kind: kind.value for kind in Kind}
+_RECEIVE, _DELIVER, _DROP = Kind.RECEIVE.value, Kind.DELIVER.value, Kind.DROP.value
+
+
+class Record:
+    """The event log of one run, by columns."""
+
+    __slots__ = (
+        "run",
+        "t_us",
+        "kind",
+        "node",
+        "peer",
+        "message",
+        "source",
+        "hops",
+        "size",
+        "detail",
+        "attrs",
+    )
+
+    def __init__(self, run: str = "") -> None:
+        self.run = run
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all rows: they were written elsewhere."""
+        self.t_us: list[int] = []
+        self.kind: list[str] = []
+        self.node: list[str] = []
+        self.peer: list[str | None] = []
+        self.message: list[str | None] = []
+        self.source: list[str | None] = []
+        self.hops: list[int | None] = []
+        self.size: list[int | None] = []
+        self.detail: list[str | None] = []
+        self.attrs: list[Mapping[str, str] | None] = []
+
+    def __len__(self) -> int:
+        return len(self.t_us)
+
+    def add(
+        self,
+        kind: Kind | str,
+        t_us: int,
+        node: str,
+        *,
+        peer: str | None = None,
+        message: str | None = None,
+        source: str | None = None,
+        hops: int | None = None,
+        size: int | None = None,
+        detail: str | None = None,
+        attrs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Append one row."""
+        try:
+            self.kind.append(_PLAIN[kind])  # type: ignore[index]  # a text equals the kind that has it as its value
+        except KeyError:
+            raise LocalError(f"a record has no rows of kind {kind!r}; it has {', '.join(Kind)}") from None
+        self.t_us.append(t_us)
+        self.node.append(node)
+        self.peer.append(peer)
+        self.message.append(message)
+        self.source.append(source)
+        self.hops.append(hops)
+        self.size.append(size)
+        self.detail.append(detail)
+        self.attrs.append(attrs)
+
+    def observe(
+        self, t_us: int, node: str, event: events.Event, *, again: Container[str] | None = None
+    ) -> None:
+        """Append what an event of `node` means to the log, if it means anything.
+
+        `again` has the names of what this node received before and lost in a crash.
+        """
+        match event:
+            case events.Received():
+                self.received(t_us, node, event, again=again)
+            case events.Delivered():
+                self.delivered(t_us, node, event)
+            case events.Dropped():
+                detail = [event.reason.value] * len(event.descriptors)
+                self._burst(_DROP, t_us, node, event.descriptors, detail=detail)
+            case events.Refused():
+                attrs = {"count": str(event.count)} if event.count != 1 else None
+                self.add(
+                    Kind.REFUSE,
+                    t_us,
+                    node,
+                    peer=event.peer,
+                    message=event.message,
+                    detail=event.reason,
+                    attrs=attrs,
+                )
+            case events.NeighbourUp():
+                self.add(Kind.UP, t_us, node, peer=event.node)
+            case events.NeighbourDown():
+                self.add(Kind.DOWN, t_us, node, peer=event.node)
+            case events.OneWay():
+                self.add(Kind.ONEWAY, t_us, node, peer=event.node)
+            case events.Stored() | events.Failed() | events.Confirmed():
+                pass  # Between a host and its application; the log tells what happened to messages.
+            case _:
+                assert_never(event)
+
+    def received(
+        self, t_us: int, node: str, event: events.Received, *, again: Container[str] | None = None
+    ) -> None:
+        """Append a burst of receptions."""
+        descriptors = [each.descriptor for each in event.receptions]
+        hops = [each.hops for each in event.receptions]
+        detail = None if again is None else [AGAIN if each.shown in again else None for each in descriptors]
+        self._burst(_RECEIVE, t_us, node, descriptors, peer=event.peer, hops=hops, detail=detail)
+
+    def delivered(
+        self, t_us: int, node: str, event: events.Delivered, *, attrs: Mapping[str, str] | None = None
+    ) -> None:
+        """Append a burst of deliveries; `attrs` for all of them (`clock` where the node's is skewed)."""
+        descriptors = [each.descriptor for each in event.deliveries]
+        detail = [REDELIVERED if each.redelivered else None for each in event.deliveries]
+        self._burst(_DELIVER, t_us, node, descriptors, detail=detail, attrs=attrs)
+
+    def published(self, t_us: int, node: str, descriptor: Descriptor, *, detail: str | None = None) -> None:
+        """Append a publication, with what was asked for the message."""
+        attrs = {
+            "destination": descriptor.destination,
+            "mode": "persistent" if descriptor.persistent else "non-persistent",
+            "priority": str(descriptor.priority),
+        }
+        if descriptor.deadline_us is not None:
+            attrs["deadline"] = repr(descriptor.deadline_us / MICROSECONDS)
+        message, size = descriptor.shown, descriptor.size
+        self.add(
+            Kind.PUBLISH, t_us, node, message=message, source=node, size=size, detail=detail, attrs=attrs
+        )
+
+    def _burst(
+        self,
+        kind: str,
+        t_us: int,
+        node: str,
+        descriptors: Sequence[Descriptor],
+        *,
+        peer: str | None = None,
+        hops: list[int] | None = None,
+        detail: Sequence[str | None] | None = None,
+        attrs: Mapping[str, str] | None = None,
+    ) -> None:
+        count = len(descriptors)
+        blank = [None] * count
+        self.t_us.extend([t_us] * count)
+        self.kind.extend([kind] * count)
+        self.node.extend([node] * count)
+        self.peer.extend([peer] * count)
+        self.message.extend([each.shown for each in descriptors])
+        self.source.extend([each.node for each in descriptors])
+        self.hops.extend(blank if hops is None else hops)
+        self.size.extend([each.size for each in descriptors])
+        self.detail.extend(blank if detail is None else detail)
+        self.attrs.extend([attrs] * count)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """The columns of `SCHEMA`, for a table. The lists are the record's own, except `run` and `t`."""
+        own: dict[str, list[Any]] = {column.name: getattr(self, column.name) for column in SCHEMA[2:]}
+        seconds = [t_us / MICROSECONDS for t_us in self.t_us]
+        return {"run": [self.run] * len(seconds), "t": seconds, **own}
+
+    def rows(self) -> Iterator[Row]:
+        """Every row, with every column."""
+        columns = self.columns()
+        for values in zip(*columns.values(), strict=True):
+            yield cast("Row", dict(zip(columns, values, strict=True)))
+
+    def json_lines(self) -> Iterator[str]:
+        """Every row as a line of JSON without its line end; empty columns are left out."""
+        for values in zip(*self.columns().values(), strict=True):
+            yield _LINE_ENCODER.encode(_Line(*values)).decode()
+
+    @classmethod
+    def from_json_lines(cls, lines: Iterable[str | bytes]) -> Self:
+        """The record of one run that `json_lines` told; blank lines are skipped."""
+        record, named = cls(), False
+        for number, text in enumerate(lines, 1):
+            if not text.strip():
+                continue
+            try:
+                line = _LINE_DECODER.decode(text)
+            except msgspec.MsgspecError as error:
+                raise LocalError(f"line {number} is no row of a record: {error}") from None
+            if named and line.run != record.run:
+                raise LocalError(f"line {number} is of run {line.run!r}, those before of {record.run!r}")
+            record.run, named = line.run, True
+            record.add(
+                line.kind,
+                round(line.t * MICROSECONDS),
+                line.node,
+                peer=line.peer,
+                message=line.message,
+                source=line.source,
+                hops=line.hops,
+                size=line.size,
+                detail=line.detail,
+                attrs=line.attrs,
+            )
+        return record

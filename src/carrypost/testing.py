@@ -1,0 +1,91 @@
+"""A network in memory and in virtual time, for tests.
+
+The nodes are the same hosts that run on real sockets, with a store in memory; no radio, no waiting, no
+threads. A link gives the hosts no hint: their beacons find it. The same seed and the same calls give the same
+run, and one more node does not change the chance of the others.
+
+::
+
+    async def scene():
+        async with testing.network("a", "b", "c", seed=1, altruistic=True) as net:
+            net.link("a", "b")
+            net.subscribe("c", "news")
+            net.publish("a", "news", b"hello")
+            await net.run(60)
+
+    testing.run(scene)
+
+Without asyncio the same is ``with testing.network(...) as net`` and ``net.advance(60)``.
+"""
+
+from __future__ import annotations
+
+from carrypost.config import Settings
+from carrypost.emu.application import Delivery
+from carrypost.emu.loop import DeadlockError, TimeLimitError, run
+from carrypost.emu.network import Network, Options, Watcher, microseconds
+from carrypost.emu.radio import LinkModel, Traffic
+from carrypost.emu.scheduler import RunawayError
+from carrypost.events import Delivered, Dropped, Event, NeighbourDown, NeighbourUp, Received
+from carrypost.gossip.pieces import Blank
+from carrypost.record import Record
+
+__all__ = [
+    "Blank",
+    "DeadlockError",
+    "Delivered",
+    "Delivery",
+    "Dropped",
+    "Event",
+    "NeighbourDown",
+    "NeighbourUp",
+    "Network",
+    "Received",
+    "Record",
+    "RunawayError",
+    "TimeLimitError",
+    "Traffic",
+    "Watcher",
+    "network",
+    "run",
+]
+
+
+def network(
+    *names: str,
+    seed: int | str = 0,
+    confirm: bool = True,
+    disk_delay_s: float = 0.0,
+    delay_s: float = 0.001,
+    loss: float = 0.0,
+    duplicate: float = 0.0,
+    reorder: float = 0.0,
+    rate_bytes_per_s: int | None = None,
+    encoded: bool = False,
+    record: Record | None = None,
+    **settings: object,
+) -> Network:
+    """A network of these nodes, all out of reach, to be used by ``async with`` or ``with``.
+
+    The further keywords are `Settings`, on top of those of emulation (security off, no lifetimes).
+    `confirm`: the application confirms what it is given, at once. `disk_delay_s`: how long a batch takes to
+    become durable. `delay_s`, `loss`, `duplicate`, `reorder` (the last three are probabilities, per
+    datagram) and `rate_bytes_per_s` are those of every link that does not say otherwise. `encoded`: every
+    frame goes through its bytes. `record` takes the event log.
+    """
+    model = LinkModel(
+        delay_us=microseconds(delay_s),
+        loss=loss,
+        duplicate=duplicate,
+        reorder=reorder,
+        rate_bytes_per_s=rate_bytes_per_s,
+    )
+    options = Options(
+        seed=seed,
+        confirm=confirm,
+        disk_delay_us=microseconds(disk_delay_s),
+        model=model,
+        encoded=encoded,
+        record=record,
+    )
+    return Network(names, options, Settings.emulated(**settings))

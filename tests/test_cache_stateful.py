@@ -1,0 +1,450 @@
+"""The cache against a model of plain dicts and sorted lists that recomputes everything from scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+)
+
+from carrypost.config import Limits, Settings
+from carrypost.errors import StateError
+from carrypost.events import Reason
+from carrypost.gossip import cache as cache_module
+from carrypost.gossip import ranking
+from carrypost.gossip.cache import Cache, Copy
+from carrypost.gossip.slots import bits
+from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
+from carrypost.model.ids import MessageId, NodeId
+
+SHARE_AUTHOR, SHARE_GIVER = 0.3, 0.5
+
+
+@dataclass
+class Known:
+    """What the model knows of one message."""
+
+    descriptor: Descriptor
+    serial: int
+    here: bool = False
+    finished: bool = False
+    pinned: bool = False
+    own: bool = False
+    interesting: bool = False
+    privilege: int = 0
+    giver: str | None = None
+    nbytes: int = 0
+    held: set[int] = field(default_factory=set)
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        return self.interesting, self.privilege, self.descriptor.created_us
+
+    @property
+    def parties(self) -> tuple[tuple[str, object], ...]:
+        if self.own:
+            return ()
+        author = ("author", self.descriptor.author)
+        return (author,) if self.giver is None else (author, ("giver", self.giver))
+
+    @property
+    def state(self) -> str:
+        if not self.here:
+            return "done" if self.finished else "declined"
+        if len(self.held) == self.descriptor.pieces:
+            return "whole"
+        return "partial" if self.held else "admitted"
+
+    @property
+    def deadline(self) -> float:
+        deadline_us = self.descriptor.deadline_us
+        return float("inf") if deadline_us is None else deadline_us
+
+
+class Model:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.known: dict[MessageId, Known] = {}
+        self.serial = 0
+        self.removed: list[MessageId] = []
+
+    def here(self) -> list[Known]:
+        return [known for known in self.known.values() if known.here]
+
+    def remembered(self) -> list[Known]:
+        return [known for known in self.known.values() if not known.here]
+
+    def used(self, copies: list[Known]) -> tuple[int, int]:
+        return len(copies), sum(known.nbytes for known in copies)
+
+    def fits(self, copies: list[Known], messages: int, nbytes: int) -> bool:
+        used = self.used(copies)
+        settings = self.settings
+        return (
+            used[0] + messages <= settings.cache_messages_max and used[1] + nbytes <= settings.cache_bytes_max
+        )
+
+    def over(
+        self, copies: list[Known], party: tuple[str, object], messages: int = 0, nbytes: int = 0
+    ) -> bool:
+        if not self.settings.shares:
+            return False
+        used = self.used([known for known in copies if party in known.parties])
+        messages, nbytes = used[0] + messages, used[1] + nbytes
+        part = SHARE_AUTHOR if party[0] == "author" else SHARE_GIVER
+        limits = self.settings.cache_messages_max * part, self.settings.cache_bytes_max * part
+        return messages > 1 and (messages > limits[0] or nbytes > limits[1])
+
+    def victims(self, newcomer: Known, messages: int, nbytes: int) -> list[Known] | Reason:
+        """Those that give way, or why the newcomer may not come in."""
+        copies = self.here()
+        confined = [party for party in newcomer.parties if self.over(copies, party, messages, nbytes)][:1]
+        leaving: list[Known] = []
+        while not self.fits(copies, messages, nbytes):
+            lower = [known for known in copies if not known.pinned and known.rank < newcomer.rank]
+            if confined:
+                lower = [known for known in lower if confined[0] in known.parties]
+            else:
+                over = [known for known in lower if any(self.over(copies, party) for party in known.parties)]
+                lower = over or lower
+            if not lower:
+                return Reason.SHARE if confined else Reason.NO_ROOM
+            victim = min(lower, key=lambda known: (known.rank, known.serial))
+            copies.remove(victim)
+            leaving.append(victim)
+        return leaving
+
+    def admits(self, length: int, privilege: int, interesting: bool) -> bool:
+        if self.fits(self.here(), 1, length):
+            return True
+        bound = (interesting, privilege)
+        staying = [known for known in self.here() if known.pinned or known.rank[:2] > bound]
+        return self.fits(staying, 1, length)
+
+    def admit(self, newcomer: Known, nbytes: int, held: set[int]) -> Reason | None:
+        message = newcomer.descriptor.id
+        leaving = self.victims(newcomer, 1, nbytes)
+        before = self.known.get(message)
+        if isinstance(leaving, Reason):
+            if before is None and not newcomer.own:
+                self.known[message] = newcomer
+                self.forget_excess()
+            return leaving
+        newcomer.here, newcomer.finished, newcomer.nbytes, newcomer.held = True, newcomer.own, nbytes, held
+        self.known[message] = newcomer
+        self.evict(leaving)
+        return None
+
+    def grow(self, known: Known, piece: int, nbytes: int) -> bool:
+        if not known.here:
+            return False
+        if piece not in known.held:
+            leaving = self.victims(known, 0, nbytes)
+            if isinstance(leaving, Reason):
+                return False
+            known.held.add(piece)
+            known.nbytes += nbytes
+            self.evict(leaving)
+        return True
+
+    def evict(self, leaving: list[Known]) -> None:
+        for known in leaving:
+            self.leave(known)
+            self.removed.append(known.descriptor.id)
+        if leaving:
+            self.forget_excess()
+            self.reconsider()
+
+    def leave(self, known: Known) -> None:
+        known.here = known.pinned = False
+
+    def forget_excess(self) -> None:
+        excess = len(self.remembered()) - self.settings.limits.seen_max
+        earliest = sorted(self.remembered(), key=lambda known: (known.deadline, known.serial))
+        for known in earliest[: max(0, excess)]:
+            del self.known[known.descriptor.id]
+
+    def reconsider(self) -> None:
+        messages, nbytes = self.used(self.here())
+        settings = self.settings
+        if messages < 0.9 * settings.cache_messages_max and nbytes < 0.9 * settings.cache_bytes_max:
+            for known in self.remembered():
+                if not known.finished:
+                    del self.known[known.descriptor.id]
+
+    def remove(self, known: Known, reason: Reason, done: bool) -> None:
+        was_here = known.here
+        finished = known.finished or done or reason is Reason.WITHDRAWN
+        self.leave(known)
+        del self.known[known.descriptor.id]
+        if was_here:
+            self.reconsider()
+        if reason is not Reason.EXPIRED:
+            known.finished = finished
+            self.known[known.descriptor.id] = known
+            self.forget_excess()
+
+    def expire(self, now: int) -> list[MessageId]:
+        ended = sorted(
+            (known for known in self.known.values() if known.deadline <= now),
+            key=lambda known: (known.deadline, known.serial),
+        )
+        for known in ended:
+            del self.known[known.descriptor.id]
+        if ended:
+            self.reconsider()
+        return [known.descriptor.id for known in ended if known.here]
+
+
+small = st.integers(min_value=0, max_value=3)
+sizes = st.sampled_from([0, 10, 25, 40, 70, 120])
+
+
+class CacheMachine(RuleBasedStateMachine):
+    messages = Bundle("messages")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0
+        self.made = 0
+        self.shadow = 0
+        """Somebody else's bitset: every slot ever seen, until its release is told."""
+        self.slots: dict[MessageId, tuple[int, int]] = {}
+
+    @initialize(
+        messages_max=st.integers(min_value=1, max_value=7),
+        bytes_max=st.sampled_from([60, 200, 400]),
+        seen_max=st.sampled_from([1, 3, 1_000]),
+        shares=st.booleans(),
+    )
+    def start(self, messages_max: int, bytes_max: int, seen_max: int, shares: bool) -> None:
+        limits = Limits(seen_max=seen_max, share_author=SHARE_AUTHOR, share_neighbour=SHARE_GIVER)
+        self.settings = Settings.emulated(
+            cache_messages_max=messages_max, cache_bytes_max=bytes_max, shares=shares, limits=limits
+        )
+        self.cache = Cache(self.settings)
+        self.model = Model(self.settings)
+
+    @rule(
+        target=messages,
+        author=st.sampled_from("ABC"),
+        age=small,
+        lifetime=st.none() | st.integers(min_value=1, max_value=12),
+        pieces=st.sampled_from([1, 1, 2, 3]),
+    )
+    def write(self, author: str, age: int, lifetime: int | None, pieces: int) -> Descriptor:
+        self.made += 1
+        return Descriptor(
+            author=author,
+            incarnation=0,
+            sequence=self.made,
+            created_us=max(0, self.now - age),
+            deadline_us=None if lifetime is None else self.now + lifetime,
+            destination="news",
+            size=pieces * PIECE_BYTES,
+            length=pieces * PIECE_BYTES,
+            codec=PayloadCodec.BLANK,
+            root=b"",
+            fragment_bytes=1_000,
+        )
+
+    def tenant(self, descriptor: Descriptor) -> Known:
+        self.model.serial += 1
+        return Known(descriptor, self.model.serial)
+
+    @rule(
+        descriptor=messages,
+        nbytes=sizes,
+        privilege=small,
+        interesting=st.booleans(),
+        giver=st.sampled_from([None, "g", "h"]),
+        own=st.sampled_from([False, False, False, True]),
+        pieces=st.integers(min_value=0, max_value=7),
+    )
+    def admit(
+        self,
+        descriptor: Descriptor,
+        *,
+        nbytes: int,
+        privilege: int,
+        interesting: bool,
+        giver: str | None,
+        own: bool,
+        pieces: int,
+    ) -> None:
+        held = pieces & ((1 << descriptor.pieces) - 1)
+
+        def call() -> Copy | Reason:
+            return self.cache.admit(
+                descriptor,
+                nbytes=nbytes,
+                privilege=privilege,
+                interesting=interesting,
+                own=own,
+                giver=None if giver is None else NodeId(giver),
+                held=held,
+                now=self.now,
+            )
+
+        before = self.model.known.get(descriptor.id)
+        if not descriptor.alive(self.now):
+            assert call() is Reason.EXPIRED
+            return
+        if before is not None and (before.here or before.finished):
+            with pytest.raises(StateError):
+                call()
+            return
+        newcomer = self.tenant(descriptor) if before is None else Known(descriptor, before.serial)
+        newcomer.privilege, newcomer.interesting = privilege, interesting
+        newcomer.giver, newcomer.own = giver, own
+        refusal = self.model.admit(newcomer, nbytes, set(bits(held)))
+        answer = call()
+        if refusal is None:
+            assert isinstance(answer, Copy)
+            assert answer is self.cache.get(descriptor.id)
+        else:
+            assert answer is refusal
+        self.compare_removed()
+
+    @rule(descriptor=messages, piece=small, nbytes=sizes)
+    def grow(self, descriptor: Descriptor, piece: int, nbytes: int) -> None:
+        copy = self.cache.get(descriptor.id)
+        if copy is not None and piece < descriptor.pieces:
+            expected = self.model.grow(self.model.known[descriptor.id], piece, nbytes)
+            assert self.cache.grow(copy, piece, nbytes) is expected
+            self.compare_removed()
+
+    @rule(
+        descriptor=messages,
+        reason=st.sampled_from([Reason.EXPIRED, Reason.STORE, Reason.WITHDRAWN]),
+        done=st.booleans(),
+    )
+    def remove(self, descriptor: Descriptor, reason: Reason, done: bool) -> None:
+        copy = self.cache.get(descriptor.id)
+        if copy is not None:
+            self.model.remove(self.model.known[descriptor.id], reason, done)
+            self.cache.remove(copy, reason, done=done)
+            assert not copy.here
+            assert not copy.whole
+
+    @rule(descriptor=messages, done=st.booleans())
+    def remember(self, descriptor: Descriptor, done: bool) -> None:
+        if not descriptor.alive(self.now):
+            return
+        known = self.model.known.get(descriptor.id)
+        if known is None:
+            known = self.model.known[descriptor.id] = self.tenant(descriptor)
+            known.finished = done
+            self.model.forget_excess()
+        known.finished = known.finished or done
+        self.cache.remember(descriptor, done=done)
+
+    @rule(descriptor=messages)
+    def mark_done(self, descriptor: Descriptor) -> None:
+        self.on_both(descriptor, self.cache.mark_done, lambda known: setattr(known, "finished", True))
+
+    @rule(descriptor=messages)
+    def pin(self, descriptor: Descriptor) -> None:
+        self.on_both(descriptor, self.cache.pin, lambda known: setattr(known, "pinned", known.here))
+
+    @rule(descriptor=messages)
+    def unpin(self, descriptor: Descriptor) -> None:
+        self.on_both(descriptor, self.cache.unpin, lambda known: setattr(known, "pinned", False))
+
+    @rule(descriptor=messages, interesting=st.booleans())
+    def interest(self, descriptor: Descriptor, interesting: bool) -> None:
+        known = self.model.known.get(descriptor.id)
+        if known is not None and known.here:
+            self.on_both(
+                descriptor,
+                lambda copy: self.cache.set_interesting(copy, interesting),
+                lambda known: setattr(known, "interesting", interesting),
+            )
+
+    def on_both(
+        self, descriptor: Descriptor, real: Callable[[Copy], None], naive: Callable[[Known], None]
+    ) -> None:
+        copy = self.cache.get(descriptor.id)
+        if copy is not None:
+            real(copy)
+            naive(self.model.known[descriptor.id])
+
+    @rule(length=sizes, privilege=small, interesting=st.booleans())
+    def admits(self, length: int, privilege: int, interesting: bool) -> None:
+        expected = self.model.admits(length, privilege, interesting)
+        assert self.cache.admits(length, privilege, interesting=interesting) is expected
+
+    @rule(step=st.integers(min_value=0, max_value=6))
+    def expire(self, step: int) -> None:
+        self.now += step
+        assert [copy.id for copy in self.cache.expire(self.now)] == self.model.expire(self.now)
+
+    @rule()
+    def take_released(self) -> None:
+        released = self.cache.take_released()
+        assert self.shadow & released == released
+        self.shadow &= ~released
+        assert self.shadow == sum(1 << slot for slot, _ in self.slots.values())
+
+    def compare_removed(self) -> None:
+        removed = self.cache.take_removed()
+        assert all(reason is Reason.EVICTED for _, reason in removed)
+        assert [copy.id for copy, _ in removed] == self.model.removed
+        self.model.removed = []
+
+    @invariant()
+    def the_cache_and_the_model_agree(self) -> None:
+        cache, known = self.cache, self.model.known
+        assert (cache.messages, cache.bytes) == self.model.used(self.model.here())
+        assert cache.messages <= self.settings.cache_messages_max
+        assert cache.bytes <= self.settings.cache_bytes_max
+        assert len(self.model.remembered()) <= self.settings.limits.seen_max
+        by_slot = {slot: copy for slot, copy in enumerate(cache.copies) if copy is not None}
+        assert {copy.id for copy in by_slot.values()} == set(known)
+        states = {
+            "whole": cache.whole,
+            "partial": cache.partial,
+            "done": cache.done,
+            "declined": cache.declined,
+        }
+        for state, mask in states.items():
+            expected = {message for message in known if known[message].state == state}
+            assert {by_slot[slot].id for slot in bits(mask)} == expected, state
+        assert cache.known == cache.whole | cache.done | cache.declined
+        for slot, copy in by_slot.items():
+            assert copy.slot == slot
+            assert cache.get(copy.id) is copy
+            naive = known[copy.id]
+            assert (copy.here, copy.whole, copy.pinned) == (naive.here, naive.state == "whole", naive.pinned)
+            if copy.here:
+                assert (set(bits(copy.held)), copy.held_bytes) == (naive.held, naive.nbytes)
+        deadlines = [naive.deadline for naive in known.values() if naive.descriptor.deadline_us is not None]
+        assert cache.next_deadline() == min(deadlines, default=None)
+
+    @invariant()
+    def a_slot_has_one_tenant_until_its_release_is_told(self) -> None:
+        tenants = {copy.id: (copy.slot, copy.serial) for copy in self.cache.copies if copy is not None}
+        for message, tenancy in tenants.items():
+            if self.slots.get(message) != tenancy:
+                assert not self.shadow >> tenancy[0] & 1
+                self.shadow |= 1 << tenancy[0]
+        self.slots = tenants
+
+
+@pytest.fixture(autouse=True)
+def _heaps_are_rebuilt_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (ranking, cache_module):
+        monkeypatch.setattr(module, "_STALE_SLACK", 0)
+
+
+TestCache = CacheMachine.TestCase
+TestCache.settings = hypothesis_settings(stateful_step_count=80)

@@ -1,0 +1,89 @@
+"""The frame of the command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import carrypost
+from carrypost.cli.app import run
+
+BENCHMARK = """
+def main(argv):
+    print("benchmark", *argv)
+    return 3 if "fail" in argv else None
+"""
+
+
+@pytest.fixture
+def benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "benchmarks"
+    folder.mkdir()
+    (folder / "our_own.py").write_text(BENCHMARK)
+    (folder / "_shared.py").write_text("")
+    (folder / "no_main.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def test_version_is_the_package_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"carrypost {carrypost.__version__}\n"
+
+
+def test_help_names_the_commands_and_gives_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "bench" in shown
+    assert "example" in shown
+
+
+def test_an_unknown_command_is_a_usage_error_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["benhc"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "benhc" in shown.err
+
+
+@pytest.mark.usefixtures("benchmark")
+def test_bench_runs_a_benchmark_with_what_follows_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "our_own", "--size", "3", "--help"]) == 0
+    assert capsys.readouterr().out == "benchmark --size 3 --help\n"
+
+
+@pytest.mark.usefixtures("benchmark")
+def test_bench_ends_with_the_exit_code_of_the_benchmark() -> None:
+    assert run(["bench", "our_own", "fail"]) == 3
+
+
+@pytest.mark.usefixtures("benchmark")
+def test_bench_without_a_name_lists_the_benchmarks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench"]) == 0
+    names = capsys.readouterr().out.split()
+    assert "our_own" in names
+    assert "_shared" not in names
+
+
+@pytest.mark.usefixtures("benchmark")
+def test_an_unknown_benchmark_is_answered_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "theirs"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "no benchmark called 'theirs'" in shown.err
+    assert "our_own" in shown.err
+
+
+@pytest.mark.usefixtures("benchmark")
+def test_a_file_without_main_is_no_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "no_main"]) == 2
+    assert "main(argv)" in capsys.readouterr().err
+
+
+def test_the_package_imports_nothing_heavy() -> None:
+    heavy = ["asyncio", "cryptography", "msgspec", "re2", "rich", "typer"]
+    program = f"import sys, carrypost.cli; print([name for name in {heavy} if name in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)  # noqa: S603
+    assert shown.stdout.strip() == "[]"

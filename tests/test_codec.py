@@ -1,0 +1,276 @@
+"""The codec: exact bytes, exact sizes, and how frames share datagrams."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from carrypost.config import Limits
+from carrypost.errors import LocalError
+from carrypost.gossip import codec
+from carrypost.gossip.frames import (
+    WIRE_KINDS,
+    Ack,
+    Announce,
+    BlankData,
+    Bucket,
+    Data,
+    DescriptorPart,
+    Digest,
+    Frame,
+    HashList,
+    Offer,
+    OfferEntry,
+    PieceRequest,
+    Profile,
+    ProfileRequest,
+    Request,
+    StoredData,
+    WholeDescriptor,
+)
+from carrypost.model.descriptor import AttributeValue, Descriptor, PayloadCodec
+from carrypost.model.ids import MessageId, NodeId
+
+LIMITS = Limits()
+MTU_BYTES = 65_507
+EIGHT = b"12345678"
+FOUR = b"1234"
+ALAN = NodeId("alan")
+ID = MessageId(b"alan:1:7")
+DESCRIPTOR = Descriptor("alan", 1, 7, 10**15, None, "news", 9, 9, PayloadCodec.PLAIN, b"", 1024)
+GOOD = Ack(5, b"\x01")
+
+
+def resolved(frame: Frame) -> Frame:
+    """What the driver makes of a frame before it encodes it."""
+    if isinstance(frame, StoredData):
+        return Data(frame.handle, frame.serial, frame.index, frame.last, b"x" * frame.length)
+    return frame
+
+
+def taken(frame: Frame) -> Frame:
+    """What the receiver sees of it."""
+    frame = resolved(frame)
+    if isinstance(frame, BlankData):
+        return Data(frame.handle, frame.serial, frame.index, frame.last, bytes(frame.length))
+    return frame
+
+
+# -------------------------------------------------------------------------------------- strategies
+
+EDGES = [edge + step for edge in (0, 2**7, 2**8, 2**16, 2**32) for step in (-1, 0, 1) if edge + step >= 0]
+
+
+def numbers(most: int, least: int = 0) -> st.SearchStrategy[int]:
+    """Numbers of every encoded length."""
+    edges = [edge for edge in (*EDGES, most) if least <= edge <= most]
+    return st.sampled_from(edges) | st.integers(least, most)
+
+
+LONG, COUNT, FINGERPRINT = numbers(2**63 - 1), numbers(2**53), numbers(2**64 - 1)
+INDEX = numbers(LIMITS.message_bytes_max // 64)
+LENGTH = numbers(16 * 1024)
+BODY = st.binary(max_size=300) | LENGTH.map(lambda length: b"b" * length)
+BYTES_8, BYTES_4 = st.binary(min_size=8, max_size=8), st.binary(min_size=4, max_size=4)
+NAMES = st.text(st.characters(exclude_characters=":", exclude_categories=["Cs"]), min_size=1, max_size=16)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+MESSAGE_IDS = st.binary(min_size=16, max_size=16).map(MessageId)
+VALUES: st.SearchStrategy[AttributeValue] = (
+    st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | TEXT
+)
+BITMAP = st.binary(max_size=128)
+
+
+def many(of: st.SearchStrategy[int]) -> st.SearchStrategy[tuple[int, ...]]:
+    return st.lists(of, max_size=20).map(tuple)
+
+
+@st.composite
+def descriptors(draw: st.DrawFn) -> Descriptor:
+    signed = draw(st.booleans())
+    descriptor = Descriptor(
+        draw(st.binary(min_size=32, max_size=32)) if signed else draw(NAMES),
+        draw(COUNT), draw(COUNT), draw(COUNT), draw(st.none() | COUNT),
+        draw(TEXT), draw(COUNT), draw(numbers(LIMITS.message_bytes_max)), draw(st.sampled_from(PayloadCodec)),
+        draw(st.sampled_from([b"", bytes(32)])), draw(st.integers(64, 16_384)), draw(st.integers(0, 9)),
+        draw(st.booleans()), draw(TEXT), draw(st.dictionaries(TEXT, VALUES, max_size=8)),
+    )  # fmt: skip
+    return descriptor.with_signature(bytes(range(64))) if signed else descriptor
+
+
+@st.composite
+def parts(draw: st.DrawFn) -> tuple[int, int]:
+    count = draw(st.integers(2, 8_000))
+    return draw(st.integers(0, count - 1)), count
+
+
+@st.composite
+def buckets(draw: st.DrawFn) -> Bucket:
+    depth = draw(st.integers(0, 64))
+    members = draw(st.none() | many(FINGERPRINT))
+    return Bucket(depth, draw(st.integers(0, 2**depth - 1)), draw(many(FINGERPRINT)), members)
+
+
+OFFERS = st.builds(OfferEntry, MESSAGE_IDS, LONG, COUNT, st.integers(0, 255), BITMAP)
+FRAMES: st.SearchStrategy[Frame] = st.one_of(
+    st.builds(
+        Announce, NAMES.map(NodeId), COUNT, COUNT, numbers(2**31, 1), BYTES_8,
+        st.lists(BYTES_4, max_size=200).map(tuple),
+    ),
+    st.builds(lambda digest, body: Profile(digest, 0, 1, body), BYTES_8, BODY),
+    st.builds(lambda digest, of, body: Profile(digest, of[0], of[1], body + b"."), BYTES_8, parts(), BODY),
+    st.builds(ProfileRequest, BYTES_8),
+    st.builds(
+        lambda *values: Digest(*values[:-1], *values[-1]),
+        BYTES_8, st.integers(0, 255), st.lists(buckets(), max_size=5).map(tuple), many(FINGERPRINT),
+        COUNT, COUNT, parts(),
+    ),
+    st.builds(Offer, LONG, st.lists(OFFERS, max_size=20).map(tuple)),
+    st.builds(
+        Request, BYTES_4, many(LONG), many(LONG),
+        st.lists(st.builds(PieceRequest, LONG, BITMAP), max_size=5).map(tuple),
+    ),
+    st.builds(
+        lambda handle, serial, of, body: DescriptorPart(handle, serial, 1, 2, of[0], of[1], body + b"."),
+        LONG, LONG, parts(), st.binary(max_size=1000),
+    ),
+    st.builds(HashList, LONG, LONG, st.integers(0, 900), st.integers(1, 100).map(lambda n: bytes(32 * n))),
+    st.builds(Data, LONG, LONG, INDEX, st.booleans(), BODY),
+    st.builds(Ack, LONG, BODY.map(lambda body: body[: codec.ACK_BITMAP_BYTES_MAX])),
+    st.builds(WholeDescriptor, LONG, LONG, COUNT, COUNT, descriptors()),
+    st.builds(
+        StoredData, LONG, LONG, INDEX, st.booleans(), MESSAGE_IDS, st.just(0), st.just(0), LENGTH
+    ),
+    st.builds(BlankData, LONG, LONG, INDEX, st.booleans(), LENGTH),
+)  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------- exact bytes
+
+TABLE: list[tuple[Frame, str]] = [
+    (
+        Announce(ALAN, 1, 128, 1000, EIGHT, (FOUR,)),
+        "97 01 a4616c616e 01 cc80 cd03e8 c4083132333435363738 91c40431323334",
+    ),
+    (Profile(EIGHT, 0, 2, b"x"), "95 02 c4083132333435363738 00 02 c40178"),
+    (ProfileRequest(EIGHT), "92 03 c4083132333435363738"),
+    (
+        Digest(EIGHT, 2, (Bucket(6, 1, (9,)), Bucket(6, 2, (), (3,))), (4,), 5, 6, 1, 2),
+        "99 04 c4083132333435363738 02 92 940601 9109 c0 940602 90 9103 9104 05 06 01 02",
+    ),
+    (Offer(1, (OfferEntry(ID, 2, 3, 4, b"\x05"),)), "93 05 01 91 95 c408616c616e3a313a37 02 03 04 c40105"),
+    (
+        Request(FOUR, (1,), (2, 3), (PieceRequest(4, b"\x05"),)),
+        "95 06 c40431323334 9101 920203 91 9204c40105",
+    ),
+    (DescriptorPart(1, 2, 3, 4, 0, 2, b"x"), "98 07 01 02 03 04 00 02 c40178"),
+    (HashList(1, 2, 3, bytes(32)), "95 08 01 02 03 c420" + 32 * "00"),
+    (Data(1, 65_536, 3, True, b"xy"), "96 09 01 ce00010000 03 c3 c4027879"),
+    (Ack(2**32, b"\xff"), "93 0a cf0000000100000000 c401ff"),
+    (BlankData(1, 2, 3, False, 2), "96 09 01 02 03 c2 c4020000"),
+    (
+        WholeDescriptor(1, 2, 0, 0, DESCRIPTOR),
+        (
+            "98 07 01 02 00 00 00 01 c424 00 "
+            "9f a4616c616e 01 07 cf00038d7ea4c68000 c0 a46e657773 09 09 00 c400 cd0400 04 c2 a0 80"
+        ),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("frame", "wire"), TABLE)
+def test_frame_has_exactly_these_bytes(frame: Frame, wire: str) -> None:
+    assert codec.encode(frame).hex(" ") == bytes.fromhex(wire).hex(" ")
+
+
+@pytest.mark.parametrize(("frame", "wire"), TABLE)
+def test_exactly_these_bytes_are_the_frame(frame: Frame, wire: str) -> None:
+    decoded = codec.decode(b"CP\x01\x91" + bytes.fromhex(wire), LIMITS)
+    assert decoded == codec.Decoded([taken(frame)], {})
+
+
+def test_table_has_every_kind() -> None:
+    assert {type(taken(frame)) for frame, _ in TABLE} >= set(WIRE_KINDS)
+
+
+def test_stored_data_is_not_encoded_before_it_is_read() -> None:
+    stored = StoredData(1, 2, 3, False, ID, 0, 0, 9)
+    with pytest.raises(LocalError, match="read from the store"):
+        codec.encode(stored)
+    assert codec.wire_size(stored) == len(codec.encode(resolved(stored)))
+
+
+@given(FRAMES)
+def test_wire_size_is_the_encoded_length(frame: Frame) -> None:
+    assert codec.wire_size(frame) == len(codec.encode(resolved(frame)))
+
+
+def test_blank_body_is_not_made_to_learn_its_size() -> None:
+    length = 10**15  # more than any machine could make
+    assert codec.wire_size(BlankData(1, 2, 3, False, length)) == 6 + 5 + length
+
+
+@given(FRAMES)
+def test_frame_comes_back_as_it_was(frame: Frame) -> None:
+    (sent,) = codec.datagrams([resolved(frame)], MTU_BYTES)
+    decoded = codec.decode(sent, LIMITS)
+    assert decoded == codec.Decoded([taken(frame)], {})
+    assert codec.datagrams(decoded.frames, MTU_BYTES) == [sent]
+
+
+# ----------------------------------------------------------------------------------------- packing
+
+SOME_FRAMES = st.lists(FRAMES.map(resolved), max_size=8) | st.lists(
+    st.builds(Ack, LONG, st.binary(max_size=4)), max_size=80
+)
+
+
+@given(SOME_FRAMES, st.integers(20, 3000))
+def test_datagrams_keep_order_and_mtu(frames: list[Frame], mtu_bytes: int) -> None:
+    sent = codec.datagrams(frames, mtu_bytes)
+    decoded = [codec.decode(each, LIMITS) for each in sent]
+    assert [frame for each in decoded for frame in each.frames] == [taken(frame) for frame in frames]
+    assert all(each.refused == {} for each in decoded)
+    for one, each in zip(sent, decoded, strict=True):
+        assert len(one) <= mtu_bytes or len(each.frames) == 1
+
+
+@given(SOME_FRAMES, st.integers(20, 3000))
+def test_next_frame_would_not_have_fitted(frames: list[Frame], mtu_bytes: int) -> None:
+    sent = codec.datagrams(frames, mtu_bytes)
+    counts = [len(codec.decode(each, LIMITS).frames) for each in sent]
+    start = 0
+    for count in counts[:-1]:
+        crowd = frames[start : start + count + 1]
+        assert sum(map(codec.wire_size, crowd)) + codec.datagram_overhead(len(crowd)) > mtu_bytes
+        start += count
+
+
+@given(st.lists(FRAMES, max_size=8), st.integers(20, 3000))
+def test_datagram_sizes_are_the_real_lengths(frames: list[Frame], mtu_bytes: int) -> None:
+    real = codec.datagrams(map(resolved, frames), mtu_bytes)
+    assert codec.datagram_sizes(frames, mtu_bytes) == [len(each) for each in real]
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 512])
+def test_overhead_is_what_is_not_frames(count: int) -> None:
+    (sent,) = codec.datagrams([GOOD] * count, MTU_BYTES)
+    assert len(sent) == codec.datagram_overhead(count) + count * codec.wire_size(GOOD)
+
+
+def test_sixteenth_frame_pays_for_the_longer_array_head() -> None:
+    fifteen = 15 * codec.wire_size(GOOD) + codec.datagram_overhead(15)
+    sixteen = 16 * codec.wire_size(GOOD) + codec.datagram_overhead(16)
+    assert codec.datagram_sizes([GOOD] * 16, sixteen - 1) == [fifteen, 4 + codec.wire_size(GOOD)]
+    assert codec.datagram_sizes([GOOD] * 16, sixteen) == [sixteen]
+
+
+def test_no_datagram_has_more_frames_than_a_receiver_allows() -> None:
+    counts = [len(codec.decode(each, LIMITS).frames) for each in codec.datagrams([GOOD] * 1300, MTU_BYTES)]
+    assert counts == [512, 512, 276]
+
+
+def test_nothing_to_send_is_no_datagram() -> None:
+    assert codec.datagrams([], 1200) == []
+    assert codec.datagram_sizes([], 1200) == []

@@ -1,0 +1,128 @@
+"""Datagrams that must mean the same for ever; see `golden/README.md`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from carrypost.config import Limits
+from carrypost.gossip import codec
+from carrypost.gossip.frames import (
+    Ack,
+    Announce,
+    BlankData,
+    Bucket,
+    Data,
+    DescriptorPart,
+    Digest,
+    Frame,
+    HashList,
+    Offer,
+    OfferEntry,
+    PieceRequest,
+    Profile,
+    ProfileRequest,
+    Request,
+    WholeDescriptor,
+)
+from carrypost.model.descriptor import Descriptor, PayloadCodec
+from carrypost.model.ids import MessageId, NodeId
+
+GOLDEN = Path(__file__).parent / "golden"
+MTU_BYTES = 65_507
+
+DIGEST = bytes.fromhex("0123456789abcdef")
+PREFIXES = (b"\x00\x01\x02\x03", b"\xfc\xfd\xfe\xff")
+SIGNED_ID = MessageId(bytes(range(16)))
+PLAIN_ID = MessageId(b"alan:1:7")
+
+PLAIN = Descriptor(
+    "alan", 1, 7, 1_700_000_000_000_000, None, "news", 1000, 1000, PayloadCodec.BLANK, b"", 1024
+)
+SIGNED = Descriptor(
+    bytes(range(32)), 2, 300, 1_700_000_000_000_000, 1_700_000_086_400_000, "täglich/*", 5000, 1234,
+    PayloadCodec.ZSTD, bytes(range(32, 64)), 1100, priority=9, persistent=True, label="first",
+    attributes={"language": "English", "urgent": True, "floor": -3, "height_m": 1.5},
+).with_signature(bytes(range(64)))  # fmt: skip
+
+ANNOUNCE = Announce(NodeId("abcdefghijklmnopqrstuvwxyz"), 3, 1000, 5000, DIGEST, PREFIXES)
+OFFER = Offer(70_000, (OfferEntry(SIGNED_ID, 12, 5000, 19), OfferEntry(PLAIN_ID, 128, 40_000, 4, b"\x05")))
+DATA = Data(12, 70_001, 3, False, b"fragment")
+
+CASES: dict[str, tuple[Frame, ...]] = {
+    "announce": (ANNOUNCE,),
+    "announce_alone": (Announce(NodeId("alan"), 0, 0, 1, DIGEST),),
+    "profile": (Profile(DIGEST, 0, 1, b"\x90"),),
+    "profile_part": (Profile(DIGEST, 2, 3, b"the last of three"),),
+    "profile_request": (ProfileRequest(DIGEST),),
+    "digest_fingerprints": (Digest(DIGEST, 0, (Bucket(0, 0, tuple(range(2**64 - 64, 2**64))),)),),
+    "digest_listing": (
+        Digest(
+            DIGEST, 3, (Bucket(6, 63, (), (1, 2**63, 2**64 - 1)), Bucket(10, 5, (), ())), (7, 2**40), 2, 1
+        ),
+    ),
+    "digest_part": (Digest(DIGEST, 2, (Bucket(6, 63, (), (1, 2)),), (), 3, 2, 1, 4),),
+    "digest_empty": (Digest(DIGEST, 1),),
+    "offer": (OFFER,),
+    "request": (Request(PREFIXES[0], (70_000, 70_002), (12, 128, 65_536)),),
+    "request_nothing": (Request(PREFIXES[0], (70_000,)),),
+    "request_pieces": (Request(PREFIXES[1], (), (), (PieceRequest(128, b"\x04"),)),),
+    "descriptor_part": (DescriptorPart(12, 70_000, 1, 2500, 1, 2, b"the second of two"),),
+    "descriptor_plain": (WholeDescriptor(128, 4, 0, 0, PLAIN),),
+    "descriptor_signed": (WholeDescriptor(12, 70_000, 3, 86_400_000, SIGNED),),
+    "hash_list": (HashList(12, 70_000, 4, bytes(range(64))),),
+    "data": (DATA,),
+    "data_last": (Data(12, 70_002, 4, True, b""),),
+    "data_blank": (BlankData(128, 5, 0, True, 300),),
+    "ack": (Ack(69_999, b"\xff\x01"),),
+    "ack_nothing": (Ack(0, b""),),
+    "largest_numbers": (Data(2**63 - 1, 2**63 - 1, 2**18, True, b"\xff"), Ack(2**63 - 1, b"\x01")),
+    "mixed_meeting": (ANNOUNCE, ProfileRequest(DIGEST), Profile(DIGEST, 0, 1, b"\x90"), Digest(DIGEST, 0)),
+    "mixed_exchange": (OFFER, Request(PREFIXES[0], (9,), (1,)), WholeDescriptor(12, 9, 1, 50, SIGNED), DATA),
+    "mixed_fifteen": tuple(Ack(base, b"\x01") for base in range(15)),
+    "mixed_sixteen": tuple(Ack(base, b"\x01") for base in range(16)),
+}
+
+
+def taken(frame: Frame) -> Frame:
+    """What the receiver sees of a frame."""
+    if isinstance(frame, BlankData):
+        return Data(frame.handle, frame.serial, frame.index, frame.last, bytes(frame.length))
+    return frame
+
+
+def test_every_golden_file_has_its_frames_and_the_other_way_round() -> None:
+    assert {path.stem for path in GOLDEN.glob("*.hex")} == set(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden_datagram_is_decoded_to_its_frames_and_encoded_to_its_bytes(name: str) -> None:
+    datagram = bytes.fromhex((GOLDEN / f"{name}.hex").read_text())
+    decoded = codec.decode(datagram, Limits())
+    assert decoded.refused == {}
+    assert decoded.frames == [taken(frame) for frame in CASES[name]]
+    assert codec.datagrams(decoded.frames, MTU_BYTES) == [datagram]
+    assert codec.datagrams(CASES[name], MTU_BYTES) == [datagram]
+
+
+def test_signature_and_encoding_of_a_golden_descriptor_are_kept_verbatim() -> None:
+    datagram = bytes.fromhex((GOLDEN / "descriptor_signed.hex").read_text())
+    (frame,) = codec.decode(datagram, Limits()).frames
+    assert isinstance(frame, WholeDescriptor)
+    assert frame.descriptor.wire == SIGNED.wire
+    assert frame.descriptor.id == SIGNED.id
+
+
+def write_missing() -> None:
+    """Write the files that are not there yet."""
+    for name, frames in CASES.items():
+        path = GOLDEN / f"{name}.hex"
+        if not path.exists():
+            (datagram,) = codec.datagrams(frames, MTU_BYTES)
+            rows = (datagram[at : at + 32].hex() for at in range(0, len(datagram), 32))
+            path.write_text("\n".join(rows) + "\n")
+
+
+if __name__ == "__main__":
+    write_missing()

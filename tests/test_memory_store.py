@@ -1,0 +1,110 @@
+"""The store in memory: readable at once, durable in order, and what a crash leaves."""
+
+from __future__ import annotations
+
+import pytest
+
+from carrypost.config import Limits
+from carrypost.emu.memory import MemoryStore
+from carrypost.errors import StateError, StoreError
+from carrypost.gossip.journal import Batch, Durability, Key, Value
+from carrypost.gossip.pieces import pack
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.ids import MessageId
+
+M = MessageId(b"a:1:1")
+PIECE: Key = ("piece", M, 0)
+META: Key = ("meta", b"incarnation", 0)
+
+
+def batch(serial: int, puts: dict[Key, Value], *deletes: Key) -> Batch:
+    return Batch(serial, Durability.NORMAL, puts, deletes)
+
+
+def test_a_taken_batch_is_readable_and_a_crash_loses_it() -> None:
+    store = MemoryStore()
+    store.take(batch(1, {PIECE: b"0123456789"}))
+    assert store.read(M, 0, 2, 3) == b"234"
+    store.crash()
+    assert store.read(M, 0, 2, 3) is None
+    assert store.unanswered == ()
+
+
+def test_a_committed_batch_survives_a_crash() -> None:
+    store = MemoryStore()
+    store.take(batch(1, {META: 7}))
+    store.commit(1)
+    store.take(batch(2, {META: 8}))
+    assert store.get(META) == 8
+    store.crash()
+    assert list(store.state()) == [(META, 7)]
+
+
+def test_a_taken_deletion_hides_what_is_on_disk_until_it_is_lost() -> None:
+    store = MemoryStore()
+    store.take(batch(1, {PIECE: b"0123"}))
+    store.commit(1)
+    store.take(batch(2, {}, PIECE))
+    assert store.read(M, 0, 0, 4) is None
+    store.crash()
+    assert store.read(M, 0, 0, 4) == b"0123"
+    store.take(batch(3, {}, PIECE))
+    store.commit(3)
+    assert len(store) == 0
+
+
+def test_batches_are_committed_in_order() -> None:
+    store = MemoryStore()
+    store.take(batch(1, {META: 1}))
+    store.take(batch(2, {META: 2}))
+    with pytest.raises(StateError, match="1 is next, not 2"):
+        store.commit(2)
+    store.commit(1)
+    store.commit(2)
+    assert store.get(META) == 2
+
+
+def test_a_refused_batch_was_never_there() -> None:
+    store = MemoryStore()
+    store.take(batch(1, {META: 1}))
+    store.refuse(1)
+    assert store.get(META) is None
+    with pytest.raises(StateError, match="no batch 1"):
+        store.refuse(1)
+
+
+def test_payloads_do_not_come_back_at_a_restart_but_stay_readable() -> None:
+    store = MemoryStore()
+    store.take(batch(1, {PIECE: b"x", META: 1}))
+    store.commit(1)
+    store.crash()
+    assert list(store.state()) == [(META, 1)]
+    assert store.read(M, 0, 0, 1) == b"x"
+    assert store.read(M, 0, 0, 2) is None
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"short", b"text " * 20_000, bytes(n * n % 251 for n in range(40_000))]
+)
+def test_a_payload_comes_out_as_it_was_published(payload: bytes) -> None:
+    packed = pack(payload, signed=False, compress=True, limits=Limits())
+    message = Descriptor(
+        "a",
+        1,
+        1,
+        0,
+        None,
+        "news",
+        packed.size,
+        packed.length,
+        packed.codec,
+        packed.root,
+        fragment_bytes=1_000,
+    )
+    store = MemoryStore()
+    store.take(batch(1, {("piece", message.id, n): piece for n, piece in enumerate(packed.pieces)}))
+    assert store.payload(message, Limits()) == payload
+    store.crash()
+    if payload:
+        with pytest.raises(StoreError, match="piece 0 of a:1:1 is gone"):
+            store.payload(message, Limits())

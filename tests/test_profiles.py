@@ -1,0 +1,245 @@
+"""Views of profiles: what matches, what is known of it, and the XORs over that."""
+
+from __future__ import annotations
+
+import random
+from functools import reduce
+from operator import xor
+from typing import NamedTuple
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from carrypost.config import Limits
+from carrypost.errors import LimitError, StateError
+from carrypost.gossip.profiles import ProfileBook, View
+from carrypost.gossip.slots import bits
+from carrypost.model.descriptor import Descriptor, PayloadCodec
+from carrypost.model.pattern import entry
+
+NEWS, SPORT, ALL = (entry("news"),), (entry("sport"),), (entry(".*"),)
+
+
+class Held(NamedTuple):
+    slot: int
+    descriptor: Descriptor
+
+
+def held(slot: int, destination: str = "news", fingerprint: int | None = None) -> Held:
+    descriptor = Descriptor("a", 1, slot, 0, None, destination, 0, 0, PayloadCodec.BLANK, b"", 1024)
+    if fingerprint is not None:
+        descriptor.__dict__["fingerprint"] = fingerprint
+    return Held(slot, descriptor)
+
+
+def add(book: ProfileBook, *copies: Held) -> None:
+    for copy in copies:
+        book.enter(copy)
+        book.settle(copy)
+
+
+def total(view: View) -> int:
+    return reduce(xor, view.fingerprints)
+
+
+def test_a_message_that_enters_is_matched_against_every_profile() -> None:
+    book = ProfileBook(Limits())
+    news, sport = book.learn(NEWS, b"news", ()), book.learn(SPORT, b"sport", ())
+    book.enter(held(0, "news"))
+    book.enter(held(3, "sport"))
+    assert (news.matches, sport.matches) == (0b1, 0b1000)
+
+
+def test_a_new_profile_is_matched_against_everything_that_is_here() -> None:
+    book = ProfileBook(Limits())
+    copies = [held(slot, "news" if slot % 2 else "sport") for slot in range(100)]
+    add(book, *copies)
+    news = book.learn(NEWS, b"news", copies)
+    assert list(bits(news.matches)) == list(range(1, 100, 2))
+    assert news.count == 50
+    assert total(news) == reduce(xor, (copy.descriptor.fingerprint for copy in copies[1::2]))
+
+
+def test_only_known_messages_count_in_the_set() -> None:
+    book = ProfileBook(Limits())
+    news = book.learn(NEWS, b"news", ())
+    book.enter(held(5))
+    assert (news.matches, news.count, total(news)) == (1 << 5, 0, 0)
+    book.settle(held(5))
+    assert (news.count, total(news)) == (1, held(5).descriptor.fingerprint)
+
+
+def test_settling_twice_changes_nothing() -> None:
+    book = ProfileBook(Limits())
+    news = book.learn(NEWS, b"news", ())
+    add(book, held(5))
+    book.settle(held(5))
+    assert total(news) == held(5).descriptor.fingerprint
+
+
+def test_an_id_that_is_no_longer_known_leaves_the_set_and_keeps_its_match() -> None:
+    book = ProfileBook(Limits())
+    news = book.learn(NEWS, b"news", ())
+    add(book, held(5), held(6))
+    book.unsettle(held(5))
+    book.unsettle(held(5))
+    assert (news.matches, news.known, total(news)) == (3 << 5, 1 << 6, held(6).descriptor.fingerprint)
+    book.settle(held(5))
+    assert news.known == 3 << 5
+
+
+def test_many_slots_are_released_at_once_and_given_again() -> None:
+    book = ProfileBook(Limits())
+    news, every = book.learn(NEWS, b"news", ()), book.learn(ALL, b"all", ())
+    add(book, *(held(slot, "news" if slot % 2 else "sport") for slot in range(1000)))
+    book.enter(held(1000))  # on its way, not known
+    book.release((1 << 1001) - 1)
+    assert (news.matches, every.matches, book.known, total(news), total(every)) == (0, 0, 0, 0, 0)
+    add(book, held(7, "sport"))
+    assert (news.matches, every.known) == (0, 1 << 7)
+
+
+def test_members_of_a_bucket_are_listed_in_order_of_their_fingerprints() -> None:
+    book = ProfileBook(Limits())
+    every = book.learn(ALL, b"all", ())
+    values = [0b101010_1111 << 54, 0b101010_0001 << 54, 0b101011_0000 << 54]
+    add(book, *(held(slot, fingerprint=value) for slot, value in enumerate(values)))
+    assert every.members(6, 0b101010) == [values[1], values[0]]
+    assert every.members(10, 0b101010_1111) == [values[0]]
+    assert every.members(2, 0b10) == every.members(0, 0) == [values[1], values[0], values[2]]
+    assert [every.mask(depth, 0b1010101111 >> (10 - depth)) for depth in (0, 2, 6, 10)] == [7, 7, 3, 1]
+    assert every.slots(values[2]) == [2]
+    assert every.slots(values[2] + 1) == []
+
+
+def test_two_ids_with_one_fingerprint_do_not_cancel_each_other() -> None:
+    book = ProfileBook(Limits())
+    news, every = book.learn(NEWS, b"news", ()), book.learn(ALL, b"all", ())
+    add(book, held(0, "news", 77), held(1, "sport", 77))
+    assert (total(news), total(every), every.members(0, 0), every.slots(77)) == (77, 77, [77], [0, 1])
+    book.unsettle(held(0, "news", 77))
+    assert (total(news), total(every), every.slots(77)) == (0, 77, [1])
+    book.settle(held(0, "news", 77))
+    book.release(0b11)
+    assert (total(news), total(every), book.twins) == (0, 0, 0)
+
+
+def test_a_profile_that_is_known_is_not_learnt_again() -> None:
+    book = ProfileBook(Limits())
+    assert book.learn(NEWS, b"news", ()) is book.learn(NEWS, b"news", [held(0)]) is book.view(b"news")
+    assert book.view(b"sport") is None
+
+
+def test_the_profile_unused_for_the_longest_time_is_forgotten_first() -> None:
+    book = ProfileBook(Limits(profiles_max=3))
+    for digest in (b"1", b"2", b"3"):
+        book.learn(NEWS, digest, ())
+    book.keep(b"1")
+    book.view(b"2")
+    book.learn(NEWS, b"4", ())
+    assert [book.view(digest) is not None for digest in (b"1", b"2", b"3", b"4")] == [True, True, False, True]
+
+
+def test_a_profile_in_use_is_never_forgotten_and_a_newcomer_is_refused() -> None:
+    book = ProfileBook(Limits(profiles_max=2))
+    for digest in (b"1", b"2"):
+        book.learn(NEWS, digest, ())
+        book.keep(digest)
+    with pytest.raises(LimitError):
+        book.learn(NEWS, b"3", ())
+    book.keep(b"1")
+    book.drop(b"1")
+    with pytest.raises(LimitError):
+        book.learn(NEWS, b"3", ())
+    book.drop(b"1")
+    assert book.learn(NEWS, b"3", ()).digest == b"3"
+    assert (book.view(b"1"), len(book)) == (None, 2)
+
+
+def test_the_hosts_own_profile_is_always_learnt() -> None:
+    book = ProfileBook(Limits(profiles_max=1))
+    book.learn(NEWS, b"1", ())
+    book.keep(b"1")
+    book.learn(SPORT, b"own", (), own=True)
+    book.keep(b"own")
+    book.drop(b"1")
+    assert (book.view(b"1"), len(book)) == (None, 1)
+
+
+@pytest.mark.parametrize("digest", [b"never learnt", b"never kept"])
+def test_dropping_what_was_not_kept_is_a_mistake(digest: bytes) -> None:
+    book = ProfileBook(Limits())
+    book.learn(NEWS, b"never kept", ())
+    with pytest.raises(StateError):
+        book.drop(digest)
+
+
+class Book(RuleBasedStateMachine):
+    """Whatever comes, goes and is learnt: the views are what a scan would say."""
+
+    slots = st.integers(0, 200)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.book = ProfileBook(Limits(profiles_max=3))
+        self.copies: dict[int, Held] = {}
+        self.known: set[int] = set()
+        self.views: list[tuple[View, str]] = []
+        self.chance = random.Random(1)
+
+    @rule(slot=slots, destination=st.sampled_from(["news", "sport"]), near=st.booleans())
+    def enter(self, slot: int, destination: str, near: bool) -> None:
+        if slot not in self.copies:
+            value = self.chance.randrange(4) if near else self.chance.getrandbits(64)
+            self.copies[slot] = held(slot, destination, value)
+            self.book.enter(self.copies[slot])
+
+    @rule(slots=st.sets(slots))
+    def settle(self, slots: set[int]) -> None:
+        for slot in slots & self.copies.keys():
+            self.book.settle(self.copies[slot])
+            self.known.add(slot)
+
+    @rule(slots=st.sets(slots))
+    def unsettle(self, slots: set[int]) -> None:
+        for slot in slots & self.copies.keys():
+            self.book.unsettle(self.copies[slot])
+            self.known.discard(slot)
+
+    @rule(slots=st.sets(slots))
+    def release(self, slots: set[int]) -> None:
+        self.book.release(sum(1 << slot for slot in slots))
+        self.known -= slots
+        for slot in slots & self.copies.keys():
+            del self.copies[slot]
+
+    @rule(destination=st.sampled_from(["news", "sport", ".*"]))
+    def learn(self, destination: str) -> None:
+        if all(name != destination for _, name in self.views):
+            digest = destination.encode()
+            self.views.append(
+                (self.book.learn((entry(destination),), digest, self.copies.values()), destination)
+            )
+
+    # A rule and no invariant: what is gathered between two looks must not depend on how often somebody looks.
+    @rule()
+    def look(self) -> None:
+        assert set(bits(self.book.known)) == self.known
+        for view, name in self.views:
+            matching = {slot for slot, copy in self.copies.items() if copy.descriptor.destination == name}
+            if name == ".*":
+                matching = set(self.copies)
+            values = {self.copies[slot].descriptor.fingerprint for slot in matching & self.known}
+            assert set(bits(view.matches)) == matching
+            assert set(bits(view.known)) == matching & self.known
+            assert view.members(0, 0) == sorted(values)
+            assert view.fingerprints == tuple(
+                reduce(xor, (value for value in values if value >> 58 == bucket), 0) for bucket in range(64)
+            )
+
+    def teardown(self) -> None:
+        self.look()
+
+
+TestBook = Book.TestCase

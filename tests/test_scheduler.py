@@ -1,0 +1,143 @@
+"""Virtual time: order at one instant, cancelling, and instants without end."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from carrypost.emu.chance import stream
+from carrypost.emu.scheduler import Phase, RunawayError, Scheduler
+from carrypost.errors import StateError
+
+
+def nothing() -> None:
+    """An action that does nothing."""
+
+
+def test_time_moves_only_by_running_what_is_due() -> None:
+    scheduler = Scheduler()
+    seen: list[int] = []
+    for t_us in (30, 10, 20):
+        scheduler.at(t_us, Phase.TIMER, "a", lambda: seen.append(scheduler.now))
+    scheduler.run_until(20)
+    assert (seen, scheduler.now, scheduler.next_time()) == ([10, 20], 20, 30)
+    scheduler.run_until(99)
+    assert (seen, scheduler.now, scheduler.next_time()) == ([10, 20, 30], 99, None)
+
+
+def test_at_one_instant_the_phase_decides_then_the_name_then_the_order_of_scheduling() -> None:
+    plan = [(phase, node, turn) for phase in Phase for node in ("a", "b", "c") for turn in (0, 1)]
+    shuffled = sorted(plan, key=lambda entry: (entry[2], random.Random(repr(entry)).random()))
+    scheduler = Scheduler()
+    ran: list[tuple[Phase, str, int]] = []
+    for entry in shuffled:
+        scheduler.at(5, entry[0], entry[1], partial(ran.append, entry))
+    scheduler.run_until(5)
+    assert ran == plan
+
+
+def test_the_phases_come_in_the_order_of_the_emulator() -> None:
+    order = ["DOWN", "LEAVE", "DISK", "ARRIVAL", "TIMER", "JOIN", "UP", "PUBLISH"]
+    assert [phase.name for phase in sorted(Phase)] == order
+
+
+def test_what_an_action_schedules_for_the_present_instant_still_runs_in_it() -> None:
+    scheduler = Scheduler()
+    seen: list[str] = []
+
+    def publish() -> None:
+        seen.append("publish")
+        scheduler.at(scheduler.now, Phase.ARRIVAL, "b", lambda: seen.append("arrival"))
+
+    scheduler.at(7, Phase.PUBLISH, "a", publish)
+    scheduler.at(7, Phase.PUBLISH, "z", lambda: seen.append("later publish"))
+    scheduler.run_until(7)
+    assert seen == ["publish", "arrival", "later publish"]
+
+
+def test_a_cancelled_action_does_not_run_and_is_cancelled_once() -> None:
+    scheduler = Scheduler()
+    seen: list[str] = []
+    token = scheduler.at(5, Phase.TIMER, "a", lambda: seen.append("cancelled"))
+    done = scheduler.at(4, Phase.TIMER, "a", lambda: seen.append("kept"))
+    assert len(scheduler) == 2
+    assert scheduler.cancel(token)
+    assert not scheduler.cancel(token)
+    assert len(scheduler) == 1
+    scheduler.run_until(10)
+    assert seen == ["kept"]
+    assert not scheduler.cancel(done)
+    assert len(scheduler) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=400))
+def test_any_mix_of_scheduling_and_cancelling_runs_exactly_the_rest_in_order(
+    plan: list[tuple[int, bool]],
+) -> None:
+    scheduler = Scheduler()
+    ran: list[int] = []
+    tokens = [scheduler.at(t_us, Phase.TIMER, "a", partial(ran.append, t_us)) for t_us, _ in plan]
+    for token, (_, cancelled) in zip(tokens, plan, strict=True):
+        if cancelled:
+            assert scheduler.cancel(token)
+    kept = sorted(t_us for t_us, cancelled in plan if not cancelled)
+    assert len(scheduler) == len(kept)
+    assert scheduler.next_time() == (kept[0] if kept else None)
+    scheduler.run_until(50)
+    assert ran == kept
+
+
+def test_nothing_can_be_scheduled_in_the_past_and_time_does_not_go_back() -> None:
+    scheduler = Scheduler()
+    scheduler.run_until(10)
+    with pytest.raises(StateError, match="9 µs is in the past, it is 10 µs"):
+        scheduler.at(9, Phase.TIMER, "a", nothing)
+    with pytest.raises(StateError, match="does not go back"):
+        scheduler.run_until(9)
+
+
+def test_what_happens_in_virtual_time_cannot_let_time_pass() -> None:
+    scheduler = Scheduler()
+    scheduler.at(1, Phase.TIMER, "a", lambda: scheduler.run_until(5))
+    with pytest.raises(StateError, match="passing already"):
+        scheduler.run_until(3)
+
+
+def test_an_instant_without_end_raises_and_names_who_is_busy() -> None:
+    scheduler = Scheduler(instant_steps_max=1_000)
+
+    def ping(me: str, other: str) -> None:
+        scheduler.at(scheduler.now, Phase.ARRIVAL, other, partial(ping, other, me))
+
+    scheduler.at(3, Phase.ARRIVAL, "a", partial(ping, "a", "b"))
+    with pytest.raises(RunawayError, match=r"1000 steps at 3 µs .*a \(arrival x \d+\), b \(arrival x \d+\)"):
+        scheduler.run_until(10)
+
+
+def test_the_step_limit_is_per_instant() -> None:
+    scheduler = Scheduler(instant_steps_max=10)
+    for t_us in range(100):
+        for _ in range(10):
+            scheduler.at(t_us, Phase.TIMER, "a", nothing)
+    scheduler.run_until(100)
+    assert scheduler.now == 100
+
+
+def test_cleared_actions_never_run() -> None:
+    scheduler = Scheduler()
+    token = scheduler.at(5, Phase.TIMER, "a", lambda: pytest.fail("it ran"))
+    scheduler.clear()
+    assert not scheduler.cancel(token)
+    scheduler.run_until(10)
+    assert len(scheduler) == 0
+
+
+def test_streams_of_chance_depend_on_seed_and_purpose_and_on_nothing_else() -> None:
+    first = [stream(1, "a", "loss").random() for _ in range(2)]
+    assert first[0] == first[1]
+    others = [stream(2, "a", "loss"), stream(1, "b", "loss"), stream(1, "a", "delay"), stream(1, "al", "oss")]
+    assert len({first[0], *(other.random() for other in others)}) == 5

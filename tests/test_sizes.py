@@ -1,0 +1,75 @@
+"""How large a thing may be, and what no file may name."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+MODULE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+
+# What git does not keep either.
+_NOT_OURS = re.compile(r"\.git|\.venv|\..*_cache|\.hypothesis|__pycache__|build|dist|.*\.egg-info")
+# Neither pattern matches itself.
+_MACHINE_PATH = re.compile(r"(?<![\w.-])/(?:work|root|tmp|home|opt)/\w")
+_REGISTRY = re.compile(
+    r"(?:pypi|pythonhosted|npmjs|artifactory|nexus|devpi)\.[a-z]|index[-_]url|find[-_]links|[/]simple/|file:[/]{3}",
+    re.IGNORECASE,
+)
+
+
+def modules() -> Iterator[tuple[str, str]]:
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
+
+
+def files(folder: Path = ROOT) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if _NOT_OURS.fullmatch(path.name):
+            continue
+        if path.is_dir():
+            yield from files(path)
+        elif path.is_file():
+            yield path
+
+
+def lines_that_match(pattern: re.Pattern[str]) -> list[str]:
+    found = []
+    for path in files():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        found += [
+            f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+            for number, line in enumerate(text.splitlines(), 1)
+            if pattern.search(line)
+        ]
+    return found
+
+
+def test_no_module_is_longer_than_400_lines() -> None:
+    lengths = {name: len(text.splitlines()) for name, text in modules()}
+    assert {name: length for name, length in lengths.items() if length > MODULE_LINES_MAX} == {}
+
+
+def test_no_function_is_longer_than_60_lines() -> None:
+    too_long = {
+        f"{name}:{node.lineno} {node.name}": length
+        for name, text in modules()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (length := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES_MAX
+    }
+    assert too_long == {}
+
+
+def test_no_file_names_a_path_of_one_machine() -> None:
+    assert lines_that_match(_MACHINE_PATH) == []
+
+
+def test_no_file_names_where_packages_come_from() -> None:
+    assert lines_that_match(_REGISTRY) == []

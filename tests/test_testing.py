@@ -1,0 +1,475 @@
+"""`carrypost.testing` at the level of hosts: networks in memory and in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+
+import pytest
+
+from carrypost import testing
+from carrypost.errors import ConfigError, LocalError, StateError
+from carrypost.events import Delivered, Event, Failed, NeighbourUp, Stored
+from carrypost.gossip.frames import Ack
+from carrypost.model.ids import MessageId, NodeId
+
+
+def payloads(net: testing.Network, node: str) -> list[bytes]:
+    return [delivery.payload for delivery in net.deliveries(node)]
+
+
+def carried(net: testing.Network, payload: bytes = b"hello") -> MessageId:
+    """A message goes from a over b to c, who are never all linked."""
+    net.subscribe("c", "news")
+    net.link("a", "b")
+    message = net.publish("a", "news", payload, label="m1", attributes={"language": "English"})
+    net.advance(30)
+    net.unlink("a", "b")
+    net.link("b", "c")
+    net.advance(30)
+    return message
+
+
+def test_a_message_is_carried_from_host_to_host() -> None:
+    with testing.network("a", "b", "c", seed=1, altruistic=True) as net:
+        message = carried(net)
+        assert net.deliveries("a") == net.deliveries("b") == []
+        (delivery,) = net.deliveries("c")
+        assert (delivery.message, delivery.payload) == (message, b"hello")
+        assert delivery.descriptor.destination == "news"
+        assert delivery.descriptor.attributes == {"language": "English"}
+        assert delivery.descriptor.label == "m1"
+        assert not delivery.redelivered
+        assert 30 < delivery.time < 60 == net.now
+
+
+def test_the_scene_of_the_manual_runs_in_virtual_time() -> None:
+    async def scene() -> list[bytes]:
+        async with testing.network("a", "b", "c", seed=1, altruistic=True) as net:
+            net.subscribe("c", "news")
+            net.link("a", "b")
+            net.publish("a", "news", b"hello")
+            await net.run(60)
+            net.unlink("a", "b")
+            net.kill("b")
+            net.restart("b")
+            net.link("b", "c")
+            await net.run(60)
+            assert net.now == 120 == asyncio.get_running_loop().time()
+            return payloads(net, "c")
+
+    began = time.monotonic()
+    assert testing.run(scene) == [b"hello"]
+    assert time.monotonic() - began < 5
+
+
+def test_a_network_advances_in_step_with_the_tasks_around_it() -> None:
+    async def scene() -> None:
+        await asyncio.sleep(100)
+        async with testing.network("a", "b") as net, testing.network("x") as other:
+            net.subscribe("b", "news")
+            net.link("a", "b")
+            net.publish("a", "news", b"hello")
+            arrived = asyncio.Event()
+            times: list[float] = []
+
+            def notice(t: float, _node: str, event: Event) -> None:
+                if isinstance(event, Delivered):
+                    times.append(t)
+                    arrived.set()
+
+            net.watch(notice)
+            await arrived.wait()
+            assert net.now == other.now == times[0] == pytest.approx(asyncio.get_running_loop().time() - 100)
+            await asyncio.sleep(50)
+            assert net.now == pytest.approx(times[0] + 50)
+            with pytest.raises(StateError, match="`await net"):
+                net.advance(1)
+
+    testing.run(scene)
+
+
+def test_under_an_ordinary_event_loop_time_passes_by_run_only() -> None:
+    async def scene() -> None:
+        async with testing.network("a", "b") as net:
+            net.subscribe("b", "news")
+            net.link("a", "b")
+            net.publish("a", "news", b"hello")
+            turns: list[float] = []
+
+            async def bystander() -> None:
+                while not net.deliveries("b"):
+                    turns.append(net.now)
+                    await asyncio.sleep(0)
+
+            task = asyncio.create_task(bystander())
+            await net.run(60)
+            await task
+            assert net.now == 60
+            assert len(set(turns)) > 1
+            net.advance(1)
+            assert net.now == 61
+
+    asyncio.run(scene())
+
+
+def test_waiting_for_a_message_that_never_comes_ends_at_the_limit() -> None:
+    async def scene() -> None:
+        async with testing.network("a", "b"):
+            await asyncio.Event().wait()
+
+    with pytest.raises(testing.TimeLimitError, match="not over after 50 virtual seconds"):
+        testing.run(scene, limit_s=50)
+
+
+def test_the_same_seed_gives_the_same_run_and_one_more_node_changes_nothing() -> None:
+    def log(*names: str, seed: int = 3) -> list[tuple[float, str, str]]:
+        seen: list[tuple[float, str, str]] = []
+        with testing.network(*names, seed=seed, altruistic=True, loss=0.2, reorder=0.2, duplicate=0.1) as net:
+            net.watch(lambda t, node, event: seen.append((t, node, repr(event))))
+            carried(net, bytes(range(256)) * 100)
+        return [entry for entry in seen if entry[1] in "abc"]
+
+    first = log("a", "b", "c")
+    assert first == log("a", "b", "c")
+    assert first == log("a", "b", "c", "d", "e")
+    assert first != log("a", "b", "c", seed=4)
+
+
+@pytest.mark.parametrize("security", ["off", "signed"])
+def test_frames_that_go_through_their_bytes_give_the_identical_record(security: str) -> None:
+    def rows(*, encoded: bool) -> list[str]:
+        record = testing.Record("one")
+        with testing.network(
+            "a", "b", "c", altruistic=True, loss=0.1, encoded=encoded, record=record, security=security
+        ) as net:
+            carried(net, b"some text " * 5_000)
+            assert payloads(net, "c") == [b"some text " * 5_000]
+        return list(record.json_lines())
+
+    assert rows(encoded=False) == rows(encoded=True)
+
+
+@pytest.mark.parametrize("security", ["off", "signed"])
+def test_the_record_tells_the_whole_story_by_the_names_of_the_nodes(security: str) -> None:
+    record = testing.Record("one")
+    with testing.network("a", "b", "c", altruistic=True, record=record, security=security) as net:
+        carried(net)
+    rows = [row for row in record.rows() if row["kind"] not in ("up", "down", "oneway")]
+    told = [
+        (row["kind"], row["node"], row["peer"], row["message"], row["source"], row["hops"]) for row in rows
+    ]
+    assert told == [
+        ("join", "a", None, None, None, None),
+        ("join", "b", None, None, None, None),
+        ("join", "c", None, None, None, None),
+        ("publish", "a", None, "m1", "a", None),
+        ("receive", "b", "a", "m1", "a", 1),
+        ("receive", "c", "b", "m1", "a", 2),
+        ("deliver", "c", None, "m1", "a", None),
+    ]
+    assert {row["peer"] for row in record.rows() if row["kind"] == "up"} == {"a", "b", "c"}
+
+
+def test_a_big_payload_survives_a_bad_link() -> None:
+    payload = bytes(n * n % 251 for n in range(100_000))
+    with testing.network("a", "b", loss=0.2, duplicate=0.1, reorder=0.2) as net:
+        net.subscribe("b", "news")
+        net.publish("a", "news", payload)
+        net.link("a", "b")
+        net.advance(120)
+        assert payloads(net, "b") == [payload]
+        assert net.traffic("a", "b").lost > 0
+
+
+def test_blank_payloads_are_counted_and_never_made() -> None:
+    with testing.network("a", "b") as net:
+        net.subscribe("b", "news")
+        net.publish("a", "news", testing.Blank(50_000))
+        net.link("a", "b")
+        net.advance(60)
+        (delivery,) = net.deliveries("b")
+        assert delivery.descriptor.size == 50_000
+        assert delivery.payload == bytes(50_000)
+        assert net.sent("a").frame_bytes["Data"] > 50_000
+
+
+def test_an_empty_payload_is_delivered_empty() -> None:
+    with testing.network("a", "b") as net:
+        net.subscribe("b", "news")
+        net.publish("a", "news")
+        net.link("a", "b")
+        net.advance(60)
+        assert payloads(net, "b") == [b""]
+
+
+def test_a_restarted_node_has_its_messages_and_subscriptions_again() -> None:
+    with testing.network("a", "b", "c", altruistic=True) as net:
+        net.subscribe("b", "news")
+        net.link("a", "b")
+        net.publish("a", "news", b"one")
+        net.advance(30)
+        net.kill("b")
+        net.publish("a", "news", b"two")
+        net.advance(30)
+        assert payloads(net, "b") == [b"one"]
+        net.restart("b")
+        net.advance(30)
+        assert payloads(net, "b") == [b"one", b"two"]
+        net.unlink("a", "b")
+        net.subscribe("c", "news")
+        net.link("b", "c")
+        net.advance(60)
+        assert sorted(payloads(net, "c")) == [b"one", b"two"]
+
+
+def test_an_ended_subscription_is_not_made_again() -> None:
+    with testing.network("a", "b") as net:
+        first = net.subscribe("b", "news")
+        net.subscribe("b", "sport")
+        net.kill("b")
+        net.restart("b")
+        net.unsubscribe("b", first)
+        with pytest.raises(LocalError, match="no subscription"):
+            net.unsubscribe("b", first)
+        net.kill("b")
+        net.restart("b")
+        net.publish("a", "news", b"unwanted")
+        net.publish("a", "sport", b"wanted")
+        net.link("a", "b")
+        net.advance(60)
+        assert payloads(net, "b") == [b"wanted"]
+
+
+def test_an_unconfirmed_delivery_comes_again_after_a_crash_and_a_confirmed_one_does_not() -> None:
+    with testing.network("a", "b", confirm=False) as net:
+        net.subscribe("b", "news")
+        net.link("a", "b")
+        first = net.publish("a", "news", b"one")
+        second = net.publish("a", "news", b"two")
+        net.advance(30)
+        net.confirm("b", [first])
+        net.kill("b")
+        net.restart("b")
+        net.advance(30)
+        again = net.deliveries("b")[2:]
+        assert [(delivery.message, delivery.redelivered, delivery.payload) for delivery in again] == [
+            (second, True, b"two")
+        ]
+
+
+def test_a_crash_loses_what_was_not_durable_yet() -> None:
+    with testing.network("a", "b", disk_delay_s=1.0) as net:
+        net.subscribe("b", "news")
+        net.advance(5)
+        net.publish("a", "news", b"durable", persistent=True)
+        net.advance(2)
+        net.publish("a", "news", b"too late", persistent=True)
+        net.advance(0.5)
+        net.kill("a")
+        net.advance(5)
+        net.restart("a")
+        net.link("a", "b")
+        net.advance(60)
+        assert payloads(net, "b") == [b"durable"]
+
+
+def test_a_persistent_send_is_complete_once_the_disk_has_answered() -> None:
+    seen: list[float] = []
+    with testing.network("a", disk_delay_s=0.25) as net:
+        net.watch(lambda t, _node, event: seen.append(t) if isinstance(event, Stored) else None)
+        net.advance(10)
+        net.publish("a", "news", b"x", persistent=True)
+        net.advance(10)
+    assert seen == [10.25]
+
+
+def test_a_full_disk_fails_the_send_and_nothing_else() -> None:
+    failures: list[MessageId] = []
+    with testing.network("a", "b") as net:
+        net.watch(
+            lambda _t, _node, event: failures.append(event.message) if isinstance(event, Failed) else None
+        )
+        net.subscribe("b", "news")
+        net.publish("a", "news", b"before", persistent=True)
+        net.fill_disk("a")
+        failed = net.publish("a", "news", b"too much", persistent=True)
+        net.fill_disk("a", full=False)
+        net.publish("a", "news", b"after", persistent=True)
+        net.link("a", "b")
+        net.advance(60)
+        assert failures == [failed]
+        assert sorted(payloads(net, "b")) == [b"after", b"before"]
+
+
+def test_a_suspended_node_stands_still_and_goes_on_where_it_was() -> None:
+    with testing.network("a", "b") as net:
+        net.subscribe("b", "news")
+        net.link("a", "b")
+        net.advance(10)
+        net.suspend("b")
+        net.publish("a", "news", b"hello")
+        sent = net.sent("b").datagrams
+        net.advance(60)
+        assert (net.sent("b").datagrams, payloads(net, "b")) == (sent, [])
+        with pytest.raises(StateError, match="'b' is suspended: resume it first"):
+            net.publish("b", "news")
+        net.resume("b")
+        net.advance(30)
+        assert payloads(net, "b") == [b"hello"]
+
+
+def test_a_one_way_link_carries_no_message() -> None:
+    with testing.network("a", "b") as net:
+        net.subscribe("b", "news")
+        net.publish("a", "news", b"hello")
+        net.link("a", "b", one_way=True)
+        net.advance(60)
+        assert payloads(net, "b") == []
+        net.link("b", "a", one_way=True)
+        net.advance(60)
+        assert payloads(net, "b") == [b"hello"]
+
+
+def test_links_may_have_models_of_their_own() -> None:
+    with testing.network("a", "b", "c", loss=1.0) as net:
+        for node in "bc":
+            net.subscribe(node, "news")
+        net.publish("a", "news", b"hello")
+        net.link("a", "b")
+        net.link("a", "c", loss=0.0, delay_s=0.5)
+        net.advance(60)
+        assert (payloads(net, "b"), payloads(net, "c")) == ([], [b"hello"])
+
+
+def test_a_node_may_differ_from_the_others_and_come_later() -> None:
+    with testing.network("a", "c") as net:
+        net.advance(10)
+        net.add("b", altruistic=True)
+        carried(net)
+        assert payloads(net, "c") == [b"hello"]
+
+
+def test_an_application_may_publish_inside_a_delivery() -> None:
+    with testing.network("a", "b") as net:
+        net.subscribe("a", "answers")
+        net.subscribe("b", "questions")
+
+        def answer(_t: float, node: str, event: Event) -> None:
+            if node == "b" and isinstance(event, Delivered):
+                net.publish("b", "answers", b"yes")
+
+        net.watch(answer)
+        net.link("a", "b")
+        net.publish("a", "questions", b"is it?")
+        net.advance(60)
+        assert payloads(net, "a") == [b"yes"]
+
+
+def test_an_application_may_crash_its_node_inside_a_delivery() -> None:
+    with testing.network("a", "b") as net:
+        net.subscribe("b", "news")
+
+        def crash(_t: float, node: str, event: Event) -> None:
+            if isinstance(event, Delivered) and len(net.deliveries(node)) == 1:
+                net.kill(node)
+                net.restart(node)
+
+        net.watch(crash)
+        net.link("a", "b")
+        net.publish("a", "news", b"hello")
+        net.advance(60)
+        assert [delivery.redelivered for delivery in net.deliveries("b")] == [False, True]
+
+
+def test_traffic_is_counted_by_kind() -> None:
+    with testing.network("a", "b") as net:
+        net.link("a", "b")
+        net.advance(60)
+        traffic = net.traffic("a", "b")
+        assert traffic.frames["Announce"] >= 12
+        assert traffic.bytes > traffic.frame_bytes["Announce"] > 0
+
+
+def test_nonsense_from_a_stranger_harms_nobody() -> None:
+    with testing.network("a", "b") as net:
+        net.inject("a", [Ack(5, b"\xff" * 10)], "a stranger")
+        net.subscribe("b", "news")
+        net.link("a", "b")
+        net.publish("a", "news", b"hello")
+        net.advance(60)
+        assert payloads(net, "b") == [b"hello"]
+
+
+def test_signed_networks_have_keys_from_the_seed_and_are_seen_by_name() -> None:
+    def ids() -> set[NodeId]:
+        seen: set[NodeId] = set()
+
+        def notice(_t: float, _node: str, event: Event) -> None:
+            if isinstance(event, NeighbourUp):
+                seen.add(event.node)
+
+        with testing.network("a", "b", security="signed", seed=7) as net:
+            net.watch(notice)
+            net.link("a", "b")
+            net.advance(30)
+            assert {net.name(node) for node in seen} == {"a", "b"}
+        return seen
+
+    assert ids() == ids() != {"a", "b"}
+
+
+def test_unknown_nodes_are_named_with_the_nearest_right_one() -> None:
+    with testing.network("alan", "berta") as net:
+        with pytest.raises(LocalError, match="no node 'alen' in this network; did you mean 'alan'"):
+            net.link("alen", "berta")
+        with pytest.raises(LocalError, match="no node 'x' in this network; there are alan, berta"):
+            net.deliveries("x")
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with testing.network("a", "b") as net:
+        net.link("a", "b")
+        with pytest.raises(StateError, match="linked already"):
+            net.link("b", "a")
+        with pytest.raises(LocalError, match="to itself"):
+            net.link("a", "a")
+        with pytest.raises(StateError, match="'a' is running already"):
+            net.restart("a")
+        net.kill("a")
+        for act in (net.kill, net.host, lambda node: net.publish(node, "news")):
+            with pytest.raises(StateError, match="'a' is down"):
+                act("a")
+        with pytest.raises(LocalError, match="a node 'b' already"):
+            net.add("b")
+        with pytest.raises(LocalError, match="0 s or more"):
+            net.advance(-1)
+    with pytest.raises(LocalError, match="a node 'a' already"):
+        testing.network("a", "a")
+    with pytest.raises(ConfigError, match="altruistic"):
+        testing.network("a", altruistik=True)
+
+
+def test_a_network_is_used_while_it_is_open_and_may_be_read_afterwards() -> None:
+    net = testing.network("a", "b", "c", altruistic=True)
+    with pytest.raises(StateError, match="not open yet: use it by `with`"):
+        net.link("a", "b")
+    with net:
+        carried(net)
+    assert payloads(net, "c") == [b"hello"]
+    assert net.now == 60
+    assert net.traffic("a", "b").datagrams
+    for act in (lambda: net.advance(1), lambda: net.publish("a", "news"), lambda: net.unlink("b", "c")):
+        with pytest.raises(StateError, match="this network is closed"):
+            act()
+
+
+def test_neither_numpy_nor_pyarrow_is_needed() -> None:
+    program = (
+        "import sys; sys.modules.update(dict.fromkeys(('numpy', 'pyarrow', 'pandas', 'pyspark')));"
+        "from carrypost import testing;"
+        "net = testing.network('a', 'b').__enter__(); net.link('a', 'b'); net.advance(10)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)  # noqa: S603 (our own text)
