@@ -85,9 +85,7 @@ def _scanned(entries: Sequence[Entry]) -> Callable[[Descriptor], bool]:
 def _each_time(entries: Sequence[Entry]) -> Callable[[Descriptor], bool]:
     def matches(descriptor: Descriptor) -> bool:
         values = {"destination": descriptor.destination} | descriptor.attributes
-        return any(
-            all(re.fullmatch(text, str(values[name])) for name, text in one.patterns) for one in entries
-        )
+        return any(all(re.fullmatch(text, str(values[name])) for name, text in one.patterns) for one in entries)
 
     return matches
 
@@ -104,9 +102,7 @@ def measure(repeats: int = 5, seed: int = 1) -> list[Figure]:
             "re.fullmatch each time": _each_time(entries),
         }
         check = descriptors(load, 50, 0, rng)
-        assert [methods["carrypost"](one) for one in check] == [
-            methods["re, compiled once"](one) for one in check
-        ]
+        assert [methods["carrypost"](one) for one in check] == [methods["re, compiled once"](one) for one in check]
         start = len(check)
         for method, matches in methods.items():
             count = SAMPLES[method]
@@ -118,9 +114,7 @@ def measure(repeats: int = 5, seed: int = 1) -> list[Figure]:
                 for descriptor in load_now:
                     matched += matches(descriptor)
                 rates.append(count / (time.process_time() - begun))
-            figures.append(
-                Figure(load, method, count, max(rates), statistics.median(rates), matched / count / repeats)
-            )
+            figures.append(Figure(load, method, count, max(rates), statistics.median(rates), matched / count / repeats))
     return figures
 
 

@@ -83,9 +83,7 @@ def test_a_matcher_agrees_with_the_naive_oracle(profile: list[Entry], found: lis
 def test_a_matcher_short_of_memory_says_yes_too_often_but_never_no(
     profile: list[Entry], found: list[Descriptor]
 ) -> None:
-    heavy = [
-        Entry((("destination", f"[ab]*a[ab]{{{size}}}"), ("price", "a+1|.+x"))) for size in range(30, 36)
-    ]
+    heavy = [Entry((("destination", f"[ab]*a[ab]{{{size}}}"), ("price", "a+1|.+x"))) for size in range(30, 36)]
     matcher = Matcher([*profile, *heavy], TIGHT)
     for descriptor in found:
         expected = {index for index, one in enumerate(profile) if naive(one, descriptor)}
@@ -183,9 +181,7 @@ def test_over_forwarding_concerns_one_attribute_the_others_still_have_to_match()
 @pytest.mark.parametrize(
     "pattern", [r"\pL{%d}", "[ab]*a[ab]{%d}", "(?:(?:.{0,30}){0,30}){0,%d}", "(?i)[Ā-ỹ]{%d}", "(x+x+)+y{%d}"]
 )
-def test_strangers_patterns_cost_little_and_hide_nothing(
-    pattern: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_strangers_patterns_cost_little_and_hide_nothing(pattern: str, capfd: pytest.CaptureFixture[str]) -> None:
     profile = foreign(*(pattern % (900 - number % 800) for number in range(2_000)), "news[0-9]")
     matcher = Matcher(profile, LIMITS)
     assert matcher.over_forwards < len(profile), "the light pattern is still evaluated"
@@ -197,9 +193,7 @@ def test_strangers_patterns_cost_little_and_hide_nothing(
 
 
 def test_a_value_too_long_for_the_weight_of_the_patterns_over_forwards() -> None:
-    profile = [entry({"note": f"[ab]*a[ab]{{{size}}}"}) for size in range(100, 150)] + [
-        entry({"note": "ab|c.*"})
-    ]
+    profile = [entry({"note": f"[ab]*a[ab]{{{size}}}"}) for size in range(100, 150)] + [entry({"note": "ab|c.*"})]
     matcher = Matcher(profile, LIMITS)
     assert matcher.over_forwards == 0
     assert matcher.which(a_descriptor("news", {"note": "c" * 10})) == (50,)

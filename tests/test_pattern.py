@@ -272,9 +272,7 @@ def test_a_pattern_never_makes_more_instructions_than_it_weighs(pattern: str) ->
     assert compiled.programsize <= weight(pattern)
 
 
-@pytest.mark.parametrize(
-    "pattern", [r"\pL{1000}", "(?:.{0,30}){30}", "((((x{9}){9}){9}){9}){9}", r"[\pL]{99}"]
-)
+@pytest.mark.parametrize("pattern", [r"\pL{1000}", "(?:.{0,30}){30}", "((((x{9}){9}){9}){9}){9}", r"[\pL]{99}"])
 def test_a_short_pattern_of_a_huge_program_weighs_much(pattern: str) -> None:
     assert weight(pattern) > 8_000
 

@@ -210,8 +210,8 @@ class Limits:
     """Frames taken from one neighbour."""
     link_bytes_per_s: int = _whole(32 * MIB, KIB, UNBOUNDED)
     """Bytes taken from one neighbour."""
-    link_verifications_per_s: int = _whole(2_000, 1, UNBOUNDED)
-    """Signatures checked for one neighbour."""
+    link_forgeries_per_s: int = _whole(20, 1, UNBOUNDED)
+    """Signatures that do not fit, after which a link's descriptors are refused unread."""
     link_profiles_per_s: int = _whole(2, 1, UNBOUNDED)
     """Profiles compiled for one neighbour."""
     refusals_max: int = _whole(1_000, 1, UNBOUNDED)

@@ -250,7 +250,7 @@ class Host:
     def outgoing(self) -> list[fr.Transmission]:
         """What is to be sent."""
         taken, self._desk.outgoing = self._desk.outgoing, []
-        return taken
+        return fr.joined(taken)
 
     def events(self) -> list[Event]:
         """What happened."""

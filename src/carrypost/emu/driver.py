@@ -222,9 +222,7 @@ class Driver:
             return
         self._written_us = due
         self._answers = [token for token in self._answers if token.pending]
-        self._answers.append(
-            scheduler.at(due, Phase.DISK, self.name, lambda: self._answer(batch, settle=True))
-        )
+        self._answers.append(scheduler.at(due, Phase.DISK, self.name, lambda: self._answer(batch, settle=True)))
 
     def _answer(self, batch: Batch, *, settle: bool = False) -> None:
         if self.disk.full and batch.puts:

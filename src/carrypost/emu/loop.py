@@ -97,9 +97,7 @@ class _Clock:
             # Tasks that are cancelled now may need time to end well; they get as much once more.
             self._end_us = target + self._limit_us
             limit_s = self._limit_us / MICROSECONDS
-            raise TimeLimitError(
-                f"not over after {limit_s:,g} virtual seconds; tasks wait:" + self._waiting()
-            )
+            raise TimeLimitError(f"not over after {limit_s:,g} virtual seconds; tasks wait:" + self._waiting())
         self.now_us = target
         for scheduler, ahead_us in list(self.attached.items()):
             scheduler.run_until(target - ahead_us)

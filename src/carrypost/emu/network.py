@@ -34,6 +34,8 @@ from carrypost.record import Kind, Record
 from carrypost.security.identity import Identity
 
 MICROSECONDS = 1_000_000
+_INSTANT_STEPS_MAX = 100_000
+"""Fewer than in large emulations: a test that hangs should say so within seconds."""
 Watcher = Callable[[float, str, Event], None]
 """Told of every event of every host: seconds, node, event."""
 
@@ -56,7 +58,7 @@ class Network:
     def __init__(self, names: Iterable[str], options: Options, settings: Settings) -> None:
         self._options = options
         self._settings = settings
-        self._scheduler = Scheduler()
+        self._scheduler = Scheduler(instant_steps_max=_INSTANT_STEPS_MAX)
         self._radio = Radio(
             self._scheduler,
             options.seed,
@@ -349,9 +351,7 @@ class Network:
         for name in names:
             if name not in self._nodes:
                 near = difflib.get_close_matches(str(name), self._nodes, n=1)
-                hint = (
-                    f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self._nodes) or 'none'}"
-                )
+                hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self._nodes) or 'none'}"
                 raise LocalError(f"no node {name!r} in this network; {hint}")
 
 

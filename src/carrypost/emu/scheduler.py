@@ -167,6 +167,4 @@ class Scheduler:
         self._tally[node, phase.name.lower()] += 1
         if self._steps > self._steps_max:
             busy = ", ".join(f"{who} ({what} x {n})" for (who, what), n in self._tally.most_common(5))
-            raise RunawayError(
-                f"{self._steps_max} steps at {self.now} µs and no end; busiest of the last ones: {busy}"
-            )
+            raise RunawayError(f"{self._steps_max} steps at {self.now} µs and no end; busiest of the last ones: {busy}")

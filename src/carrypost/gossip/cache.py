@@ -8,11 +8,11 @@ A message known here has a slot and one `Copy`, and is in one of these states, e
     `done`     not here, and never wanted again: delivered and confirmed, this host's own, or withdrawn
     `declined` not here: evicted, or no room; not to be asked for again until there is room
 
-The invariant is that the four are disjoint, that each bit has a `Copy` in `copies`, and that a slot whose tenancy
-ended is not given again before `take_released` told the owners of other bitsets. What is here stays within both
-limits, `done` and `declined` within `limits.seen_max`: the earliest deadline is forgotten first. Nothing outlives
-its deadline, pinned or not. `declined` is forgotten when a copy leaves and less than nine tenths of both limits
-are used: there is room again. Who gives way to whom is decided in `gossip.ranking`.
+The invariant is that the four are disjoint, that each bit has a `Copy` in `copies`, and that a slot whose
+tenancy ended is not given again before `take_released` told the owners of other bitsets. What is here stays
+within both limits, `done` and `declined` within `limits.seen_max`: the earliest deadline is forgotten first.
+Nothing outlives its deadline, pinned or not. `declined` is forgotten when a copy leaves and less than nine
+tenths of both limits are used: there is room again. Who gives way to whom is decided in `gossip.ranking`.
 """
 
 from __future__ import annotations
@@ -93,11 +93,11 @@ class Cache:
         held: int = 0,
         now: int,
     ) -> Copy | Reason:
-        """Let a message in, with `nbytes` to begin with; `held` are pieces that are here already, paid by them.
+        """Let a message in, with `nbytes` to begin with; `held`: pieces that are here already, paid by them.
 
-        The answer `EXPIRED`, `NO_ROOM` or `SHARE` means that it stays outside, and nobody was evicted for it. For
-        want of room it is then remembered as `declined`, unless it is the host's own. One that was declined
-        gets in under its old slot. Raises `StateError` for one that is here or `done`.
+        The answer `EXPIRED`, `NO_ROOM` or `SHARE` means that it stays outside, and nobody was evicted for it.
+        For want of room it is then remembered as `declined`, unless it is the host's own. One that was
+        declined gets in under its old slot. Raises `StateError` for one that is here or `done`.
         """
         if not descriptor.alive(now):
             return Reason.EXPIRED
@@ -159,8 +159,8 @@ class Cache:
     def remove(self, copy: Copy, reason: Reason, *, done: bool = False) -> None:
         """A copy leaves, or the memory of one changes. What has no slot any more is left alone.
 
-        `EXPIRED` forgets it altogether. Otherwise it is `done` if so told, withdrawn, the host's own or marked
-        before, else `declined`; and that it makes room itself is no reason to ask for it again.
+        `EXPIRED` forgets it altogether. Otherwise it is `done` if so told, withdrawn, the host's own or
+        marked before, else `declined`; and that it makes room itself is no reason to ask for it again.
         """
         if self.copies[copy.slot] is not copy:
             return

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfer import Transfer
 
 _OPEN_ENTRIES_MAX = 2048
-"""So many messages may stand in offers to one neighbour that are not answered yet."""
+"""So many messages may be on offer to one neighbour, or asked for and not sent yet; the rest follows."""
 _ENTRY_BYTES = 16
 """An offer's entry without its id and bitmap."""
 _PARTIAL_US = 1_000_000
@@ -101,7 +101,7 @@ class Exchange:
         return view.matches & cache.whole & ~(link.known | link.offered)
 
     def _offer(self, links: list[Link], mask: int, to: str | None, now: int) -> None:
-        room = _OPEN_ENTRIES_MAX - max(link.offered.bit_count() for link in links)
+        room = _OPEN_ENTRIES_MAX - max(link.offered.bit_count() + len(link.outbox.jobs) for link in links)
         frames: list[Frame] = []
         for page in self._pages(self._ranked(links[0], mask)[: max(0, room)]):
             frames.append(self._page([self._entry(copy) for copy in page]))
@@ -332,6 +332,8 @@ class Exchange:
     def take_ack(self, link: Link, frame: Ack, now: int) -> None:
         """The neighbour has these in memory."""
         link.known |= link.outbox.acknowledge(frame.base, from_bitmap(frame.bitmap), now)
+        if link.synced and not link.outbox.jobs and self._new_for(link):
+            link.offer_due_us = now
 
     def settle(self, now: int) -> None:
         """The end of a step: answer what was offered, acknowledge what came, offer what is due."""

@@ -272,3 +272,13 @@ class Transmission(msgspec.Struct, frozen=True):
 
     frames: tuple[Frame, ...]
     to: str | None
+
+
+def joined(transmissions: list[Transmission]) -> list[Transmission]:
+    """What goes to the same neighbours, as one transmission, so that small frames share datagrams."""
+    if len(transmissions) < 2:  # noqa: PLR2004 - nothing to join
+        return transmissions
+    by_target: dict[str | None, list[Frame]] = {}
+    for transmission in transmissions:
+        by_target.setdefault(transmission.to, []).extend(transmission.frames)
+    return [Transmission(tuple(frames), to) for to, frames in by_target.items()]

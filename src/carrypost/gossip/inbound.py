@@ -86,8 +86,6 @@ class Inbound:
             raise ForgeryError("own-message")
         copy = desk.cache.get(found.id)
         known = copy is not None and copy.here
-        if not known and not link.budget_verify.take(1, now):
-            raise LimitError("rate")
         skew_us = round(settings.skew_s_max * 1e6)
         if not found.alive(now):
             raise LimitError("expired")
@@ -98,10 +96,21 @@ class Inbound:
         want.interesting = self._deliveries.wants(found)
         if not want.interesting and not self._deliveries.carries(found):
             raise LimitError("interest")
-        if desk.identity.signed and not known:
-            verify(found)
-        elif found.signed != desk.identity.signed:
+        if found.signed != desk.identity.signed:
             raise ForgeryError("security-level")
+        if desk.identity.signed and not known:
+            self._verify(found, link, now)
+
+    @staticmethod
+    def _verify(found: Descriptor, link: Link, now: int) -> None:
+        """The only dear check. A link that sends forgeries soon gets no more of them checked."""
+        if not link.budget_forgeries.take(0, now):
+            raise LimitError("rate")
+        try:
+            verify(found)
+        except ForgeryError:
+            link.budget_forgeries.spend(1, now)
+            raise
 
     def _check_sizes(self, found: Descriptor) -> None:
         limits = self._desk.limits

@@ -22,8 +22,8 @@ from carrypost.model.pattern import DESTINATION, Entry, PatternSet, plain_forms,
 
 BYTES_PER_WEIGHT = 128
 """Memory that RE2 gets per instruction: twenty states, each as wide as the program, have to fit."""
-STEPS_MAX = 1 << 23
-"""Instructions times bytes of a value: the most that one descriptor may cost, some 20 ms at worst."""
+STEPS_MAX = 1 << 22
+"""Instructions times bytes of a value, the most that one descriptor may cost: 10 to 20 ms if every state is new."""
 MEMO_MAX = 2_048
 """Values whose outcome is remembered, all columns of a matcher together."""
 

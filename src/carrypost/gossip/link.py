@@ -69,7 +69,7 @@ class Link:
 
     __slots__ = (
         "ack_base", "ack_bits", "ack_count", "ack_due_us", "ack_marks", "announcements", "answered", "answers", "boot",
-        "budget_bytes", "budget_frames", "budget_profiles", "budget_verify", "counter", "digest_due_us", "first_us",
+        "budget_bytes", "budget_frames", "budget_profiles", "budget_forgeries", "counter", "digest_due_us", "first_us",
         "fresh", "heard_us", "known", "mine_only", "node", "offer_due_us", "offered", "one_way_told", "open_offers", "outbox",
         "partial_offered", "peer", "period_us", "prefix", "profile", "profile_asked_us", "questions",
         "request_due_us", "request_tries", "review_tries", "snapshot", "state", "synced", "told", "view", "wants",
@@ -132,7 +132,7 @@ class Link:
         """The newest serials that the last two acknowledgements reported."""
         self.budget_frames = Budget(limits.link_frames_per_s)
         self.budget_bytes = Budget(limits.link_bytes_per_s)
-        self.budget_verify = Budget(limits.link_verifications_per_s)
+        self.budget_forgeries = Budget(limits.link_forgeries_per_s)
         self.budget_profiles = Budget(limits.link_profiles_per_s, burst_s=5.0)
 
     @property

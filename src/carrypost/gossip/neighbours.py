@@ -265,6 +265,9 @@ class Neighbours:
         if link.state is LinkState.LINKED:
             self._desk.events.append(NeighbourUp(link.node))
             link.one_way_told = False
+            if not link.told:
+                # What follows goes to somebody who may not have heard yet that it is heard.
+                self.announce(now, link.peer)
             if link.view is not None:
                 self._up(link, now)
         elif before is LinkState.LINKED:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.link import NEVER
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 DESCRIPTOR, HASHES, FRAGMENT = range(3)
 Item = tuple[int, int]
 """(DESCRIPTOR, part), (HASHES, first piece) or (FRAGMENT, index)."""
+_SMALL: tuple[Item, ...] = ((DESCRIPTOR, 0), (FRAGMENT, 0))
+"""What most messages have."""
 
 WINDOW_START_BYTES = 16 * 1024
 _DATAGRAMS_MIN = 2
@@ -39,7 +42,7 @@ FRAME_ROOM = 64
 class Job:
     """One message on its way to one neighbour."""
 
-    __slots__ = ("copy", "flying", "followers", "hashes", "items", "level", "spent", "wanted")
+    __slots__ = ("copy", "flying", "followers", "hashes", "items", "left", "level", "spent", "wanted")
 
     def __init__(self, copy: Copy, wanted: int, level: int, hashes: bytes) -> None:
         self.copy = copy
@@ -48,24 +51,33 @@ class Job:
         """Bitset of the pieces to send."""
         self.level = level
         self.items: Iterator[Item] = iter(())
+        self.left = 0
+        """How many of them have not gone out yet."""
         self.spent = False
         """Everything went out at least once."""
         self.flying = 0
         self.followers: list[tuple[Outbox, Job]] = []
         """The same message for other neighbours, served by the same broadcast frames."""
 
-    def plan(self, body_bytes_max: int) -> Iterator[Item]:
+    def plan(self, body_bytes_max: int) -> None:
         """Everything to send, in order: what vouches before what is vouched for."""
         descriptor = self.copy.descriptor
-        for part in range(-(-len(descriptor.wire) // body_bytes_max)):
-            yield DESCRIPTOR, part
-        if self.hashes:
-            for first in range(0, descriptor.pieces, body_bytes_max // HASH_BYTES):
-                yield HASHES, first
         per_piece = descriptor.fragments_per_piece
-        for piece in bits(self.wanted):
-            for number in range(descriptor.fragments_in(piece)):
-                yield FRAGMENT, piece * per_piece + number
+        parts = -(-len(descriptor.wire) // body_bytes_max)
+        if parts == 1 and not self.hashes and self.wanted == 1 and descriptor.fragments_in(0) == 1:
+            self.items, self.left = iter(_SMALL), len(_SMALL)
+            return
+        lists = range(0, descriptor.pieces if self.hashes else 0, body_bytes_max // HASH_BYTES)
+        self.left = parts + len(lists) + sum(descriptor.fragments_in(piece) for piece in bits(self.wanted))
+        self.items = chain(
+            ((DESCRIPTOR, part) for part in range(parts)),
+            ((HASHES, first) for first in lists),
+            (
+                (FRAGMENT, piece * per_piece + number)
+                for piece in bits(self.wanted)
+                for number in range(descriptor.fragments_in(piece))
+            ),
+        )
 
 
 class Flight:
@@ -121,6 +133,11 @@ class Outbox:
     def put_back(self, job: Job) -> None:
         """The job is not spent yet and goes on first."""
         self._levels.setdefault(job.level, deque()).appendleft(job)
+
+    def follow(self, job: Job) -> None:
+        """The job is served by another neighbour's: it leaves the queue, and only its flights are tracked."""
+        self._levels[job.level].remove(job)
+        job.items, job.left = iter(()), 0
 
     def pull(self) -> Job | None:
         """The most privileged job that has something left to send."""

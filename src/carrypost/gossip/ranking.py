@@ -1,15 +1,15 @@
 """Who may stay when room is short: copies by rank, room by level, shares by author and giver.
 
 `Room` owns the two limits (messages, bytes) and the order in which copies give way: altruistic before
-interesting, then the lower privilege, then the older; among equals the one that came first (JOMS-15 §2.4,
-N8, N11). Its invariant is that its sums, in all and per level, author and giver, are those over its copies. It
+interesting, then the lower privilege, then the older; among equals the one that came first (JOMS-15 §2.4, N8,
+N11). Its invariant is that its sums, in all and per level, author and giver, are those over its copies. It
 knows nothing of slots, deadlines or memory: that is `gossip.cache`, and only the cache uses it.
 
 An author (other than this host) or a giver is over its share when it has more than one copy here and they use
 more than its part of either limit. Shares act only when room has to be made.
 
-Heaps are lazy: an entry whose copy left, was pinned or changed its rank is dropped when it comes up; a heap with
-mostly such entries is rebuilt. Authors and givers have a heap only once their share has mattered.
+Heaps are lazy: an entry whose copy left, was pinned or changed its rank is dropped when it comes up; a heap
+with mostly such entries is rebuilt. Authors and givers have a heap only once their share has mattered.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STALE_SLACK = 64
 
 
 class Copy:
-    """What the cache has, or had, of one message: one object per tenancy of a slot. Only the cache changes it.
+    """What the cache has, or had, of one message: one object per tenancy of a slot, changed by the cache only.
 
     `handle` and `entry` belong to the exchange. Of a copy that left (`here` is false) `held` and `held_bytes`
     still say what it had, until it is admitted again.

@@ -2,7 +2,8 @@
 
 A slot comes from a free list, lowest first, and goes back to it: one message that lives for a month holds one
 bit, not a window. Bitsets over slots therefore stay as narrow as the largest number of ids known at one time.
-The invariant is that a slot has one tenant; whoever keeps bitsets clears a slot's bit before it is given again.
+The invariant is that a slot has one tenant; whoever keeps bitsets clears a slot's bit before it is given
+again.
 """
 
 from __future__ import annotations

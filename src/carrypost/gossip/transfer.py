@@ -51,7 +51,7 @@ class Transfer:
     def job(self, copy: Copy, wanted: int, level: int) -> Job:
         """A message that a neighbour asked for."""
         job = Job(copy, wanted, level, self._desk.hashes.get(copy.slot, b""))
-        job.items = job.plan(self._body_bytes_max)
+        job.plan(self._body_bytes_max)
         return job
 
     def flush(self, links: Iterable[Link], now: int) -> None:
@@ -85,14 +85,15 @@ class Transfer:
     def _run(self, outbox: Outbox, job: Job, frames: list[Frame], now: int) -> None:
         """Send of one job what the window allows; in stop-and-wait the whole message counts as one."""
         for item in job.items:
+            job.left -= 1
+            if not job.left:
+                job.spent = True
+                for _, follower in job.followers:
+                    follower.spent = True
             frames.append(self._send(outbox, job, item, now))
-            if not outbox.open:
+            if not outbox.open and job.left:
                 outbox.put_back(job)
                 return
-        job.spent = True
-        for other, follower in job.followers:
-            follower.spent = True
-            other.arm(now)
 
     def _find_followers(self, job: Job, link: Link, links: list[Link]) -> None:
         if job.followers or job.flying:
@@ -102,9 +103,8 @@ class Transfer:
             if other is link:
                 continue
             twin = other.outbox.jobs.get(slot)
-            if twin and twin.wanted == job.wanted and not (twin.spent or twin.flying) and other.outbox.open:
-                twin.spent = True
-                twin.items = iter(())
+            if twin and twin.wanted == job.wanted and twin.left and not twin.flying and other.outbox.open:
+                other.outbox.follow(twin)
                 job.followers.append((other.outbox, twin))
 
     def _close(self, frames: list[Frame], to: str | None) -> None:
