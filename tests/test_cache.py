@@ -34,9 +34,7 @@ def message(
 
 def cache_of(messages: int = 3, nbytes: int = 1_000, *, shares: bool = False, seen_max: int = 1_000) -> Cache:
     limits = Limits(seen_max=seen_max)
-    return Cache(
-        Settings.emulated(cache_messages_max=messages, cache_bytes_max=nbytes, shares=shares, limits=limits)
-    )
+    return Cache(Settings.emulated(cache_messages_max=messages, cache_bytes_max=nbytes, shares=shares, limits=limits))
 
 
 def offer(
@@ -254,6 +252,17 @@ def test_interests_that_change_change_the_rank() -> None:
     assert (one.here, two.here, evicted(cache)) == (True, False, "b")
 
 
+def test_a_carried_message_that_becomes_interesting_no_longer_gives_way_first() -> None:
+    cache = cache_of(2)
+    carried = offer(cache, message("a"), 9, interesting=False)
+    put(cache, message("b"), 1)
+    assert offer(cache, message("n"), 0, interesting=False) is Reason.NO_ROOM
+    assert isinstance(carried, Copy)
+    cache.set_interesting(carried, True)
+    put(cache, message("m"), 5)
+    assert evicted(cache) == "b"
+
+
 @pytest.mark.parametrize(
     ("length", "privilege", "interesting", "answer"),
     [
@@ -310,6 +319,19 @@ def test_others_displace_first_what_is_over_its_share() -> None:
     assert evicted(cache) == "s"
     offer(cache, message("B", author="eve"), 4, giver="bob")
     assert evicted(cache) == "a"
+
+
+def test_what_grew_over_its_share_gives_way_first() -> None:
+    cache = cache_of(9, 1_000, shares=True)
+    offer(cache, message("a"), 1, nbytes=450)
+    offer(cache, message("s", author="flo"), 5)
+    grown = cache.admit(message("t", author="flo"), nbytes=0, privilege=6, interesting=True, now=NOW)
+    assert isinstance(grown, Copy)
+    offer(cache, message("b", author="bob"), 1, nbytes=200)
+    assert not cache.admits(2_000, 9)
+    assert cache.grow(grown, 0, 250)
+    offer(cache, message("c", author="cat"), 7, nbytes=50)
+    assert evicted(cache) == "s"
 
 
 def test_without_shares_rank_alone_decides() -> None:

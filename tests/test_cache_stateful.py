@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    Bundle,
     RuleBasedStateMachine,
     initialize,
     invariant,
+    precondition,
     rule,
 )
 
@@ -27,6 +27,26 @@ from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, NodeId
 
 SHARE_AUTHOR, SHARE_GIVER = 0.3, 0.5
+
+
+class Way(TypedDict):
+    """How a message comes in."""
+
+    nbytes: int
+    privilege: int
+    interesting: bool
+    giver: NodeId | None
+    own: bool
+    held: int
+
+
+class Paper(TypedDict):
+    """What a message is."""
+
+    author: str
+    age: int
+    lifetime: int | None
+    pieces: int
 
 
 @dataclass
@@ -89,13 +109,9 @@ class Model:
     def fits(self, copies: list[Known], messages: int, nbytes: int) -> bool:
         used = self.used(copies)
         settings = self.settings
-        return (
-            used[0] + messages <= settings.cache_messages_max and used[1] + nbytes <= settings.cache_bytes_max
-        )
+        return used[0] + messages <= settings.cache_messages_max and used[1] + nbytes <= settings.cache_bytes_max
 
-    def over(
-        self, copies: list[Known], party: tuple[str, object], messages: int = 0, nbytes: int = 0
-    ) -> bool:
+    def over(self, copies: list[Known], party: tuple[str, object], messages: int = 0, nbytes: int = 0) -> bool:
         if not self.settings.shares:
             return False
         used = self.used([known for known in copies if party in known.parties])
@@ -206,27 +222,51 @@ class Model:
 
 
 small = st.integers(min_value=0, max_value=3)
-sizes = st.sampled_from([0, 10, 25, 40, 70, 120])
+sizes = st.sampled_from([0, 10, 25, 40, 70])
+picks = st.integers(min_value=0, max_value=11)
+ways = st.fixed_dictionaries(
+    {
+        "nbytes": sizes,
+        "privilege": small,
+        "interesting": st.sampled_from([True, True, False]),
+        "giver": st.sampled_from([None, NodeId("g"), NodeId("h"), NodeId("h")]),
+        "own": st.sampled_from([False, False, False, False, True]),
+        "held": st.sampled_from([0, 0, 1, 2, 7]),
+    }
+)
+
+
+papers = st.fixed_dictionaries(
+    {
+        "author": st.sampled_from("AABC"),
+        "age": st.sampled_from([0, 0, 1, 2]),
+        "lifetime": st.sampled_from([None, None, 1, 5, 20, 60]),
+        "pieces": st.sampled_from([1, 1, 2, 3]),
+    }
+)
 
 
 class CacheMachine(RuleBasedStateMachine):
-    messages = Bundle("messages")
-
     def __init__(self) -> None:
         super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        """How early heaps are rebuilt."""
         self.now = 0
-        self.made = 0
+        self.written: list[Descriptor] = []
         self.shadow = 0
-        """Somebody else's bitset: every slot ever seen, until its release is told."""
+        """Somebody else's bitset: every slot seen, until its release is told."""
         self.slots: dict[MessageId, tuple[int, int]] = {}
 
     @initialize(
-        messages_max=st.integers(min_value=1, max_value=7),
+        messages_max=st.integers(min_value=2, max_value=8),
         bytes_max=st.sampled_from([60, 200, 400]),
-        seen_max=st.sampled_from([1, 3, 1_000]),
-        shares=st.booleans(),
+        seen_max=st.sampled_from([1, 3, 1_000, 1_000]),
+        shares=st.sampled_from([True, True, False]),
+        slack=st.sampled_from([0, 64]),
     )
-    def start(self, messages_max: int, bytes_max: int, seen_max: int, shares: bool) -> None:
+    def start(self, messages_max: int, bytes_max: int, seen_max: int, shares: bool, *, slack: int) -> None:
+        for module in (ranking, cache_module):
+            self.patch.setattr(module, "_STALE_SLACK", slack)
         limits = Limits(seen_max=seen_max, share_author=SHARE_AUTHOR, share_neighbour=SHARE_GIVER)
         self.settings = Settings.emulated(
             cache_messages_max=messages_max, cache_bytes_max=bytes_max, shares=shares, limits=limits
@@ -234,80 +274,51 @@ class CacheMachine(RuleBasedStateMachine):
         self.cache = Cache(self.settings)
         self.model = Model(self.settings)
 
-    @rule(
-        target=messages,
-        author=st.sampled_from("ABC"),
-        age=small,
-        lifetime=st.none() | st.integers(min_value=1, max_value=12),
-        pieces=st.sampled_from([1, 1, 2, 3]),
-    )
-    def write(self, author: str, age: int, lifetime: int | None, pieces: int) -> Descriptor:
-        self.made += 1
+    def teardown(self) -> None:
+        self.patch.undo()
+
+    @rule(arrivals=st.lists(st.tuples(papers, ways), min_size=1, max_size=6))
+    def meet(self, arrivals: list[tuple[Paper, Way]]) -> None:
+        for paper, way in arrivals:
+            self.written.append(self.write(paper))
+            self.admit(self.written[-1], way)
+
+    def write(self, paper: Paper) -> Descriptor:
+        length = paper["pieces"] * PIECE_BYTES
         return Descriptor(
-            author=author,
+            author=paper["author"],
             incarnation=0,
-            sequence=self.made,
-            created_us=max(0, self.now - age),
-            deadline_us=None if lifetime is None else self.now + lifetime,
+            sequence=len(self.written),
+            created_us=max(0, self.now - paper["age"]),
+            deadline_us=None if paper["lifetime"] is None else self.now + paper["lifetime"],
             destination="news",
-            size=pieces * PIECE_BYTES,
-            length=pieces * PIECE_BYTES,
+            size=length,
+            length=length,
             codec=PayloadCodec.BLANK,
             root=b"",
             fragment_bytes=1_000,
         )
 
-    def tenant(self, descriptor: Descriptor) -> Known:
-        self.model.serial += 1
-        return Known(descriptor, self.model.serial)
+    @precondition(lambda self: self.written)
+    @rule(pick=picks, way=ways)
+    def meet_again(self, pick: int, way: Way) -> None:
+        self.admit(self.written[-1 - pick % len(self.written)], way)
 
-    @rule(
-        descriptor=messages,
-        nbytes=sizes,
-        privilege=small,
-        interesting=st.booleans(),
-        giver=st.sampled_from([None, "g", "h"]),
-        own=st.sampled_from([False, False, False, True]),
-        pieces=st.integers(min_value=0, max_value=7),
-    )
-    def admit(
-        self,
-        descriptor: Descriptor,
-        *,
-        nbytes: int,
-        privilege: int,
-        interesting: bool,
-        giver: str | None,
-        own: bool,
-        pieces: int,
-    ) -> None:
-        held = pieces & ((1 << descriptor.pieces) - 1)
-
-        def call() -> Copy | Reason:
-            return self.cache.admit(
-                descriptor,
-                nbytes=nbytes,
-                privilege=privilege,
-                interesting=interesting,
-                own=own,
-                giver=None if giver is None else NodeId(giver),
-                held=held,
-                now=self.now,
-            )
-
+    def admit(self, descriptor: Descriptor, way: Way) -> None:
+        way = {**way, "held": way["held"] & ((1 << descriptor.pieces) - 1)}
         before = self.model.known.get(descriptor.id)
         if not descriptor.alive(self.now):
-            assert call() is Reason.EXPIRED
+            assert self.cache.admit(descriptor, **way, now=self.now) is Reason.EXPIRED
             return
         if before is not None and (before.here or before.finished):
             with pytest.raises(StateError):
-                call()
+                self.cache.admit(descriptor, **way, now=self.now)
             return
         newcomer = self.tenant(descriptor) if before is None else Known(descriptor, before.serial)
-        newcomer.privilege, newcomer.interesting = privilege, interesting
-        newcomer.giver, newcomer.own = giver, own
-        refusal = self.model.admit(newcomer, nbytes, set(bits(held)))
-        answer = call()
+        newcomer.privilege, newcomer.interesting = way["privilege"], way["interesting"]
+        newcomer.giver, newcomer.own = way["giver"], way["own"]
+        refusal = self.model.admit(newcomer, way["nbytes"], set(bits(way["held"])))
+        answer = self.cache.admit(descriptor, **way, now=self.now)
         if refusal is None:
             assert isinstance(answer, Copy)
             assert answer is self.cache.get(descriptor.id)
@@ -315,29 +326,51 @@ class CacheMachine(RuleBasedStateMachine):
             assert answer is refusal
         self.compare_removed()
 
-    @rule(descriptor=messages, piece=small, nbytes=sizes)
-    def grow(self, descriptor: Descriptor, piece: int, nbytes: int) -> None:
-        copy = self.cache.get(descriptor.id)
-        if copy is not None and piece < descriptor.pieces:
-            expected = self.model.grow(self.model.known[descriptor.id], piece, nbytes)
+    def tenant(self, descriptor: Descriptor) -> Known:
+        self.model.serial += 1
+        return Known(descriptor, self.model.serial)
+
+    def pick(self, pick: int, *states: str) -> tuple[Copy, Known] | None:
+        """One of the messages known in one of these states."""
+        known = [known for known in self.model.known.values() if not states or known.state in states]
+        if not known:
+            return None
+        chosen = known[pick % len(known)]
+        copy = self.cache.get(chosen.descriptor.id)
+        assert copy is not None
+        return copy, chosen
+
+    @rule(pick=picks, piece=small, nbytes=sizes)
+    def grow(self, pick: int, piece: int, nbytes: int) -> None:
+        if chosen := self.pick(pick, "admitted", "partial", "partial"):
+            copy, known = chosen
+            piece %= known.descriptor.pieces
+            expected = self.model.grow(known, piece, nbytes)
             assert self.cache.grow(copy, piece, nbytes) is expected
             self.compare_removed()
 
+    @rule(pick=picks, piece=small)
+    def nothing_grows_that_is_not_here(self, pick: int, piece: int) -> None:
+        if chosen := self.pick(pick, "done", "declined"):
+            assert not self.cache.grow(chosen[0], piece, 10)
+
     @rule(
-        descriptor=messages,
+        pick=picks,
         reason=st.sampled_from([Reason.EXPIRED, Reason.STORE, Reason.WITHDRAWN]),
         done=st.booleans(),
     )
-    def remove(self, descriptor: Descriptor, reason: Reason, done: bool) -> None:
-        copy = self.cache.get(descriptor.id)
-        if copy is not None:
-            self.model.remove(self.model.known[descriptor.id], reason, done)
+    def remove(self, pick: int, reason: Reason, done: bool) -> None:
+        if chosen := self.pick(pick):
+            copy, known = chosen
+            self.model.remove(known, reason, done)
             self.cache.remove(copy, reason, done=done)
             assert not copy.here
             assert not copy.whole
 
-    @rule(descriptor=messages, done=st.booleans())
-    def remember(self, descriptor: Descriptor, done: bool) -> None:
+    @precondition(lambda self: self.written)
+    @rule(pick=picks, done=st.booleans())
+    def remember(self, pick: int, done: bool) -> None:
+        descriptor = self.written[-1 - pick % len(self.written)]
         if not descriptor.alive(self.now):
             return
         known = self.model.known.get(descriptor.id)
@@ -348,50 +381,47 @@ class CacheMachine(RuleBasedStateMachine):
         known.finished = known.finished or done
         self.cache.remember(descriptor, done=done)
 
-    @rule(descriptor=messages)
-    def mark_done(self, descriptor: Descriptor) -> None:
-        self.on_both(descriptor, self.cache.mark_done, lambda known: setattr(known, "finished", True))
+    @rule(pick=picks)
+    def mark_done(self, pick: int) -> None:
+        if chosen := self.pick(pick):
+            self.cache.mark_done(chosen[0])
+            chosen[1].finished = True
 
-    @rule(descriptor=messages)
-    def pin(self, descriptor: Descriptor) -> None:
-        self.on_both(descriptor, self.cache.pin, lambda known: setattr(known, "pinned", known.here))
+    @rule(pick=picks)
+    def pin(self, pick: int) -> None:
+        if chosen := self.pick(pick):
+            self.cache.pin(chosen[0])
+            chosen[1].pinned = chosen[1].here
 
-    @rule(descriptor=messages)
-    def unpin(self, descriptor: Descriptor) -> None:
-        self.on_both(descriptor, self.cache.unpin, lambda known: setattr(known, "pinned", False))
+    @rule(pick=picks)
+    def unpin(self, pick: int) -> None:
+        pinned = [known for known in self.model.known.values() if known.pinned]
+        if pinned:
+            known = pinned[pick % len(pinned)]
+            copy = self.cache.get(known.descriptor.id)
+            assert copy is not None
+            self.cache.unpin(copy)
+            known.pinned = False
 
-    @rule(descriptor=messages, interesting=st.booleans())
-    def interest(self, descriptor: Descriptor, interesting: bool) -> None:
-        known = self.model.known.get(descriptor.id)
-        if known is not None and known.here:
-            self.on_both(
-                descriptor,
-                lambda copy: self.cache.set_interesting(copy, interesting),
-                lambda known: setattr(known, "interesting", interesting),
-            )
-
-    def on_both(
-        self, descriptor: Descriptor, real: Callable[[Copy], None], naive: Callable[[Known], None]
-    ) -> None:
-        copy = self.cache.get(descriptor.id)
-        if copy is not None:
-            real(copy)
-            naive(self.model.known[descriptor.id])
+    @rule(pick=picks, interesting=st.booleans())
+    def interest(self, pick: int, interesting: bool) -> None:
+        if chosen := self.pick(pick, "admitted", "partial", "whole"):
+            self.cache.set_interesting(chosen[0], interesting)
+            chosen[1].interesting = interesting
 
     @rule(length=sizes, privilege=small, interesting=st.booleans())
     def admits(self, length: int, privilege: int, interesting: bool) -> None:
         expected = self.model.admits(length, privilege, interesting)
         assert self.cache.admits(length, privilege, interesting=interesting) is expected
 
-    @rule(step=st.integers(min_value=0, max_value=6))
+    @rule(step=st.sampled_from([0, 1, 1, 3, 10]))
     def expire(self, step: int) -> None:
         self.now += step
         assert [copy.id for copy in self.cache.expire(self.now)] == self.model.expire(self.now)
 
     @rule()
     def take_released(self) -> None:
-        released = self.cache.take_released()
-        self.shadow &= ~released
+        self.shadow &= ~self.cache.take_released()
         assert self.shadow == sum(1 << slot for slot, _ in self.slots.values())
 
     def compare_removed(self) -> None:
@@ -437,12 +467,6 @@ class CacheMachine(RuleBasedStateMachine):
                 assert not self.shadow >> tenancy[0] & 1
                 self.shadow |= 1 << tenancy[0]
         self.slots = tenants
-
-
-@pytest.fixture(autouse=True)
-def _heaps_are_rebuilt_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (ranking, cache_module):
-        monkeypatch.setattr(module, "_STALE_SLACK", 0)
 
 
 TestCache = CacheMachine.TestCase

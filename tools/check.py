@@ -1,7 +1,7 @@
 """Every check of the repository, one after the other, and how long each took.
 
 All of them run even when one fails, so that one look shows everything; the exit code is 0 only if all passed.
-Run by `make test`; arguments choose checks by name: `python tools/check.py mypy imports`.
+Run by `make test`; arguments choose checks by name: `python tools/check.py types imports`.
 """
 
 from __future__ import annotations

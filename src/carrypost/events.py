@@ -25,6 +25,8 @@ class Reason(enum.StrEnum):
     """The store could not write it (a full disk)."""
     PAYLOAD_GONE = "payload-gone"
     """The store no longer has the bytes."""
+    UNREADABLE = "unreadable"
+    """The payload does not expand to what its author declared."""
     WITHDRAWN = "withdrawn"
 
 

@@ -1,4 +1,4 @@
-"""One node of the network: composes the layers, adds nothing of its own (DESIGN §2).
+"""One node of the network: composes the layers, adds nothing of its own.
 
 A host has no clock, no socket and no disk. Whatever happens is told to it with the time, in integer microseconds that
 never decrease; what it wants is taken from it: `changes()` first, then `outgoing()`, then `events()`. It says nothing
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.security.identity import Identity
 
+_BEFORE_LINKED = (fr.Profile, fr.ProfileRequest, fr.Request)
+"""Kinds that are taken from who does not list this host (yet); a request that names it is as good as a list."""
+
 
 class Host:
     """A node, sans I/O."""
@@ -61,11 +64,11 @@ class Host:
         self._recovery = Recovery(desk, self._deliveries)
         self._started = False
         self._ready = False
-        self._first_batch = 0
+        self._first_batches: set[int] = set()
         self._receptions: dict[NodeId, list[Reception]] = {}
         self._handlers: dict[type, Callable[..., None]] = {
             fr.Profile: self._neighbours.take_profile,
-            fr.ProfileRequest: lambda link, frame, now: self._neighbours.answer_profile(link, frame),
+            fr.ProfileRequest: self._neighbours.answer_profile,
             fr.Digest: self._review.take,
             fr.Offer: self._exchange.take_offer,
             fr.Request: self._request,
@@ -153,6 +156,14 @@ class Host:
             self._desk.discard(copy, reason, done=True)
         self._settle(now)
 
+    def unreadable(self, message: MessageId, reason: str, now: int) -> None:
+        """The consumer could not expand a payload (`pieces.unpack`): it is refused after all, for good."""
+        copy = self._desk.cache.get(message)
+        if copy is not None and copy.here:
+            self._desk.refuse(reason, copy.giver or "", copy.descriptor.shown)
+            self._desk.discard(copy, Reason.UNREADABLE, done=True)
+        self._settle(now)
+
     def payload_gone(self, message: MessageId, now: int) -> None:
         """The driver no longer has the bytes of a message."""
         copy = self._desk.cache.get(message)
@@ -162,15 +173,15 @@ class Host:
 
     # --- what happens --------------------------------------------------------------------------------------
 
-    def receive(self, frames: Sequence[fr.Frame], peer: str, now: int) -> None:
-        """Frames from one link address."""
+    def receive(self, frames: Sequence[fr.Frame], peer: str, now: int, *, nbytes: int = 0) -> None:
+        """Frames from one link address; `nbytes`: what came over the link for them, to be charged to it."""
         if not self._ready:
             return
         desk = self._desk
         desk.expire_due(now)
         link = desk.links.get(peer)
         if link is not None and not (
-            link.budget_frames.take(len(frames), now) and link.budget_bytes.take(0, now)
+            link.budget_frames.take(len(frames), now) and link.budget_bytes.take(nbytes, now)
         ):
             desk.refuse_many("link-budget", peer, len(frames))
             return
@@ -184,6 +195,9 @@ class Host:
             if link is None or not link.node:
                 desk.refuse("unannounced", peer)
                 continue
+            if not link.usable and type(frame) not in _BEFORE_LINKED:
+                desk.refuse("not-linked", peer)
+                continue
             try:
                 self._handlers[type(frame)](link, frame, now)
             except RemoteError as error:
@@ -192,6 +206,11 @@ class Host:
             if link is not None:
                 self._neighbours.heard(link, now)
             self._settle(now)
+
+    def refused(self, reasons: Mapping[str, int], peer: str) -> None:
+        """What the driver could not read of what came from a link address, by reason (`codec.Decoded.refused`)."""
+        for reason, count in reasons.items():
+            self._desk.refuse_many(reason, peer, count)
 
     def link(self, peer: str, up: bool, now: int) -> None:  # noqa: FBT001 - the name of the argument is the call
         """A contact that the driver knows of begins or ends."""
@@ -224,9 +243,10 @@ class Host:
 
     def durable(self, serial: int, now: int) -> None:
         """The batch is on disk."""
+        self._desk.expire_due(now)  # What expired while its batch was written is not delivered any more.
         self._desk.journal.durable(serial)
-        if serial == self._first_batch and not self._ready:
-            self._ready = True
+        if serial in self._first_batches and not self._ready:
+            self._ready = self._desk.ready = True
             self._neighbours.start(self._desk.incarnation, now)
 
     def lost(self, serial: int, reason: str, now: int) -> None:
@@ -244,7 +264,7 @@ class Host:
         """What is to be stored; None if nothing."""
         batch = self._desk.journal.take()
         if batch is not None and not self._ready and keys.INCARNATION in batch.puts:
-            self._first_batch = batch.serial
+            self._first_batches.add(batch.serial)
         return batch
 
     def outgoing(self) -> list[fr.Transmission]:
@@ -263,6 +283,7 @@ class Host:
             raise StateError("start or restore the host first")
 
     def _profile_changed(self, now: int) -> None:
+        self._inbound.interests_changed()
         if self._ready:
             self._neighbours.refresh_profile(now)
         self._settle(now)
@@ -273,7 +294,7 @@ class Host:
 
     def _down(self, link: Link, now: int) -> None:
         others = self._wants.alternatives(link)
-        self._wants.drop_link(link)
+        self._inbound.drop_link(link)
         link.forget()
         self._exchange.released(others, now)
 
@@ -300,17 +321,24 @@ class Host:
             link.ack_due_us = now
 
     def _whole(self, copy: Copy, link: Link, reception: Reception) -> None:
+        if self._desk.cache.evicted:
+            # Events come in order of happening: what came before, what had to go, and then this one.
+            self._tell_receptions()
+            self._desk.sweep()
         self._receptions.setdefault(link.node, []).append(reception)
         if copy.interesting:
             self._deliveries.deliver(copy)
         self._desk.keep(copy)
 
+    def _tell_receptions(self) -> None:
+        for peer, receptions in self._receptions.items():
+            self._desk.events.append(Received(peer, tuple(receptions)))
+        self._receptions = {}
+
     def _settle(self, now: int) -> None:
         """The end of every step: answer, acknowledge, offer, send; tell what happened."""
         if self._receptions:
-            for peer, receptions in self._receptions.items():
-                self._desk.events.append(Received(peer, tuple(receptions)))
-            self._receptions = {}
+            self._tell_receptions()
             self._exchange.gained(now)
         if self._desk.grown:
             self._desk.grown = False
@@ -318,5 +346,6 @@ class Host:
         self._desk.sweep()
         self._deliveries.flush()
         if self._ready:
+            self._neighbours.ask_profiles(now)
             self._exchange.settle(now)
             self._transfer.flush(self._desk.links.values(), now)

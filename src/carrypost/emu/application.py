@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from carrypost.emu.driver import Driver
-from carrypost.errors import LocalError
+from carrypost.errors import LocalError, RemoteError
 from carrypost.events import Delivered, Event
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId
@@ -83,7 +83,11 @@ class Inbox:
             for delivery in event.deliveries:
                 descriptor = delivery.descriptor
                 blank = descriptor.codec == PayloadCodec.BLANK
-                payload = None if blank else driver.store.payload(descriptor, driver.settings.limits)
+                try:
+                    payload = None if blank else driver.store.payload(descriptor, driver.settings.limits)
+                except RemoteError as error:
+                    driver.host.unreadable(delivery.message, error.reason, driver.now)
+                    continue
                 time = driver.now / MICROSECONDS
                 self.deliveries.append(Delivery(descriptor, delivery.redelivered, time, payload))
             if self._confirm:

@@ -1,4 +1,4 @@
-"""Token buckets: how much one link address may make this host do (peers.md §3b).
+"""Token buckets: how much one link address may make this host do.
 
 A budget is charged per observed link address, before any work is done for it, because identities are free to a
 forger and link addresses are not.

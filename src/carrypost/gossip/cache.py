@@ -236,6 +236,11 @@ class Cache:
             heappop(heap)
         return heap[0][0] if heap else None
 
+    @property
+    def evicted(self) -> bool:
+        """Whether `take_removed` has something to tell."""
+        return bool(self._removed)
+
     def take_removed(self) -> list[tuple[Copy, Reason]]:
         """The copies evicted since the last call, in order."""
         removed, self._removed = self._removed, []

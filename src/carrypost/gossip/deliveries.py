@@ -68,7 +68,7 @@ class Deliveries:
             if copy is not None and newcomer.matches(copy.descriptor):
                 cache.set_interesting(copy, True)
                 if copy.whole and self.deliver(copy):
-                    self._desk.keep(copy)
+                    self._desk.keep(copy, again=True)
         return number
 
     def unsubscribe(self, number: int) -> None:
@@ -91,7 +91,7 @@ class Deliveries:
         desk = self._desk
         bit = 1 << copy.slot
         again = bool(desk.again & bit)
-        if (desk.delivered & bit and not again) or copy.finished:
+        if (desk.delivered & bit and not again) or copy.slot in desk.seen:
             return False
         which = self._matcher.which(copy.descriptor)
         if not which:
@@ -100,6 +100,7 @@ class Deliveries:
         desk.delivered |= bit
         if not again:
             self._pin(copy)
+        desk.cache.mark_done(copy)  # Within one life it never comes again, also if it is not pinned and leaves.
         self._burst.append(Delivery(copy.descriptor, tuple([self._numbers[index] for index in which]), again))
         return not again
 
@@ -149,9 +150,15 @@ class Deliveries:
             self._unconfirmed_bytes += length
 
     def forget(self, copy: Copy) -> None:
-        """The copy is gone; nobody can confirm it any more."""
+        """The copy is gone; nobody can confirm it any more, and what was not handed over yet is not."""
         if self._unconfirmed.pop(copy.id, None) is not None:
             self._unconfirmed_bytes -= copy.descriptor.length
+        desk, bit = self._desk, 1 << copy.slot
+        if desk.delivered & bit and copy.slot not in desk.seen:
+            waiting = [delivery for delivery in self._burst if delivery.message != copy.id]
+            if desk.journal.retract(copy.id) or len(waiting) < len(self._burst):
+                self._burst = waiting
+                desk.delivered &= ~bit
 
     def restored(self, copy: Copy, *, delivered: bool, confirmed: bool) -> None:
         """A copy of an earlier life is back."""

@@ -57,6 +57,8 @@ class Desk:
         """This host's interest profile, as announced."""
         self.links: dict[str, Link] = {}
         self.incarnation = 0
+        self.ready = False
+        """The incarnation is durable: what carries it may be told and sent."""
         self.grown = False
         """A half-received message got another piece."""
         self.on_leave: Callable[[Copy], None] = lambda _: None
@@ -77,6 +79,7 @@ class Desk:
         # Handles start anywhere, so that those of an earlier life are not mistaken for new ones.
         self._handle = rng.randrange(_HANDLE_BASE_MAX)
         self._refusals: Counter[tuple[str, str]] = Counter()
+        self._named = 0
 
     def usable_links(self) -> Iterator[Link]:
         """The neighbours with whom messages may be exchanged."""
@@ -85,9 +88,10 @@ class Desk:
     def refuse(self, reason: str, peer: str, message: str | None = None) -> None:
         """Count something that was not taken. Those that name no message are told together."""
         self.refused[reason] += 1
-        if message is None:
+        if message is None or self._named >= self.limits.refusals_max:
             self._refusals[reason, peer] += 1
         else:
+            self._named += 1
             self.events.append(Refused(reason, peer, 1, message))
 
     def refuse_many(self, reason: str, peer: str, count: int) -> None:
@@ -103,6 +107,7 @@ class Desk:
             self._refusals.clear()
         if not self.events:
             return []
+        self._named = 0
         taken = self.events[:]
         self.events.clear()
         return taken
@@ -119,17 +124,23 @@ class Desk:
             self.by_handle[copy.handle] = copy
         return copy.handle
 
-    def keep(self, copy: Copy, durability: keys.Durability = keys.Durability.NORMAL) -> None:
-        """Journal what the store should know of a copy."""
+    def keep(
+        self, copy: Copy, durability: keys.Durability = keys.Durability.NORMAL, *, again: bool = False
+    ) -> None:
+        """Journal what the store should know of a copy; `again`: of one that it has already."""
         stored = StoredMessage(
             copy.descriptor, copy.held, copy.hops, copy.age_ms, copy.received_us, copy.giver, copy.own,
-            bool(self.delivered >> copy.slot & 1),
+            copy.interesting, bool(self.delivered >> copy.slot & 1),
         )  # fmt: skip
-        self.journal.put((keys.MESSAGE, copy.id, 0), stored, durability)
+        if again:
+            self.journal.put_again((keys.MESSAGE, copy.id, 0), stored)
+        else:
+            self.journal.put((keys.MESSAGE, copy.id, 0), stored, durability)
 
     def discard(self, copy: Copy, reason: Reason, *, done: bool = False) -> None:
-        """Take one copy out of the cache."""
-        self.cache.remove(copy, reason, done=done)
+        """Take one copy out of the cache. What the store lost is forgotten, so that it may come again."""
+        forgotten = reason in (Reason.STORE, Reason.PAYLOAD_GONE)
+        self.cache.remove(copy, Reason.EXPIRED if forgotten else reason, done=done)
         self._leave([copy], reason)
 
     def expire_due(self, now: int) -> None:
@@ -174,7 +185,7 @@ class Desk:
                 copy.handle, copy.entry = -1, None
             for link in self.links.values():
                 link.outbox.cancel(copy.slot)
-            if reason is not Reason.EXPIRED:
+            if self.cache.get(copy.id) is copy:
                 self.book.settle(copy)
 
     def forget(self, descriptor: Descriptor, held: int) -> None:

@@ -19,6 +19,7 @@ from carrypost.gossip.link import NEVER, Link, OpenOffer
 from carrypost.gossip.outbox import FRAME_ROOM
 from carrypost.gossip.pieces import from_bitmap, full_mask, to_bitmap
 from carrypost.gossip.slots import bits, mask_of
+from carrypost.gossip.wants import PATIENCE_US
 from carrypost.model.descriptor import PIECE_BYTES
 
 if TYPE_CHECKING:
@@ -41,9 +42,6 @@ _REQUEST_RETRY_US = 2_000_000
 _REQUEST_TRIES = 6
 _ACK_DELAY_US = 20_000
 _ACK_FRAMES = 32
-_ACK_WINDOW = 4096
-_ACK_SLACK = 64
-"""Room for serials that were overtaken by the first one heard."""
 _SHARE_WAIT_US = 20_000
 """How long a burst waits for other neighbours who were offered the same message."""
 _WANTED = 256
@@ -73,16 +71,19 @@ class Exchange:
 
     def offer_due(self, now: int) -> None:
         """Make the offers that are due; one broadcast where all neighbours get the same."""
-        usable = [link for link in self._desk.usable_links() if link.view is not None]
+        usable = 0
         groups: dict[int, list[Link]] = {}
-        for link in usable:
-            if link.offer_due_us <= now and link.synced:
-                link.offer_due_us = NEVER
+        for link in self._desk.usable_links():
+            usable += link.view is not None
+            if link.offer_due_us > now:
+                continue
+            link.offer_due_us = min((offer.due_us for offer in link.open_offers.values()), default=NEVER)
+            if link.synced:
                 if mask := self._new_for(link):
                     groups.setdefault(mask, []).append(link)
                 self._offer_partials(link, now)
         for mask, links in groups.items():
-            if len(links) > 1 and len(links) == len(usable):
+            if len(links) == usable > 1:
                 self._offer(links, mask, None, now)
             else:
                 for link in links:
@@ -91,6 +92,8 @@ class Exchange:
     def offer_everything(self, now: int) -> None:
         """`paper_mode`: with each announcement the whole catalogue, for whoever is there."""
         for link in self._desk.usable_links():
+            link.open_offers.clear()
+            link.offered = 0
             if link.view is not None and (mask := link.view.matches & self._desk.cache.whole):
                 self._offer([link], mask, link.peer, now)
 
@@ -112,7 +115,8 @@ class Exchange:
             self._desk.outgoing.append(Transmission(tuple(frames), to))
 
     def _note_offer(self, link: Link, mask: int, now: int, tries: int = 0) -> None:
-        due_us = now + (_OFFER_RETRY_US << min(tries, _OFFER_DOUBLINGS))
+        paper = self._desk.settings.paper_mode  # Then every announcement repeats it.
+        due_us = NEVER if paper else now + (_OFFER_RETRY_US << min(tries, _OFFER_DOUBLINGS))
         link.open_offers[self._serial] = OpenOffer(mask, due_us, tries)
         link.offered |= mask
         link.offer_due_us = min(link.offer_due_us, due_us)
@@ -154,10 +158,13 @@ class Exchange:
     def _offer_partials(self, link: Link, now: int) -> None:
         """Half-received messages are offered too, with the pieces that are here; again when there are more."""
         view, cache = link.view, self._desk.cache
-        mask = view.matches & cache.partial & ~link.known if view is not None and cache.partial else 0
+        if view is None or not cache.partial or now < link.partials_us:
+            return
+        mask = view.matches & cache.partial & ~link.known
+        link.partials_us = now + _PARTIAL_US
         for slot in bits(mask):
             copy = cache.copies[slot]
-            if copy is None or link.partial_offered.get(slot) == copy.held:
+            if copy is None or link.partial_offered.get(slot) == copy.held or self._wants.whole_at(link, copy.id):
                 continue
             link.partial_offered[slot] = copy.held
             handle = self._desk.handle_of(copy)
@@ -191,14 +198,19 @@ class Exchange:
 
     def take_offer(self, link: Link, frame: Offer, now: int) -> None:
         """Note what the neighbour has; it is answered at the end of the step, several offers together."""
-        cache = self._desk.cache
+        cache, own = self._desk.cache, self._desk.own
+        # Whether this host wants a message for itself is not known before its descriptor comes; of one that only
+        # carries it is.
+        interesting = own is None or any(not each.hops for each in own.entries)
+        storing = now >= self._desk.store_failed_until_us
         link.answers.append(frame.serial)
         for entry in frame.entries:
             copy = cache.get(entry.message)
             if copy is not None and (copy.whole or not copy.here):
-                link.known |= 1 << copy.slot
-            elif cache.admits(entry.length, entry.privilege) and now >= self._desk.store_failed_until_us:
-                if self._wants.add(link, entry):
+                if not entry.pieces:  # Who offers some pieces lacks the others.
+                    link.known |= 1 << copy.slot
+            elif storing and cache.admits(entry.length, entry.privilege, interesting=interesting):
+                if self._wants.add(link, entry, now):
                     link.fresh.append(entry.handle)
             else:
                 self._desk.refuse("no-room", link.peer)
@@ -209,10 +221,15 @@ class Exchange:
         parts: list[PieceRequest] = []
         for handle in among:
             want = link.wants.get(handle)
-            missing = self._missing(link, want) if want is not None else 0
-            if want is None or not missing:
+            if want is None or not (missing := self._missing(want)):
                 continue
+            if elsewhere := self._wants.requested_elsewhere(want.entry.message, link, now):
+                missing &= ~elsewhere
+                link.request_due_us = min(link.request_due_us, now + PATIENCE_US)
+                if not missing:
+                    continue
             want.requested |= missing
+            self._wants.asked(want.entry.message, now)
             if missing == full_mask(_pieces(want)):
                 handles.append(handle)
             else:
@@ -223,13 +240,12 @@ class Exchange:
         if handles or parts:
             link.request_due_us = now + _REQUEST_RETRY_US
 
-    def _missing(self, link: Link, want: Want) -> int:
+    def _missing(self, want: Want) -> int:
         entry = want.entry
         offered = from_bitmap(entry.pieces) if entry.pieces else full_mask(_pieces(want))
         copy = self._desk.cache.get(entry.message)
         held = copy.held if copy is not None and copy.here else 0
-        missing = offered & ~(held | want.requested)
-        return missing & ~self._wants.requested_elsewhere(entry.message, link) if missing else 0
+        return offered & ~(held | want.requested)
 
     def _request_frames(
         self, link: Link, serials: tuple[int, ...], handles: list[int], parts: list[PieceRequest]
@@ -284,9 +300,8 @@ class Exchange:
         wanted = copy.held if pieces is None else copy.held & pieces
         if not wanted:
             return 0
-        job = link.outbox.jobs.get(copy.slot)
-        if job is not None and (job.flying or not job.spent):
-            return 0  # It is on its way: the request was repeated.
+        if copy.slot in link.outbox.jobs:
+            return 0  # It is on its way, or what was lost of it is to go out again: the request was repeated.
         link.outbox.add(self._transfer.job(copy, wanted, self._level(link, copy)))
         return 1 << copy.slot
 
@@ -303,31 +318,13 @@ class Exchange:
 
     def arrived(self, link: Link, serial: int, now: int, *, last: bool) -> None:
         """A transfer frame came and need not come again."""
-        offset = serial - link.ack_base
-        if offset >= _ACK_WINDOW:
-            # The first one, or a sender far ahead.
-            link.ack_bits = 0
-            link.ack_base = serial - _ACK_SLACK
-            offset = _ACK_SLACK
-        elif offset < 0:
-            return  # Reported long ago.
-        link.ack_bits |= 1 << offset
-        link.ack_count += 1
-        if last or link.ack_count >= _ACK_FRAMES:
+        earlier = link.receipts.note(serial)
+        if earlier is not None:
+            self._desk.outgoing.append(Transmission((earlier,), link.peer))
+        if last or link.receipts.count >= _ACK_FRAMES:
             link.ack_due_us = now
         elif link.ack_due_us == NEVER:
             link.ack_due_us = now + _ACK_DELAY_US
-
-    def _acknowledge(self, link: Link) -> None:
-        """Each acknowledgement reports what the last two did, so that one may get lost."""
-        link.ack_due_us = NEVER
-        link.ack_count = 0
-        ack = Ack(max(0, link.ack_base), to_bitmap(link.ack_bits >> max(0, -link.ack_base)))
-        self._desk.outgoing.append(Transmission((ack,), link.peer))
-        shift = max(0, link.ack_marks[0] - link.ack_base)
-        link.ack_bits >>= shift
-        link.ack_base += shift
-        link.ack_marks = (link.ack_marks[1], link.ack_base + link.ack_bits.bit_length())
 
     def take_ack(self, link: Link, frame: Ack, now: int) -> None:
         """The neighbour has these in memory."""
@@ -338,13 +335,16 @@ class Exchange:
     def settle(self, now: int) -> None:
         """The end of a step: answer what was offered, acknowledge what came, offer what is due."""
         offers = False
+        for link, handle in self._wants.orphans():
+            link.fresh.append(handle)
         for link in self._desk.links.values():
-            if link.answers:
+            if link.answers or link.fresh:
                 serials, link.answers = tuple(link.answers), []
                 fresh, link.fresh = link.fresh, []
                 self._request(link, fresh, serials, now)
             if link.ack_due_us <= now:
-                self._acknowledge(link)
+                link.ack_due_us = NEVER
+                self._desk.outgoing.append(Transmission((link.receipts.report(),), link.peer))
             offers = offers or link.offer_due_us <= now
         if offers:
             self.offer_due(now)
@@ -366,6 +366,8 @@ class Exchange:
     def _repeat_requests(self, link: Link, now: int) -> None:
         link.request_due_us = NEVER
         asked = [handle for handle, want in link.wants.items() if want.requested]
+        waiting = [handle for handle, want in link.wants.items() if not want.requested]
+        self._request(link, waiting, (), now)  # If those who were asked for it kept it to themselves.
         if not asked:
             return
         link.request_tries += 1

@@ -137,6 +137,7 @@ class Offer(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """These match your profile. Answered by a `Request`, be it an empty one."""
 
     serial: Serial
+    """Number of this offer among the sender's offers."""
     entries: tuple[OfferEntry, ...]
     """The messages on offer."""
 

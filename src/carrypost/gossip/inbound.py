@@ -19,9 +19,10 @@ from carrypost.gossip.frames import BlankData, Data, DescriptorPart, HashList, W
 from carrypost.gossip.parts import Parts
 from carrypost.gossip.pieces import HASH_BYTES, check_ratio, full_mask, hash_of, root_of
 from carrypost.gossip.transfer import AGE_MS_MAX, HOPS_MAX
-from carrypost.gossip.wants import PieceBuffer
+from carrypost.gossip.wants import FRAGMENT_BYTES, PieceBuffer
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor, PayloadCodec
+from carrypost.model.ids import NodeId
 from carrypost.security.identity import verify
 
 if TYPE_CHECKING:
@@ -46,32 +47,58 @@ class Inbound:
         self._arrived = arrived
         self._parts = Parts(desk.limits.descriptor_buffer_bytes_max)
 
+    def drop_link(self, link: Link) -> None:
+        """The contact is over."""
+        self._wants.drop_link(link)
+        self._parts.leave(link.peer)
+
+    def _settled(self, link: Link, handle: int) -> bool:
+        """Of what was wanted once, the rest is acknowledged, so that it ends; what was not asked for is overheard."""
+        if handle in link.settled:
+            return True
+        self._desk.refuse("unsolicited", link.peer)
+        return False
+
+    def interests_changed(self) -> None:
+        """What is on its way may be wanted here by now, or not any more."""
+        for link in self._desk.links.values():
+            for want in link.wants.values():
+                if want.descriptor is not None:
+                    want.interesting = self._deliveries.wants(want.descriptor)
+
     # --- descriptors and hash lists ------------------------------------------------------------------------
 
     def descriptor(self, link: Link, frame: WholeDescriptor | DescriptorPart, now: int) -> bool:
-        """Take a descriptor, or a part of one. True: acknowledge it."""
+        """Take a descriptor, or a part of one. True: acknowledge it.
+
+        That of a small message has the serial of its only fragment, and is acknowledged with it.
+        """
         want = link.wants.get(frame.handle)
-        if want is None or want.descriptor is not None:
-            return True
+        if want is None:
+            return self._settled(link, frame.handle)
+        if want.descriptor is not None:
+            return not (isinstance(frame, WholeDescriptor) and want.descriptor.small)
         try:
             if isinstance(frame, WholeDescriptor):
                 found = frame.descriptor
             else:
-                key = (link.peer, frame.handle, frame.parts)
-                wire = self._parts.add(key, frame.part, frame.parts, frame.body)
+                key = (frame.handle, want.entry.message, frame.parts)
+                wire = self._parts.add(link.peer, key, frame.part, frame.parts, frame.body)
                 if wire is None:
                     return True
                 found = descriptors.decode(wire)
             self._check(found, want, link, now)
         except RemoteError as error:
-            self._wants.spurn(link, frame.handle, error.reason)
+            self._wants.spurn(link, frame.handle, error.reason, now)
             return True
         want.reset = False
         want.hops = min(HOPS_MAX, max(1, frame.hops))
         want.age_ms = min(AGE_MS_MAX, max(0, frame.age_ms))
         self._wants.opened(link, frame.handle, want)
-        want.descriptor = found
-        return True
+        copy = self._desk.cache.get(found.id)
+        # Where the message is known, its signature was not looked at again: the one that was is kept.
+        want.descriptor = copy.descriptor if copy is not None and copy.here else found
+        return not (isinstance(frame, WholeDescriptor) and found.small)
 
     def _check(self, found: Descriptor, want: Want, link: Link, now: int) -> None:
         """Cheap checks first; raises `RemoteError`."""
@@ -79,20 +106,24 @@ class Inbound:
         limits, settings = desk.limits, desk.settings
         if found.length > limits.message_bytes_max or found.length != want.entry.length:
             raise LimitError("message-size")
-        self._check_sizes(found)
+        if found.__dict__.get("within") is not limits:
+            self._check_sizes(found)
+            found.__dict__["within"] = limits  # An emulation shows the same object to every host.
         if found.id != want.entry.message:
             raise ForgeryError("id")
         if found.node == desk.node:
+            self._remember_own(found, link, now)
             raise ForgeryError("own-message")
         copy = desk.cache.get(found.id)
         known = copy is not None and copy.here
-        skew_us = round(settings.skew_s_max * 1e6)
         if not found.alive(now):
             raise LimitError("expired")
-        if settings.lifetime_s_max is not None and (
-            found.deadline_us is None or found.deadline_us > now + settings.lifetime_s_max * 1e6 + skew_us
-        ):
-            raise LimitError("deadline")
+        if found.created_us > now + settings.skew_s_max * 1e6:
+            raise LimitError("created")
+        if settings.lifetime_s_max is not None:
+            latest_us = now + (settings.lifetime_s_max + settings.skew_s_max) * 1e6
+            if found.deadline_us is None or found.deadline_us > latest_us:
+                raise LimitError("deadline")
         want.interesting = self._deliveries.wants(found)
         if not want.interesting and not self._deliveries.carries(found):
             raise LimitError("interest")
@@ -100,6 +131,17 @@ class Inbound:
             raise ForgeryError("security-level")
         if desk.identity.signed and not known:
             self._verify(found, link, now)
+
+    def _remember_own(self, found: Descriptor, link: Link, now: int) -> None:
+        """This host's own message, lost in a crash, comes back: whoever has it need not offer it again and again."""
+        desk = self._desk
+        if desk.cache.get(found.id) is not None or found.signed != desk.identity.signed or not found.alive(now):
+            return
+        if found.signed:
+            self._verify(found, link, now)
+        memory = desk.cache.remember(found)
+        desk.book.enter(memory)
+        desk.book.settle(memory)
 
     @staticmethod
     def _verify(found: Descriptor, link: Link, now: int) -> None:
@@ -118,12 +160,12 @@ class Inbound:
             raise LimitError("digest-root")
         if len(found.wire) > limits.descriptor_bytes_max or len(found.attributes) > limits.attributes_max:
             raise LimitError("descriptor-size")
-        if len(found.destination) > limits.destination_bytes_max or len(found.label) > limits.label_bytes_max:
+        if _nbytes(found.destination) > limits.destination_bytes_max or _nbytes(found.label) > limits.label_bytes_max:
             raise LimitError("descriptor-size")
         for name, value in found.attributes.items():
-            if len(name) > limits.attribute_bytes_max:
+            if _nbytes(name) > limits.attribute_bytes_max:
                 raise LimitError("descriptor-size")
-            if isinstance(value, str) and len(value) > limits.attribute_bytes_max:
+            if isinstance(value, str) and _nbytes(value) > limits.attribute_bytes_max:
                 raise LimitError("descriptor-size")
         check_ratio(found, limits)
 
@@ -131,7 +173,7 @@ class Inbound:
         """Take a part of a hash list. True: acknowledge it."""
         want = link.wants.get(frame.handle)
         if want is None or want.hashes:
-            return True
+            return want is not None or self._settled(link, frame.handle)
         descriptor = want.descriptor
         if descriptor is None:
             return want.reset
@@ -145,7 +187,7 @@ class Inbound:
         hashes = b"".join(want.hash_parts[start] for start in sorted(want.hash_parts))
         want.hash_parts.clear()
         if root_of(hashes) != descriptor.root:
-            self._wants.spurn(link, frame.handle, "digest")
+            self._wants.spurn(link, frame.handle, "digest", now)
             return True
         want.hashes = hashes
         for piece, buffer in list(want.buffers.items()):
@@ -160,15 +202,22 @@ class Inbound:
         handle = frame.handle
         want = link.wants.get(handle)
         if want is None:
-            return True
+            return self._settled(link, handle)
         descriptor = want.descriptor
         if descriptor is None:
             return want.reset
+        if descriptor.small and type(frame) is BlankData and frame.length == descriptor.length and not frame.index:
+            self._store(link, handle, want, 0, b"", now)
+            return True
         piece, number = divmod(frame.index, descriptor.fragments_per_piece)
         length = frame.length if isinstance(frame, BlankData) else len(frame.body)
         whole = descriptor.piece_length(piece)
         rest = whole - number * descriptor.fragment_bytes
-        if length != min(descriptor.fragment_bytes, rest) or (number and rest <= 0):
+        if (
+            piece >= descriptor.pieces
+            or length != min(descriptor.fragment_bytes, rest)
+            or (number and rest <= 0)
+        ):
             self._desk.refuse("fragment", link.peer)
             return True
         body = frame.body if isinstance(frame, Data) and descriptor.codec is not PayloadCodec.BLANK else b""
@@ -184,7 +233,7 @@ class Inbound:
         if not buffer.have >> number & 1:
             buffer.have |= 1 << number
             buffer.fragments[number] = body
-            buffer.bytes += len(body)
+            buffer.bytes += len(body) + FRAGMENT_BYTES
             self._wants.charge(link, handle, piece, buffer.bytes)
             if buffer.have == full_mask(descriptor.fragments_in(piece)):
                 self._finish(link, handle, piece, now)
@@ -192,9 +241,9 @@ class Inbound:
 
     def _finish(self, link: Link, handle: int, piece: int, now: int) -> None:
         """All fragments of a piece are here; without the hash list it waits in its buffer."""
-        want = link.wants[handle]
-        descriptor = want.descriptor
-        if descriptor is None or (descriptor.signed and descriptor.pieces > 1 and not want.hashes):
+        want = link.wants.get(handle)
+        descriptor = want.descriptor if want is not None else None
+        if want is None or descriptor is None or (descriptor.signed and descriptor.pieces > 1 and not want.hashes):
             return
         buffer = self._wants.free(link, handle, piece)
         if buffer is not None:
@@ -208,20 +257,22 @@ class Inbound:
             return
         desk = self._desk
         if descriptor.signed and not self._fits(descriptor, want, piece, body):
-            self._wants.spurn(link, handle, "digest")
+            self._wants.spurn(link, handle, "digest", now)
             return
-        size = descriptor.piece_length(piece)
         copy = desk.cache.get(descriptor.id)
         if copy is None or not copy.here:
-            copy = self._admit(link, handle, want, descriptor, size, now)
+            if copy is not None and copy.finished:
+                self._wants.drop(link, handle)  # It was thrown out for good while it came in.
+                return
+            copy = self._admit(link, handle, want, descriptor, piece, now)
             if copy is None:
                 return
-            size = 0
-        if not desk.cache.grow(copy, piece, size):
+        elif not desk.cache.grow(copy, piece, descriptor.piece_length(piece)):
             self._wants.drop(link, handle)
             desk.discard(copy, Reason.NO_ROOM)
             return
         want.requested &= ~(1 << piece)
+        self._wants.progressed(descriptor.id, now)
         if descriptor.codec is not PayloadCodec.BLANK:
             desk.journal.put((keys.PIECE, descriptor.id, piece), body)
         if copy.whole:
@@ -229,6 +280,8 @@ class Inbound:
         else:
             desk.keep(copy)
             desk.grown = True
+            if not want.requested:
+                link.fresh.append(handle)  # What else it offers of this message may be missing by now.
 
     @staticmethod
     def _fits(descriptor: Descriptor, want: Want, piece: int, body: bytes) -> bool:
@@ -237,12 +290,15 @@ class Inbound:
         return want.hashes[piece * HASH_BYTES : (piece + 1) * HASH_BYTES] == hash_of(body)
 
     def _admit(
-        self, link: Link, handle: int, want: Want, descriptor: Descriptor, size: int, now: int
+        self, link: Link, handle: int, want: Want, descriptor: Descriptor, piece: int, now: int
     ) -> Copy | None:
+        """The first piece of a message is here."""
         desk = self._desk
+        # Shares are charged to the address, because names are free to a forger.
         copy = desk.cache.admit(
-            descriptor, nbytes=size, privilege=desk.rank(descriptor), interesting=want.interesting,
-            giver=link.node, hops=want.hops, age_ms=want.age_ms, now=now,
+            descriptor, nbytes=descriptor.piece_length(piece) + len(want.hashes), privilege=desk.rank(descriptor),
+            interesting=want.interesting, giver=NodeId(link.peer), hops=want.hops, age_ms=want.age_ms, held=1 << piece,
+            now=now,
         )  # fmt: skip
         if isinstance(copy, Reason):
             desk.refuse(copy.value, link.peer, descriptor.shown)
@@ -262,7 +318,12 @@ class Inbound:
         """The whole message is here."""
         bit = 1 << copy.slot
         for other, handle in self._wants.sources(copy.id):
-            other.known |= bit
+            if not other.wants[handle].entry.pieces:
+                other.known |= bit
             self._wants.drop(other, handle)
         self._desk.book.settle(copy)
         self._arrived(copy, link, Reception(copy.descriptor, want.hops, want.age_ms))
+
+
+def _nbytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

@@ -11,9 +11,9 @@ import enum
 
 import msgspec
 
-from carrypost.events import Event
+from carrypost.events import Delivered, Event
 from carrypost.model.descriptor import Descriptor
-from carrypost.model.ids import NodeId
+from carrypost.model.ids import MessageId, NodeId
 
 Key = tuple[str, bytes, int]
 """(kind, message id or name, piece number or 0)."""
@@ -37,6 +37,7 @@ class StoredMessage(msgspec.Struct, frozen=True):
     received_us: int
     giver: NodeId | None
     own: bool
+    interesting: bool
     delivered: bool
     """Given to the application; with no `seen` key beside it, not confirmed yet."""
 
@@ -69,20 +70,23 @@ class Answered(msgspec.Struct, frozen=True):
     puts: tuple[Key, ...]
     deletes: tuple[Key, ...]
     held: tuple[Event, ...]
+    again: frozenset[Key]
+    """Of the puts, those of something that an earlier batch had: it stands as it was."""
 
 
 class Journal:
     """Collects changes into batches and holds events until their batch is durable."""
 
-    __slots__ = ("_deletes", "_durability", "_held", "_open", "_puts", "_serial", "released")
+    __slots__ = ("_again", "_deletes", "_durability", "_held", "_open", "_puts", "_serial", "released")
 
     def __init__(self, released: list[Event]) -> None:
         self._serial = 0
         self._puts: dict[Key, Value] = {}
         self._deletes: dict[Key, None] = {}
+        self._again: set[Key] = set()
         self._durability = Durability.NORMAL
         self._held: list[Event] = []
-        self._open: dict[int, tuple[Batch, list[Event]]] = {}
+        self._open: dict[int, tuple[Batch, list[Event], set[Key]]] = {}
         self.released = released
         """Where events go that wait for nothing any more."""
 
@@ -94,9 +98,16 @@ class Journal:
         if durability > self._durability:
             self._durability = durability
 
+    def put_again(self, key: Key, value: Value) -> None:
+        """Keep another value under a key that has one already."""
+        if key not in self._puts:
+            self._again.add(key)
+        self.put(key, value)
+
     def delete(self, key: Key) -> None:
         """Forget `key`."""
         self._puts.pop(key, None)
+        self._again.discard(key)
         self._deletes[key] = None
 
     def hold(self, event: Event) -> None:
@@ -114,8 +125,8 @@ class Journal:
             return None
         self._serial += 1
         batch = Batch(self._serial, self._durability, self._puts, tuple(self._deletes))
-        self._open[self._serial] = (batch, self._held)
-        self._puts, self._deletes, self._held = {}, {}, []
+        self._open[self._serial] = (batch, self._held, self._again)
+        self._puts, self._deletes, self._held, self._again = {}, {}, [], set()
         self._durability = Durability.NORMAL
         return batch
 
@@ -136,5 +147,16 @@ class Journal:
         answered = self._open.pop(serial, None)
         if answered is None:
             return None
-        batch, held = answered
-        return Answered(tuple(batch.puts), batch.deletes, tuple(held))
+        batch, held, again = answered
+        return Answered(tuple(batch.puts), batch.deletes, tuple(held), frozenset(again))
+
+    def retract(self, message: MessageId) -> bool:
+        """A delivery that was not handed over yet is not: its copy is gone. Whether there was one."""
+        found = False
+        for waiting in (self.released, self._held, *(held for _, held, _ in self._open.values())):
+            for at, event in enumerate(waiting):
+                if isinstance(event, Delivered) and any(each.message == message for each in event.deliveries):
+                    found = True
+                    waiting[at] = Delivered(tuple(each for each in event.deliveries if each.message != message))
+            waiting[:] = [event for event in waiting if not isinstance(event, Delivered) or event.deliveries]
+        return found

@@ -11,6 +11,7 @@ import enum
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.budget import Budget
+from carrypost.gossip.receipts import Receipts
 from carrypost.gossip.slots import bits
 from carrypost.model.ids import NodeId, node_prefix
 
@@ -68,11 +69,11 @@ class Link:
     """One neighbour, as this host sees it."""
 
     __slots__ = (
-        "ack_base", "ack_bits", "ack_count", "ack_due_us", "ack_marks", "announcements", "answered", "answers", "boot",
-        "budget_bytes", "budget_frames", "budget_profiles", "budget_forgeries", "counter", "digest_due_us", "first_us",
+        "ack_due_us", "announced_us", "announcements", "answered", "answers", "boot",
+        "budget_answers", "budget_bytes", "budget_frames", "budget_profiles", "budget_forgeries", "counter", "digest_due_us", "first_us",
         "fresh", "heard_us", "known", "mine_only", "node", "offer_due_us", "offered", "one_way_told", "open_offers", "outbox",
-        "partial_offered", "peer", "period_us", "prefix", "profile", "profile_asked_us", "questions",
-        "request_due_us", "request_tries", "review_tries", "snapshot", "state", "synced", "told", "view", "wants",
+        "partial_offered", "partials_us", "peer", "period_us", "prefix", "profile", "profile_asked_us", "questions", "receipts",
+        "request_due_us", "request_tries", "review_tries", "settled", "snapshot", "state", "synced", "told", "view", "wants",
     )  # fmt: skip
 
     def __init__(self, peer: str, settings: Settings, outbox: Outbox, now: int) -> None:
@@ -86,6 +87,7 @@ class Link:
         self.first_us = now
         """When this episode of hearing it began."""
         self.heard_us = now
+        self.announced_us = -NEVER
         self.announcements = 0
         """Heard since the last digest; every `digest_every`-th repeats it."""
         self.state = LinkState.SILENT
@@ -99,6 +101,8 @@ class Link:
         """Slots of messages that the neighbour is believed to know, or not to want."""
         self.offered = 0
         """Slots that stand in an offer not answered yet."""
+        self.partials_us = 0
+        """When the growth of half-received messages may be told again."""
         self.partial_offered: dict[int, int] = {}
         """By slot: which pieces of a half-received message stood in the last offer."""
         self.open_offers: dict[int, OpenOffer] = {}
@@ -118,22 +122,22 @@ class Link:
         self.review_tries = 0
         self.digest_due_us = NEVER
         self.wants: dict[int, Want] = {}
+        self.settled: dict[int, None] = {}
+        """Handles that were wanted lately and are no more: what still comes of them is acknowledged."""
         self.request_due_us = NEVER
         self.request_tries = 0
         self.outbox = outbox
         self.fresh: list[int] = []
         """Handles that were offered since the last request."""
-        self.ack_base = -NEVER
-        self.ack_bits = 0
-        self.ack_count = 0
-        """Transfer frames not acknowledged yet."""
+        self.receipts = Receipts()
         self.ack_due_us = NEVER
-        self.ack_marks = (0, 0)
-        """The newest serials that the last two acknowledgements reported."""
         self.budget_frames = Budget(limits.link_frames_per_s)
         self.budget_bytes = Budget(limits.link_bytes_per_s)
         self.budget_forgeries = Budget(limits.link_forgeries_per_s)
         self.budget_profiles = Budget(limits.link_profiles_per_s, burst_s=5.0)
+        """For learning its profiles."""
+        self.budget_answers = Budget(limits.link_profiles_per_s, burst_s=5.0)
+        """For telling it this host's."""
 
     @property
     def usable(self) -> bool:
@@ -149,15 +153,17 @@ class Link:
         """The contact is over: what was believed of it and owed to it is gone."""
         self.known = self.offered = self.snapshot = self.mine_only = 0
         self.partial_offered.clear()
+        self.partials_us = 0
         self.open_offers.clear()
         self.questions.clear()
         self.answered.clear()
         self.answers.clear()
         self.fresh.clear()
+        self.settled.clear()
         self.synced = False
-        self.review_tries = self.request_tries = self.ack_count = 0
+        self.review_tries = self.request_tries = 0
         self.offer_due_us = self.digest_due_us = self.request_due_us = self.ack_due_us = NEVER
-        self.ack_base, self.ack_bits, self.ack_marks = -NEVER, 0, (0, 0)
+        self.receipts.clear()
         self.outbox.clear()
 
     def forget_slots(self, mask: int) -> None:
@@ -174,6 +180,5 @@ class Link:
 
     def due_us(self) -> int:
         """When this link needs a tick."""
-        return min(
-            self.offer_due_us, self.digest_due_us, self.request_due_us, self.ack_due_us, self.outbox.due_us
-        )
+        offers = self.offer_due_us if self.synced and self.view is not None else NEVER
+        return min(offers, self.digest_due_us, self.request_due_us, self.ack_due_us, self.outbox.due_us)

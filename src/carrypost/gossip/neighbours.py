@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
 
 from carrypost.errors import RemoteError
 from carrypost.events import NeighbourDown, NeighbourUp, OneWay
 from carrypost.gossip.frames import Announce, Frame, Profile, ProfileRequest, Transmission
+from carrypost.gossip.horizon import profile_entries
 from carrypost.gossip.link import LINK_TABLE, NEVER, Link, LinkState, Sign
 from carrypost.gossip.outbox import FRAME_ROOM, Outbox
 from carrypost.gossip.parts import Parts
-from carrypost.model.pattern import CARRIED_HOPS, decode_entries, encode_entries, entry, profile_digest
+from carrypost.model.pattern import decode_entries, encode_entries, profile_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from carrypost.gossip.deliveries import Deliveries
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.profiles import View
-    from carrypost.model.pattern import Entry
 
 SILENT_PERIODS = 3
 _PERIOD_US_MIN = 50_000
@@ -60,6 +59,7 @@ class Neighbours:
         self._period_min_us = self._period_max_us if self._fixed else round(settings.announce_s_min * 1e6)
         self._period_us = self._period_min_us
         self._parts = Parts(desk.limits.descriptor_buffer_bytes_max)
+        self._lacking: list[Link] = []
         self._counter = 0
         self._last_us = -NEVER
         self._encoded = b""
@@ -116,7 +116,8 @@ class Neighbours:
 
     def refresh_profile(self, now: int) -> None:
         """Subscriptions or neighbours changed: make the profile anew, and announce it if it is another one."""
-        entries = self._entries()
+        views = [link.view for link in self._desk.usable_links() if link.view is not None]
+        entries = profile_entries(self._deliveries.entries, (view.entries for view in views), self._desk.settings)
         encoded = encode_entries(entries)
         digest = profile_digest(encoded)
         book, before = self._desk.book, self._desk.own
@@ -133,23 +134,6 @@ class Neighbours:
         for link in self._desk.links.values():
             if link.told:
                 self.announce(now, link.peer)
-
-    def _entries(self) -> tuple[Entry, ...]:
-        settings = self._desk.settings
-        nearest: dict[Entry, int] = {}
-        for own in self._deliveries.entries:
-            nearest[own] = 0
-        for link in self._desk.usable_links() if settings.horizon_hops > 1 else ():
-            for theirs in link.view.entries if link.view is not None else ():
-                hops = theirs.hops + 1
-                bare = msgspec.structs.replace(theirs, hops=0)
-                if hops < settings.horizon_hops and hops < nearest.get(bare, CARRIED_HOPS):
-                    nearest[bare] = hops
-        carried = settings.altruistic
-        for pattern in carried if isinstance(carried, tuple) else (".*",) if carried else ():
-            nearest.setdefault(entry(pattern), CARRIED_HOPS)
-        entries = sorted(msgspec.structs.replace(bare, hops=hops) for bare, hops in nearest.items())
-        return tuple(entries[: self._desk.limits.profile_entries_max])
 
     def _profile_frames(self) -> list[Frame]:
         own = self._desk.own
@@ -171,27 +155,35 @@ class Neighbours:
             self._tell_profile = True
             self.announce(now, peer)
         else:
-            self._sign(link, Sign.SILENCE, now)
-            del self._desk.links[peer]
+            self._end(link, now)
 
     def link(self, peer: str, now: int) -> Link | None:
         """The link of this address; a new one unless there are too many."""
         links = self._desk.links
         link = links.get(peer)
         if link is None:
-            if len(links) >= self._desk.limits.neighbours_max and not self._make_room(now):
+            limits = self._desk.limits
+            # More than can be listed as heard would never know that they are.
+            if len(links) >= min(limits.neighbours_max, limits.heard_max) and not self._make_room(now):
                 self._desk.refuse("neighbours", peer)
                 return None
             link = links[peer] = Link(peer, self._desk.settings, Outbox(self._desk.settings), now)
         return link
 
     def _make_room(self, now: int) -> bool:
-        """A link over which nothing is exchanged gives way to a newcomer."""
-        for peer, link in self._desk.links.items():
-            if not link.usable and not link.told and now - link.heard_us > self._period_min_us:
-                del self._desk.links[peer]
+        """A link over which nothing is exchanged gives way to a newcomer, whatever period it announced."""
+        for link in self._desk.links.values():
+            patience_us = SILENT_PERIODS * self._period_max_us if link.usable else self._period_min_us
+            if not link.told and now - link.heard_us > patience_us:
+                self._end(link, now)
                 return True
         return False
+
+    def _end(self, link: Link, now: int) -> None:
+        """Forget a link and all that hangs on it."""
+        self._sign(link, Sign.SILENCE, now)
+        self._parts.leave(link.peer)
+        del self._desk.links[link.peer]
 
     def announced(self, frame: Announce, peer: str, now: int) -> bool:
         """A neighbour says that it is there. False: nothing new."""
@@ -201,7 +193,7 @@ class Neighbours:
         if link is None or not self._fresh(link, frame, now):
             return False
         link.counter = frame.counter
-        link.heard_us = now
+        link.heard_us = link.announced_us = now
         link.announcements += 1
         lists_me = link.told or self._desk.prefix in frame.heard
         if link.profile == frame.profile and lists_me and link.state is LinkState.LINKED and link.view is not None:
@@ -227,16 +219,21 @@ class Neighbours:
         return True
 
     def _fresh(self, link: Link, frame: Announce, now: int) -> bool:
-        """False for a replay. A node that restarted counts from the start, with a larger boot number."""
-        if link.node == frame.node and link.boot == frame.boot:
-            stale = now - link.heard_us > 2 * max(link.period_us, self._period_max_us)
-            if frame.counter <= link.counter and not stale:
+        """False for a replay. A node that restarted counts from the start, with a larger boot number.
+
+        Announcements are not signed: a forger may have claimed any numbers, or another name, for this address. So what
+        was claimed holds only until it has not been repeated for a while.
+        """
+        lapsed = now - link.announced_us > 2 * self._period_max_us
+        same = link.node == frame.node
+        if same and link.boot == frame.boot:
+            if frame.counter <= link.counter and not lapsed:
                 self._desk.refuse("replay", link.peer)
                 return False
             link.period_us = min(_PERIOD_US_MAX, max(_PERIOD_US_MIN, frame.period_ms * 1000))
             return True
-        if link.node == frame.node and frame.boot < link.boot:
-            self._desk.refuse("replay", link.peer)
+        if link.node and not lapsed and not (same and frame.boot > link.boot):
+            self._desk.refuse("replay" if same else "address-taken", link.peer)
             return False
         if link.node:
             self._sign(link, Sign.SILENCE, now)
@@ -288,9 +285,16 @@ class Neighbours:
         view = self._desk.book.view(link.profile)
         if view is not None:
             self._learnt(link, view, now)
-        elif now - link.profile_asked_us >= _PROFILE_RETRY_US:
-            link.profile_asked_us = now
-            self._desk.outgoing.append(Transmission((ProfileRequest(link.profile),), link.peer))
+        else:
+            self._lacking.append(link)
+
+    def ask_profiles(self, now: int) -> None:
+        """Ask for the profiles that are still lacking at the end of a step: most come with the announcement."""
+        lacking, self._lacking = self._lacking, []
+        for link in lacking:
+            if link.view is None and link.usable and now - link.profile_asked_us >= _PROFILE_RETRY_US:
+                link.profile_asked_us = now
+                self._desk.outgoing.append(Transmission((ProfileRequest(link.profile),), link.peer))
 
     def _learnt(self, link: Link, view: View, now: int) -> None:
         link.view = self._desk.book.keep(view.digest)
@@ -307,9 +311,11 @@ class Neighbours:
 
     def take_profile(self, link: Link, frame: Profile, now: int) -> None:
         """A neighbour's profile, or a part of it; raises `RemoteError`."""
+        if frame.digest != link.profile:
+            raise RemoteError("profile-stale")
         if self._desk.book.view(frame.digest) is None:
-            key = (link.peer, frame.digest, frame.parts)
-            encoded = self._parts.add(key, frame.part, frame.parts, frame.body)
+            key = (frame.digest, frame.parts)
+            encoded = self._parts.add(link.peer, key, frame.part, frame.parts, frame.body)
             if encoded is None:
                 return
             if profile_digest(encoded) != frame.digest:
@@ -323,9 +329,11 @@ class Neighbours:
             if each.profile == frame.digest:
                 self._need_profile(each, now)
 
-    def answer_profile(self, link: Link, frame: ProfileRequest) -> None:
-        """Tell the profile to one who asks for it."""
+    def answer_profile(self, link: Link, frame: ProfileRequest, now: int) -> None:
+        """Tell the profile to one who asks for it, but not as often as it likes; raises `RemoteError`."""
         if self._desk.own is not None and frame.digest == self._desk.own.digest:
+            if not link.budget_answers.take(1, now):
+                raise RemoteError("rate")
             self._desk.outgoing.append(Transmission(tuple(self._profile_frames()), link.peer))
 
     # --- time ----------------------------------------------------------------------------------------------
@@ -334,8 +342,7 @@ class Neighbours:
         """Announce if it is time, and end links that fell silent. True: an announcement went out."""
         for link in list(self._desk.links.values()):
             if not link.told and now >= self.silent_us(link):
-                self._sign(link, Sign.SILENCE, now)
-                del self._desk.links[link.peer]
+                self._end(link, now)
             elif link.state is LinkState.HEARD and not link.one_way_told:
                 if now - link.first_us >= SILENT_PERIODS * self._period_max_us:
                     link.one_way_told = True

@@ -19,14 +19,15 @@ from carrypost.gossip.pieces import HASH_BYTES
 from carrypost.gossip.slots import bits
 
 if TYPE_CHECKING:
+    from random import Random
+
     from carrypost.config import Settings
     from carrypost.gossip.cache import Copy
 
-DESCRIPTOR, HASHES, FRAGMENT = range(3)
+DESCRIPTOR, HASHES, FRAGMENT, SMALL = range(4)
 Item = tuple[int, int]
-"""(DESCRIPTOR, part), (HASHES, first piece) or (FRAGMENT, index)."""
-_SMALL: tuple[Item, ...] = ((DESCRIPTOR, 0), (FRAGMENT, 0))
-"""What most messages have."""
+"""(DESCRIPTOR, part), (HASHES, first piece), (FRAGMENT, index), or both of a small message under one serial."""
+_SMALL: tuple[Item, ...] = ((SMALL, 0),)
 
 WINDOW_START_BYTES = 16 * 1024
 _DATAGRAMS_MIN = 2
@@ -42,39 +43,51 @@ FRAME_ROOM = 64
 class Job:
     """One message on its way to one neighbour."""
 
-    __slots__ = ("copy", "flying", "followers", "hashes", "items", "left", "level", "spent", "wanted")
+    __slots__ = (
+        "begun", "copy", "flying", "followers", "hashes", "items", "left", "level", "spent", "wanted", "whole",
+    )  # fmt: skip
 
     def __init__(self, copy: Copy, wanted: int, level: int, hashes: bytes) -> None:
         self.copy = copy
         self.hashes = hashes
         self.wanted = wanted
         """Bitset of the pieces to send."""
+        self.whole = copy.whole
+        """Whether all that it lacked was there to be asked for."""
         self.level = level
         self.items: Iterator[Item] = iter(())
         self.left = 0
         """How many of them have not gone out yet."""
+        self.begun = False
+        """Something went out."""
         self.spent = False
         """Everything went out at least once."""
         self.flying = 0
         self.followers: list[tuple[Outbox, Job]] = []
         """The same message for other neighbours, served by the same broadcast frames."""
 
-    def plan(self, body_bytes_max: int) -> None:
-        """Everything to send, in order: what vouches before what is vouched for."""
+    def plan(self, body_bytes_max: int, rng: Random) -> None:
+        """Everything to send, in order: what vouches before what is vouched for.
+
+        Pieces start anywhere and go round: carriers whose contacts were too short for all of them then hold different
+        ones, and complete each other where they meet.
+        """
         descriptor = self.copy.descriptor
         per_piece = descriptor.fragments_per_piece
         parts = -(-len(descriptor.wire) // body_bytes_max)
-        if parts == 1 and not self.hashes and self.wanted == 1 and descriptor.fragments_in(0) == 1:
-            self.items, self.left = iter(_SMALL), len(_SMALL)
+        if descriptor.small and parts == 1:
+            self.items, self.left = iter(_SMALL), 1
             return
         lists = range(0, descriptor.pieces if self.hashes else 0, body_bytes_max // HASH_BYTES)
-        self.left = parts + len(lists) + sum(descriptor.fragments_in(piece) for piece in bits(self.wanted))
+        pieces = list(bits(self.wanted))
+        start = rng.randrange(len(pieces))
+        self.left = parts + len(lists) + sum(descriptor.fragments_in(piece) for piece in pieces)
         self.items = chain(
             ((DESCRIPTOR, part) for part in range(parts)),
             ((HASHES, first) for first in lists),
             (
                 (FRAGMENT, piece * per_piece + number)
-                for piece in bits(self.wanted)
+                for piece in pieces[start:] + pieces[:start]
                 for number in range(descriptor.fragments_in(piece))
             ),
         )
@@ -104,11 +117,14 @@ class Outbox:
         self._paper = settings.paper_mode
         self._window_min = settings.mtu_bytes * _DATAGRAMS_MIN
         self._window_max = max(settings.window_bytes_max, self._window_min)
+        self.jobs: dict[int, Job] = {}
         self.clear()
 
     def clear(self) -> None:
         """The contact is over; nothing is owed any more."""
-        self.jobs: dict[int, Job] = {}
+        for job in self.jobs.values():
+            self.part(job)
+        self.jobs = {}
         self._levels: dict[int, deque[Job]] = {}
         self.retries: deque[tuple[Job, Item]] = deque()
         self.flights: dict[int, Flight] = {}
@@ -138,6 +154,24 @@ class Outbox:
         """The job is served by another neighbour's: it leaves the queue, and only its flights are tracked."""
         self._levels[job.level].remove(job)
         job.items, job.left = iter(()), 0
+
+    @staticmethod
+    def part(job: Job, *, fast: bool = False) -> None:
+        """Those who follow the job go on alone (`fast`: those that could take more): its neighbour holds them up."""
+        if not job.followers:
+            return
+        rest = list(job.items)
+        job.items = iter(rest)
+        staying: list[tuple[Outbox, Job]] = []
+        for outbox, follower in job.followers:
+            if fast and not outbox.open:
+                staying.append((outbox, follower))
+            elif rest and outbox.jobs.get(job.copy.slot) is follower:
+                follower.items, follower.left = iter(rest), len(rest)
+                outbox.put_back(follower)
+                if not outbox.flights:
+                    outbox.due_us = outbox.not_before_us
+        job.followers = staying
 
     def pull(self) -> Job | None:
         """The most privileged job that has something left to send."""
@@ -180,7 +214,7 @@ class Outbox:
             self._land(serial)
 
     def acknowledge(self, base: int, arrived: int, now: int) -> int:
-        """Take an acknowledgement: bit i of `arrived` is serial base + i. Returns the slots that are through."""
+        """Take an acknowledgement: bit i of `arrived` is serial base + i. Returns the slots that are through, whole."""
         later = 0
         done = 0
         gained = 0
@@ -207,6 +241,8 @@ class Outbox:
 
     def time_out(self, now: int) -> None:
         """Nothing was acknowledged for a whole timeout: everything in flight counts as lost."""
+        for job in self.jobs.values():
+            self.part(job)
         if self.flights:
             self._threshold = max(self._window_min, self.window / 2)
             self.window = float(self._window_min)
@@ -237,7 +273,7 @@ class Outbox:
         if self.jobs.get(slot) is not job:
             return 0
         del self.jobs[slot]
-        return 1 << slot
+        return 1 << slot if job.whole else 0
 
     def _lose(self, serials: Iterator[int] | list[int]) -> None:
         for serial in list(serials):

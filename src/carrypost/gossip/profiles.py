@@ -3,7 +3,7 @@
 The book holds one `View` per distinct interest profile, the host's own or a neighbour's: a bitset of the
 slots that match, and, over those of them whose id is *known* here (whole, done or declined), the XOR of the
 fingerprints in each of 64 buckets. All of it is kept up as messages come and go, so that an announcement or
-the first step of a reconciliation scans nothing (DESIGN §4; profiles: JOMS-12 §III.A).
+the first step of a reconciliation scans nothing (profiles: JOMS-12 §III.A).
 
 Invariant: a view's set is the set of distinct fingerprints over `known & matches`. Two ids with one
 fingerprint (an author can make such a pair of its own messages with some 2**32 hashes) are one member of it:

@@ -87,7 +87,10 @@ class Publisher:
         desk.keep(copy, durability)
         desk.book.enter(copy)
         desk.book.settle(copy)
-        if descriptor.persistent:
+        if not desk.ready:
+            # Else a crash could give the same number to another message, after this one was told of.
+            desk.journal.put(keys.INCARNATION, self.incarnation, Durability.FULL)
+        if descriptor.persistent or not desk.ready:
             desk.journal.hold(Stored(descriptor.id))
         else:
             desk.events.append(Stored(descriptor.id))

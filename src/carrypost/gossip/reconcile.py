@@ -2,7 +2,7 @@
 
 Pure steps over a `View`: `opening` asks, `answer` replies to what was asked, `split` cuts a step into frames
 that fit. Nobody keeps anything between two steps. Invariant: a reply lists a bucket for good or speaks of
-deeper ones than it was asked about, so every run ends (DESIGN §4). It moves no message: offers do.
+deeper ones than it was asked about, so every run ends. It moves no message: offers do.
 """
 
 # The problem. Two hosts meet. Of the messages that match a profile the one holds 10,000, the other nearly

@@ -36,6 +36,7 @@ class Recovery:
         self._deliveries = deliveries
         self._deletes: list[Key] = []
         self._confirmations: list[MessageId] = []
+        self._undelivered: list[MessageId] = []
         self._incarnation: int | None = None
         self.due_us = NEVER
 
@@ -62,10 +63,10 @@ class Recovery:
 
     def _restore_copy(self, stored: StoredMessage, hashes: bytes, seen: dict[bytes, Descriptor], now: int) -> None:
         desk, descriptor = self._desk, stored.descriptor
-        size = sum(descriptor.piece_length(piece) for piece in bits(stored.held))
+        size = sum(descriptor.piece_length(piece) for piece in bits(stored.held)) + (0 if stored.own else len(hashes))
         copy = desk.cache.admit(
             descriptor, nbytes=size, privilege=desk.rank(descriptor),
-            interesting=stored.own or stored.delivered, own=stored.own, giver=stored.giver, hops=stored.hops,
+            interesting=stored.interesting, own=stored.own, giver=stored.giver, hops=stored.hops,
             age_ms=stored.age_ms, held=stored.held, now=now,
         )  # fmt: skip
         if isinstance(copy, Reason):
@@ -97,8 +98,11 @@ class Recovery:
             return
         desk = self._desk
         gone: dict[bytes, None] = {}
-        for kind, name, _ in answered.puts:
-            if kind in (keys.MESSAGE, keys.PIECE, keys.HASHES):
+        for key in answered.puts:
+            kind, name, _ = key
+            if key in answered.again:
+                self._undeliver(name)
+            elif kind in (keys.MESSAGE, keys.PIECE, keys.HASHES):
                 gone[name] = None
                 desk.store_failed_until_us = now + _PAUSE_US
             elif kind == keys.META:
@@ -110,6 +114,8 @@ class Recovery:
                 self._redeliver(event, gone)
             elif not isinstance(event, Stored):
                 desk.journal.hold(event)
+            elif (copy := desk.cache.get(event.message)) is None or not copy.here:
+                desk.events.append(Failed(event.message, reason))  # It expired meanwhile.
         self._deletes.extend(answered.deletes)
         for name in gone:
             self._fail(name, reason)
@@ -117,9 +123,22 @@ class Recovery:
 
     def _redeliver(self, event: Delivered, gone: dict[bytes, None]) -> None:
         """Deliveries whose copies are on disk already (they came with an earlier batch) stand."""
-        kept = tuple(delivery for delivery in event.deliveries if delivery.message not in gone)
+        kept = tuple(
+            delivery for delivery in event.deliveries
+            if delivery.message not in gone and delivery.message not in self._undelivered
+        )  # fmt: skip
         if kept:
             self._desk.journal.hold(Delivered(kept))
+
+    def _undeliver(self, name: bytes) -> None:
+        """That it was delivered could not be noted: so it is not, until it can."""
+        copy = self._desk.cache.get(name)  # type: ignore[arg-type]  # a key's name is this message's id
+        if copy is not None and copy.here:
+            self._deliveries.forget(copy)
+            self._desk.cache.unpin(copy)
+            self._desk.delivered &= ~(1 << copy.slot)
+            copy.finished = copy.own
+            self._undelivered.append(copy.id)
 
     def _fail(self, name: bytes, reason: str) -> None:
         desk = self._desk
@@ -146,6 +165,11 @@ class Recovery:
         confirmations, self._confirmations = self._confirmations, []
         if confirmations:
             self._deliveries.confirm_again(confirmations)
+        undelivered, self._undelivered = self._undelivered, []
+        for message in undelivered:
+            copy = self._desk.cache.get(message)
+            if copy is not None and copy.whole and self._deliveries.deliver(copy):
+                self._desk.keep(copy, again=True)
         if self._incarnation is not None:
             self._incarnation = None
             journal.put(keys.INCARNATION, self._desk.incarnation, Durability.FULL)

@@ -1,4 +1,4 @@
-"""Agreeing with a neighbour on what it lacks, once per contact and again every now and then (DESIGN §4).
+"""Agreeing with a neighbour on what it lacks, once per contact and again every now and then.
 
 The one with the smaller node id asks first; the other waits a moment for it. Where both have the same profile, one
 reconciliation serves both directions; else each side runs its own, for the profile of the one who wants. Every
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 _RETRY_US = 1_000_000
 _RETRY_DOUBLINGS = 4
 _ANSWERED_MAX = 256
+_QUESTIONS_MAX = 256
+"""Questions open to one neighbour; one that asks without end makes this host forget the oldest."""
+_PARTS_MAX = 256
+"""Frames of one answer."""
 
 
 class Review:
@@ -70,10 +74,13 @@ class Review:
         if view is None or not link.usable or frame.profile != view.digest:
             self._desk.refuse("profile-stale", link.peer)
             return
+        same = self._same(link)
+        if frame.round == 0 and same and link.questions and self._desk.node < link.node:
+            return  # Both asked at once: the smaller id's question stands, and the other will answer it.
         if not self._expected(link, frame):
             return
-        link.announcements = 0
-        same = self._same(link)
+        if offering or same:
+            link.announcements = 0  # Else it is the other direction's review, and this one's is still due.
         if frame.round == 0 and same:
             link.questions.clear()
             link.snapshot, link.mine_only = view.known, 0
@@ -99,7 +106,7 @@ class Review:
         if not frame.answers:
             return frame.round == 0
         parts = link.questions.get(frame.answers)
-        if parts is None or frame.part in parts:
+        if parts is None or frame.part in parts or frame.parts > _PARTS_MAX:
             return False
         parts.add(frame.part)
         if len(parts) >= frame.parts:
@@ -117,6 +124,8 @@ class Review:
             if page.buckets:
                 self._number = number = self._number + 1
                 link.questions[number] = set()
+                if len(link.questions) > _QUESTIONS_MAX:
+                    del link.questions[next(iter(link.questions))]
             frames.append(
                 msgspec.structs.replace(page, number=number, answers=answers, part=part, parts=len(pages))
             )

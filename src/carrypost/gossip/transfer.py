@@ -36,6 +36,7 @@ HOPS_MAX = 255
 AGE_MS_MAX = 2**40
 _DATA_HEADER_BYTES = 20
 _DESCRIPTOR_HEADER_BYTES = 26
+_SMALL_HEADER_BYTES = _DATA_HEADER_BYTES + _DESCRIPTOR_HEADER_BYTES
 
 
 class Transfer:
@@ -51,7 +52,7 @@ class Transfer:
     def job(self, copy: Copy, wanted: int, level: int) -> Job:
         """A message that a neighbour asked for."""
         job = Job(copy, wanted, level, self._desk.hashes.get(copy.slot, b""))
-        job.plan(self._body_bytes_max)
+        job.plan(self._body_bytes_max, self._desk.rng)
         return job
 
     def flush(self, links: Iterable[Link], now: int) -> None:
@@ -70,7 +71,7 @@ class Transfer:
         shared: list[Frame] = []
         while outbox.retries and outbox.open:
             job, item = outbox.retries.popleft()
-            alone.append(self._send(outbox, job, item, now))
+            alone.extend(self._send(outbox, job, item, now, shared=False))
         while outbox.open and not outbox.waits_for_ack:
             job_next = outbox.pull()
             if job_next is None:
@@ -84,26 +85,30 @@ class Transfer:
 
     def _run(self, outbox: Outbox, job: Job, frames: list[Frame], now: int) -> None:
         """Send of one job what the window allows; in stop-and-wait the whole message counts as one."""
+        job.begun = True
+        for _, follower in job.followers:
+            follower.begun = True
         for item in job.items:
             job.left -= 1
             if not job.left:
                 job.spent = True
                 for _, follower in job.followers:
                     follower.spent = True
-            frames.append(self._send(outbox, job, item, now))
-            if not outbox.open and job.left:
+            frames.extend(self._send(outbox, job, item, now))
+            if job.left and not outbox.open:
                 outbox.put_back(job)
+                outbox.part(job, fast=True)
                 return
 
     def _find_followers(self, job: Job, link: Link, links: list[Link]) -> None:
-        if job.followers or job.flying:
+        if job.begun:
             return
         slot = job.copy.slot
         for other in links:
             if other is link:
                 continue
             twin = other.outbox.jobs.get(slot)
-            if twin and twin.wanted == job.wanted and twin.left and not twin.flying and other.outbox.open:
+            if twin and twin.wanted == job.wanted and not twin.begun and other.outbox.open:
                 other.outbox.follow(twin)
                 job.followers.append((other.outbox, twin))
 
@@ -116,37 +121,47 @@ class Transfer:
             frames[-1] = msgspec.structs.replace(final, last=True)
         self._desk.outgoing.append(Transmission(tuple(frames), to))
 
-    def _send(self, outbox: Outbox, job: Job, item: Item, now: int) -> Frame:
+    def _send(self, outbox: Outbox, job: Job, item: Item, now: int, *, shared: bool = True) -> tuple[Frame, ...]:
         self._serial = serial = self._serial + 1
-        frame, size = self._frame(job, item, serial, now)
-        outbox.track(serial, Flight(job, item, size, now))
-        for other, follower in job.followers:
-            other.track(serial, Flight(follower, item, size, now))
-        return frame
-
-    def _frame(self, job: Job, item: Item, serial: int, now: int) -> tuple[Frame, int]:
         kind, index = item
-        copy = job.copy
+        frames: tuple[Frame, ...]
+        if kind == ob.SMALL:
+            frames = (self._descriptor(job.copy, 0, serial, now), self._fragment(job.copy, 0, serial))
+            size = len(job.copy.descriptor.wire) + job.copy.descriptor.length + _SMALL_HEADER_BYTES
+        elif kind == ob.FRAGMENT:
+            frames = (self._fragment(job.copy, index, serial),)
+            size = job.copy.descriptor.fragment_bytes + _DATA_HEADER_BYTES
+        elif kind == ob.HASHES:
+            body = job.hashes[index * HASH_BYTES :][: self._body_bytes_max // HASH_BYTES * HASH_BYTES]
+            frames = (HashList(job.copy.handle, serial, index, body),)
+            size = len(body) + _DATA_HEADER_BYTES
+        else:
+            frames = (self._descriptor(job.copy, index, serial, now),)
+            size = min(len(job.copy.descriptor.wire), self._body_bytes_max) + _DESCRIPTOR_HEADER_BYTES
+        outbox.track(serial, Flight(job, item, size, now))
+        for other, follower in job.followers if shared else ():
+            if other.jobs.get(job.copy.slot) is follower:
+                other.track(serial, Flight(follower, item, size, now))
+        return frames
+
+    @staticmethod
+    def _fragment(copy: Copy, index: int, serial: int) -> Frame:
         descriptor, handle = copy.descriptor, copy.handle
-        if kind == ob.FRAGMENT:
+        if descriptor.small:
+            piece, offset, length = 0, 0, descriptor.length
+        else:
             piece, number = divmod(index, descriptor.fragments_per_piece)
             offset = number * descriptor.fragment_bytes
             length = min(descriptor.fragment_bytes, descriptor.piece_length(piece) - offset)
-            size = length + _DATA_HEADER_BYTES
-            if descriptor.codec is PayloadCodec.BLANK:
-                return BlankData(handle, serial, index, False, length), size
-            return StoredData(handle, serial, index, False, descriptor.id, piece, offset, length), size
-        step = self._body_bytes_max
-        if kind == ob.HASHES:
-            count = step // HASH_BYTES
-            body = job.hashes[index * HASH_BYTES : (index + count) * HASH_BYTES]
-            return HashList(handle, serial, index, body), len(body) + _DATA_HEADER_BYTES
+        if descriptor.codec is PayloadCodec.BLANK:
+            return BlankData(handle, serial, index, False, length)
+        return StoredData(handle, serial, index, False, descriptor.id, piece, offset, length)
+
+    def _descriptor(self, copy: Copy, part: int, serial: int, now: int) -> Frame:
         hops = min(HOPS_MAX, copy.hops + 1)
         age_ms = min(AGE_MS_MAX, copy.age_ms + max(0, now - copy.received_us) // 1000)
-        wire = descriptor.wire
+        wire, step = copy.descriptor.wire, self._body_bytes_max
         if len(wire) <= step:
-            return WholeDescriptor(handle, serial, hops, age_ms, descriptor), len(wire) + _DESCRIPTOR_HEADER_BYTES
-        body = wire[index * step : (index + 1) * step]
-        parts = -(-len(wire) // step)
-        part = DescriptorPart(handle, serial, hops, age_ms, index, parts, body)
-        return part, len(body) + _DESCRIPTOR_HEADER_BYTES
+            return WholeDescriptor(copy.handle, serial, hops, age_ms, copy.descriptor)
+        body = wire[part * step : (part + 1) * step]
+        return DescriptorPart(copy.handle, serial, hops, age_ms, part, -(-len(wire) // step), body)

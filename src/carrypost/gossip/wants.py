@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
 
+_SETTLED_MAX = 4096
+FRAGMENT_BYTES = 128
+"""What a fragment in a buffer takes beside its body, about."""
+_SPURN_US = 30_000_000
+PATIENCE_US = 20_000_000
+"""So long a neighbour that was asked for a message, and sends none of it, keeps others from being asked."""
 LINK_SHARE = 8
 """One link may fill this part of the buffers for what is not verified yet."""
 
@@ -36,7 +42,7 @@ class Want:
     """One message that one neighbour offers and this host would like."""
 
     __slots__ = (
-        "age_ms", "buffers", "descriptor", "entry", "hash_parts", "hashes", "hops", "interesting", "requested",
+        "_buffers", "_hash_parts", "age_ms", "descriptor", "entry", "hashes", "hops", "interesting", "requested",
         "reset",
     )  # fmt: skip
 
@@ -44,19 +50,41 @@ class Want:
         self.entry = entry
         self.requested = 0
         """Bitset of the pieces asked for here and not come yet."""
-        self.clear()
-        self.reset = False
-
-    def clear(self) -> None:
-        """Start over: until the descriptor is sent again, fragments are of no use."""
-        self.reset = True
         self.descriptor: Descriptor | None = None
+        self.hashes = b""
         self.interesting = False
         self.hops = 0
         self.age_ms = 0
+        self.reset = False
+        """What had come was given up for want of room; until the descriptor comes again, fragments are of no use."""
+        self._buffers: dict[int, PieceBuffer] | None = None
+        self._hash_parts: dict[int, bytes] | None = None
+
+    @property
+    def buffers(self) -> dict[int, PieceBuffer]:
+        """Pieces of which only some fragments are here. Most messages never need any."""
+        if self._buffers is None:
+            self._buffers = {}
+        return self._buffers
+
+    @property
+    def hash_parts(self) -> dict[int, bytes]:
+        """Parts of the hash list, by their first piece, until it is whole."""
+        if self._hash_parts is None:
+            self._hash_parts = {}
+        return self._hash_parts
+
+    @property
+    def has_buffers(self) -> bool:
+        """Whether there are any."""
+        return bool(self._buffers)
+
+    def clear(self) -> None:
+        """Start over."""
+        self.reset = True
+        self.descriptor = None
         self.hashes = b""
-        self.hash_parts: dict[int, bytes] = {}
-        self.buffers: dict[int, PieceBuffer] = {}
+        self._buffers = self._hash_parts = None
 
 
 class Wants:
@@ -71,15 +99,20 @@ class Wants:
         self._buffers: dict[tuple[str, int, int], int] = {}
         """Bytes of every piece buffer by (link, handle, piece), stalest first; `fragment_buffer_bytes_max`."""
         self._buffer_bytes = 0
-        self._spurned: dict[tuple[str, MessageId], None] = {}
+        self._spurned: dict[tuple[str, MessageId], int] = {}
+        """What is not taken from whom, and until when."""
+        self._asked: dict[MessageId, int] = {}
+        """When somebody was asked for a message, and nothing came of it since."""
+        self._orphans: dict[MessageId, None] = {}
+        """Messages that somebody was asked for who is not waited for any more."""
 
-    def add(self, link: Link, entry: OfferEntry) -> Want | None:
+    def add(self, link: Link, entry: OfferEntry, now: int) -> Want | None:
         """Note that `link` offers a message that is not here; None where it is not to be asked for."""
         limits = self._desk.limits
         if entry.length > limits.message_bytes_max:
             self._desk.refuse("message-size", link.peer)
             return None
-        if (link.peer, entry.message) in self._spurned:
+        if self._spurned.get((link.peer, entry.message), 0) > now:
             return None
         want = link.wants.get(entry.handle)
         if want is not None and want.entry.message == entry.message:
@@ -90,18 +123,46 @@ class Wants:
         if len(link.wants) >= limits.offers_open_max:
             self._desk.refuse("offers-open", link.peer)
             return None
+        sources = self._sources.setdefault(entry.message, {})
+        if link.peer in sources:
+            self.drop(link, sources[link.peer][1])  # It goes by another handle now.
+            sources = self._sources.setdefault(entry.message, {})
         want = link.wants[entry.handle] = Want(entry)
-        self._sources.setdefault(entry.message, {})[link.peer] = (link, entry.handle)
+        sources[link.peer] = (link, entry.handle)
         return want
+
+    def whole_at(self, link: Link, message: MessageId) -> bool:
+        """Whether this neighbour offers all of the message."""
+        source = self._sources.get(message, {}).get(link.peer)
+        want = link.wants.get(source[1]) if source else None
+        return want is not None and not want.entry.pieces
 
     def sources(self, message: MessageId) -> list[tuple[Link, int]]:
         """The links that offer this message, and their handles for it."""
         return list(self._sources.get(message, {}).values())
 
-    def requested_elsewhere(self, message: MessageId, link: Link) -> int:
-        """Pieces of the message that other neighbours were asked for."""
+    def asked(self, message: MessageId, now: int) -> None:
+        """A neighbour is asked for it."""
+        self._asked.setdefault(message, now)
+
+    def progressed(self, message: MessageId, now: int) -> None:
+        """A piece of it came."""
+        if message in self._sources:
+            self._asked[message] = now
+
+    def orphans(self) -> list[tuple[Link, int]]:
+        """Once: who else offers what somebody was asked for in vain, under which handle."""
+        if not self._orphans:
+            return []
+        messages, self._orphans = self._orphans, {}
+        return [source for message in messages for source in self.sources(message)]
+
+    def requested_elsewhere(self, message: MessageId, link: Link, now: int) -> int:
+        """Pieces of the message that other neighbours were asked for and may still send."""
         sources = self._sources.get(message)
         if not sources or (len(sources) == 1 and link.peer in sources):
+            return 0
+        if now - self._asked.get(message, now) >= PATIENCE_US:
             return 0
         asked = 0
         for other, handle in sources.values():
@@ -123,9 +184,13 @@ class Wants:
         want = link.wants.get(handle)
         if want is None:
             return
-        for piece in list(want.buffers):
-            self.free(link, handle, piece)
+        if want.has_buffers:
+            for piece in list(want.buffers):
+                self.free(link, handle, piece)
         del link.wants[handle]
+        link.settled[handle] = None
+        if len(link.settled) > _SETTLED_MAX:
+            del link.settled[next(iter(link.settled))]
         if opened := self._open.get(link.peer):
             opened.pop(handle, None)
         sources = self._sources.get(want.entry.message)
@@ -133,20 +198,26 @@ class Wants:
             sources.pop(link.peer, None)
             if not sources:
                 del self._sources[want.entry.message]
+                self._asked.pop(want.entry.message, None)
+            elif want.requested:
+                self._orphans[want.entry.message] = None
 
     def drop_link(self, link: Link) -> None:
         """The contact is over: whole pieces are in the cache, fragments go."""
         for handle in list(link.wants):
             self.drop(link, handle)
         self._open.pop(link.peer, None)
-        self._spurned = {key: None for key in self._spurned if key[0] != link.peer}
+        self._spurned = {key: until for key, until in self._spurned.items() if key[0] != link.peer}
 
-    def spurn(self, link: Link, handle: int, reason: str) -> None:
-        """Do not take this message from this neighbour. (From others, yes: the fault may be the neighbour's.)"""
+    def spurn(self, link: Link, handle: int, reason: str, now: int) -> None:
+        """Do not take this message from this neighbour for a while.
+
+        From others, yes: the fault may be the neighbour's. Later again, too: it may be a forger's who uses its address.
+        """
         want = link.wants[handle]
         self._desk.refuse(reason, link.peer, want.descriptor.shown if want.descriptor else None)
         self.drop(link, handle)
-        self._spurned[link.peer, want.entry.message] = None
+        self._spurned[link.peer, want.entry.message] = now + _SPURN_US
         if len(self._spurned) > self._desk.limits.offers_open_max:
             del self._spurned[next(iter(self._spurned))]
 
@@ -182,7 +253,7 @@ class Wants:
                     break
                 used -= self._buffers[each]
                 self._discard(each)
-        while self._buffer_bytes > limit:
+        while self._buffer_bytes > limit and len(self._buffers) > 1:
             self._discard(next(iter(self._buffers)))
 
     def _discard(self, key: tuple[str, int, int]) -> None:

@@ -71,23 +71,33 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
     author: _Author
     """Ed25519 public key, or a plain name where security is off."""
     incarnation: _Count
+    """Which of the author's lives it was published in, from 1."""
     sequence: _Count
+    """Its number among the messages of that life, from 1."""
     created_us: _Count
+    """When it was published, by the author's clock."""
     deadline_us: _Count | None
+    """From this moment on it is dead; without one it lives on."""
     destination: str
+    """What it is addressed to."""
     size: _Count
     """Payload bytes as published."""
     length: _Count
     """Payload bytes as sent: compressed, if `codec` says so."""
     codec: PayloadCodec
+    """How the payload travels."""
     root: bytes
     """SHA-256 over the SHA-256 of every piece; empty where security is off."""
     fragment_bytes: Annotated[int, msgspec.Meta(ge=64, le=PIECE_BYTES)]
+    """Payload bytes in one fragment; the last one of a piece may be shorter."""
     priority: Annotated[int, msgspec.Meta(ge=0, le=9)] = 4
+    """9 matters most."""
     persistent: bool = False
+    """By the rule of the papers it matters more than any that is not."""
     label: str = ""
     """The user's own name for the message."""
     attributes: dict[str, AttributeValue] = msgspec.field(default_factory=dict)
+    """The application's own, by name."""
 
     @lazy
     def encoded(self) -> bytes:
@@ -136,6 +146,11 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
     def fragments_per_piece(self) -> int:
         """How many fragments a full piece has."""
         return -(-PIECE_BYTES // self.fragment_bytes)
+
+    @lazy
+    def small(self) -> bool:
+        """Whether the whole payload is one fragment, as it is of most messages."""
+        return self.length <= self.fragment_bytes
 
     @lazy
     def wire(self) -> bytes:

@@ -1,0 +1,46 @@
+"""The interest profile that a host announces: what it wants, what it carries, and what its neighbours want.
+
+With a horizon of h > 1 hops a host adds to its own entries those that its neighbours have, at one hop more, as long as
+that is below h (N10). A profile has to fit the limits that every neighbour holds it to. What this host wants itself
+comes first, so that no neighbour's interests crowd it out, however many it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from carrypost.config import Settings
+from carrypost.model.pattern import CARRIED_HOPS, Entry, encode_entries, entry
+
+_LIST_BYTES = 8
+"""An encoded profile has at most so much around its entries."""
+
+
+def profile_entries(
+    own: Iterable[Entry], neighbours: Iterable[Iterable[Entry]], settings: Settings
+) -> tuple[Entry, ...]:
+    """The entries of the profile, nearest first."""
+    nearest = dict.fromkeys(own, 0)
+    carried = settings.altruistic
+    for pattern in carried if isinstance(carried, tuple) else (".*",) if carried else ():
+        nearest.setdefault(entry(pattern), CARRIED_HOPS)
+    local = len(nearest)
+    for entries in neighbours if settings.horizon_hops > 1 else ():
+        for theirs in entries:
+            hops = theirs.hops + 1
+            bare = msgspec.structs.replace(theirs, hops=0)
+            if hops < settings.horizon_hops and hops < nearest.get(bare, CARRIED_HOPS + 1):
+                nearest[bare] = hops
+    ranked = list(nearest.items())
+    ranked[local:] = sorted(ranked[local:], key=lambda item: (item[1], encode_entries((item[0],))))
+    found: list[Entry] = []
+    room_bytes = settings.limits.profile_bytes_max - _LIST_BYTES
+    for bare, hops in ranked[: settings.limits.profile_entries_max]:
+        one = msgspec.structs.replace(bare, hops=hops)
+        room_bytes -= len(encode_entries((one,)))
+        if room_bytes < 0:
+            break
+        found.append(one)
+    return tuple(found)

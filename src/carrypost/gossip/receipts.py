@@ -1,0 +1,56 @@
+"""Which transfer frames of a neighbour arrived, and the acknowledgements that say so.
+
+An acknowledgement reports what the last two did as well, so that one may get lost. Serials mostly rise by one; one that
+is far from the others (a forged one, or one that was long on its way) must not keep those around it from being
+acknowledged: the frames noted so far are reported, and the bitmap starts anew where it is.
+"""
+
+from __future__ import annotations
+
+from carrypost.gossip.frames import Ack
+from carrypost.gossip.pieces import to_bitmap
+
+_WINDOW = 4096
+_SLACK = 64
+"""Room for serials that were overtaken by the first one heard."""
+_NOWHERE = -(2**62)
+
+
+class Receipts:
+    """The serials heard from one neighbour lately."""
+
+    __slots__ = ("_base", "_bits", "_marks", "count")
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Nothing was heard."""
+        self._base = _NOWHERE
+        self._bits = 0
+        self._marks = (0, 0)
+        """The newest serials that the last two acknowledgements reported."""
+        self.count = 0
+        """Frames not acknowledged yet."""
+
+    def note(self, serial: int) -> Ack | None:
+        """A frame came. Returns what has to be acknowledged first, if it is too far from the others."""
+        ack = None
+        if not 0 <= serial - self._base < _WINDOW:
+            ack = self.report() if self.count else None
+            self._base = serial - _SLACK
+            self._bits = 0
+            self._marks = (0, 0)
+        self._bits |= 1 << serial - self._base
+        self.count += 1
+        return ack
+
+    def report(self) -> Ack:
+        """The acknowledgement of everything noted."""
+        self.count = 0
+        ack = Ack(max(0, self._base), to_bitmap(self._bits >> max(0, -self._base)))
+        shift = max(0, self._marks[0] - self._base)
+        self._bits >>= shift
+        self._base += shift
+        self._marks = (self._marks[1], self._base + self._bits.bit_length())
+        return ack

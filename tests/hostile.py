@@ -1,0 +1,252 @@
+"""A scripted peer: it says whatever it is told, as bytes, to the hosts of a `testing.network`.
+
+What it sends is encoded, and decoded under the victim's limits, as on a real link; what the codec refuses is told to
+the host, as a node does. It hears what its victims send to it, so that it can use their handles and serials.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from carrypost import testing
+from carrypost.config import Limits
+from carrypost.events import Event, Refused
+from carrypost.gossip import codec
+from carrypost.gossip.frames import (
+    Announce,
+    Data,
+    DescriptorPart,
+    Digest,
+    Frame,
+    HashList,
+    Offer,
+    OfferEntry,
+    Profile,
+    kind,
+)
+from carrypost.gossip.pieces import HASH_BYTES, Blank, pack
+from carrypost.model.descriptor import PIECE_BYTES, Descriptor
+from carrypost.model.ids import NodeId, node_prefix
+from carrypost.model.pattern import Entry, encode_entries, entry, profile_digest
+from carrypost.security.identity import Identity
+
+BODY_BYTES = 1_024
+PERIOD_MS = 600_000
+"""Announced so that one announcement is enough for a test."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message as its author has it: everything that a transfer needs."""
+
+    descriptor: Descriptor
+    pieces: tuple[bytes, ...]
+    hashes: bytes
+
+
+def message(
+    identity: Identity, payload: bytes | Blank = b"rubbish", *, compress: bool = False, **changes: object
+) -> Message:
+    """A message for `news` that is sound, but for what `changes` says of its descriptor."""
+    packed = pack(payload, signed=identity.signed, compress=compress, limits=_LIMITS)
+    fields: dict[str, Any] = {
+        "author": identity.author, "incarnation": 1, "sequence": next(_sequences), "created_us": 0,
+        "deadline_us": 3_600_000_000, "destination": "news", "size": packed.size, "length": packed.length,
+        "codec": packed.codec, "root": packed.root, "fragment_bytes": BODY_BYTES,
+    }  # fmt: skip
+    descriptor = identity.sign(Descriptor(**fields | changes))
+    return Message(descriptor, packed.pieces, packed.hashes)
+
+
+_LIMITS = Limits()
+_sequences = iter(range(1, 1 << 53))
+
+
+@dataclass
+class Refusals:
+    """What the hosts of a network refused."""
+
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def take(self, _t: float, node: str, event: Event) -> None:
+        if isinstance(event, Refused):
+            self.counts[node, event.reason] += event.count
+
+    def at(self, node: str) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for (where, reason), count in self.counts.items():
+            if where == node:
+                found[reason] += count
+        return found
+
+
+class Attacker:
+    """One link address that speaks for itself, or (`as_`) for another."""
+
+    def __init__(self, net: testing.Network, address: str = "mallory", *, name: str | None = None) -> None:
+        self.net = net
+        self.address = address
+        self.identity = Identity.derived("attack", name or address)
+        self.node: NodeId = self.identity.node if self._signed else NodeId(name or address)
+        if not self._signed:
+            self.identity = Identity.plain(self.node)
+        self.heard: list[Frame] = []
+        self.counter = 0
+        self.serial = 0
+        self.profile = b""
+        self._radio = net._radio  # noqa: SLF001 - there is no public way to be nobody's host on a network
+        self._radio.add(address, self._hear)
+
+    @property
+    def _signed(self) -> bool:
+        return self.net._settings.security == "signed"  # noqa: SLF001
+
+    def _hear(self, burst: Sequence[Iterable[Frame]], _peer: str) -> None:
+        for frames in burst:
+            self.heard.extend(frames)
+
+    def sends(self, kind_: type[Frame]) -> list[Any]:
+        """What it heard of one kind."""
+        return [frame for frame in self.heard if kind(frame) == kind_.__name__]
+
+    def say(self, victim: str, *frames: Frame, as_: str | None = None) -> None:
+        """Frames in one datagram, unless they are too many for one."""
+        host = self.net.host(victim)
+        peer = as_ or self.address
+        for datagram in codec.datagrams(frames, 60_000):
+            decoded = codec.decode(datagram, self.net._settings.limits)  # noqa: SLF001
+            host.refused(decoded.refused, peer)
+            self.net.inject(victim, decoded.frames, peer)
+
+    def announcement(self, *lists: str, **changes: object) -> Announce:
+        self.counter += 1
+        heard = tuple(node_prefix(self.net.host(name).node) for name in lists)
+        profile = self.profile or profile_digest(encode_entries(()))
+        said = Announce(self.node, 1, self.counter, PERIOD_MS, profile, heard)
+        return msgspec.structs.replace(said, **changes)
+
+    def wants(self, *patterns: str | Entry) -> list[Frame]:
+        """The frames of its profile, which it announces from now on."""
+        entries = [entry(each) if isinstance(each, str) else each for each in patterns]
+        encoded = encode_entries(entries)
+        self.profile = profile_digest(encoded)
+        step = 50_000
+        bodies = [encoded[at : at + step] for at in range(0, len(encoded), step)]
+        return [Profile(self.profile, number, len(bodies), body) for number, body in enumerate(bodies)]
+
+    def meet(self, victim: str, *patterns: str, hears: bool = True) -> None:
+        """Become a neighbour in good standing."""
+        if hears and not self._radio.linked(victim, self.address):
+            self._radio.link(victim, self.address, one_way=True)
+        profile = self.wants(*patterns)
+        self.say(victim, self.announcement(victim), *profile)
+
+    def agree(self, victim: str) -> None:
+        """Let the victim believe that it has everything, so that what is new from now on is offered."""
+        self.net.advance(1)
+        for asked in self.sends(Digest):
+            if asked.number:
+                self.say(victim, Digest(asked.profile, asked.round + 1, answers=asked.number))
+        self.net.advance(1)
+
+    def offer(self, given: Message, handle: int = 1, **changes: object) -> Offer:
+        """An offer of one message."""
+        self.serial += 1
+        shown = OfferEntry(given.descriptor.id, handle, given.descriptor.length, 255)
+        return Offer(self.serial, (msgspec.structs.replace(shown, **changes),))
+
+    def describe(self, given: Message, handle: int = 1) -> list[Frame]:
+        """What vouches for a message: descriptor and hash list."""
+        self.serial += 2
+        wire = given.descriptor.wire
+        frames: list[Frame] = [DescriptorPart(handle, self.serial, 1, 0, 0, 1, wire)]
+        if len(given.pieces) > 1 and given.hashes:
+            step = 1_000 * HASH_BYTES
+            for at in range(0, len(given.hashes), step):
+                self.serial += 1
+                frames.append(HashList(handle, self.serial, at // HASH_BYTES, given.hashes[at : at + step]))
+        return frames
+
+    def fragments(self, given: Message, handle: int = 1) -> list[Data]:
+        """Its payload."""
+        found = []
+        descriptor = given.descriptor
+        for number, piece in enumerate(given.pieces):
+            first = number * descriptor.fragments_per_piece
+            for index, at in enumerate(range(0, len(piece) or 1, descriptor.fragment_bytes), first):
+                self.serial += 1
+                body = piece[at : at + descriptor.fragment_bytes]
+                found.append(Data(handle, self.serial, index, last=False, body=body))
+        assert all(len(piece) <= PIECE_BYTES for piece in given.pieces)
+        return found
+
+    def give(self, victim: str, given: Message, handle: int = 1) -> None:
+        """Offer a message and send all of it, asked or not."""
+        self.say(victim, self.offer(given, handle), *self.describe(given, handle), *self.fragments(given, handle))
+
+
+def spoil(body: bytes) -> bytes:
+    """The same length, other bytes."""
+    return bytes([body[0] ^ 1]) + body[1:]
+
+
+class Scene:
+    """Two honest hosts in contact, `a` and `b`, both interested in `news`, and whoever else is made."""
+
+    def __init__(self, net: testing.Network) -> None:
+        self.net = net
+        self.refusals = Refusals()
+        self.published: list[bytes] = []
+        net.watch(self.refusals.take)
+        for node in "ab":
+            net.subscribe(node, "news")
+        net.link("a", "b")
+        net.advance(5)
+
+    def attacker(self, *victims: str, address: str = "mallory", pattern: str = "news") -> Attacker:
+        """A neighbour of these hosts."""
+        made = Attacker(self.net, address)
+        for victim in victims:
+            made.meet(victim, pattern)
+        return made
+
+    def publish(self, *, size: int = 100_000) -> None:
+        """News in both directions, small and large."""
+        for node in "ab":
+            for nbytes in (20, size):
+                payload = f"{node}{len(self.published)}".encode() * (nbytes // 2)
+                self.net.publish(node, "news", payload)
+                self.published.append(payload)
+
+    def refused(self, node: str = "b") -> Counter[str]:
+        """What a host refused so far, by reason."""
+        return self.refusals.at(node)
+
+    def check(self, within_s: float = 60, *, strangers: bool = False) -> None:
+        """Everything honest arrives at both, in this time from now; nothing else ever did, and nothing twice.
+
+        `strangers`: what others signed themselves may have come, too.
+        """
+        self.publish()
+        self.net.advance(within_s)
+        for node in "ab":
+            found = [
+                delivery.payload
+                for delivery in self.net.deliveries(node)
+                if not strangers or self.net.name(delivery.descriptor.node) in ("a", "b")
+            ]
+            assert sorted(found) == sorted(self.published)
+
+
+@contextmanager
+def scene(**settings: object) -> Iterator[Scene]:
+    """A scene with signatures and lifetimes, unless the settings say otherwise."""
+    usual: dict[str, object] = {"security": "signed", "lifetime_s_default": 3_600, "lifetime_s_max": 7_200}
+    with testing.network("a", "b", seed=1, **usual | settings) as net:  # type: ignore[arg-type]  # all are Settings
+        yield Scene(net)

@@ -1,0 +1,218 @@
+"""A contact costs what is new, not what is held. What is counted are datagrams, as on the air."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from carrypost import testing
+from carrypost.config import Settings
+from carrypost.events import Event
+from carrypost.gossip import codec
+from carrypost.gossip.frames import Announce, Data
+from carrypost.host import Host
+from carrypost.model.ids import NodeId, node_prefix
+from carrypost.security.identity import Identity
+
+HELD = 10_000
+CONTACT_S = 20
+
+
+class Meter:
+    """What both sides sent since it was made."""
+
+    def __init__(self, net: testing.Network) -> None:
+        self._net = net
+        self._before = self._now()
+
+    def _now(self) -> tuple[int, Counter[str]]:
+        sent = [self._net.sent(name) for name in "ab"]
+        return sum(each.datagrams for each in sent), sum((each.frames for each in sent), Counter[str]())
+
+    @property
+    def frames(self) -> Counter[str]:
+        return self._now()[1] - self._before[1]
+
+    @property
+    def datagrams(self) -> int:
+        """Datagrams besides those with an announcement."""
+        return self._now()[0] - self._before[0] - self.frames["Announce"]
+
+
+@contextmanager
+def held_by_both(count: int, *, same: bool) -> Iterator[testing.Network]:
+    """Two hosts, out of reach, that hold the same messages; `same`: and have the same profile."""
+    with testing.network("a", "b") as net:
+        for name in "ab":
+            net.subscribe(name, "news")
+        if not same:
+            net.subscribe("a", "weather")
+            net.subscribe("b", "sport")
+        for _ in range(count):
+            net.publish("a", "news", testing.Blank(100))
+        net.link("a", "b")
+        net.advance(60)
+        net.unlink("a", "b")
+        net.advance(60)
+        assert len(net.deliveries("b")) == count
+        yield net
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_ten_thousand_messages_that_both_hold_cost_three_datagrams(same: bool) -> None:
+    with held_by_both(HELD, same=same) as net:
+        meter = Meter(net)
+        net.link("a", "b")
+        net.advance(CONTACT_S)
+        assert meter.datagrams <= 3
+        assert set(meter.frames) <= {"Announce", "Profile", "Digest"}
+
+
+def cost_of_ten_new(author: str, *, same: bool) -> int:
+    """How many datagrams they take besides their data."""
+    with held_by_both(HELD, same=same) as net:
+        for _ in range(10):
+            net.publish(author, "news", testing.Blank(1_000))
+        meter = Meter(net)
+        net.link("a", "b")
+        net.advance(CONTACT_S)
+        assert len(net.deliveries("a")) == len(net.deliveries("b")) == HELD + 10
+        assert meter.frames["Data"] == 10
+        # Each has a datagram of its own, which its descriptor shares.
+        return meter.datagrams - meter.frames["Data"]
+
+
+@pytest.mark.parametrize("author", ["a", "b"])
+def test_ten_new_ones_among_ten_thousand_cost_ten_datagrams_besides_their_data(author: str) -> None:
+    assert cost_of_ten_new(author, same=True) <= 10
+
+
+@pytest.mark.parametrize(("author", "most"), [("a", 10), ("b", 12)])
+def test_different_profiles_are_compared_each_for_itself_and_cost_little_more(author: str, most: int) -> None:
+    assert cost_of_ten_new(author, same=False) <= most
+
+
+def test_ten_new_ones_from_one_who_only_publishes_cost_ten_datagrams_besides_their_data() -> None:
+    with testing.network("a", "b") as net:
+        net.subscribe("b", "news")
+        for _ in range(HELD):
+            net.publish("a", "news", testing.Blank(100))
+        net.link("a", "b")
+        net.advance(60)
+        net.unlink("a", "b")
+        net.advance(60)
+        for _ in range(10):
+            net.publish("a", "news", testing.Blank(1_000))
+        meter = Meter(net)
+        net.link("a", "b")
+        net.advance(CONTACT_S)
+        assert len(net.deliveries("b")) == HELD + 10
+        assert meter.datagrams - meter.frames["Data"] <= 10
+
+
+def test_one_new_message_each_way_costs_little() -> None:
+    with held_by_both(HELD, same=True) as net:
+        for name in "ab":
+            net.publish(name, "news", b"new")
+        meter = Meter(net)
+        net.link("a", "b")
+        net.advance(CONTACT_S)
+        assert len(net.deliveries("a")) == len(net.deliveries("b")) == HELD + 2
+        assert meter.datagrams <= 12
+
+
+@pytest.mark.parametrize("held", [0, 100, 5_000])
+def test_an_increment_costs_the_same_whatever_is_held(held: int) -> None:
+    with held_by_both(held, same=True) as net:
+        net.link("a", "b")
+        net.advance(CONTACT_S)
+        meter = Meter(net)
+        net.publish("a", "news", b"new")
+        net.advance(1)
+        assert len(net.deliveries("b")) == held + 1
+        # Offer, request, descriptor with data, acknowledgement.
+        assert meter.datagrams == 4
+        assert meter.frames - Counter(Announce=10) == Counter(Offer=1, Request=1, DescriptorPart=1, Data=1, Ack=1)
+
+
+def test_a_first_contact_costs_a_few_per_cent_of_the_data() -> None:
+    with testing.network("a", "b") as net:
+        net.subscribe("b", "news")
+        for _ in range(2_000):
+            net.publish("a", "news", testing.Blank(1_000))
+        meter = Meter(net)
+        net.link("a", "b")
+        net.advance(CONTACT_S)
+        assert len(net.deliveries("b")) == 2_000
+        assert meter.frames["Data"] == 2_000
+        assert meter.frames["Ack"] + meter.frames["Request"] + meter.frames["Offer"] < 250
+
+
+def test_quiet_neighbours_send_announcements_and_now_and_then_compare_digests() -> None:
+    with held_by_both(1_000, same=True) as net:
+        net.link("a", "b")
+        net.advance(CONTACT_S)
+        meter = Meter(net)
+        net.advance(600)
+        assert set(meter.frames) == {"Announce", "Digest"}
+        assert 2 * 600 / 5 <= meter.frames["Announce"] < 2 * 600 / 4
+        # One question and its answer after every twelfth announcement.
+        assert meter.frames["Digest"] <= 2 * (600 // 50)
+
+
+def test_an_unchanged_beacon_makes_no_batch_no_event_and_no_answer() -> None:
+    told: list[Event] = []
+    with held_by_both(100, same=True) as net:
+        net.link("a", "b")
+        net.advance(CONTACT_S)
+        net.watch(lambda _t, _node, event: told.append(event))
+        for _ in range(300):
+            net.advance(0.1)
+            for name in "ab":
+                assert net.host(name).changes() is None
+        assert told == []
+
+
+def test_a_host_takes_an_unchanged_beacon_without_a_word() -> None:
+    host = Host(Identity.plain("a"), Settings.emulated(), _chance())
+    host.start(0)
+    batch = host.changes()
+    assert batch is not None
+    host.durable(batch.serial, 0)
+    host.tick(1_000_000)
+    (first,) = host.outgoing()
+    (announced, *_) = first.frames
+    assert isinstance(announced, Announce)
+    heard = (node_prefix(NodeId("a")),)
+    for counter in range(1, 4):
+        host.receive([Announce(NodeId("b"), 1, counter, 5_000, announced.profile, heard)], "b", 1_000_000 + counter)
+        host.outgoing()
+        host.events()
+    now = 1_100_000
+    host.tick(now)
+    host.outgoing()
+    for counter in range(4, 8):
+        now += 1
+        host.receive([Announce(NodeId("b"), 1, counter, 5_000, announced.profile, heard)], "b", now)
+        assert (host.outgoing(), host.events(), host.changes()) == ([], [], None)
+
+
+def test_data_adds_at_most_twenty_bytes_to_its_body() -> None:
+    with testing.network("a", "b", security="signed", compress=False) as net:
+        net.subscribe("b", "news")
+        net.publish("a", "news", bytes(200_000))
+        net.link("a", "b")
+        net.advance(CONTACT_S)
+        sent = net.sent("a")
+        assert len(net.deliveries("b")) == 1
+        assert sent.frame_bytes["Data"] - 200_000 <= 20 * sent.frames["Data"]
+    largest = Data(2**32 - 1, 2**32 - 1, 2**14, last=True, body=bytes(1_024))
+    assert codec.wire_size(largest) - 1_024 <= 20
+
+
+def _chance() -> random.Random:
+    return random.Random(1)

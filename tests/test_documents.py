@@ -1,0 +1,274 @@
+"""The documents tell the truth: examples run, links lead somewhere, tables and diagrams are those of the code."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import io
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+
+from carrypost.config import Limits, Settings
+from carrypost.events import Reason
+from carrypost.gossip.cache import Cache, Copy
+from carrypost.gossip.codec import Refusal
+from carrypost.gossip.pieces import full_mask
+from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def text_of(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def prose_of(path: Path) -> str:
+    return BLOCK.sub("", path.read_text(encoding="utf-8"))
+
+
+# --- examples ------------------------------------------------------------------------------------------------
+
+
+def examples() -> Iterator[tuple[str, str, str | None]]:
+    """Every block of Python: where it stands, and the text block right below it, if there is one."""
+    for path in DOCUMENTS:
+        text = path.read_text(encoding="utf-8")
+        blocks = list(BLOCK.finditer(text))
+        for block, below in zip_longest(blocks, blocks[1:]):
+            if block[1] == "python":
+                adjoins = below is not None and below[1] == "text" and not text[block.end() : below.start()].strip()
+                line = text[: block.start()].count("\n") + 2
+                yield f"{path.relative_to(ROOT)}:{line}", block[2], below[2] if below and adjoins else None
+
+
+EXAMPLES = list(examples())
+
+
+@pytest.mark.parametrize(("where", "source", "output"), EXAMPLES, ids=[where for where, _, _ in EXAMPLES])
+def test_an_example_runs_and_prints_what_stands_below_it(where: str, source: str, output: str | None) -> None:
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        exec(compile(source, where, "exec"), {"__name__": "example"})  # noqa: S102 - our own documents
+    assert printed.getvalue() == (output or "")
+
+
+def test_the_readme_has_a_first_program() -> None:
+    assert any(where.startswith("README.md") and output for where, _, output in EXAMPLES)
+
+
+# --- links ---------------------------------------------------------------------------------------------------
+
+
+def anchors(path: Path) -> set[str]:
+    """The names under which the headings of a document can be linked."""
+    titles = re.findall(r"^#+ (.*)$", prose_of(path), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=[path.name for path in DOCUMENTS])
+def test_internal_links_lead_somewhere(path: Path) -> None:
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose_of(path)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = path.parent / name if name else path
+        if not file.is_file() or (anchor and anchor not in anchors(file)):
+            broken.append(target)
+    assert broken == []
+
+
+def test_the_readme_leads_to_every_document() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\]\(docs/([\w-]+\.md)\)", readme))
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} == named
+
+
+def test_the_commands_that_documents_name_exist() -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for path in DOCUMENTS:
+        assert set(re.findall(r"\bmake (demo|test|soak|clean|\w+(?=`))", path.read_text(encoding="utf-8"))) <= targets
+
+
+# --- made from the code --------------------------------------------------------------------------------------
+
+
+def test_the_parts_made_from_the_code_are_up_to_date() -> None:
+    command = [sys.executable, str(ROOT / "tools" / "documents.py"), "--check"]
+    outcome = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own tool
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+
+
+def test_the_threat_model_names_every_limit_with_its_default() -> None:
+    _, _, section = text_of("threat-model.md").partition("\n## Limits\n")
+    units = {"": 1, " KiB": 1024, " MiB": 1024 * 1024}
+    told = {
+        name: float(number.replace(",", "")) * units[unit]
+        for name, number, unit in re.findall(r"`(\w+)` \(([\d,.]+)( [KM]iB)?\)", section)
+    }
+    assert told == {each.name: each.default for each in dataclasses.fields(Limits)}
+
+
+def rows(document: str, heading: str) -> list[tuple[str, ...]]:
+    """First cells that are code, of the table under a heading, with the others of their rows."""
+    section = text_of(document).split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = re.findall(r"^\| `(.*) \|$", section, re.MULTILINE)
+    return [tuple(("`" + line).split(" | ")) for line in lines]
+
+
+def _choices(given: ast.expr) -> tuple[ast.expr, ...]:
+    return (given.body, given.orelse) if isinstance(given, ast.IfExp) else (given,)
+
+
+def reasons_in_code() -> set[object]:
+    """Every reason that the core gives: constants in calls that refuse, and the enumerations."""
+    found: set[object] = {refusal.value for refusal in Refusal} | {"expired", "no-room", "share"}
+    place = {"refuse": 0, "refuse_many": 0, "spurn": 2}
+    place |= dict.fromkeys(("RemoteError", "LimitError", "DecodeError", "ForgeryError"), 0)
+    for path in (ROOT / "src" / "carrypost").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                for given in node.args[place[name] :][:1] if name in place else ():
+                    found |= {each.value for each in _choices(given) if isinstance(each, ast.Constant)}
+    return found
+
+
+def test_every_reason_for_refusal_is_in_the_protocol() -> None:
+    told = [cells[0].strip("`") for cells in rows("protocol.md", "Reasons for refusal")]
+    assert len(told) == len(set(told))
+    assert set(told) == reasons_in_code()
+
+
+def test_every_reason_for_a_drop_is_in_the_protocol() -> None:
+    told = {cells[0].strip("`") for cells in rows("protocol.md", "A copy")}
+    assert told == {reason.value for reason in Reason} - {Reason.SHARE.value}
+
+
+def test_the_glossary_is_in_order_and_has_each_word_once() -> None:
+    words = re.findall(r"^\| ([a-z][\w -]*) \|", text_of("glossary.md").split("## Papers")[0], re.MULTILINE)[1:]
+    assert words == sorted(set(words))
+
+
+# --- a copy's life -------------------------------------------------------------------------------------------
+# The cache has room for one message. `ours` is the one whose life is told, `other` whatever else there is.
+
+Moves = set[tuple[str, str, str]]
+
+
+def descriptor(name: str, pieces: int = 1) -> Descriptor:
+    length = pieces * PIECE_BYTES
+    return Descriptor(name, 1, 1, 0, 1_000, "news", length, length, PayloadCodec.BLANK, b"", 1024)
+
+
+class Life:
+    """One message and a cache of one place."""
+
+    def __init__(self, pieces: int = 1) -> None:
+        self.cache = Cache(Settings.emulated(cache_messages_max=1))
+        self.ours = descriptor("ours", pieces)
+
+    @property
+    def copy(self) -> Copy:
+        copy = self.cache.get(self.ours.id)
+        assert copy is not None
+        return copy
+
+    def admit(self, message: Descriptor, privilege: int, held: int, *, own: bool = False) -> None:
+        nbytes = sum(message.piece_length(piece) for piece in range(held.bit_length()))
+        self.cache.admit(message, nbytes=nbytes, privilege=privilege, interesting=True, own=own, held=held, now=0)
+
+    def crowd(self) -> None:
+        """Something more privileged comes in, if it can."""
+        if self.cache.get(descriptor("other").id) is None:
+            self.admit(descriptor("other"), 9, 1)
+
+    def leave(self) -> None:
+        other = self.cache.get(descriptor("other").id)
+        if other is not None:
+            self.cache.remove(other, Reason.EXPIRED)
+
+    def confirm(self) -> None:
+        self.cache.unpin(self.copy)
+        self.cache.mark_done(self.copy)
+
+    def decline(self) -> None:
+        self.crowd()
+        self.admit(self.ours, 1, 1)
+
+    @property
+    def state(self) -> str:
+        copy, cache = self.cache.get(self.ours.id), self.cache
+        if copy is None:
+            return "unknown"
+        bit = 1 << copy.slot
+        if not copy.here:
+            assert bool(cache.done & bit) != bool(cache.declined & bit)
+            return "done" if cache.done & bit else "declined"
+        if not copy.whole:
+            assert cache.partial & bit
+            return "partial"
+        assert cache.whole & bit
+        return "pinned" if copy.pinned else "finished" if copy.finished else "whole"
+
+
+ANYWHERE: dict[str, Callable[[Life], object]] = {
+    "evicted": Life.crowd,
+    "withdrawn": lambda life: life.cache.remove(life.copy, Reason.WITHDRAWN),
+    "deadline": lambda life: life.cache.expire(1_000),
+    "room again": Life.leave,
+}
+"""What may happen to any copy, or to the memory of one."""
+MOVES: dict[str, dict[str, Callable[[Life], object]]] = {
+    "unknown": {
+        "first of several pieces": lambda life: life.admit(life.ours, 1, 1),
+        "only piece": lambda life: life.admit(life.ours, 1, full_mask(life.ours.pieces)),
+        "no room": Life.decline,
+        "published here": lambda life: life.admit(life.ours, 1, full_mask(life.ours.pieces), own=True),
+    },
+    "partial": {"last piece": lambda life: life.cache.grow(life.copy, 1, PIECE_BYTES)},
+    "whole": {"delivered": lambda life: life.cache.pin(life.copy)},
+    "pinned": {"confirmed": Life.confirm},
+}
+"""What may happen besides, by state."""
+
+
+def replayed(path: tuple[str, ...]) -> Life:
+    life = Life(2 if path[:1] == ("first of several pieces",) else 1)
+    for move in path:
+        (ANYWHERE | MOVES.get(life.state, {}))[move](life)
+    return life
+
+
+def moves_of_the_cache() -> Moves:
+    """Everything that can happen, in every state that can be reached."""
+    found: Moves = set()
+    paths: dict[str, tuple[str, ...]] = {"unknown": ()}
+    todo = ["unknown"]
+    while todo:
+        before = todo.pop()
+        here = MOVES.get(before, {}) | ({} if before == "unknown" else ANYWHERE)
+        for move in here:
+            after = replayed((*paths[before], move)).state
+            if after != before:
+                found.add((before, move, after))
+            if after not in paths:
+                paths[after] = (*paths[before], move)
+                todo.append(after)
+    return found
+
+
+def test_a_copy_lives_as_the_diagram_tells() -> None:
+    section = text_of("protocol.md").split("\n## A copy\n")[1].split("\n## ")[0]
+    told = {(before, move, after) for before, after, move in re.findall(r"(\w+) --> (\w+): (.*)", section)}
+    assert told == moves_of_the_cache()
+    assert {before for before, _, _ in told} == set(re.findall(r"^\| (\w+) \|", section, re.MULTILINE)[1:]) - {"reason"}

@@ -1,0 +1,544 @@
+"""The contract between a host and its driver: batches, answers, what waits for them, what is restored (DESIGN §2)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from carrypost import testing
+from carrypost.config import Settings
+from carrypost.errors import PayloadError, StateError
+from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, NeighbourUp, Reason, Stored
+from carrypost.gossip.frames import Announce, Data, Frame, StoredData
+from carrypost.gossip.journal import INCARNATION, MESSAGE, PIECE, SEEN, Batch, Durability, Key, StoredMessage, Value
+from carrypost.gossip.pieces import Blank
+from carrypost.host import Host
+from carrypost.model.descriptor import PIECE_BYTES
+from carrypost.model.ids import MessageId, node_prefix
+from carrypost.security.identity import Identity
+
+SECOND = 1_000_000
+
+
+class Hand:
+    """A driver in slow motion: every answer of the disk is given by hand."""
+
+    def __init__(self, name: str = "a", state: dict[Key, Value] | None = None, **settings: object) -> None:
+        self.name = name
+        self.host = Host(Identity.plain(name), Settings.emulated(beacons=False, **settings), random.Random(1))
+        self.disk: dict[Key, Value] = dict(state or {})
+        self.now = 0
+        if state is None:
+            self.host.start(0)
+        else:
+            self.host.restore([(key, value) for key, value in self.disk.items() if key[0] != PIECE], 0)
+
+    def batch(self) -> Batch:
+        batch = self.host.changes()
+        assert batch is not None
+        return batch
+
+    def write(self, batch: Batch | None = None) -> None:
+        """Write a batch, or all that there are."""
+        while (each := batch or self.host.changes()) is not None:
+            for key in each.deletes:
+                self.disk.pop(key, None)
+            self.disk.update(each.puts)
+            self.host.durable(each.serial, self.now)
+            if batch is not None:
+                return
+
+    def lose(self, batch: Batch) -> None:
+        self.host.lost(batch.serial, "disk full", self.now)
+
+    def publish(self, payload: bytes | Blank = b"x", **options: object) -> MessageId:
+        return self.host.publish("news", payload, now=self.now, **options)  # type: ignore[arg-type]
+
+    def events(self, *kinds: type) -> list[Event]:
+        return [event for event in self.host.events() if not kinds or isinstance(event, kinds)]
+
+    def frames(self) -> list[Frame]:
+        return [frame for sent in self.host.outgoing() for frame in sent.frames]
+
+
+def ready(name: str = "a", **settings: object) -> Hand:
+    hand = Hand(name, None, **settings)
+    hand.write()
+    return hand
+
+
+def exchange(a: Hand, b: Hand, seconds: float = 5.0, *, write: bool = True) -> list[Frame]:
+    """Frames go back and forth; what `a` sent, as the host gave it."""
+    sent: list[Frame] = []
+    for _ in range(round(seconds * 100)):
+        for hand, other in ((a, b), (b, a)):
+            hand.now += SECOND // 100
+            hand.host.tick(hand.now)
+            if write:
+                hand.write()
+            frames = hand.frames()
+            if hand is a:
+                sent += frames
+            other.host.receive([resolved(hand, frame) for frame in frames], hand.name, other.now)
+            if write:
+                other.write()
+    return sent
+
+
+def resolved(hand: Hand, frame: Frame) -> Frame:
+    if not isinstance(frame, StoredData):
+        return frame
+    piece = hand.disk[PIECE, frame.message, frame.piece]
+    assert isinstance(piece, bytes)
+    body = piece[frame.offset : frame.offset + frame.length]
+    return Data(frame.handle, frame.serial, frame.index, frame.last, body)
+
+
+def meet(a: Hand, b: Hand, seconds: float = 5.0) -> list[Frame]:
+    a.host.link(b.name, True, a.now)
+    b.host.link(a.name, True, b.now)
+    return exchange(a, b, seconds)
+
+
+# --- life --------------------------------------------------------------------------------------------------
+
+
+def test_nothing_leaves_a_host_before_its_incarnation_is_durable() -> None:
+    hand = Hand()
+    first = hand.batch()
+    assert first.puts[INCARNATION] == 1
+    assert first.durability is Durability.FULL
+    hand.publish()
+    hand.host.link("b", True, 0)
+    heard = (node_prefix(hand.host.node),)
+    hand.host.receive([Announce(Identity.plain("b").node, 1, 1, 1_000, bytes(8), heard)], "b", 0)
+    hand.host.tick(10 * SECOND)
+    assert hand.frames() == []
+    assert hand.events(NeighbourUp) == []
+    hand.write(first)
+    hand.host.link("b", True, 10 * SECOND)
+    assert any(isinstance(frame, Announce) for frame in hand.frames())
+
+
+def test_an_incarnation_that_could_not_be_written_is_written_again() -> None:
+    hand = Hand()
+    hand.lose(hand.batch())
+    due = hand.host.next_deadline()
+    assert due is not None
+    hand.host.tick(due)
+    again = hand.batch()
+    assert again.puts == {INCARNATION: 1}
+    hand.write(again)
+    hand.host.link("b", True, due)
+    assert hand.frames()
+
+
+def test_a_host_begins_once_and_commands_come_after_that() -> None:
+    host = Host(Identity.plain("a"), Settings.emulated(), random.Random(1))
+    with pytest.raises(StateError, match="start or restore"):
+        host.publish("news", b"x", now=0)
+    with pytest.raises(StateError, match="start or restore"):
+        host.subscribe("news", now=0)
+    host.start(0)
+    with pytest.raises(StateError, match="once"):
+        host.start(0)
+    with pytest.raises(StateError, match="once"):
+        host.restore([], 0)
+
+
+def test_ids_differ_for_equal_sends_and_across_restarts_whatever_was_lost() -> None:
+    seen: set[MessageId] = set()
+    disk: dict[Key, Value] | None = None
+    for life in range(4):
+        hand = Hand(state=disk)
+        hand.write(hand.batch())
+        disk = dict(hand.disk)  # The crash comes before anything else is durable.
+        for _ in range(3):
+            message = hand.publish()
+            assert message not in seen
+            seen.add(message)
+        assert hand.disk[INCARNATION] == life + 1
+    assert len(seen) == 12
+
+
+# --- batches -----------------------------------------------------------------------------------------------
+
+
+def test_each_key_comes_once_per_batch_and_batches_are_numbered() -> None:
+    hand = ready()
+    hand.host.subscribe("news", now=0)
+    message = hand.publish(b"x" * 10)
+    first = hand.batch()
+    assert hand.host.changes() is None
+    assert set(first.puts) == {(MESSAGE, message, 0), (PIECE, message, 0)}
+    assert not set(first.puts) & set(first.deletes)
+    hand.host.confirm([message], 0)
+    second = hand.batch()
+    assert second.serial == first.serial + 1
+    assert set(second.puts) == {(SEEN, message, 0)}
+
+
+def test_what_is_put_and_deleted_before_a_batch_is_taken_is_not_in_it() -> None:
+    hand = ready()
+    message = hand.publish(b"x" * 10)
+    hand.host.discard(message, Reason.WITHDRAWN, 0)
+    batch = hand.batch()
+    assert batch.puts == {}
+    assert set(batch.deletes) == {(MESSAGE, message, 0), (PIECE, message, 0)}
+
+
+def test_a_persistent_message_asks_for_more_safety_than_another() -> None:
+    hand = ready()
+    hand.publish()
+    assert hand.batch().durability is Durability.NORMAL
+    hand.publish(persistent=True)
+    assert hand.batch().durability is Durability.FULL
+
+
+def test_a_persistent_send_is_complete_when_durable_and_another_at_once() -> None:
+    hand = ready()
+    quick = hand.publish()
+    assert hand.events(Stored) == [Stored(quick)]
+    safe = hand.publish(persistent=True)
+    batch = hand.batch()
+    assert hand.events(Stored) == []
+    hand.write(batch)
+    assert hand.events(Stored) == [Stored(safe)]
+
+
+def test_a_delivery_waits_until_its_copy_is_durable() -> None:
+    a, b = ready("a"), ready("b")
+    b.host.subscribe("news", now=0)
+    a.publish(b"hello")
+    meet(a, b, 0.01)
+    for _ in range(100):
+        exchange(a, b, 0.01, write=False)
+        if (batch := b.host.changes()) is not None:
+            break
+        a.write()
+    else:
+        pytest.fail("nothing came")
+    assert b.events(Delivered) == []
+    b.write(batch)
+    (delivered,) = b.events(Delivered)
+    assert isinstance(delivered, Delivered)
+    assert [delivery.redelivered for delivery in delivered.deliveries] == [False]
+
+
+def test_answers_may_come_in_any_order_and_events_do_not_overtake_older_batches() -> None:
+    hand = ready()
+    first = hand.publish(persistent=True)
+    older = hand.batch()
+    second = hand.publish(persistent=True)
+    newer = hand.batch()
+    hand.write(newer)
+    assert hand.events(Stored) == []
+    hand.write(older)
+    assert hand.events(Stored) == [Stored(first), Stored(second)]
+
+
+def test_an_answer_for_an_unknown_batch_is_ignored() -> None:
+    hand = ready()
+    hand.host.durable(99, 0)
+    hand.host.lost(99, "disk full", 0)
+    hand.host.durable(1, 0)
+    assert hand.events() == []
+
+
+# --- lost --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_lost_batch_fails_that_send_and_undoes_nothing_else(persistent: bool) -> None:
+    a, b = ready("a"), ready("b")
+    b.host.subscribe("news", now=0)
+    before = a.publish(b"before", persistent=persistent)
+    a.write()
+    lost = a.publish(b"lost", persistent=persistent)
+    a.lose(a.batch())
+    after = a.publish(b"after", persistent=persistent)
+    a.write()
+    assert a.events(Failed) == [Failed(lost, "disk full")]
+    meet(a, b)
+    got = [delivery.message for event in b.events(Delivered) for delivery in event.deliveries]  # type: ignore[union-attr]
+    assert sorted(got) == sorted([before, after])
+    assert {key[1] for key in a.disk if key[0] == MESSAGE} == {before, after}
+
+
+def test_a_received_copy_that_could_not_be_stored_is_asked_for_again_later() -> None:
+    a, b = ready("a"), ready("b")
+    b.host.subscribe("news", now=0)
+    a.publish(b"hello")
+    a.write()
+    a.host.link("b", True, a.now)
+    b.host.link("a", True, b.now)
+    lost = 0
+    while not lost:
+        exchange(a, b, 0.01, write=False)
+        if (batch := b.host.changes()) is not None:
+            b.lose(batch)
+            lost += 1
+    assert b.events(Delivered) == []
+    for _ in range(40):
+        exchange(a, b, 5)
+        if b.disk.keys() & {key for key in a.disk if key[0] == MESSAGE}:
+            break
+        # Reviews come with announcements, which a told contact does without: begin it anew.
+        for hand, other in ((a, b), (b, a)):
+            hand.host.link(other.name, False, hand.now)
+            hand.host.link(other.name, True, hand.now)
+    (delivered,) = b.events(Delivered)
+    assert isinstance(delivered, Delivered)
+    assert len(delivered.deliveries) == 1
+
+
+def test_a_lost_confirmation_is_written_again_and_told_once() -> None:
+    hand = ready()
+    hand.host.subscribe("news", now=0)
+    message = hand.publish()
+    hand.write()
+    hand.events()
+    hand.host.confirm([message], 0)
+    hand.lose(hand.batch())
+    assert hand.events(Confirmed) == []
+    hand.host.tick(10 * SECOND)
+    hand.write()
+    assert hand.events(Confirmed) == [Confirmed((message,))]
+    assert (SEEN, message, 0) in hand.disk
+
+
+def test_a_lost_deletion_is_written_again() -> None:
+    hand = ready()
+    message = hand.publish(lifetime_us=SECOND)
+    hand.write()
+    hand.host.tick(2 * SECOND)
+    batch = hand.batch()
+    assert (MESSAGE, message, 0) in batch.deletes
+    hand.lose(batch)
+    hand.host.tick(20 * SECOND)
+    hand.write()
+    assert set(hand.disk) == {INCARNATION}
+
+
+# --- confirm -----------------------------------------------------------------------------------------------
+
+
+def test_a_confirmation_is_told_back_once_it_is_durable() -> None:
+    hand = ready()
+    hand.host.subscribe("news", now=0)
+    messages = [hand.publish(), hand.publish()]
+    hand.write()
+    hand.events()
+    hand.host.confirm(messages, 0)
+    batch = hand.batch()
+    assert hand.events(Confirmed) == []
+    hand.write(batch)
+    assert hand.events(Confirmed) == [Confirmed(tuple(messages))]
+
+
+def test_confirming_again_or_what_is_not_known_changes_nothing() -> None:
+    hand = ready()
+    hand.host.subscribe("news", now=0)
+    message = hand.publish()
+    hand.write()
+    hand.host.confirm([message], 0)
+    hand.write()
+    hand.events()
+    hand.host.confirm([message, MessageId(b"nobody:1:1")], 0)
+    assert hand.host.changes() is None
+    assert hand.events(Confirmed) == [Confirmed((message, MessageId(b"nobody:1:1")))]
+
+
+# --- restore -----------------------------------------------------------------------------------------------
+
+
+def test_a_restored_host_has_its_messages_and_gives_the_unconfirmed_again() -> None:
+    a = ready("a")
+    a.host.subscribe("news", now=0)
+    confirmed, unconfirmed = a.publish(b"one"), a.publish(b"two")
+    a.write()
+    a.host.confirm([confirmed], 0)
+    a.write()
+    again = Hand("a", a.disk)
+    again.write()
+    again.host.subscribe("news", now=0)
+    again.write()
+    (event,) = again.events(Delivered)
+    assert isinstance(event, Delivered)
+    assert [(each.message, each.redelivered) for each in event.deliveries] == [(unconfirmed, True)]
+    b = ready("b")
+    b.host.subscribe("news", now=0)
+    meet(again, b)
+    got = [delivery.message for event in b.events(Delivered) for delivery in event.deliveries]  # type: ignore[union-attr]
+    assert sorted(got) == sorted([confirmed, unconfirmed])
+
+
+def test_a_confirmed_message_never_comes_again_even_if_its_copy_is_gone() -> None:
+    a, b = ready("a"), ready("b", cache_messages_max=1)
+    b.host.subscribe("news", now=0)
+    first = a.publish(b"one")
+    a.write()
+    meet(a, b)
+    b.host.confirm([first], b.now)
+    b.write()
+    b.events()
+    b.publish(b"own", priority=9)  # Pushes the other one out.
+    b.write()
+    b.events()
+    again = Hand("b", b.disk)
+    again.now = b.now
+    again.write()
+    again.host.subscribe("news", now=again.now)
+    again.write()
+    again.events()
+    a.host.link("b", False, a.now)
+    meet(a, again)
+    assert again.events(Delivered) == []
+
+
+def test_what_expired_while_the_host_was_down_is_not_restored() -> None:
+    a = ready("a")
+    message = a.publish(lifetime_us=SECOND)
+    a.write()
+    state = [(key, value) for key, value in a.disk.items() if key[0] != PIECE]
+    host = Host(Identity.plain("a"), Settings.emulated(), random.Random(1))
+    host.restore(state, 2 * SECOND)
+    batch = host.changes()
+    assert batch is not None
+    assert (MESSAGE, message, 0) in batch.deletes
+
+
+def test_state_survives_any_number_of_restarts_unchanged() -> None:
+    hand = ready()
+    hand.host.subscribe("news", now=0)
+    kept = [hand.publish(b"x" * 40_000), hand.publish(persistent=True)]
+    hand.write()
+    hand.host.confirm(kept[:1], 0)
+    hand.write()
+    disk = dict(hand.disk)
+    for life in range(2, 5):
+        hand = Hand(state=disk)
+        hand.write()
+        assert hand.disk == disk | {INCARNATION: life}
+        disk = hand.disk
+
+
+# --- payloads ----------------------------------------------------------------------------------------------
+
+
+def test_a_host_names_the_stored_bytes_that_are_to_be_sent() -> None:
+    a, b = ready("a", compress=False), ready("b")
+    b.host.subscribe("news", now=0)
+    payload = bytes(range(256)) * 160
+    message = a.publish(payload)
+    a.write()
+    sent = [frame for frame in meet(a, b) if isinstance(frame, StoredData)]
+    assert {frame.message for frame in sent} == {message}
+    spans = [(frame.piece * PIECE_BYTES + frame.offset, frame.length) for frame in sent]
+    assert sorted(spans) == [(at, min(1_024, len(payload) - at)) for at in range(0, len(payload), 1_024)]
+    pieces = [b.disk[PIECE, message, piece] for piece in range(3)]
+    assert b"".join(piece for piece in pieces if isinstance(piece, bytes)) == payload
+
+
+def test_a_payload_that_is_gone_is_dropped_told_and_not_offered_any_more() -> None:
+    a, b = ready("a"), ready("b")
+    b.host.subscribe("news", now=0)
+    message = a.publish(b"hello")
+    a.write()
+    a.host.payload_gone(message, a.now)
+    a.write()
+    (dropped,) = a.events(Dropped)
+    assert isinstance(dropped, Dropped)
+    assert (dropped.reason, [each.id for each in dropped.descriptors]) == (Reason.PAYLOAD_GONE, [message])
+    assert (MESSAGE, message, 0) not in a.disk
+    assert not any(isinstance(frame, StoredData) for frame in meet(a, b))
+
+
+def test_received_pieces_leave_in_batches() -> None:
+    a, b = ready("a", compress=False), ready("b")
+    b.host.subscribe("news", now=0)
+    message = a.publish(bytes(50_000))
+    a.write()
+    meet(a, b)
+    stored = b.disk[MESSAGE, message, 0]
+    assert isinstance(stored, StoredMessage)
+    assert (stored.held, stored.own, stored.giver, stored.hops, stored.delivered) == (0b1111, False, "a", 1, True)
+
+
+# --- deadlines and mistakes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked_s", "default_s", "most_s", "expected_s"),
+    [
+        (None, None, None, None),
+        (5, None, None, 5),
+        (None, 10, None, 10),
+        (None, 10, 20, 10),
+        (5, 10, 20, 5),
+        (50, 10, 20, 20),
+        (None, None, 20, 20),
+        (None, 50, 20, 20),
+    ],
+)
+def test_a_lifetime_is_the_one_asked_for_or_the_default_within_the_longest(
+    asked_s: float | None, default_s: float | None, most_s: float | None, expected_s: float | None
+) -> None:
+    hand = ready(lifetime_s_default=default_s, lifetime_s_max=most_s)
+    hand.now = SECOND
+    message = hand.publish(lifetime_us=None if asked_s is None else round(asked_s * SECOND))
+    stored = hand.batch().puts[MESSAGE, message, 0]
+    assert isinstance(stored, StoredMessage)
+    expected = None if expected_s is None else SECOND + round(expected_s * SECOND)
+    assert stored.descriptor.deadline_us == expected
+    assert stored.descriptor.created_us == SECOND
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"payload": bytes(2_000)}, "at most 1000 bytes, not 2000"),
+        ({"destination": ""}, "destination has 1 to 256 bytes"),
+        ({"destination": "ä" * 129}, "destination has 1 to 256 bytes"),
+        ({"label": "x" * 257}, "label has at most 256 bytes"),
+        ({"priority": 10}, "priority is 0 to 9, not 10"),
+        ({"priority": -1}, "priority is 0 to 9, not -1"),
+        ({"lifetime_us": 0}, "longer than nothing"),
+        ({"lifetime_us": -5}, "longer than nothing"),
+        ({"attributes": {"": 1}}, "attribute's name is text of 1 to"),
+        ({"attributes": {"x" * 2_000: 1}}, "attribute's name is text of 1 to"),
+        ({"attributes": {"size": [1]}}, "'size' is a list; allowed are bool, int, float, str"),
+        ({"attributes": {"size": None}}, "'size' is a NoneType; allowed are"),
+        ({"attributes": {"size": 2**63}}, "'size' does not fit into 64 bits"),
+        ({"attributes": {"size": "x" * 2_000}}, "'size' has more than 1024 bytes"),
+        ({"attributes": {str(number): 1 for number in range(65)}}, "at most 64 attributes, not 65"),
+        ({"attributes": {str(number): "x" * 1_000 for number in range(20)}}, "descriptor has more than 8192 bytes"),
+    ],
+)
+def test_what_may_not_be_published_is_refused_with_what_is_allowed(options: dict[str, object], text: str) -> None:
+    hand = ready(limits={"message_bytes_max": 1_000})
+    arguments: dict[str, object] = {"destination": "news", "payload": b"x", "now": 0} | options
+    with pytest.raises(PayloadError, match=text):
+        hand.host.publish(**arguments)  # type: ignore[arg-type]
+    assert hand.host.changes() is None
+    assert hand.publish() == b"a:1:1"
+
+
+def test_a_blank_payload_cannot_be_signed() -> None:
+    with testing.network("a", security="signed") as net, pytest.raises(PayloadError, match="cannot be signed"):
+        net.publish("a", "news", testing.Blank(10))
+
+
+def test_any_attribute_name_is_legal_and_every_type_comes_back() -> None:
+    attributes: dict[str, bool | int | float | str] = {
+        "id": "mine", "destination": "x", "deadline": 1, "ja": True, "π": 3.14, "least": -(2**63), "text": "ä\0",
+    }  # fmt: skip
+    with testing.network("a", "b", encoded=True, security="signed", lifetime_s_default=60) as net:
+        net.subscribe("b", {"destination": "news", "id": "mi.*", "ja": "true", "π": "3.14"})
+        net.publish("a", "news", b"x", attributes=attributes)
+        net.link("a", "b")
+        net.advance(10)
+        (delivery,) = net.deliveries("b")
+        assert delivery.descriptor.attributes == attributes
+        assert delivery.descriptor.deadline_us == 60 * SECOND

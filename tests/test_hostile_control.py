@@ -1,0 +1,714 @@
+"""Hostile peers: forged, senseless and endless control frames, from strange addresses and from stolen ones.
+
+Control frames are not signed. A forger can delay an exchange; it can neither lose nor forge a message, nor make a host
+keep more, send more or compute more than its limits say.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import time
+import tracemalloc
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from tests.hostile import Attacker, Scene, message, scene
+
+from carrypost.events import NeighbourDown, NeighbourUp
+from carrypost.gossip.frames import (
+    Ack,
+    Announce,
+    Bucket,
+    Data,
+    DescriptorPart,
+    Digest,
+    Frame,
+    HashList,
+    Offer,
+    OfferEntry,
+    PieceRequest,
+    Profile,
+    ProfileRequest,
+    Request,
+)
+from carrypost.model.ids import MessageId, NodeId, node_prefix
+from carrypost.model.pattern import Entry, encode_entries, entry, profile_digest
+
+HUGE = 2**63 - 1
+
+
+def prefix(stage: Scene, node: str) -> bytes:
+    return node_prefix(stage.net.host(node).node)
+
+
+def said_by(stage: Scene, name: str, **changes: object) -> Announce:
+    """What a host might announce, but does not."""
+    peers = tuple(prefix(stage, other) for other in "ab" if other != name)
+    host = stage.net.host(name)
+    own = profile_digest(encode_entries([entry("news")]))
+    return msgspec.structs.replace(Announce(host.node, 1, 1, 1_000, own, peers), **changes)
+
+
+# --- announcements -------------------------------------------------------------------------------------------------
+
+
+def test_announcements_under_a_neighbours_name_from_another_address_do_not_touch_its_link() -> None:
+    with scene() as stage:
+        downs: list[str] = []
+        stage.net.watch(lambda _t, node, event: downs.append(node) if isinstance(event, NeighbourDown) else None)
+        mallory = Attacker(stage.net)
+        stage.publish()
+        for number in range(200):
+            forged = said_by(stage, "a", boot=number % 3 * 10**6, counter=HUGE % (2**53) - 400 + number)
+            mallory.say("b", msgspec.structs.replace(forged, heard=() if number % 2 else forged.heard))
+            stage.net.advance(0.05)
+        stage.check()
+        assert len(stage.net.deliveries("b")) == len(stage.published)
+
+
+def test_a_replayed_announcement_is_refused() -> None:
+    with scene() as stage:
+        mallory = stage.attacker("b")
+        first = mallory.announcement("b")
+        mallory.say("b", first)
+        for old in (first, msgspec.structs.replace(first, counter=0), msgspec.structs.replace(first, boot=0)):
+            mallory.say("b", old)
+        assert stage.refused()["replay"] == 3
+        mallory.say("b", mallory.announcement("b", boot=2, counter=0))
+        assert stage.refused()["replay"] == 3
+        stage.check()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"boot": 2**53},
+        {"counter": 2**53},
+        {"boot": 2**53, "heard": ()},
+        {"counter": 2**53, "heard": ()},
+        {"boot": 2**53, "counter": 2**53, "heard": (), "period_ms": 2**31, "profile": b"nonsense"},
+        {"node": NodeId("somebody-else")},
+        {"node": NodeId("somebody-else"), "heard": (), "period_ms": 2**31, "profile": b"nonsense"},
+    ],
+)
+def test_announcements_from_a_stolen_address_delay_a_contact_and_no_more(changes: dict[str, object]) -> None:
+    with scene() as stage:
+        mallory = Attacker(stage.net)
+        for _ in range(10):
+            mallory.say("b", said_by(stage, "a", **changes), as_="a")
+            mallory.say("a", said_by(stage, "b", **changes), as_="b")
+            stage.net.advance(0.7)
+        stage.check(within_s=90)
+
+
+def test_a_live_link_does_not_change_hands() -> None:
+    with scene() as stage:
+        ups: list[NodeId] = []
+        stage.net.watch(lambda _t, _node, event: ups.append(event.node) if isinstance(event, NeighbourUp) else None)
+        mallory = stage.attacker("b")
+        for number in range(100):
+            mallory.say("b", mallory.announcement("b", node=NodeId(f"name-{number}")))
+        assert ups == [mallory.node]
+        assert stage.refused()["address-taken"] == 100
+        stage.net.advance(11)
+        mallory.say("b", mallory.announcement("b", node=NodeId("heir")))
+        assert ups == [mallory.node, "heir"]
+        stage.check()
+
+
+def test_more_neighbours_than_are_allowed_are_refused_and_those_that_are_there_go_on() -> None:
+    with scene(limits={"neighbours_max": 8, "profiles_max": 8}) as stage:
+        crowd = [Attacker(stage.net, f"crowd-{number}") for number in range(50)]
+        for each in crowd:
+            each.meet("b", f"nothing-{each.address}", hears=False)
+        assert stage.refused()["neighbours"] == 43
+        stage.check()
+
+
+@pytest.mark.parametrize("lists", [True, False])
+def test_a_crowd_that_says_that_it_will_be_long_silent_gives_way_to_a_newcomer(lists: bool) -> None:
+    with scene(limits={"neighbours_max": 8, "heard_max": 8, "profiles_max": 4}) as stage:
+        stage.net.unlink("a", "b")
+        stage.net.advance(60)
+        crowd = [Attacker(stage.net, f"crowd-{number}") for number in range(50)]
+        for each in crowd:
+            profile = each.wants(f"nothing-{each.address}")
+            each.say("b", each.announcement("b"), *profile)
+            if not lists:
+                each.say("b", each.announcement())
+        stage.net.advance(20)
+        stage.net.link("a", "b")
+        stage.check()
+
+
+def test_more_neighbours_than_can_be_listed_are_not_pretended_to_be_heard() -> None:
+    with scene(limits={"heard_max": 4}) as stage:
+        for number in range(20):
+            Attacker(stage.net, f"crowd-{number}").meet("b", hears=False)
+        stage.check()
+        assert stage.refused()["neighbours"] == 17
+
+
+def test_a_heard_list_that_is_too_long_is_refused() -> None:
+    with scene() as stage:
+        mallory = Attacker(stage.net)
+        mallory.say("b", mallory.announcement("b", heard=(prefix(stage, "b"),) * 201))
+        assert stage.refused()["limit"] == 1
+        stage.check()
+
+
+def test_nothing_is_taken_from_an_address_that_was_not_announced_or_does_not_hear_this_host() -> None:
+    with scene() as stage:
+        mallory = Attacker(stage.net)
+        given = message(mallory.identity)
+        mallory.give("b", given)
+        assert stage.refused() == {"unannounced": 3}
+        mallory.say("b", mallory.announcement())
+        mallory.give("b", given)
+        assert stage.refused() == {"unannounced": 3, "not-linked": 3}
+        stage.check()
+
+
+def test_half_messages_from_links_that_vanish_leave_nothing_behind() -> None:
+    """Neighbours that do not list this host are forgotten silently; the buffers they filled must not outlive them."""
+    limits = {"neighbours_max": 4, "heard_max": 4, "partials_max": 2, "fragment_buffer_bytes_max": 16_384}
+    with scene(limits=limits) as stage:
+        for number in range(30):
+            mallory = Attacker(stage.net, f"crowd-{number}")
+            given = message(mallory.identity, bytes(3_000))
+            for lists in (("b",), (), ("b",), ()):
+                mallory.say("b", mallory.announcement(*lists, period_ms=50))
+                half = mallory.fragments(given)[:2]
+                mallory.say("b", mallory.offer(given), *mallory.describe(given), *half)
+            stage.net.advance(2)
+        stage.check()
+
+
+# --- profiles ------------------------------------------------------------------------------------------------------
+
+BOMBS = [
+    "(a+)+$", "(a|a)*$", "(a|aa)+$", "(.*)*x", "((((((((a*)*)*)*)*)*)*)*)*", "(a?){200}a{200}", "\\pL{1000}",
+    "((a{100}){100}){100}", "(?i)" + "a" * 240, "[^x]*" * 40, "(" * 100, "a{1,1000}{1,1000}", "\\Q" * 120,
+    "(?P<n>" * 40, "x*" * 120, ".*a" + "." * 200, "[[:alpha:]]" * 20,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", BOMBS)
+def test_no_pattern_of_a_neighbour_costs_more_than_its_share_of_time(pattern: str) -> None:
+    """Compared with a harmless profile on the same messages, so that a slow machine is no reason to fail."""
+    value = "a" * 1_000
+
+    def cost(text: str) -> float:
+        with scene(security="off") as stage:
+            mallory = Attacker(stage.net)
+            for _ in range(20):
+                stage.net.publish("b", "news", attributes={"x": value + "!"})
+            mallory.say("b", mallory.announcement("b"))
+            profile = mallory.wants(Entry((("x", text),)))
+            began = time.process_time()
+            mallory.say("b", mallory.announcement("b"), *profile)
+            stage.net.advance(5)
+            stage.published += [b""] * 20
+            stage.check()
+            return time.process_time() - began
+
+    assert cost(pattern) < 20 * cost("harmless.*") + 0.5
+
+
+def test_ten_thousand_profiles_are_neither_compiled_nor_kept() -> None:
+    with scene(limits={"descriptor_buffer_bytes_max": 65_536}) as stage:
+        mallory = stage.attacker("b")
+
+        def flood() -> None:
+            for number in range(2_000):
+                profile = mallory.wants(f"topic-{number}.*x+")
+                mallory.say("b", mallory.announcement("b"), *profile)
+                if number % 200 == 0:
+                    stage.net.advance(0.5)
+
+        flood()
+        kept = memory(mallory, flood)
+        assert kept < 500_000
+        assert stage.refused()["rate"] > 3_900
+        stage.check()
+
+
+def memory(mallory: Attacker, action: Callable[[], None]) -> int:
+    """Bytes that an action leaves allotted."""
+    mallory.net.advance(1)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        action()
+        mallory.net.advance(1)
+        mallory.heard.clear()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+def test_first_parts_of_things_that_never_become_whole_fit_into_bounded_memory_and_stand_in_nobodys_way() -> None:
+    with scene() as stage:
+        mallory = stage.attacker("b")
+
+        def flood() -> None:
+            for number in range(1_500):
+                body = bytes(1 + number % 2 * 500)
+                digest = number.to_bytes(8, "big")
+                mallory.say("b", mallory.announcement("b", profile=digest), Profile(digest, number % 256, 256, body))
+                given = message(mallory.identity)
+                handle = number % 50
+                part = DescriptorPart(handle, number, 0, 0, number % 200, 200 + number % 56, body)
+                mallory.say("b", mallory.offer(given, handle), part)
+                if number % 100 == 0:
+                    stage.net.advance(0.1)
+
+        flood()
+        assert memory(mallory, flood) < 2_000_000
+        # A profile and a descriptor that need parts come through while the flood goes on.
+        stage.net.add("c", limits={"descriptor_bytes_max": 65_536})
+        for number in range(30):
+            stage.net.subscribe("c", "x" * 200 + str(number))
+        stage.net.subscribe("c", "news")
+        stage.net.link("b", "c")
+        attributes = {str(number): "x" * 1_000 for number in range(6)}
+        stage.net.publish("a", "news", b"long", attributes=attributes)
+        stage.published.append(b"long")
+        for _ in range(10):
+            flood_some(mallory)
+            stage.net.advance(1)
+        stage.check()
+        assert len(stage.net.deliveries("c")) == len(stage.published)
+
+
+def flood_some(mallory: Attacker) -> None:
+    for number in range(100):
+        body = bytes(1_000)
+        digest = number.to_bytes(8, "big")
+        mallory.say("b", mallory.announcement("b", profile=digest), Profile(digest, 0, 2, body))
+        given = message(mallory.identity)
+        mallory.say("b", mallory.offer(given, number), DescriptorPart(number, number, 0, 0, 0, 2, body))
+
+
+@pytest.mark.parametrize(
+    ("entries", "reason"),
+    [
+        ([Entry((("x", "y" * 257),))], "profile"),
+        ([Entry((("x" * 1_025, "y"),))], "profile"),
+        ([Entry((("x", "y"),), "s" * 1_025)], "profile"),
+        ([Entry(tuple((str(number), "y") for number in range(100, 165)))], "profile"),
+        ([Entry((("x", str(number)),)) for number in range(2_049)], "profile"),
+        ([Entry((("x", str(number) + "y" * 250),)) for number in range(300)], "profile"),
+        ([Entry(())], "profile"),
+        ([Entry((("y", "1"), ("x", "1")))], "profile"),
+        ([Entry((("x", "1"),), None, 9)], "profile"),
+    ],
+)
+def test_a_profile_with_too_much_of_anything_is_refused(entries: list[Entry], reason: str) -> None:
+    with scene() as stage:
+        mallory = Attacker(stage.net)
+        encoded = encode_entries(entries)
+        mallory.profile = profile_digest(encoded)
+        mallory.say("b", mallory.announcement("b"), Profile(mallory.profile, 0, 1, encoded[:65_507]))
+        for number in range(2 if len(encoded) > 65_507 else 0):
+            mallory.say("b", Profile(mallory.profile, number, 2, encoded[number * 40_000 :][:40_000]))
+        assert stage.refused()[reason] >= 1
+        stage.check()
+
+
+def test_a_profile_that_is_not_the_announced_one_is_refused() -> None:
+    with scene() as stage:
+        mallory = Attacker(stage.net)
+        mallory.say("b", mallory.announcement("b", profile=b"promised"))
+        mallory.say("b", Profile(b"promised", 0, 1, encode_entries([entry("news")])))
+        mallory.say("b", Profile(b"promised", 0, 1, b"\xc1"), Profile(b"anything", 0, 1, b"\xc1"))
+        broken = profile_digest(b"\xc1")
+        mallory.say("b", mallory.announcement("b", profile=broken), Profile(broken, 0, 1, b"\xc1"))
+        assert stage.refused() == {"profile-digest": 2, "profile-stale": 1, "profile": 1}
+        stage.check()
+
+
+def test_a_neighbours_interests_do_not_crowd_out_ones_own() -> None:
+    with scene(horizon_hops=3) as stage:
+        mallory = Attacker(stage.net)
+        mallory.say("b", mallory.announcement("b"))
+        greedy = [Entry((("destination", f"!{number:04}"),)) for number in range(2_000)]
+        greedy += [Entry((("destination", "news"),), "a selector"), Entry((("destination", "news"),))]
+        mallory.say("b", *mallory.wants(*greedy), mallory.announcement("b"))
+        stage.net.advance(5)
+        stage.check()
+
+
+def test_who_asks_for_the_profile_all_the_time_is_not_answered_all_the_time() -> None:
+    with scene() as stage:
+        for number in range(100):
+            stage.net.subscribe("b", "y" * 200 + str(number))
+        stage.net.advance(5)
+        mallory = stage.attacker("b")
+        stage.net.advance(1)
+        asked = ProfileRequest(mallory.sends(Announce)[-1].profile)
+        mallory.heard.clear()
+        for _ in range(100):
+            mallory.say("b", *[asked] * 50)
+            stage.net.advance(0.01)
+        answers = [frame for frame in mallory.sends(Profile) if frame.part == 0]
+        assert 1 <= len(answers) <= 14
+        assert stage.refused()["rate"] >= 4_900
+        stage.check()
+
+
+# --- digests -------------------------------------------------------------------------------------------------------
+
+
+def senseless_digests() -> list[Digest]:
+    own = profile_digest(encode_entries([entry("news")]))
+    buckets = [
+        Bucket(0, 0, tuple(range(64))),
+        Bucket(0, 0, (1,) * 63),
+        Bucket(0, 0, (), tuple(range(500))),
+        Bucket(0, 0, (1,) * 64, (1,)),
+        Bucket(2, 3, (7,) * 16),
+        Bucket(6, 63, (7,) * 16),
+        Bucket(7, 0, (7,) * 16),
+        Bucket(62, 2**62 - 1, (7,) * 16),
+        Bucket(62, 2**62 - 1, (), ()),
+        Bucket(64, 2**64 - 1, (), (2**64 - 1,)),
+        Bucket(6, 5, (), (2**64 - 1,)),
+    ]
+    found = [Digest(own, 0, (bucket,), number=number) for number, bucket in enumerate(buckets)]
+    found += [Digest(own, number, (buckets[0],), (1, 2, 3), 9, 9, 0, 1) for number in range(256)]
+    found += [Digest(own, number % 4, (), (), number, number, number, 2**16) for number in range(300)]
+    found.append(Digest(own, 0, tuple(Bucket(6, number, (), ()) for number in range(64)) * 5))
+    found.append(Digest(own, 0, (), tuple(range(2_049))))
+    found.append(Digest(b"nonsense", 1, (buckets[0],)))
+    return found
+
+
+@pytest.mark.parametrize("pattern", ["news", "other"])
+def test_senseless_digests_change_nothing(pattern: str) -> None:
+    with scene() as stage:
+        for number in range(100):
+            stage.net.publish("a", "news", str(number).encode())
+            stage.published.append(str(number).encode())
+        mallory = stage.attacker("b", pattern=pattern)
+        stage.publish()
+        for digest in senseless_digests():
+            mallory.say("b", digest)
+            mallory.say("b", digest, as_="a")
+        stage.check(within_s=150)
+        assert {"digest", "limit", "profile-stale"} <= set(stage.refused())
+
+
+@pytest.mark.parametrize("pattern", ["news", "other"])
+def test_who_asks_without_end_and_answers_nothing_fills_no_memory(pattern: str) -> None:
+    with scene() as stage:
+        for number in range(200):
+            stage.net.publish("a", "news", str(number).encode())
+            stage.published.append(str(number).encode())
+        mallory = stage.attacker("b", pattern=pattern)
+        stage.net.advance(5)
+        own = profile_digest(encode_entries([entry("news")]))
+
+        def flood() -> None:
+            for number in range(1, 600):
+                xors = tuple(range(number, number + 64))
+                parts = Digest(own, 1, (), (), 0, number % 50, number % 2**16, 2**16)
+                mallory.say("b", Digest(own, 0, (Bucket(0, 0, xors),), number=number), parts)
+                if number % 50 == 0:
+                    stage.net.advance(0.1)
+
+        flood()
+        assert memory(mallory, flood) < 1_000_000
+        stage.check(within_s=120)
+
+
+# --- offers --------------------------------------------------------------------------------------------------------
+
+
+def test_offers_of_what_it_does_not_have_are_asked_for_a_while_and_then_forgotten() -> None:
+    with scene(limits={"offers_open_max": 500}) as stage:
+        mallory = stage.attacker("b")
+        handles = itertools.count()
+        for _ in range(10):
+            entries = [OfferEntry(MessageId(b"%08d" % (n := next(handles))), n, 10, 255) for _ in range(500)]
+            mallory.say("b", Offer(1, tuple(entries)))
+        assert stage.refused()["offers-open"] == 4_500
+        stage.check()
+        mallory.heard.clear()
+        stage.net.advance(60)
+        assert mallory.sends(Request) == []
+
+
+def test_a_neighbour_that_promises_and_does_not_give_keeps_nobody_from_giving() -> None:
+    """It offers first what the honest one has, is asked for it, and sends something else all the time."""
+    with scene() as stage:
+        stage.net.unlink("a", "b")
+        stage.net.advance(30)
+        mallory = stage.attacker("b")
+        promised = []
+        for number in range(5):
+            payload = bytes([number]) * 30_000
+            stage.net.publish("a", "news", payload)
+            stage.published.append(payload)
+            promised.append(stage.net.deliveries("a")[-1].descriptor)
+        stage.net.link("a", "b")
+        handles = itertools.count(100)
+        filler = message(mallory.identity, bytes(60_000))
+        mallory.say("b", mallory.offer(filler, 50), *mallory.describe(filler, 50))
+        for round_ in range(80):
+            for descriptor in promised:
+                handle = next(handles) if round_ % 2 else 1
+                shown = OfferEntry(descriptor.id, handle, descriptor.length, 255)
+                mallory.say("b", Offer(handle, (shown,)))
+            mallory.say("b", Data(50, 5_000 + round_, 0, False, bytes(1_024)))
+            stage.net.advance(0.5)
+        assert len(stage.net.deliveries("b")) == 5
+        stage.check()
+
+
+def test_a_neighbour_that_sends_rubbish_first_does_not_hold_up_who_offers_the_same() -> None:
+    with scene() as stage:
+        mallory, honest = stage.attacker("b"), stage.attacker("b", address="honest")
+        given = message(honest.identity, bytes(3_000))
+        fragments = mallory.fragments(given)
+        fragments[1] = msgspec.structs.replace(fragments[1], body=b"x" * 1_024)
+        mallory.say("b", mallory.offer(given))
+        honest.say("b", honest.offer(given, 7))
+        stage.net.advance(0.1)
+        assert not any(frame.handles for frame in honest.sends(Request))
+        mallory.say("b", *mallory.describe(given), *fragments)
+        stage.net.advance(0.1)
+        assert any(7 in frame.handles for frame in honest.sends(Request))
+
+
+def test_an_offer_that_changes_under_its_handle_harms_nobody() -> None:
+    with scene() as stage:
+        mallory = stage.attacker("b")
+        one, other = message(mallory.identity, bytes(40_000)), message(mallory.identity, bytes(100))
+        for first, second in ((one, other), (other, one)):
+            mallory.say("b", mallory.offer(first), *mallory.describe(first), *mallory.fragments(first)[:1])
+            mallory.say("b", mallory.offer(first, length=16 * 1024 * 1024), mallory.offer(first, pieces=b"\xff" * 128))
+            mallory.say("b", mallory.offer(second), *mallory.fragments(first)[1:], *mallory.describe(second))
+        mallory.give("b", other, 3)
+        stage.published.append(bytes(100))
+        stage.check()
+
+
+def test_offers_and_requests_with_too_much_of_anything_are_refused() -> None:
+    with scene() as stage:
+        mallory = stage.attacker("b")
+        shown = OfferEntry(MessageId(b"x"), 1, 10, 255)
+        to = prefix(stage, "b")
+        frames: list[Frame] = [
+            Offer(1, (shown,) * 513),
+            Offer(1, (msgspec.structs.replace(shown, pieces=bytes(129)),)),
+            Request(to, (1,) * 513),
+            Request(to, (), (1,) * 513),
+            Request(to, (), (), (PieceRequest(1, b"\xff"),) * 513),
+            Request(to, (), (), (PieceRequest(1, bytes(129)),)),
+            Ack(0, bytes(8_193)),
+            HashList(1, 1, 2**53, bytes(32)),
+            Data(1, 1, 2**53, False, b""),
+            Data(1, 1, 0, False, bytes(16_385)),
+            DescriptorPart(1, 1, 0, 0, 0, 2, bytes(8_193)),
+        ]
+        for frame in frames:
+            mallory.say("b", frame)
+        assert stage.refused()["limit"] == len(frames)
+        strange: list[Frame] = [
+            Offer(1, (msgspec.structs.replace(shown, message=MessageId(bytes(99))),)),
+            Offer(1, (msgspec.structs.replace(shown, privilege=256),)),
+            Offer(1, (msgspec.structs.replace(shown, handle=-1),)),
+            Offer(1, (msgspec.structs.replace(shown, length=2**60),)),
+            Request(b"12345", ()),
+            Ack(-1, b""),
+            DescriptorPart(1, 1, 0, 0, 2, 2, b"x"),
+        ]
+        for frame in strange:
+            mallory.say("b", frame)
+        assert stage.refused()["frame"] == len(strange)
+        stage.check()
+
+
+# --- requests and acknowledgements ---------------------------------------------------------------------------------
+
+
+def test_requests_for_what_is_not_there_or_for_somebody_else_are_refused() -> None:
+    with scene() as stage:
+        mallory = stage.attacker("b")
+        to = prefix(stage, "b")
+        mallory.say("b", Request(to, (1, HUGE), (5, HUGE), (PieceRequest(HUGE, b"\xff" * 128),)))
+        mallory.say("b", Request(prefix(stage, "a"), (), (1,)))
+        assert stage.refused()["handle"] == 3
+        assert stage.refused()["not-for-me"] == 1
+        stage.check()
+
+
+def test_who_asks_for_the_same_all_the_time_and_never_acknowledges_is_sent_little() -> None:
+    with scene() as stage:
+        mallory = stage.attacker("b")
+        mallory.agree("b")
+        stage.net.publish("b", "news", bytes(1_000_000))
+        stage.published.append(bytes(1_000_000))
+        stage.net.advance(1)
+        handles = tuple(each.handle for frame in mallory.sends(Offer) for each in frame.entries)
+        mallory.heard.clear()
+        for _ in range(600):
+            mallory.say("b", Request(prefix(stage, "b"), (), handles))
+            stage.net.advance(0.1)
+        sent = sum(len(frame.body) for frame in mallory.sends(Data))
+        assert 0 < sent < 250_000
+        stage.check()
+
+
+def test_a_requester_that_never_acknowledges_does_not_hold_up_others_who_asked_for_the_same() -> None:
+    """A message that several asked for goes out once, to the link, at the pace of the first."""
+    with scene() as stage:
+        stage.net.unlink("a", "b")
+        stage.net.advance(30)
+        mallory = stage.attacker("b")
+        mallory.agree("b")
+        for number in range(3):
+            payload = bytes([number]) + bytes(range(256)) * 800
+            stage.net.publish("b", "news", payload)
+            stage.published.append(payload)
+        stage.net.link("a", "b")
+        for _ in range(200):
+            offers = mallory.sends(Offer)
+            handles = tuple(each.handle for frame in offers for each in frame.entries)
+            mallory.say("b", Request(prefix(stage, "b"), tuple(frame.serial for frame in offers), handles[:500]))
+            stage.net.advance(0.05)
+        assert mallory.sends(Data)
+        stage.net.advance(20)
+        assert len(stage.net.deliveries("a")) == 3
+        stage.check()
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_requester_that_goes_silent_in_mid_transfer_does_not_take_the_others_with_it(leaves: bool) -> None:
+    with scene(compress=False, horizon_hops=1) as stage:
+        stage.net.add("c")
+        stage.net.subscribe("c", "news")
+        stage.net.link("b", "c")
+        stage.net.advance(5)
+        stage.net.publish("b", "news", bytes(400_000))
+        stage.published.append(bytes(400_000))
+        stage.net.advance(0.13)
+        if leaves:
+            stage.net.unlink("b", "c")
+        else:
+            stage.net.suspend("c")
+        stage.net.advance(15)
+        assert [len(delivery.payload) for delivery in stage.net.deliveries("a")] == [400_000]
+        stage.check()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Ack(0, b"\xff" * 8_192),
+        Ack(1, b"\xff" * 100),
+        Ack(HUGE, b"\xff" * 8_192),
+        Ack(0, b""),
+        Data(HUGE, HUGE, 2**10, True, b"x"),
+        DescriptorPart(HUGE, HUGE, 2**53, 2**53, 0, 2, b"x"),
+        HashList(3, HUGE, 0, bytes(32)),
+        Offer(HUGE, ()),
+    ],
+)
+def test_forged_frames_from_a_stolen_address_delay_an_exchange_and_no_more(frame: Frame) -> None:
+    with scene() as stage:
+        mallory = Attacker(stage.net)
+        stage.publish(size=400_000)
+        for _ in range(200):
+            mallory.say("b", frame, as_="a")
+            mallory.say("a", frame, as_="b")
+            stage.net.advance(0.02)
+        stage.check(within_s=150)
+
+
+def heard_on_the_way(stage: Scene, kinds: tuple[type, ...], change: Callable[[Frame], Frame | None]) -> None:
+    """From now on a forged frame comes before each frame of these kinds, or (answers) goes back to who sent it."""
+    radio = stage.net._radio  # noqa: SLF001
+    send, mallory = radio.send, Attacker(stage.net)
+
+    def overheard(sender: str, frames: list[Frame], to: str | None, mtu_bytes: int) -> None:
+        other = "b" if sender == "a" else "a"
+        for frame in frames:
+            if isinstance(frame, kinds) and (forged := change(frame)) is not None:
+                victim, robbed = (sender, other) if isinstance(forged, Digest | Ack) else (other, sender)
+                mallory.say(victim, forged, as_=robbed)
+        send(sender, frames, to, mtu_bytes)
+
+    radio.send = overheard  # type: ignore[method-assign, assignment]
+
+
+def far_serial(frame: Frame) -> Frame | None:
+    return Data(frame.handle, frame.serial + 4_000, 0, True, b"x") if isinstance(frame, Data) else None
+
+
+def farther_serial(frame: Frame) -> Frame | None:
+    return Data(frame.handle, frame.serial + 10**9, 0, True, b"x") if isinstance(frame, Data) else None
+
+
+def other_body(frame: Frame) -> Frame | None:
+    return msgspec.structs.replace(frame, body=bytes(len(frame.body))) if isinstance(frame, Data) else None
+
+
+def other_hashes(frame: Frame) -> Frame | None:
+    return msgspec.structs.replace(frame, hashes=bytes(len(frame.hashes))) if isinstance(frame, HashList) else None
+
+
+def other_message(frame: Frame) -> Frame | None:
+    if not isinstance(frame, Offer):
+        return None
+    entries = [msgspec.structs.replace(each, message=MessageId(bytes(16))) for each in frame.entries]
+    return msgspec.structs.replace(frame, entries=tuple(entries))
+
+
+def acknowledged(frame: Frame) -> Frame | None:
+    return Ack(frame.serial, b"\xff" * 100) if isinstance(frame, Data) else None
+
+
+def nothing_lacking(frame: Frame) -> Frame | None:
+    if not isinstance(frame, Digest) or not frame.number:
+        return None
+    return Digest(frame.profile, frame.round + 1, (), (), 0, frame.number)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "change"),
+    [
+        ((Data,), far_serial),
+        ((Data,), farther_serial),
+        ((Data,), other_body),
+        ((HashList,), other_hashes),
+        ((Offer,), other_message),
+        ((Digest,), nothing_lacking),
+        ((Data,), acknowledged),
+    ],
+)
+def test_a_forger_who_hears_everything_and_stops_loses_no_message(
+    kinds: tuple[type, ...], change: Callable[[Frame], Frame | None]
+) -> None:
+    with scene() as stage:
+        forged: list[Frame] = []
+        forging = True
+
+        def forge(frame: Frame) -> Frame | None:
+            made = change(frame) if forging else None
+            forged.extend([made] if made else [])
+            return made
+
+        heard_on_the_way(stage, kinds, forge)
+        stage.net.unlink("a", "b")
+        stage.net.advance(30)
+        stage.publish()
+        stage.net.link("a", "b")
+        stage.net.advance(20)
+        assert forged
+        forging = False
+        stage.check(within_s=300)

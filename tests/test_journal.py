@@ -1,0 +1,120 @@
+"""Batches, and events that wait for them (DESIGN §2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from carrypost.events import Event, Stored
+from carrypost.gossip.journal import Durability, Journal, Key
+from carrypost.model.ids import MessageId
+
+ONE, TWO, THREE = (Stored(MessageId(name)) for name in (b"1", b"2", b"3"))
+
+
+def key(name: str) -> Key:
+    return ("meta", name.encode(), 0)
+
+
+@pytest.fixture
+def released() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+def journal(released: list[Event]) -> Journal:
+    return Journal(released)
+
+
+def test_nothing_changed_is_no_batch(journal: Journal) -> None:
+    assert journal.take() is None
+    journal.put(key("a"), 1)
+    assert journal.take() is not None
+    assert journal.take() is None
+
+
+def test_of_several_changes_to_a_key_the_last_one_counts(journal: Journal) -> None:
+    journal.put(key("a"), 1)
+    journal.put(key("a"), 2)
+    journal.put(key("b"), 3)
+    journal.delete(key("b"))
+    journal.delete(key("c"))
+    journal.put(key("c"), 4)
+    batch = journal.take()
+    assert batch is not None
+    assert (batch.puts, batch.deletes) == ({key("a"): 2, key("c"): 4}, (key("b"),))
+
+
+def test_a_batch_is_as_safe_as_its_most_demanding_change(journal: Journal) -> None:
+    for demands, expected in (
+        ([Durability.NORMAL], Durability.NORMAL),
+        ([Durability.FULL, Durability.NORMAL], Durability.FULL),
+        ([Durability.NORMAL], Durability.NORMAL),
+    ):
+        for number, durability in enumerate(demands):
+            journal.put(key(str(number)), 1, durability)
+        batch = journal.take()
+        assert batch is not None
+        assert batch.durability is expected
+
+
+def test_an_event_with_nothing_to_wait_for_is_released_at_once(journal: Journal, released: list[Event]) -> None:
+    journal.hold(ONE)
+    assert released == [ONE]
+
+
+def test_an_event_waits_for_the_batch_of_the_change_before_it(journal: Journal, released: list[Event]) -> None:
+    journal.put(key("a"), 1)
+    journal.hold(ONE)
+    first = journal.take()
+    journal.hold(TWO)
+    journal.put(key("b"), 1)
+    journal.hold(THREE)
+    second = journal.take()
+    assert first is not None
+    assert second is not None
+    assert released == []
+    journal.durable(first.serial)
+    assert released == [ONE, TWO]
+    journal.durable(second.serial)
+    assert released == [ONE, TWO, THREE]
+
+
+def test_events_are_released_in_order_whatever_the_order_of_the_answers(
+    journal: Journal, released: list[Event]
+) -> None:
+    serials = []
+    for number, event in enumerate((ONE, TWO, THREE)):
+        journal.put(key(str(number)), 1)
+        journal.hold(event)
+        batch = journal.take()
+        assert batch is not None
+        serials.append(batch.serial)
+    journal.durable(serials[2])
+    journal.durable(serials[1])
+    assert released == []
+    journal.durable(serials[0])
+    assert released == [ONE, TWO, THREE]
+
+
+def test_a_lost_batch_gives_back_what_it_held(journal: Journal, released: list[Event]) -> None:
+    journal.put(key("a"), 1)
+    journal.delete(key("b"))
+    journal.hold(ONE)
+    batch = journal.take()
+    assert batch is not None
+    answered = journal.lost(batch.serial)
+    assert answered is not None
+    assert (answered.puts, answered.deletes, answered.held) == ((key("a"),), (key("b"),), (ONE,))
+    assert journal.lost(batch.serial) is None
+    journal.durable(batch.serial)
+    assert released == []
+
+
+def test_serials_rise(journal: Journal) -> None:
+    serials = []
+    for number in range(3):
+        journal.put(key("a"), number)
+        batch = journal.take()
+        assert batch is not None
+        serials.append(batch.serial)
+    assert serials == sorted(set(serials))

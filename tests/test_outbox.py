@@ -1,0 +1,250 @@
+"""The sending half of a link: order, the window and how it adapts to loss, timeouts, stop-and-wait."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from carrypost import testing
+from carrypost.config import Settings
+from carrypost.gossip.cache import Cache, Copy
+from carrypost.gossip.outbox import FRAGMENT, WINDOW_START_BYTES, Flight, Job, Outbox
+from carrypost.model.descriptor import Descriptor, PayloadCodec
+
+SIZE = 1_000
+MTU = 1_200
+
+
+class Bench:
+    """An outbox, messages for it, and frames that go out one by one."""
+
+    def __init__(self, **settings: object) -> None:
+        self.settings = Settings.emulated(**settings)
+        self.cache = Cache(self.settings)
+        self.outbox = Outbox(self.settings)
+        self.serial = 0
+        self.now = 0
+        self.number = 0
+
+    def job(self, level: int = 0, pieces: int = 1) -> Job:
+        self.number += 1
+        size = pieces * 16_384
+        descriptor = Descriptor("a", 1, self.number, 0, None, "news", size, size, PayloadCodec.BLANK, b"", 1_024)
+        copy = self.cache.admit(descriptor, nbytes=size, privilege=0, interesting=True, held=(1 << pieces) - 1, now=0)
+        assert isinstance(copy, Copy)
+        job = Job(copy, (1 << pieces) - 1, level, b"")
+        job.plan(MTU, random.Random(1))
+        self.outbox.add(job)
+        return job
+
+    def send(self, job: Job, count: int = 1) -> list[int]:
+        """So many frames of a job go out now."""
+        sent = []
+        for _ in range(count):
+            self.serial += 1
+            self.outbox.track(self.serial, Flight(job, (FRAGMENT, self.serial), SIZE, self.now))
+            sent.append(self.serial)
+        return sent
+
+    def acknowledge(self, *serials: int) -> int:
+        base = min(serials)
+        return self.outbox.acknowledge(base, sum(1 << serial - base for serial in serials), self.now)
+
+    def retried(self) -> list[int]:
+        return [item[1] for _, item in self.outbox.retries]
+
+
+def test_the_most_privileged_job_goes_first_and_equals_in_order() -> None:
+    bench = Bench()
+    low, high, low_too, middle = bench.job(1), bench.job(9), bench.job(1), bench.job(5)
+    assert [bench.outbox.pull() for _ in range(5)] == [high, middle, low, low_too, None]
+
+
+def test_a_job_that_was_put_back_goes_on_before_its_equals_and_after_its_betters() -> None:
+    bench = Bench()
+    first, second = bench.job(1), bench.job(1)
+    assert bench.outbox.pull() is first
+    bench.outbox.put_back(first)
+    better = bench.job(2)
+    assert [bench.outbox.pull() for _ in range(3)] == [better, first, second]
+
+
+def test_a_job_plans_its_descriptor_first_and_every_fragment_once() -> None:
+    bench = Bench()
+    job = bench.job(pieces=3)
+    items = list(job.items)
+    assert len(items) == job.left == 1 + 3 * 16
+    assert items[0] == (0, 0)
+    assert sorted(index for kind, index in items if kind == FRAGMENT) == list(range(48))
+
+
+def test_the_window_closes_when_it_is_full_and_opens_with_acknowledgements() -> None:
+    bench = Bench()
+    job = bench.job()
+    sent = bench.send(job, WINDOW_START_BYTES // SIZE)
+    assert bench.outbox.flying_bytes < bench.outbox.window
+    sent += bench.send(job)
+    assert not bench.outbox.open
+    bench.acknowledge(*sent)
+    assert bench.outbox.flying_bytes == 0
+
+
+def test_the_window_doubles_per_round_trip_until_its_bound() -> None:
+    bench = Bench(window_bytes_max=100_000)
+    job = bench.job()
+    windows = [bench.outbox.window]
+    for _ in range(6):
+        sent = []
+        while bench.outbox.open:
+            sent += bench.send(job)
+        bench.now += 50_000
+        bench.acknowledge(*sent)
+        windows.append(bench.outbox.window)
+    for before, after in pairwise(windows):
+        assert after == 100_000 or 1.9 * before <= after <= 2.2 * before
+    assert windows[-1] == 100_000
+
+
+@pytest.mark.parametrize(("later", "lost"), [(1, False), (2, False), (3, True), (4, True)])
+def test_a_frame_is_lost_when_three_later_ones_are_acknowledged(later: int, lost: bool) -> None:
+    bench = Bench()
+    first, *rest = bench.send(bench.job(), 6)
+    bench.acknowledge(*rest[:later])
+    assert bench.retried() == ([first] if lost else [])
+
+
+def test_a_loss_shrinks_the_window_once_per_round_trip() -> None:
+    bench = Bench()
+    job = bench.job()
+    sent = bench.send(job, 16)
+    before = bench.outbox.window
+    bench.acknowledge(*sent[1:8])
+    shrunk = bench.outbox.window
+    assert shrunk < before
+    bench.acknowledge(*sent[9:])  # Another loss among what was out already.
+    assert bench.outbox.window >= shrunk
+    assert bench.retried() == [sent[0], sent[8]]
+    later = bench.send(job, 6)
+    bench.acknowledge(*later[1:])
+    assert bench.outbox.window < shrunk * 1.1
+
+
+def test_after_a_loss_the_window_grows_by_a_datagram_per_round_trip() -> None:
+    bench = Bench()
+    job = bench.job()
+    sent = bench.send(job, 16)
+    bench.acknowledge(*sent[1:])
+    bench.outbox.retries.clear()
+    for _ in range(5):
+        before = bench.outbox.window
+        sent = []
+        while bench.outbox.open:
+            sent += bench.send(job)
+        bench.acknowledge(*sent)
+        assert before + 0.8 * MTU <= bench.outbox.window <= before + 1.4 * MTU
+
+
+def test_silence_for_a_whole_timeout_loses_everything_in_flight_and_closes_the_window() -> None:
+    bench = Bench()
+    sent = bench.send(bench.job(), 10)
+    due = bench.outbox.due_us
+    assert due == 500_000
+    bench.outbox.time_out(due)
+    assert bench.retried() == sent
+    assert bench.outbox.window == 2 * MTU
+    assert bench.outbox.flying_bytes == 0
+
+
+def test_timeouts_follow_the_round_trip_and_double_when_nothing_comes() -> None:
+    bench = Bench()
+    job = bench.job()
+    for _ in range(40):
+        sent = bench.send(job)
+        bench.now += 200_000
+        bench.acknowledge(*sent)
+    bench.send(job)
+    bench.outbox.arm(bench.now)
+    first = bench.outbox.due_us - bench.now
+    assert 200_000 <= first <= 300_000
+    waits = []
+    for _ in range(8):
+        bench.outbox.time_out(bench.now)
+        bench.outbox.retries.clear()
+        bench.send(job)
+        bench.outbox.arm(bench.now)
+        waits.append(bench.outbox.due_us - bench.now)
+    assert waits[0] == 2 * first
+    assert waits == sorted(waits)
+    assert waits[-1] == 4_000_000
+
+
+def test_a_message_is_through_when_everything_went_out_and_was_acknowledged() -> None:
+    bench = Bench()
+    job, other = bench.job(), bench.job()
+    sent = bench.send(job, 3)
+    assert bench.acknowledge(sent[0]) == 0
+    job.spent = True
+    assert bench.acknowledge(sent[1]) == 0
+    bench.send(other)
+    assert bench.acknowledge(sent[2]) == 1 << job.copy.slot
+    assert list(bench.outbox.jobs.values()) == [other]
+
+
+def test_an_acknowledgement_of_nothing_that_is_out_changes_nothing() -> None:
+    bench = Bench()
+    sent = bench.send(bench.job(), 3)
+    window = bench.outbox.window
+    assert bench.outbox.acknowledge(1_000, 0b1111, 0) == 0
+    assert bench.outbox.acknowledge(0, 0, 0) == 0
+    assert (bench.outbox.window, list(bench.outbox.flights)) == (window, sent)
+
+
+def test_a_message_that_left_the_cache_is_not_sent_any_more() -> None:
+    bench = Bench()
+    gone, kept = bench.job(), bench.job()
+    sent = bench.send(gone, 6)
+    bench.send(kept)
+    bench.acknowledge(*sent[3:])
+    bench.outbox.cancel(gone.copy.slot)
+    bench.outbox.cancel(999)
+    assert (bench.retried(), bench.outbox.flying_bytes) == ([], SIZE)
+    assert [bench.outbox.pull(), bench.outbox.pull()] == [kept, None]
+
+
+def test_a_new_contact_starts_afresh() -> None:
+    bench = Bench()
+    bench.send(bench.job(), 10)
+    bench.outbox.time_out(500_000)
+    bench.outbox.clear()
+    assert (bench.outbox.window, bench.outbox.flying_bytes, bench.retried()) == (WINDOW_START_BYTES, 0, [])
+    assert bench.outbox.pull() is None
+
+
+@pytest.mark.parametrize(("paper_mode", "waits"), [(False, False), (True, True)])
+def test_stop_and_wait_is_for_paper_mode(paper_mode: bool, waits: bool) -> None:
+    bench = Bench(paper_mode=paper_mode)
+    assert not bench.outbox.waits_for_ack
+    sent = bench.send(bench.job())
+    assert bench.outbox.waits_for_ack is waits
+    bench.acknowledge(*sent)
+    assert not bench.outbox.waits_for_ack
+
+
+def throughput(**link: float) -> float:
+    """Bytes per second of a large message over a link with a round trip of 100 ms."""
+    with testing.network("a", "b", delay_s=0.05) as net:
+        net.subscribe("b", "film")
+        net.publish("a", "film", testing.Blank(2_000_000))
+        net.link("a", "b", **link)  # type: ignore[arg-type]
+        while not net.deliveries("b"):
+            net.advance(1)
+            assert net.now < 600
+        return 2_000_000 / net.deliveries("b")[0].time
+
+
+def test_a_clean_link_is_filled_and_a_lossy_one_is_used_with_care() -> None:
+    clean, lossy, bad = throughput(), throughput(loss=0.02), throughput(loss=0.2)
+    assert clean > 1_000_000
+    assert clean > 2 * lossy > 4 * bad > 20_000

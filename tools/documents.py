@@ -1,0 +1,296 @@
+"""The parts of the documentation that are made from the code.
+
+    python tools/documents.py            write them into docs/, between their markers
+    python tools/documents.py --check    only say which are not up to date
+
+Types and bounds of fields come from the annotations that the decoder enforces, meanings from the docstrings
+under the fields (or, for a field without one, under the alias that is its type). Settings, constants and state
+machines come from where the code keeps them.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+
+from carrypost import config
+from carrypost.gossip import frames
+from carrypost.gossip.link import LINK_TABLE, LinkState, Sign
+from carrypost.model import descriptor
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+MARKED = re.compile(
+    r"(<!-- made by tools/documents\.py: (?P<name>[\w ]+) -->\n).*?(<!-- end of (?P=name) -->)", re.DOTALL
+)
+
+# ---------------------------------------------------------------------------------------------- structures
+
+_ENTRIES = (frames.Bucket, frames.OfferEntry, frames.PieceRequest)
+_POWERS = {2**exponent - less: f"2^{exponent}" + " - 1" * less for exponent in (16, 31, 53, 63) for less in (0, 1)}
+
+
+def frame_tables() -> str:
+    """A table per frame and per entry of a frame."""
+    return "\n\n".join(_section(kind) for kind in (*frames.WIRE_KINDS, *_ENTRIES))
+
+
+def descriptor_table() -> str:
+    """The fields of a descriptor, in the order in which they are encoded."""
+    return _fields(descriptor.Descriptor)
+
+
+def _section(kind: type[msgspec.Struct]) -> str:
+    tag = kind.__struct_config__.tag
+    title = f"### {kind.__name__}" if tag is None else f"### {tag}: {kind.__name__}"
+    return "\n".join([title, "", inspect.getdoc(kind) or "", "", _fields(kind)])
+
+
+def _fields(kind: type[msgspec.Struct]) -> str:
+    module = _parsed(sys.modules[kind.__module__])
+    aliases = _docstrings(module)
+    source = next(node for node in module.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__)
+    meanings = _docstrings(source)
+    types = {
+        node.target.id: node.annotation.id
+        for node in source.body
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and isinstance(node.annotation, ast.Name)
+    }
+    info = msgspec.inspect.type_info(kind)
+    assert isinstance(info, msgspec.inspect.StructType)
+    rows = [
+        (
+            f"`{field.name}`",
+            _type(field.type) + ("" if field.required else ", optional"),
+            meanings.get(field.name) or aliases.get(types.get(field.name, ""), ""),
+        )
+        for field in info.fields
+    ]
+    return _table(("field", "type", "meaning"), rows)
+
+
+def _type(kind: msgspec.inspect.Type) -> str:  # noqa: PLR0911 - one answer per kind
+    """What the decoder accepts, in words."""
+    match kind:
+        case msgspec.inspect.Metadata():
+            return _type(kind.type)
+        case msgspec.inspect.IntType():
+            return _whole(kind)
+        case msgspec.inspect.StrType() | msgspec.inspect.BytesType():
+            return _lengths(kind)
+        case msgspec.inspect.VarTupleType():
+            return f"array ({_type(kind.item_type)})"
+        case msgspec.inspect.StructType():
+            return f"[{kind.cls.__name__}](#{kind.cls.__name__.lower()})"
+        case msgspec.inspect.EnumType():
+            return ", ".join(f"{member.value} {member.name.lower()}" for member in kind.cls)
+        case msgspec.inspect.UnionType():
+            return " or ".join(_type(each) for each in kind.types)
+        case msgspec.inspect.DictType():
+            return f"map ({_type(kind.key_type)}: {_type(kind.value_type)})"
+    return _WORDS[type(kind)]
+
+
+_WORDS: dict[type, str] = {
+    msgspec.inspect.BoolType: "boolean",
+    msgspec.inspect.FloatType: "float",
+    msgspec.inspect.NoneType: "nil",
+    msgspec.inspect.AnyType: "bytes or text",  # only the author, which `descriptor.decode` checks itself
+}
+
+
+def _whole(kind: msgspec.inspect.IntType) -> str:
+    if kind.ge is None:
+        return "integer"
+    return f"{kind.ge} to {_POWERS.get(kind.le or -1, kind.le or '2^64 - 1')}"
+
+
+def _lengths(kind: msgspec.inspect.StrType | msgspec.inspect.BytesType) -> str:
+    """Types count characters of text; the codec has checks of its own for bytes."""
+    least, most = kind.min_length, kind.max_length
+    text, unit = ("text, ", "characters") if isinstance(kind, msgspec.inspect.StrType) else ("", "bytes")
+    if most is None:
+        return text.rstrip(", ") or unit
+    return f"{text}{most} {unit}" if least == most else f"{text}{least} to {most} {unit}"
+
+
+def _parsed(module: ModuleType) -> ast.Module:
+    return ast.parse(inspect.getsource(module))
+
+
+def _docstrings(source: ast.Module | ast.ClassDef) -> dict[str, str]:
+    """Names that are given a value or a type, with the text that stands under them."""
+    found = {}
+    for above, below in pairwise(source.body):
+        target = above.targets[0] if isinstance(above, ast.Assign) else getattr(above, "target", None)
+        if isinstance(target, ast.Name) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            found[target.id] = " ".join(str(below.value.value).split())
+    return found
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+# ------------------------------------------------------------------------------------------ state machines
+
+
+def link_machine() -> str:
+    """The table of a link's states, and its diagram."""
+    head = ("state", *(sign.value for sign in Sign))
+    rows = [(state.value, *(LINK_TABLE[state, sign].value for sign in Sign)) for state in LinkState]
+    diagram = ["```mermaid", "stateDiagram-v2", f"    [*] --> {LinkState.SILENT.value}"]
+    diagram += [
+        f"    {before.value} --> {after.value}: {sign.value}"
+        for (before, sign), after in LINK_TABLE.items()
+        if before is not after
+    ]
+    return "\n".join([_table(head, rows), "", *diagram, "```"])
+
+
+# ------------------------------------------------------------------------------------ settings and constants
+
+
+def settings_table() -> str:
+    """Every field of `Settings` but the limits."""
+    return _config_table(config.Settings)
+
+
+def limits_table() -> str:
+    """Every field of `Limits`."""
+    return _config_table(config.Limits)
+
+
+def _config_table(kind: type[config.Settings | config.Limits]) -> str:
+    source = next(
+        node for node in _parsed(config).body if isinstance(node, ast.ClassDef) and node.name == kind.__name__
+    )
+    meanings = _docstrings(source)
+    rows = [
+        (f"`{each.name}`", _value(each.name, each.default), _allowed(each), meanings[each.name])
+        for each in dataclasses.fields(kind)
+        if each.metadata
+    ]
+    return _table(("name", "default", "allowed", "meaning"), rows)
+
+
+def _allowed(each: dataclasses.Field[object]) -> str:
+    rule = each.metadata["rule"]
+    if not hasattr(rule, "low"):
+        return str(rule.allowed)
+    if rule.high >= config.UNBOUNDED:
+        return f"{_value(each.name, rule.low)} or more"
+    end = ' or "none"' if rule.optional else ""
+    return f"{_value(each.name, rule.low)} to {_value(each.name, rule.high)}{end}"
+
+
+def _value(name: str, value: object) -> str:
+    """A value as people write it: flags as in TOML, bytes in KiB and MiB where that is exact."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, int | float):
+        return f'"{value}"'
+    for unit, size in (("MiB", config.MIB), ("KiB", config.KIB)):
+        if "bytes" in name and value >= size and value % size == 0:
+            return f"{int(value // size):,} {unit}"
+    return f"{value:,}".removesuffix(".0")
+
+
+_CONSTANTS = (
+    ("neighbours.SILENT_PERIODS", "periods without a word after which a link has ended"),
+    ("neighbours._PERIOD_US_MIN", "a shorter announced period counts as this"),
+    ("neighbours._PERIOD_US_MAX", "a longer announced period counts as this"),
+    ("neighbours._HASTE_US", "a change is announced within this, at a moment chosen by chance"),
+    ("neighbours._GAP_US", "but not sooner than this after the last announcement"),
+    ("neighbours._JITTER", "part of a period by which chance may shorten it"),
+    ("neighbours._PROFILE_UNASKED_BYTES_MAX", "a longer profile is told on request only"),
+    ("neighbours._PROFILE_RETRY_US", "a profile is asked for at most this often"),
+    ("neighbours._REVIEW_GRACE", "announcements that the larger id waits longer before it repeats a review"),
+    ("review._RETRY_US", "an unanswered digest is repeated after this; doubles"),
+    ("review._RETRY_DOUBLINGS", "so many times at most"),
+    ("reconcile.FEW", "a bucket with so many members or fewer is listed"),
+    ("exchange._OPEN_ENTRIES_MAX", "messages on offer to one neighbour, or asked for and not sent"),
+    ("exchange._OFFER_RETRY_US", "an unanswered offer is repeated after this; doubles"),
+    ("exchange._OFFER_DOUBLINGS", "so many times at most"),
+    ("exchange._PARTIAL_US", "growth of a half-received message is told at most this often"),
+    ("exchange._REQUEST_RETRY_US", "a request that nothing comes of is repeated after this"),
+    ("exchange._REQUEST_TRIES", "so often; then other neighbours are asked"),
+    ("exchange._SHARE_WAIT_US", "a burst waits this long (at most `coalesce_s`) for others who may want it too"),
+    ("exchange._ACK_FRAMES", "transfer frames after which an acknowledgement is sent at once"),
+    ("exchange._ACK_DELAY_US", "else it is sent after this, or at the end of a burst"),
+    ("outbox.WINDOW_START_BYTES", "first window"),
+    ("outbox._DATAGRAMS_MIN", "datagrams that the window always has room for"),
+    ("outbox._LATER_ACKS", "later frames acknowledged, after which a frame counts as lost"),
+    ("outbox._SHRINK", "factor by which a loss shrinks the window, once per round trip"),
+    ("outbox._TIMEOUT_START_US", "retransmission timeout before the first round trip is measured"),
+    ("outbox._TIMEOUT_MIN_US", "shortest retransmission timeout"),
+    ("outbox._TIMEOUT_MAX_US", "longest"),
+    ("recovery._RETRY_US", "what a failed batch only noted is written again after this"),
+    ("recovery._PAUSE_US", "after a failed write nothing new is asked for, for this long"),
+)
+
+
+def constants_table() -> str:
+    """Constants of the exchange that are not settings."""
+    rows = []
+    for path, meaning in _CONSTANTS:
+        module, _, name = path.partition(".")
+        value = getattr(importlib.import_module(f"carrypost.gossip.{module}"), name)
+        shown = f"{value / 1e6:g} s" if "_US" in name else _value(name.lower(), value)
+        rows.append((f"`{path}`", shown, meaning))
+    return _table(("constant", "value", "meaning"), rows)
+
+
+# ----------------------------------------------------------------------------------------------- documents
+
+PARTS: dict[str, Callable[[], str]] = {
+    "frames": frame_tables,
+    "descriptor": descriptor_table,
+    "link states": link_machine,
+    "constants": constants_table,
+    "settings": settings_table,
+    "limits": limits_table,
+}
+
+
+def updated(document: str) -> str:
+    """The document with its marked parts as they should be."""
+    return MARKED.sub(lambda found: f"{found[1]}\n{PARTS[found['name']]()}\n\n{found[3]}", document)
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check; the exit code."""
+    if unknown := [each for each in arguments if each != "--check"]:
+        print(f"{unknown[0]}: not understood; there is --check", file=sys.stderr)
+        return 2
+    placed: set[str] = set()
+    stale = []
+    for path in sorted(DOCS.glob("*.md")):
+        document = path.read_text(encoding="utf-8")
+        placed |= {found["name"] for found in MARKED.finditer(document)}
+        wanted = updated(document)
+        if wanted != document:
+            stale.append(path.name)
+            if not arguments:
+                path.write_text(wanted, encoding="utf-8")
+    for name in sorted(PARTS.keys() - placed):
+        print(f"no document has a place for: {name}", file=sys.stderr)
+    for name in stale:
+        print(f"{name}: not up to date; run tools/documents.py" if arguments else f"{name}: written", file=sys.stderr)
+    return int(bool(PARTS.keys() - placed or (arguments and stale)))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
