@@ -7,7 +7,7 @@ the host, as a node does. It hears what its victims send to it, so that it can u
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +16,7 @@ import msgspec
 
 from carrypost import testing
 from carrypost.config import Limits
+from carrypost.emu.radio import LinkModel
 from carrypost.events import Event, Refused
 from carrypost.gossip import codec
 from carrypost.gossip.frames import (
@@ -37,6 +38,8 @@ from carrypost.model.pattern import Entry, encode_entries, entry, profile_digest
 from carrypost.security.identity import Identity
 
 BODY_BYTES = 1_024
+DELAY_US = 5_000
+"""It hears a little later than the honest: whoever asks last for the same is served first."""
 PERIOD_MS = 600_000
 """Announced so that one announcement is enough for a test."""
 
@@ -97,6 +100,8 @@ class Attacker:
         if not self._signed:
             self.identity = Identity.plain(self.node)
         self.heard: list[Frame] = []
+        self.reacts: Callable[[Frame], None] = lambda _: None
+        """What it does on hearing a frame."""
         self.counter = 0
         self.serial = 0
         self.profile = b""
@@ -109,7 +114,9 @@ class Attacker:
 
     def _hear(self, burst: Sequence[Iterable[Frame]], _peer: str) -> None:
         for frames in burst:
-            self.heard.extend(frames)
+            for frame in frames:
+                self.heard.append(frame)
+                self.reacts(frame)
 
     def sends(self, kind_: type[Frame]) -> list[Any]:
         """What it heard of one kind."""
@@ -143,7 +150,7 @@ class Attacker:
     def meet(self, victim: str, *patterns: str, hears: bool = True) -> None:
         """Become a neighbour in good standing."""
         if hears and not self._radio.linked(victim, self.address):
-            self._radio.link(victim, self.address, one_way=True)
+            self._radio.link(victim, self.address, one_way=True, model=LinkModel(delay_us=DELAY_US))
         profile = self.wants(*patterns)
         self.say(victim, self.announcement(victim), *profile)
 
@@ -166,7 +173,7 @@ class Attacker:
         self.serial += 2
         wire = given.descriptor.wire
         frames: list[Frame] = [DescriptorPart(handle, self.serial, 1, 0, 0, 1, wire)]
-        if len(given.pieces) > 1 and given.hashes:
+        if given.descriptor.pieces > 1 and given.hashes:
             step = 1_000 * HASH_BYTES
             for at in range(0, len(given.hashes), step):
                 self.serial += 1

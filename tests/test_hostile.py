@@ -451,22 +451,20 @@ def test_very_small_fragments_do_not_take_more_memory_than_large_ones(security: 
 
 
 def test_hash_lists_count_as_part_of_what_the_cache_holds() -> None:
-    """One piece of each of many large messages: the hash list is twice as long as the piece."""
-    with scene(cache_bytes_max=2**20, shares=False) as stage:
+    """One piece of each of many large messages: the hash list is half as long as the piece."""
+    with scene(cache_bytes_max=2**22, shares=False) as stage:
         mallory = stage.attacker("b")
-        large = message(mallory.identity, bytes(16 * 2**20))
-        count = itertools.count()
+        large = message(mallory.identity, bytes(2**22))
 
-        def give(messages: int) -> None:
-            for number in range(messages):
-                descriptor = msgspec.structs.replace(large.descriptor, created_us=next(count), sequence=10**9 + number)
-                given = Message(mallory.identity.sign(descriptor), large.pieces[:1], large.hashes[:])
-                described = [*mallory.describe(given), HashList(1, 9, 1_000, large.hashes[32_000:])]
-                mallory.say("b", mallory.offer(given), *described, *mallory.fragments(given))
+        def give() -> None:
+            for number in range(300):
+                descriptor = msgspec.structs.replace(large.descriptor, created_us=number, sequence=10**9 + number)
+                given = Message(mallory.identity.sign(descriptor), large.pieces[:1], large.hashes)
+                mallory.say("b", mallory.offer(given), *mallory.describe(given), *mallory.fragments(given))
 
-        large = Message(large.descriptor, large.pieces, large.hashes)
-        kept, _ = held(mallory, lambda: give(100))
-        assert kept < 1_600_000
+        kept, _ = held(mallory, give)
+        assert kept < 6_000_000
+        stage.check()
 
 
 # --- floods --------------------------------------------------------------------------------------------------------

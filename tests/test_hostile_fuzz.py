@@ -112,6 +112,7 @@ frames: st.SearchStrategy[Frame] = st.one_of(
     st.builds(f.Ack, serials, st.one_of(bitmaps, st.just(b"\xff" * 8_192))),
     st.builds(f.Data, handles, serials, counts, st.booleans(), st.binary(max_size=20)),
 )  # fmt: skip
+Step = tuple[str, str, list[Frame], float]
 steps = st.tuples(
     st.sampled_from("ab"),
     st.sampled_from(["mallory", "trudy", "a", "b"]),
@@ -120,7 +121,7 @@ steps = st.tuples(
 )
 
 
-def play(stage: Scene, script: list[tuple[str, str, list[Frame], float]]) -> None:
+def play(stage: Scene, script: list[Step]) -> None:
     mallory = stage.attacker("a", "b")
     trudy = stage.attacker("a", "b", address="trudy", pattern="other")
     assert isinstance(trudy, Attacker)
@@ -133,7 +134,7 @@ def play(stage: Scene, script: list[tuple[str, str, list[Frame], float]]) -> Non
 
 @given(st.lists(steps, max_size=30))
 def test_any_frames_in_any_order_raise_nothing_and_lose_nothing(
-    script: list[tuple[str, str, list[Frame], float]],
+    script: list[Step],
 ) -> None:
     with scene() as stage:
         play(stage, script)
@@ -142,7 +143,7 @@ def test_any_frames_in_any_order_raise_nothing_and_lose_nothing(
 
 @given(st.lists(steps, max_size=30))
 def test_any_frames_in_any_order_raise_nothing_where_little_is_allowed(
-    script: list[tuple[str, str, list[Frame], float]],
+    script: list[Step],
 ) -> None:
     """Small caches and buffers, a horizon, a crash: here strangers may well push the honest out."""
     limits = {

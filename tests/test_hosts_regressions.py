@@ -64,8 +64,8 @@ STORIES: dict[str, tuple[Config, list[Step]]] = {
     "what was declined on account of a full disk is offered again in both directions": (
         Config(names="ab", altruistic=True, disk_delay_s=0.005),
         [publish("a"), publish("b"), do("subscribe", "a", "news.*"), do("subscribe", "b", "news.*"),
-         do("subscribe", "b", "x"), wait(1.0), do("fill_disk", "a", True), do("fill_disk", "b", True), publish("a"), publish("b"),
-         wait(0.05)],
+         do("subscribe", "b", "x"), wait(1.0), do("fill_disk", "a", True), do("fill_disk", "b", True), publish("a"),
+         publish("b"), wait(0.05)],
     ),
     "a suspended host hears late that its disk was full": (
         Config(names="ab", disk_delay_s=0.005),
@@ -76,6 +76,12 @@ STORIES: dict[str, tuple[Config, list[Step]]] = {
         Config(altruistic=True, cache_messages_max=1, cache_bytes_max=20_000),
         [publish("c", lifetime_s=20.0, priority=7), publish("b", "sport"), link("a", "b"), wait(5.0),
          link("a", "c"), wait(5.0)],
+    ),
+    "two messages for which there is no room do not take turns": (
+        Config(horizon_hops=3, confirm=False, cache_messages_max=3, cache_bytes_max=60_000),
+        [publish("c", "sport", 40_000, language="fr", persistent=True), do("subscribe", "b", "news"),
+         do("subscribe", "a", ".*"), publish("a", "news.uk", 40_000, persistent=True),
+         publish("b", "news.uk", 40_000)],
     ),
     "what is left of an older request ends with its message": (
         Config(names="abcde", seed=377, altruistic=True),

@@ -16,15 +16,11 @@ from carrypost.gossip import journal as keys
 from carrypost.gossip.deliveries import Deliveries
 from carrypost.gossip.desk import Desk
 from carrypost.gossip.exchange import Exchange
-from carrypost.gossip.inbound import Inbound
 from carrypost.gossip.journal import Durability
 from carrypost.gossip.link import NEVER
 from carrypost.gossip.neighbours import Neighbours
 from carrypost.gossip.publishing import Publisher
 from carrypost.gossip.recovery import Recovery
-from carrypost.gossip.review import Review
-from carrypost.gossip.transfer import Transfer
-from carrypost.gossip.wants import Wants
 from carrypost.model.pattern import entry
 from carrypost.model.privilege import Privilege, privilege
 
@@ -54,12 +50,8 @@ class Host:
     ) -> None:
         self._desk = desk = Desk(identity, settings, rng, privilege)
         self._deliveries = Deliveries(desk)
-        self._wants = Wants(desk)
-        self._inbound = Inbound(desk, self._wants, self._deliveries, self._whole)
-        self._transfer = Transfer(desk)
-        self._exchange = Exchange(desk, self._wants, self._transfer)
-        self._review = Review(desk)
-        self._neighbours = Neighbours(desk, self._deliveries, self._up, self._down)
+        self._exchange = Exchange(desk, self._deliveries, self._whole)
+        self._neighbours = Neighbours(desk, self._deliveries, self._exchange.up, self._exchange.down)
         self._publisher = Publisher(desk)
         self._recovery = Recovery(desk, self._deliveries)
         self._started = False
@@ -69,15 +61,8 @@ class Host:
         self._handlers: dict[type, Callable[..., None]] = {
             fr.Profile: self._neighbours.take_profile,
             fr.ProfileRequest: self._neighbours.answer_profile,
-            fr.Digest: self._review.take,
-            fr.Offer: self._exchange.take_offer,
             fr.Request: self._request,
-            fr.WholeDescriptor: self._descriptor,
-            fr.DescriptorPart: self._descriptor,
-            fr.HashList: self._hash_list,
-            fr.Data: self._data,
-            fr.BlankData: self._data,
-            fr.Ack: self._exchange.take_ack,
+            **self._exchange.handlers,
         }
 
     # --- life ----------------------------------------------------------------------------------------------
@@ -181,7 +166,7 @@ class Host:
         desk.expire_due(now)
         link = desk.links.get(peer)
         if link is not None and not (
-            link.budget_frames.take(len(frames), now) and link.budget_bytes.take(nbytes, now)
+            link.budgets.frames.take(len(frames), now) and link.budgets.bytes.take(nbytes, now)
         ):
             desk.refuse_many("link-budget", peer, len(frames))
             return
@@ -224,14 +209,9 @@ class Host:
         desk.expire_due(now)
         self._recovery.tick(now)
         if self._ready:
-            announced = self._neighbours.tick(now)
-            if announced and desk.settings.paper_mode:
-                self._exchange.offer_everything(now)
-            for link in list(desk.usable_links()):
-                if link.due_us() <= now:
-                    self._exchange.tick(link, now)
-                    if link.digest_due_us <= now:
-                        self._review.ask(link, now)
+            if self._neighbours.tick(now):
+                self._exchange.announced(now)
+            self._exchange.tick(now)
         self._settle(now)
 
     def next_deadline(self) -> int | None:
@@ -283,42 +263,17 @@ class Host:
             raise StateError("start or restore the host first")
 
     def _profile_changed(self, now: int) -> None:
-        self._inbound.interests_changed()
+        self._exchange.interests_changed()
         if self._ready:
             self._neighbours.refresh_profile(now)
         self._settle(now)
-
-    def _up(self, link: Link, now: int) -> None:
-        link.synced = False
-        self._review.begin(link, now)
-
-    def _down(self, link: Link, now: int) -> None:
-        others = self._wants.alternatives(link)
-        self._inbound.drop_link(link)
-        link.forget()
-        self._exchange.released(others, now)
 
     def _request(self, link: Link, frame: fr.Request, now: int) -> None:
         if frame.to != self._desk.prefix:
             self._desk.refuse("not-for-me", link.peer)
             return
         self._neighbours.named(link, now)
-        self._exchange.take_request(link, frame, now)
-
-    def _descriptor(self, link: Link, frame: fr.WholeDescriptor | fr.DescriptorPart, now: int) -> None:
-        if self._inbound.descriptor(link, frame, now):
-            self._exchange.arrived(link, frame.serial, now, last=False)
-
-    def _hash_list(self, link: Link, frame: fr.HashList, now: int) -> None:
-        if self._inbound.hash_list(link, frame, now):
-            self._exchange.arrived(link, frame.serial, now, last=False)
-
-    def _data(self, link: Link, frame: fr.Data | fr.BlankData, now: int) -> None:
-        if self._inbound.data(link, frame, now):
-            self._exchange.arrived(link, frame.serial, now, last=frame.last)
-            self._exchange.progress(link, now)
-        elif frame.last:
-            link.ack_due_us = now
+        self._exchange.request(link, frame, now)
 
     def _whole(self, copy: Copy, link: Link, reception: Reception) -> None:
         if self._desk.cache.evicted:
@@ -348,4 +303,3 @@ class Host:
         if self._ready:
             self._neighbours.ask_profiles(now)
             self._exchange.settle(now)
-            self._transfer.flush(self._desk.links.values(), now)

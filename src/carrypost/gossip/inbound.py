@@ -54,7 +54,7 @@ class Inbound:
 
     def _settled(self, link: Link, handle: int) -> bool:
         """Of what was wanted once, the rest is acknowledged, so that it ends; what was not asked for is overheard."""
-        if handle in link.settled:
+        if handle in link.inbox.settled:
             return True
         self._desk.refuse("unsolicited", link.peer)
         return False
@@ -62,7 +62,7 @@ class Inbound:
     def interests_changed(self) -> None:
         """What is on its way may be wanted here by now, or not any more."""
         for link in self._desk.links.values():
-            for want in link.wants.values():
+            for want in link.inbox.wants.values():
                 if want.descriptor is not None:
                     want.interesting = self._deliveries.wants(want.descriptor)
 
@@ -73,7 +73,7 @@ class Inbound:
 
         That of a small message has the serial of its only fragment, and is acknowledged with it.
         """
-        want = link.wants.get(frame.handle)
+        want = link.inbox.wants.get(frame.handle)
         if want is None:
             return self._settled(link, frame.handle)
         if want.descriptor is not None:
@@ -90,6 +90,10 @@ class Inbound:
             self._check(found, want, link, now)
         except RemoteError as error:
             self._wants.spurn(link, frame.handle, error.reason, now)
+            return True
+        if found.pieces > 1 and not self._has_room(found, want):
+            self._desk.cache.remember(found, done=False)
+            self._decline(link, frame.handle, found, Reason.NO_ROOM)
             return True
         want.reset = False
         want.hops = min(HOPS_MAX, max(1, frame.hops))
@@ -146,12 +150,12 @@ class Inbound:
     @staticmethod
     def _verify(found: Descriptor, link: Link, now: int) -> None:
         """The only dear check. A link that sends forgeries soon gets no more of them checked."""
-        if not link.budget_forgeries.take(0, now):
+        if not link.budgets.forgeries.take(0, now):
             raise LimitError("rate")
         try:
             verify(found)
         except ForgeryError:
-            link.budget_forgeries.spend(1, now)
+            link.budgets.forgeries.spend(1, now)
             raise
 
     def _check_sizes(self, found: Descriptor) -> None:
@@ -171,7 +175,7 @@ class Inbound:
 
     def hash_list(self, link: Link, frame: HashList, now: int) -> bool:
         """Take a part of a hash list. True: acknowledge it."""
-        want = link.wants.get(frame.handle)
+        want = link.inbox.wants.get(frame.handle)
         if want is None or want.hashes:
             return want is not None or self._settled(link, frame.handle)
         descriptor = want.descriptor
@@ -200,7 +204,7 @@ class Inbound:
     def data(self, link: Link, frame: Data | BlankData, now: int) -> bool:
         """Take a fragment. True: acknowledge it."""
         handle = frame.handle
-        want = link.wants.get(handle)
+        want = link.inbox.wants.get(handle)
         if want is None:
             return self._settled(link, handle)
         descriptor = want.descriptor
@@ -241,7 +245,7 @@ class Inbound:
 
     def _finish(self, link: Link, handle: int, piece: int, now: int) -> None:
         """All fragments of a piece are here; without the hash list it waits in its buffer."""
-        want = link.wants.get(handle)
+        want = link.inbox.wants.get(handle)
         descriptor = want.descriptor if want is not None else None
         if want is None or descriptor is None or (descriptor.signed and descriptor.pieces > 1 and not want.hashes):
             return
@@ -281,7 +285,7 @@ class Inbound:
             desk.keep(copy)
             desk.grown = True
             if not want.requested:
-                link.fresh.append(handle)  # What else it offers of this message may be missing by now.
+                link.inbox.fresh.append(handle)  # What else it offers of this message may be missing by now.
 
     @staticmethod
     def _fits(descriptor: Descriptor, want: Want, piece: int, body: bytes) -> bool:
@@ -301,12 +305,7 @@ class Inbound:
             now=now,
         )  # fmt: skip
         if isinstance(copy, Reason):
-            desk.refuse(copy.value, link.peer, descriptor.shown)
-            memory = desk.cache.get(descriptor.id)
-            if memory is not None:
-                desk.book.enter(memory)
-                desk.book.settle(memory)
-            self._wants.drop(link, handle)
+            self._decline(link, handle, descriptor, copy)
             return None
         desk.book.enter(copy)
         if want.hashes:
@@ -314,12 +313,28 @@ class Inbound:
             desk.journal.put((keys.HASHES, descriptor.id, 0), want.hashes)
         return copy
 
+    def _has_room(self, found: Descriptor, want: Want) -> bool:
+        """Whether more than its first pieces could come in."""
+        desk = self._desk
+        copy = desk.cache.get(found.id)
+        here = copy is not None and copy.here
+        return here or desk.cache.admits(found.length, desk.rank(found), interesting=want.interesting)
+
+    def _decline(self, link: Link, handle: int, descriptor: Descriptor, reason: Reason) -> None:
+        desk = self._desk
+        desk.refuse(reason.value, link.peer, descriptor.shown)
+        memory = desk.cache.get(descriptor.id)
+        if memory is not None:
+            desk.book.enter(memory)
+            desk.book.settle(memory)
+        self._wants.drop(link, handle)
+
     def _settle(self, copy: Copy, link: Link, want: Want) -> None:
         """The whole message is here."""
         bit = 1 << copy.slot
         for other, handle in self._wants.sources(copy.id):
-            if not other.wants[handle].entry.pieces:
-                other.known |= bit
+            if not other.inbox.wants[handle].entry.pieces:
+                other.offering.known |= bit
             self._wants.drop(other, handle)
         self._desk.book.settle(copy)
         self._arrived(copy, link, Reception(copy.descriptor, want.hops, want.age_ms))

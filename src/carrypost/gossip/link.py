@@ -16,13 +16,14 @@ from carrypost.gossip.slots import bits
 from carrypost.model.ids import NodeId, node_prefix
 
 if TYPE_CHECKING:
-    from carrypost.config import Settings
+    from carrypost.config import Limits, Settings
     from carrypost.gossip.wants import Want
     from carrypost.gossip.outbox import Outbox
     from carrypost.gossip.profiles import View
 
 NEVER = 2**62
 """A time that does not come; so that the earliest of several is a plain `min`."""
+_PROFILE_BURST_S = 5.0
 
 
 class LinkState(enum.Enum):
@@ -65,19 +66,112 @@ class OpenOffer:
         self.tries = tries
 
 
+class Offering:
+    """What this host believes of the neighbour's cache, and offers it (`gossip.offers`)."""
+
+    __slots__ = ("due_us", "known", "offered", "open", "partials", "partials_us")
+
+    def __init__(self) -> None:
+        self.known = 0
+        """Slots of messages that the neighbour is believed to know, or not to want."""
+        self.offered = 0
+        """Slots that stand in an offer not answered yet."""
+        self.open: dict[int, OpenOffer] = {}
+        """Those offers, by serial."""
+        self.partials: dict[int, int] = {}
+        """By slot: which pieces of a half-received message stood in the last offer."""
+        self.partials_us = 0
+        """When their growth may be told again."""
+        self.due_us = NEVER
+
+    def forget_slots(self, mask: int) -> None:
+        """Believe nothing of these any more."""
+        keep = ~mask
+        self.known &= keep
+        self.offered &= keep
+        for offer in self.open.values():
+            offer.mask &= keep
+        for slot in bits(mask) if self.partials else ():
+            self.partials.pop(slot, None)
+
+
+class Agreement:
+    """How far the two have agreed on what the neighbour lacks (`gossip.review`)."""
+
+    __slots__ = (
+        "announcements", "answered", "due_us", "lacking", "mine_only", "questions", "snapshot", "synced", "tries",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.synced = False
+        """The two sets have been reconciled; from now on only increments are offered."""
+        self.snapshot = 0
+        """The set as it was when the review began."""
+        self.mine_only = 0
+        """What the neighbour turned out to lack of it."""
+        self.lacking = 0
+        """What it turned out to lack while it asked for its own sake: offered before this host asks."""
+        self.questions: dict[int, set[int]] = {}
+        """Numbers of the questions that are open, and the parts of each answer that have come."""
+        self.answered: dict[int, None] = {}
+        """Numbers of the neighbour's questions that were answered lately."""
+        self.announcements = 0
+        """Heard since the last review; every `digest_every`-th repeats it."""
+        self.tries = 0
+        self.due_us = NEVER
+
+    def forget_slots(self, mask: int) -> None:
+        """Believe nothing of these any more."""
+        keep = ~mask
+        self.snapshot &= keep
+        self.mine_only &= keep
+        self.lacking &= keep
+
+
+class Inbox:
+    """What the neighbour offers to this host, and what has come of it (`gossip.requests`)."""
+
+    __slots__ = ("ack_due_us", "answers", "fresh", "receipts", "request_due_us", "settled", "tries", "wants")
+
+    def __init__(self) -> None:
+        self.wants: dict[int, Want] = {}
+        """By handle."""
+        self.settled: dict[int, None] = {}
+        """Handles that were wanted lately and are no more: what still comes of them is acknowledged."""
+        self.answers: list[int] = []
+        """Serials of the neighbour's offers that are to be answered."""
+        self.fresh: list[int] = []
+        """Handles that are to be asked for."""
+        self.tries = 0
+        self.request_due_us = NEVER
+        self.receipts = Receipts()
+        self.ack_due_us = NEVER
+
+
+class Budgets:
+    """What the neighbour may make this host do."""
+
+    __slots__ = ("answers", "bytes", "forgeries", "frames", "profiles")
+
+    def __init__(self, limits: Limits) -> None:
+        self.frames = Budget(limits.link_frames_per_s)
+        self.bytes = Budget(limits.link_bytes_per_s)
+        self.forgeries = Budget(limits.link_forgeries_per_s)
+        self.profiles = Budget(limits.link_profiles_per_s, burst_s=_PROFILE_BURST_S)
+        """For learning its profiles."""
+        self.answers = Budget(limits.link_profiles_per_s, burst_s=_PROFILE_BURST_S)
+        """For telling it this host's."""
+
+
 class Link:
     """One neighbour, as this host sees it."""
 
     __slots__ = (
-        "ack_due_us", "announced_us", "announcements", "answered", "answers", "boot",
-        "budget_answers", "budget_bytes", "budget_frames", "budget_profiles", "budget_forgeries", "counter", "digest_due_us", "first_us",
-        "fresh", "heard_us", "known", "mine_only", "node", "offer_due_us", "offered", "one_way_told", "open_offers", "outbox",
-        "partial_offered", "partials_us", "peer", "period_us", "prefix", "profile", "profile_asked_us", "questions", "receipts",
-        "request_due_us", "request_tries", "review_tries", "settled", "snapshot", "state", "synced", "told", "view", "wants",
+        "agreement", "announced_us", "boot", "budgets", "counter", "first_us", "heard_us", "inbox", "node", "offering",
+        "one_way_told", "outbox", "peer", "period_us", "prefix", "profile", "profile_asked_us", "state", "told", "view",
     )  # fmt: skip
 
     def __init__(self, peer: str, settings: Settings, outbox: Outbox, now: int) -> None:
-        limits = settings.limits
         self.peer = peer
         self.node = NodeId("")
         self.prefix = b""
@@ -88,8 +182,6 @@ class Link:
         """When this episode of hearing it began."""
         self.heard_us = now
         self.announced_us = -NEVER
-        self.announcements = 0
-        """Heard since the last digest; every `digest_every`-th repeats it."""
         self.state = LinkState.SILENT
         self.told = False
         """The driver says that the contact is there (`Host.link`); then lists and silence do not matter."""
@@ -97,47 +189,16 @@ class Link:
         self.profile = b""
         self.profile_asked_us = -NEVER
         self.view: View | None = None
-        self.known = 0
-        """Slots of messages that the neighbour is believed to know, or not to want."""
-        self.offered = 0
-        """Slots that stand in an offer not answered yet."""
-        self.partials_us = 0
-        """When the growth of half-received messages may be told again."""
-        self.partial_offered: dict[int, int] = {}
-        """By slot: which pieces of a half-received message stood in the last offer."""
-        self.open_offers: dict[int, OpenOffer] = {}
-        self.answers: list[int] = []
-        """Serials of the neighbour's offers that are to be answered."""
-        self.offer_due_us = NEVER
-        self.synced = False
-        """The two sets have been reconciled; from now on only increments are offered."""
-        self.snapshot = 0
-        """The set as it was when the review began."""
-        self.mine_only = 0
-        """What the neighbour turned out to lack of it."""
-        self.questions: dict[int, set[int]] = {}
-        """Numbers of the questions that are open, and the parts of each answer that have come."""
-        self.answered: dict[int, None] = {}
-        """Numbers of the neighbour's questions that were answered lately."""
-        self.review_tries = 0
-        self.digest_due_us = NEVER
-        self.wants: dict[int, Want] = {}
-        self.settled: dict[int, None] = {}
-        """Handles that were wanted lately and are no more: what still comes of them is acknowledged."""
-        self.request_due_us = NEVER
-        self.request_tries = 0
+        self.budgets = Budgets(settings.limits)
         self.outbox = outbox
-        self.fresh: list[int] = []
-        """Handles that were offered since the last request."""
-        self.receipts = Receipts()
-        self.ack_due_us = NEVER
-        self.budget_frames = Budget(limits.link_frames_per_s)
-        self.budget_bytes = Budget(limits.link_bytes_per_s)
-        self.budget_forgeries = Budget(limits.link_forgeries_per_s)
-        self.budget_profiles = Budget(limits.link_profiles_per_s, burst_s=5.0)
-        """For learning its profiles."""
-        self.budget_answers = Budget(limits.link_profiles_per_s, burst_s=5.0)
-        """For telling it this host's."""
+        self.forget()
+
+    def forget(self) -> None:
+        """The contact is over: what was believed of it and owed to it is gone."""
+        self.offering = Offering()
+        self.agreement = Agreement()
+        self.inbox = Inbox()
+        self.outbox.clear()
 
     @property
     def usable(self) -> bool:
@@ -149,36 +210,14 @@ class Link:
         self.node = node
         self.prefix = node_prefix(node)
 
-    def forget(self) -> None:
-        """The contact is over: what was believed of it and owed to it is gone."""
-        self.known = self.offered = self.snapshot = self.mine_only = 0
-        self.partial_offered.clear()
-        self.partials_us = 0
-        self.open_offers.clear()
-        self.questions.clear()
-        self.answered.clear()
-        self.answers.clear()
-        self.fresh.clear()
-        self.settled.clear()
-        self.synced = False
-        self.review_tries = self.request_tries = 0
-        self.offer_due_us = self.digest_due_us = self.request_due_us = self.ack_due_us = NEVER
-        self.receipts.clear()
-        self.outbox.clear()
-
     def forget_slots(self, mask: int) -> None:
-        """Slots were freed for other messages: believe nothing of them."""
-        keep = ~mask
-        self.known &= keep
-        self.offered &= keep
-        self.snapshot &= keep
-        self.mine_only &= keep
-        for offer in self.open_offers.values():
-            offer.mask &= keep
-        for slot in bits(mask) if self.partial_offered else ():
-            self.partial_offered.pop(slot, None)
+        """Slots were freed for other messages."""
+        self.offering.forget_slots(mask)
+        self.agreement.forget_slots(mask)
 
     def due_us(self) -> int:
         """When this link needs a tick."""
-        offers = self.offer_due_us if self.synced and self.view is not None else NEVER
-        return min(offers, self.digest_due_us, self.request_due_us, self.ack_due_us, self.outbox.due_us)
+        agreement, inbox = self.agreement, self.inbox
+        may_offer = self.view is not None and (agreement.synced or agreement.lacking)
+        offers = self.offering.due_us if may_offer else NEVER
+        return min(offers, agreement.due_us, inbox.request_due_us, inbox.ack_due_us, self.outbox.due_us)

@@ -194,10 +194,10 @@ class Neighbours:
             return False
         link.counter = frame.counter
         link.heard_us = link.announced_us = now
-        link.announcements += 1
+        link.agreement.announcements += 1
         lists_me = link.told or self._desk.prefix in frame.heard
         if link.profile == frame.profile and lists_me and link.state is LinkState.LINKED and link.view is not None:
-            return link.synced and self._review_due(link, now)
+            return link.agreement.synced and self._review_due(link, now)
         link.period_us = min(_PERIOD_US_MAX, max(_PERIOD_US_MIN, frame.period_ms * 1000))
         if link.profile != frame.profile:
             self._drop_view(link)
@@ -213,9 +213,9 @@ class Neighbours:
     def _review_due(self, link: Link, now: int) -> bool:
         """Beliefs go stale, so a review is repeated every so many announcements, by the smaller id if it can."""
         grace = 0 if self._desk.node < link.node else _REVIEW_GRACE
-        if link.announcements < self._desk.settings.digest_every + grace or self._fixed:
+        if link.agreement.announcements < self._desk.settings.digest_every + grace or self._fixed:
             return False
-        link.digest_due_us = now
+        link.agreement.due_us = now
         return True
 
     def _fresh(self, link: Link, frame: Announce, now: int) -> bool:
@@ -298,7 +298,7 @@ class Neighbours:
 
     def _learnt(self, link: Link, view: View, now: int) -> None:
         link.view = self._desk.book.keep(view.digest)
-        link.synced = False
+        link.agreement.synced = False
         if link.state is LinkState.LINKED:
             self._up(link, now)
             if self._desk.settings.horizon_hops > 1:
@@ -320,7 +320,7 @@ class Neighbours:
                 return
             if profile_digest(encoded) != frame.digest:
                 raise RemoteError("profile-digest")
-            if not link.budget_profiles.take(1, now):
+            if not link.budgets.profiles.take(1, now):
                 raise RemoteError("rate")
             entries = decode_entries(encoded, self._desk.limits)
             copies = [copy for copy in self._desk.cache.copies if copy is not None]
@@ -332,7 +332,7 @@ class Neighbours:
     def answer_profile(self, link: Link, frame: ProfileRequest, now: int) -> None:
         """Tell the profile to one who asks for it, but not as often as it likes; raises `RemoteError`."""
         if self._desk.own is not None and frame.digest == self._desk.own.digest:
-            if not link.budget_answers.take(1, now):
+            if not link.budgets.answers.take(1, now):
                 raise RemoteError("rate")
             self._desk.outgoing.append(Transmission(tuple(self._profile_frames()), link.peer))
 

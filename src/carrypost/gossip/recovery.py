@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.events import Confirmed, Delivered, Failed, Reason, Stored
+from carrypost.events import Confirmed, Delivered, Event, Failed, Reason, Stored
 from carrypost.gossip import journal as keys
 from carrypost.gossip.journal import Durability, Key, StoredMessage, Value
 from carrypost.gossip.link import NEVER
@@ -107,19 +107,23 @@ class Recovery:
                 desk.store_failed_until_us = now + _PAUSE_US
             elif kind == keys.META:
                 self._incarnation = now
-        for event in answered.held:
+        self._give_back(answered.held, gone, reason)
+        self._deletes.extend(answered.deletes)
+        for name in gone:
+            self._fail(name, reason)
+        self.due_us = now + _RETRY_US
+
+    def _give_back(self, held: tuple[Event, ...], gone: dict[bytes, None], reason: str) -> None:
+        """What was to be told once the batch is durable: later, otherwise, or not at all."""
+        for event in held:
             if isinstance(event, Confirmed):
                 self._confirmations.extend(event.messages)
             elif isinstance(event, Delivered):
                 self._redeliver(event, gone)
             elif not isinstance(event, Stored):
-                desk.journal.hold(event)
-            elif (copy := desk.cache.get(event.message)) is None or not copy.here:
-                desk.events.append(Failed(event.message, reason))  # It expired meanwhile.
-        self._deletes.extend(answered.deletes)
-        for name in gone:
-            self._fail(name, reason)
-        self.due_us = now + _RETRY_US
+                self._desk.journal.hold(event)
+            elif (copy := self._desk.cache.get(event.message)) is None or not copy.here:
+                self._desk.events.append(Failed(event.message, reason))  # It expired meanwhile.
 
     def _redeliver(self, event: Delivered, gone: dict[bytes, None]) -> None:
         """Deliveries whose copies are on disk already (they came with an earlier batch) stand."""

@@ -46,28 +46,30 @@ class Review:
         elif self._desk.node < link.node:
             self.ask(link, now)
         else:
-            link.digest_due_us = now + self._wait_us
+            link.agreement.due_us = now + self._wait_us
 
     def ask(self, link: Link, now: int) -> None:
         """Start from the beginning."""
-        view = link.view
+        view, agreement = link.view, link.agreement
         if view is None or not link.usable:
-            link.digest_due_us = NEVER
+            agreement.due_us = NEVER
             return
-        link.questions.clear()
-        link.snapshot = view.known
-        link.mine_only = 0
-        link.announcements = 0
-        if not link.snapshot and not self._same(link):
+        agreement.questions.clear()
+        agreement.lacking = 0
+        agreement.snapshot = view.known
+        agreement.mine_only = 0
+        agreement.announcements = 0
+        if not agreement.snapshot and not self._same(link):
             self._settle(link, now)
             return
-        delay_us = _RETRY_US << min(link.review_tries, _RETRY_DOUBLINGS)
-        link.review_tries += 1
+        delay_us = _RETRY_US << min(agreement.tries, _RETRY_DOUBLINGS)
+        agreement.tries += 1
         self._send(link, reconcile.opening(view), 0)
-        link.digest_due_us = now + delay_us
+        agreement.due_us = now + delay_us
 
     def take(self, link: Link, frame: Digest, now: int) -> None:
         """A step from the neighbour; raises `RemoteError` for a senseless one."""
+        agreement = link.agreement
         offering = frame.round % 2 == 1
         own = self._desk.own
         view = link.view if offering else own
@@ -75,42 +77,55 @@ class Review:
             self._desk.refuse("profile-stale", link.peer)
             return
         same = self._same(link)
-        if frame.round == 0 and same and link.questions and self._desk.node < link.node:
+        if frame.round == 0 and same and agreement.questions and self._desk.node < link.node:
             return  # Both asked at once: the smaller id's question stands, and the other will answer it.
         if not self._expected(link, frame):
             return
         if offering or same:
-            link.announcements = 0  # Else it is the other direction's review, and this one's is still due.
+            agreement.announcements = 0  # Else it is the other direction's review, and this one's is still due.
+        if frame.round == 0 and (same or not agreement.synced):
+            agreement.due_us = now + _RETRY_US  # It asks: this side's turn comes when that is settled.
         if frame.round == 0 and same:
-            link.questions.clear()
-            link.snapshot, link.mine_only = view.known, 0
-            link.digest_due_us = now + _RETRY_US
+            agreement.questions.clear()
+            agreement.snapshot, agreement.mine_only = view.known, 0
         step = reconcile.answer(view, frame)
         if offering or same:
-            link.mine_only |= step.mine_only | step.wanted_mine
+            agreement.mine_only |= step.mine_only | step.wanted_mine
+        elif link.view is not None:
+            agreement.lacking |= step.mine_only & link.view.matches
         if step.reply is not None:
             self._send(link, step.reply, frame.number)
-        if frame.round == 0 and not same and not link.synced and not link.questions:
-            self.ask(link, now)
-        elif (offering or same) and not link.questions:
+        if agreement.questions:
+            return
+        if offering or same:
             self._settle(link, now)
+        elif not agreement.synced:
+            self._take_turn(link, now)
+
+    def _take_turn(self, link: Link, now: int) -> None:
+        """The neighbour's review is over, and showed something of what it lacks: offer that, then ask for the rest."""
+        if link.agreement.lacking:
+            link.offering.due_us = now
+            link.agreement.due_us = now + _RETRY_US
+        else:
+            self.ask(link, now)
 
     def _expected(self, link: Link, frame: Digest) -> bool:
         """False for what was answered already, or answers nothing that is asked."""
         if frame.number:
-            if frame.number in link.answered:
+            if frame.number in link.agreement.answered:
                 return False
-            link.answered[frame.number] = None
-            if len(link.answered) > _ANSWERED_MAX:
-                del link.answered[next(iter(link.answered))]
+            link.agreement.answered[frame.number] = None
+            if len(link.agreement.answered) > _ANSWERED_MAX:
+                del link.agreement.answered[next(iter(link.agreement.answered))]
         if not frame.answers:
             return frame.round == 0
-        parts = link.questions.get(frame.answers)
+        parts = link.agreement.questions.get(frame.answers)
         if parts is None or frame.part in parts or frame.parts > _PARTS_MAX:
             return False
         parts.add(frame.part)
         if len(parts) >= frame.parts:
-            del link.questions[frame.answers]
+            del link.agreement.questions[frame.answers]
         return True
 
     def _same(self, link: Link) -> bool:
@@ -123,17 +138,18 @@ class Review:
             number = 0
             if page.buckets:
                 self._number = number = self._number + 1
-                link.questions[number] = set()
-                if len(link.questions) > _QUESTIONS_MAX:
-                    del link.questions[next(iter(link.questions))]
+                link.agreement.questions[number] = set()
+                if len(link.agreement.questions) > _QUESTIONS_MAX:
+                    del link.agreement.questions[next(iter(link.agreement.questions))]
             frames.append(
                 msgspec.structs.replace(page, number=number, answers=answers, part=part, parts=len(pages))
             )
         self._desk.outgoing.append(Transmission(tuple(frames), link.peer))
 
     def _settle(self, link: Link, now: int) -> None:
-        link.known = (link.known | link.snapshot) & ~link.mine_only
-        link.synced = True
-        link.review_tries = 0
-        link.digest_due_us = NEVER
-        link.offer_due_us = now
+        agreement = link.agreement
+        link.offering.known = (link.offering.known | agreement.snapshot) & ~agreement.mine_only
+        agreement.synced = True
+        agreement.tries = 0
+        agreement.due_us = NEVER
+        link.offering.due_us = now

@@ -114,27 +114,27 @@ class Wants:
             return None
         if self._spurned.get((link.peer, entry.message), 0) > now:
             return None
-        want = link.wants.get(entry.handle)
+        want = link.inbox.wants.get(entry.handle)
         if want is not None and want.entry.message == entry.message:
             want.entry = entry
             return want
         if want is not None:
             self.drop(link, entry.handle)
-        if len(link.wants) >= limits.offers_open_max:
+        if len(link.inbox.wants) >= limits.offers_open_max:
             self._desk.refuse("offers-open", link.peer)
             return None
         sources = self._sources.setdefault(entry.message, {})
         if link.peer in sources:
             self.drop(link, sources[link.peer][1])  # It goes by another handle now.
             sources = self._sources.setdefault(entry.message, {})
-        want = link.wants[entry.handle] = Want(entry)
+        want = link.inbox.wants[entry.handle] = Want(entry)
         sources[link.peer] = (link, entry.handle)
         return want
 
     def whole_at(self, link: Link, message: MessageId) -> bool:
         """Whether this neighbour offers all of the message."""
         source = self._sources.get(message, {}).get(link.peer)
-        want = link.wants.get(source[1]) if source else None
+        want = link.inbox.wants.get(source[1]) if source else None
         return want is not None and not want.entry.pieces
 
     def sources(self, message: MessageId) -> list[tuple[Link, int]]:
@@ -166,14 +166,14 @@ class Wants:
             return 0
         asked = 0
         for other, handle in sources.values():
-            if other is not link and (want := other.wants.get(handle)):
+            if other is not link and (want := other.inbox.wants.get(handle)):
                 asked |= want.requested
         return asked
 
     def alternatives(self, link: Link) -> list[Link]:
         """Other links that offer something that `link` offers."""
         found: dict[str, Link] = {}
-        for want in link.wants.values():
+        for want in link.inbox.wants.values():
             for other, _ in self._sources.get(want.entry.message, {}).values():
                 if other is not link:
                     found[other.peer] = other
@@ -181,16 +181,16 @@ class Wants:
 
     def drop(self, link: Link, handle: int) -> None:
         """A want is settled, one way or the other."""
-        want = link.wants.get(handle)
+        want = link.inbox.wants.get(handle)
         if want is None:
             return
         if want.has_buffers:
             for piece in list(want.buffers):
                 self.free(link, handle, piece)
-        del link.wants[handle]
-        link.settled[handle] = None
-        if len(link.settled) > _SETTLED_MAX:
-            del link.settled[next(iter(link.settled))]
+        del link.inbox.wants[handle]
+        link.inbox.settled[handle] = None
+        if len(link.inbox.settled) > _SETTLED_MAX:
+            del link.inbox.settled[next(iter(link.inbox.settled))]
         if opened := self._open.get(link.peer):
             opened.pop(handle, None)
         sources = self._sources.get(want.entry.message)
@@ -204,7 +204,7 @@ class Wants:
 
     def drop_link(self, link: Link) -> None:
         """The contact is over: whole pieces are in the cache, fragments go."""
-        for handle in list(link.wants):
+        for handle in list(link.inbox.wants):
             self.drop(link, handle)
         self._open.pop(link.peer, None)
         self._spurned = {key: until for key, until in self._spurned.items() if key[0] != link.peer}
@@ -214,7 +214,7 @@ class Wants:
 
         From others, yes: the fault may be the neighbour's. Later again, too: it may be a forger's who uses its address.
         """
-        want = link.wants[handle]
+        want = link.inbox.wants[handle]
         self._desk.refuse(reason, link.peer, want.descriptor.shown if want.descriptor else None)
         self.drop(link, handle)
         self._spurned[link.peer, want.entry.message] = now + _SPURN_US
@@ -264,5 +264,5 @@ class Wants:
     def free(self, link: Link, handle: int, piece: int) -> PieceBuffer | None:
         """Take a piece buffer out."""
         self._buffer_bytes -= self._buffers.pop((link.peer, handle, piece), 0)
-        want = link.wants.get(handle)
+        want = link.inbox.wants.get(handle)
         return want.buffers.pop(piece, None) if want else None

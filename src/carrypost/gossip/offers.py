@@ -1,0 +1,254 @@
+"""The giving side of a contact: what a neighbour is offered, and what it then asks for.
+
+After the review (`gossip.review`) a host offers what matches the neighbour's profile and the neighbour is not believed
+to know: what it wants for itself first, then by privilege, then the one that has waited longest; and from then on
+whatever is gained, to all neighbours at once. An offer that is not answered is repeated. What is asked for becomes a
+job of the outbox. Where several neighbours were offered the same message, its first burst waits a moment for them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.gossip.frames import Ack, Frame, Offer, OfferEntry, Request, Transmission
+from carrypost.gossip.link import NEVER, Link, OpenOffer
+from carrypost.gossip.outbox import FRAME_ROOM
+from carrypost.gossip.pieces import from_bitmap, to_bitmap
+from carrypost.gossip.slots import bits, mask_of
+
+if TYPE_CHECKING:
+    from carrypost.gossip.cache import Copy
+    from carrypost.gossip.desk import Desk
+    from carrypost.gossip.transfer import Transfer
+    from carrypost.gossip.wants import Wants
+
+_OPEN_ENTRIES_MAX = 2048
+"""So many messages may be on offer to one neighbour, or asked for and not sent yet; the rest follows."""
+_ENTRY_BYTES = 16
+"""An offer's entry without its id and bitmap."""
+_PARTIAL_US = 1_000_000
+"""How often, at most, the growth of a half-received message is told."""
+_OFFER_RETRY_US = 500_000
+_OFFER_DOUBLINGS = 3
+_SHARE_WAIT_US = 20_000
+"""How long a burst waits for other neighbours who were offered the same message."""
+_WANTED = 256
+"""Added to the level of what the neighbour wants for itself: before anything that it would carry for others."""
+
+
+class Offers:
+    """Offers of one host to all its neighbours."""
+
+    def __init__(self, desk: Desk, wants: Wants, transfer: Transfer) -> None:
+        self._desk = desk
+        self._wants = wants
+        self._transfer = transfer
+        self._serial = 0
+        self._coalesce_us = round(desk.settings.coalesce_s * 1e6)
+        self._share_wait_us = min(_SHARE_WAIT_US, self._coalesce_us)
+        self._page_bytes = desk.settings.mtu_bytes - FRAME_ROOM
+
+    def gained(self, now: int, *, partial: bool = False) -> None:
+        """Something new is here: it is offered to the other neighbours soon, not at the next announcement."""
+        delay_us = max(_PARTIAL_US, self._coalesce_us) if partial else self._coalesce_us
+        if not self._desk.settings.paper_mode:
+            for link in self._desk.usable_links():
+                link.offering.due_us = min(link.offering.due_us, now + delay_us)
+
+    def settle(self, now: int) -> None:
+        """The end of a step: make the offers that are due, as one broadcast where all neighbours get the same."""
+        if all(link.offering.due_us > now for link in self._desk.links.values()):
+            return
+        usable = 0
+        groups: dict[int, list[Link]] = {}
+        for link in self._desk.usable_links():
+            usable += link.view is not None
+            if link.offering.due_us > now:
+                continue
+            link.offering.due_us = min((offer.due_us for offer in link.offering.open.values()), default=NEVER)
+            if link.agreement.synced or link.agreement.lacking:
+                if mask := self._new_for(link):
+                    groups.setdefault(mask, []).append(link)
+                self._offer_partials(link, now)
+        for mask, links in groups.items():
+            if len(links) == usable > 1:
+                self._offer(links, mask, None, now)
+            else:
+                for link in links:
+                    self._offer([link], mask, link.peer, now)
+
+    def offer_everything(self, now: int) -> None:
+        """`paper_mode`: with each announcement the whole catalogue, for whoever is there."""
+        for link in self._desk.usable_links():
+            link.offering.open.clear()
+            link.offering.offered = 0
+            if link.view is not None and (mask := link.view.matches & self._desk.cache.whole):
+                self._offer([link], mask, link.peer, now)
+
+    def _new_for(self, link: Link) -> int:
+        view, cache = link.view, self._desk.cache
+        if view is None:
+            return 0
+        agreement, offering = link.agreement, link.offering
+        mask = view.matches if agreement.synced else view.matches & agreement.lacking
+        return mask & cache.whole & ~(offering.known | offering.offered)
+
+    def _offer(self, links: list[Link], mask: int, to: str | None, now: int) -> None:
+        room = _OPEN_ENTRIES_MAX - max(link.offering.offered.bit_count() + len(link.outbox.jobs) for link in links)
+        frames: list[Frame] = []
+        for page in self._pages(self._ranked(links[0], mask)[: max(0, room)]):
+            frames.append(self._page([self._entry(copy) for copy in page]))
+            page_mask = mask_of([copy.slot for copy in page])
+            for link in links:
+                self._note_offer(link, page_mask, now)
+        if frames:
+            self._desk.outgoing.append(Transmission(tuple(frames), to))
+
+    def _note_offer(self, link: Link, mask: int, now: int, tries: int = 0) -> None:
+        paper = self._desk.settings.paper_mode  # Then every announcement repeats it.
+        due_us = NEVER if paper else now + (_OFFER_RETRY_US << min(tries, _OFFER_DOUBLINGS))
+        link.offering.open[self._serial] = OpenOffer(mask, due_us, tries)
+        link.offering.offered |= mask
+        link.offering.due_us = min(link.offering.due_us, due_us)
+
+    def _page(self, entries: list[OfferEntry]) -> Offer:
+        self._serial += 1
+        return Offer(self._serial, tuple(entries))
+
+    def _ranked(self, link: Link, mask: int) -> list[Copy]:
+        """What the neighbour wants for itself first, then by privilege, then the one that has waited longest."""
+        copies = self._desk.cache.copies
+        found = [copy for slot in bits(mask) if (copy := copies[slot]) is not None]
+        found.sort(key=lambda copy: (-self._level(link, copy), copy.descriptor.created_us))
+        return found
+
+    @staticmethod
+    def _level(link: Link, copy: Copy) -> int:
+        wants_it = link.view is not None and link.view.wants(copy.descriptor)
+        return copy.privilege + (_WANTED if wants_it else 0)
+
+    def _pages(self, copies: list[Copy]) -> list[list[Copy]]:
+        pages: list[list[Copy]] = []
+        room = 0
+        for copy in copies:
+            size = len(copy.id) + _ENTRY_BYTES
+            if size > room or len(pages[-1]) >= self._desk.limits.offer_entries_max:
+                pages.append([])
+                room = self._page_bytes
+            pages[-1].append(copy)
+            room -= size
+        return pages
+
+    def _entry(self, copy: Copy) -> OfferEntry:
+        if copy.entry is None:
+            handle = self._desk.handle_of(copy)
+            copy.entry = OfferEntry(copy.id, handle, copy.descriptor.length, copy.privilege)
+        return copy.entry
+
+    def _offer_partials(self, link: Link, now: int) -> None:
+        """Half-received messages are offered too, with the pieces that are here; again when there are more."""
+        view, cache = link.view, self._desk.cache
+        if view is None or not cache.partial or now < link.offering.partials_us:
+            return
+        mask = view.matches & cache.partial & ~link.offering.known
+        link.offering.partials_us = now + _PARTIAL_US
+        for slot in bits(mask):
+            copy = cache.copies[slot]
+            if copy is None or link.offering.partials.get(slot) == copy.held or self._wants.whole_at(link, copy.id):
+                continue
+            link.offering.partials[slot] = copy.held
+            handle = self._desk.handle_of(copy)
+            pieces = to_bitmap(copy.held)
+            entry = OfferEntry(copy.id, handle, copy.descriptor.length, copy.privilege, pieces)
+            offer = self._page([entry])
+            self._note_offer(link, 0, now)
+            self._desk.outgoing.append(Transmission((offer,), link.peer))
+
+    def _repeat_offers(self, link: Link, now: int) -> None:
+        """Offers that nobody answered go out anew."""
+        for serial, offer in list(link.offering.open.items()):
+            if offer.due_us > now:
+                link.offering.due_us = min(link.offering.due_us, offer.due_us)
+                continue
+            del link.offering.open[serial]
+            link.offering.offered &= ~offer.mask
+            mask = offer.mask & self._desk.cache.whole & ~link.offering.known
+            if not offer.mask:
+                link.offering.partials.clear()
+                link.offering.due_us = now
+                continue
+            frames: list[Frame] = []
+            for page in self._pages(self._ranked(link, mask)):
+                frames.append(self._page([self._entry(copy) for copy in page]))
+                self._note_offer(link, mask_of([copy.slot for copy in page]), now, offer.tries + 1)
+            if frames:
+                self._desk.outgoing.append(Transmission(tuple(frames), link.peer))
+
+    # --- what is asked for ---------------------------------------------------------------------------------
+
+    def take_request(self, link: Link, frame: Request, now: int) -> None:
+        """Queue what the neighbour asks for."""
+        for serial in frame.offers:
+            offer = link.offering.open.pop(serial, None)
+            if offer is not None:
+                link.offering.offered &= ~offer.mask
+                link.offering.known |= offer.mask
+        asked = 0
+        for handle in frame.handles:
+            asked |= self._queue(link, handle, None)
+        for part in frame.parts:
+            asked |= self._queue(link, part.handle, from_bitmap(part.pieces))
+        if self._new_for(link):
+            link.offering.due_us = now
+        if asked:
+            self._wait_for_others(link, asked, now)
+        else:
+            self._end_turn(link, now)
+
+    def _queue(self, link: Link, handle: int, pieces: int | None) -> int:
+        copy = self._desk.by_handle.get(handle)
+        if copy is None:
+            self._desk.refuse("handle", link.peer)
+            return 0
+        wanted = copy.held if pieces is None else copy.held & pieces
+        if not wanted:
+            return 0
+        if copy.slot in link.outbox.jobs:
+            return 0  # It is on its way, or what was lost of it is to go out again: the request was repeated.
+        link.outbox.add(self._transfer.job(copy, wanted, self._level(link, copy)))
+        return 1 << copy.slot
+
+    def _wait_for_others(self, link: Link, asked: int, now: int) -> None:
+        """One transmission may serve several requesters, if it waits a moment for them."""
+        outbox = link.outbox
+        if outbox.flights or not self._share_wait_us:
+            return
+        waits = any(other.offering.offered & asked for other in self._desk.usable_links() if other is not link)
+        outbox.not_before_us = now + self._share_wait_us if waits else now
+        outbox.arm(now)
+
+    def take_ack(self, link: Link, frame: Ack, now: int) -> None:
+        """The neighbour has these in memory."""
+        link.offering.known |= link.outbox.acknowledge(frame.base, from_bitmap(frame.bitmap), now)
+        if not link.outbox.jobs:
+            if self._new_for(link):
+                link.offering.due_us = now
+            self._end_turn(link, now)
+
+    @staticmethod
+    def _end_turn(link: Link, now: int) -> None:
+        """What the neighbour's review had shown it to lack is there: now for the rest."""
+        agreement = link.agreement
+        if agreement.lacking and not agreement.synced and not (link.outbox.jobs or link.offering.open):
+            agreement.due_us = now
+
+    def tick(self, link: Link, now: int) -> None:
+        """Repeat what was lost: transfer frames, and offers."""
+        outbox = link.outbox
+        if outbox.due_us <= now:
+            if outbox.flights:
+                outbox.time_out(now)
+            else:
+                outbox.due_us = NEVER
+        if link.offering.due_us <= now:
+            self._repeat_offers(link, now)

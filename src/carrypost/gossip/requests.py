@@ -1,0 +1,165 @@
+"""The taking side of a contact: what is asked for, and the acknowledgement of what came.
+
+A host asks for what it lacks of what is offered, in the order of the offer, and for each piece one neighbour at a time.
+Every offer is answered, be it by an empty request, so that a lost one is noticed. A neighbour that does not send what it
+was asked for is asked again, then given up in favour of others who offered the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.gossip.frames import Frame, Offer, PieceRequest, Request, Transmission
+from carrypost.gossip.link import NEVER, Link
+from carrypost.gossip.outbox import FRAME_ROOM
+from carrypost.gossip.pieces import from_bitmap, full_mask, to_bitmap
+from carrypost.gossip.wants import PATIENCE_US
+from carrypost.model.descriptor import PIECE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from carrypost.gossip.desk import Desk
+    from carrypost.gossip.wants import Want, Wants
+
+_REQUEST_RETRY_US = 2_000_000
+_REQUEST_TRIES = 6
+_HANDLE_BYTES = 6
+_ACK_DELAY_US = 20_000
+_ACK_FRAMES = 32
+
+
+class Requests:
+    """Requests of one host to all its neighbours."""
+
+    def __init__(self, desk: Desk, wants: Wants) -> None:
+        self._desk = desk
+        self._wants = wants
+        room = desk.settings.mtu_bytes - FRAME_ROOM
+        self._page_handles = min(desk.limits.request_handles_max, room // _HANDLE_BYTES)
+
+    def take_offer(self, link: Link, frame: Offer, now: int) -> None:
+        """Note what the neighbour has; it is answered at the end of the step, several offers together."""
+        cache, own = self._desk.cache, self._desk.own
+        # Whether this host wants a message for itself is not known before its descriptor comes; of one that only
+        # carries it is.
+        interesting = own is None or any(not each.hops for each in own.entries)
+        storing = now >= self._desk.store_failed_until_us
+        link.inbox.answers.append(frame.serial)
+        for entry in frame.entries:
+            copy = cache.get(entry.message)
+            if copy is not None and (copy.whole or not copy.here):
+                if not entry.pieces:  # Who offers some pieces lacks the others.
+                    link.offering.known |= 1 << copy.slot
+            elif storing and cache.admits(entry.length, entry.privilege, interesting=interesting):
+                if self._wants.add(link, entry, now):
+                    link.inbox.fresh.append(entry.handle)
+            else:
+                self._desk.refuse("no-room", link.peer)
+
+    def _request(self, link: Link, among: Iterable[int], serials: tuple[int, ...], now: int) -> None:
+        """Ask for what is missing, and not asked for yet, of the wants with these handles."""
+        handles: list[int] = []
+        parts: list[PieceRequest] = []
+        for handle in among:
+            want = link.inbox.wants.get(handle)
+            if want is None or not (missing := self._missing(want)):
+                continue
+            if elsewhere := self._wants.requested_elsewhere(want.entry.message, link, now):
+                missing &= ~elsewhere
+                link.inbox.request_due_us = min(link.inbox.request_due_us, now + PATIENCE_US)
+                if not missing:
+                    continue
+            want.requested |= missing
+            self._wants.asked(want.entry.message, now)
+            if missing == full_mask(_pieces(want)):
+                handles.append(handle)
+            else:
+                parts.append(PieceRequest(handle, to_bitmap(missing)))
+        frames = self._request_frames(link, serials, handles, parts)
+        if frames:
+            self._desk.outgoing.append(Transmission(tuple(frames), link.peer))
+        if handles or parts:
+            link.inbox.request_due_us = now + _REQUEST_RETRY_US
+
+    def _missing(self, want: Want) -> int:
+        entry = want.entry
+        offered = from_bitmap(entry.pieces) if entry.pieces else full_mask(_pieces(want))
+        copy = self._desk.cache.get(entry.message)
+        held = copy.held if copy is not None and copy.here else 0
+        return offered & ~(held | want.requested)
+
+    def _request_frames(
+        self, link: Link, serials: tuple[int, ...], handles: list[int], parts: list[PieceRequest]
+    ) -> list[Frame]:
+        step, to = self._page_handles, link.prefix
+        if len(serials) + len(handles) <= step and not parts:
+            return [Request(to, serials, tuple(handles))] if serials or handles else []
+        return [
+            *(Request(to, serials[at : at + step]) for at in range(0, len(serials), step)),
+            *(Request(to, (), tuple(handles[at : at + step])) for at in range(0, len(handles), step)),
+            *(Request(to, (), (), (part,)) for part in parts),
+        ]
+
+    def released(self, links: list[Link], now: int) -> None:
+        """A neighbour that was asked is gone: ask the others who offered the same."""
+        for link in links:
+            if link.usable:
+                self._request(link, list(link.inbox.wants), (), now)
+
+    def progress(self, link: Link, now: int) -> None:
+        """Something that was asked for came."""
+        link.inbox.tries = 0
+        link.inbox.request_due_us = now + _REQUEST_RETRY_US if link.inbox.wants else NEVER
+
+    def arrived(self, link: Link, serial: int, now: int, *, last: bool) -> None:
+        """A transfer frame came and need not come again."""
+        earlier = link.inbox.receipts.note(serial)
+        if earlier is not None:
+            self._desk.outgoing.append(Transmission((earlier,), link.peer))
+        if last or link.inbox.receipts.count >= _ACK_FRAMES:
+            link.inbox.ack_due_us = now
+        elif link.inbox.ack_due_us == NEVER:
+            link.inbox.ack_due_us = now + _ACK_DELAY_US
+
+    def settle(self, now: int) -> None:
+        """The end of a step: answer what was offered, acknowledge what came."""
+        for link, handle in self._wants.orphans():
+            link.inbox.fresh.append(handle)
+        for link in self._desk.links.values():
+            inbox = link.inbox
+            if inbox.answers or inbox.fresh:
+                serials, inbox.answers = tuple(inbox.answers), []
+                fresh, inbox.fresh = inbox.fresh, []
+                self._request(link, fresh, serials, now)
+            if inbox.ack_due_us <= now:
+                inbox.ack_due_us = NEVER
+                self._desk.outgoing.append(Transmission((inbox.receipts.report(),), link.peer))
+
+    def tick(self, link: Link, now: int) -> None:
+        """Ask again."""
+        if link.inbox.request_due_us <= now:
+            self._repeat_requests(link, now)
+
+    def _repeat_requests(self, link: Link, now: int) -> None:
+        link.inbox.request_due_us = NEVER
+        asked = [handle for handle, want in link.inbox.wants.items() if want.requested]
+        waiting = [handle for handle, want in link.inbox.wants.items() if not want.requested]
+        self._request(link, waiting, (), now)  # If those who were asked for it kept it to themselves.
+        if not asked:
+            return
+        link.inbox.tries += 1
+        if link.inbox.tries <= _REQUEST_TRIES:
+            for handle in asked:
+                link.inbox.wants[handle].requested = 0
+            self._request(link, asked, (), now)
+            return
+        # It does not answer: leave it to the next review, and ask the others.
+        others = self._wants.alternatives(link)
+        for handle in asked:
+            self._wants.drop(link, handle)
+        self.released(others, now)
+
+
+def _pieces(want: Want) -> int:
+    return max(1, -(-want.entry.length // PIECE_BYTES))
