@@ -24,7 +24,7 @@ class Side:
     def __init__(self, name: str, settings: Settings) -> None:
         signed = settings.security == "signed"
         identity = Identity.derived(1, name) if signed else Identity.plain(name)
-        self.host = Host(identity, settings, random.Random(name))  # noqa: S311 - no secret comes of it
+        self.host = Host(identity, settings, random.Random(name))
         self.store: dict[Key, Value] = {}
         self.delivered = 0
         self.host.start(0)

@@ -54,9 +54,7 @@ async def scene() -> int:
 
         say(net.now, "carl", "wants to hear of everything on village/*")
         net.subscribe("carl", "village/.*")
-        say(
-            net.now, "anna", f"publishes 'bridge' on village/roads: {len(LETTER)} bytes, good for ten minutes"
-        )
+        say(net.now, "anna", f"publishes 'bridge' on village/roads: {len(LETTER)} bytes, good for ten minutes")
         net.publish("anna", "village/roads", LETTER.encode(), label="bridge", lifetime_s=600)
         await net.run(5)
 

@@ -17,8 +17,7 @@ from carrypost.gossip import codec
 LIMITS = Limits()
 MTU_BYTES = 65_507
 CORPUS = {
-    path.stem: bytes.fromhex(path.read_text())
-    for path in sorted((Path(__file__).parent / "golden").glob("*.hex"))
+    path.stem: bytes.fromhex(path.read_text()) for path in sorted((Path(__file__).parent / "golden").glob("*.hex"))
 }
 
 # Heads that declare far more than there is, things no frame has, and the start of a deep nest.

@@ -37,9 +37,7 @@ PREFIXES = (b"\x00\x01\x02\x03", b"\xfc\xfd\xfe\xff")
 SIGNED_ID = MessageId(bytes(range(16)))
 PLAIN_ID = MessageId(b"alan:1:7")
 
-PLAIN = Descriptor(
-    "alan", 1, 7, 1_700_000_000_000_000, None, "news", 1000, 1000, PayloadCodec.BLANK, b"", 1024
-)
+PLAIN = Descriptor("alan", 1, 7, 1_700_000_000_000_000, None, "news", 1000, 1000, PayloadCodec.BLANK, b"", 1024)
 SIGNED = Descriptor(
     bytes(range(32)), 2, 300, 1_700_000_000_000_000, 1_700_000_086_400_000, "täglich/*", 5000, 1234,
     PayloadCodec.ZSTD, bytes(range(32, 64)), 1100, priority=9, persistent=True, label="first",
@@ -58,9 +56,7 @@ CASES: dict[str, tuple[Frame, ...]] = {
     "profile_request": (ProfileRequest(DIGEST),),
     "digest_fingerprints": (Digest(DIGEST, 0, (Bucket(0, 0, tuple(range(2**64 - 64, 2**64))),)),),
     "digest_listing": (
-        Digest(
-            DIGEST, 3, (Bucket(6, 63, (), (1, 2**63, 2**64 - 1)), Bucket(10, 5, (), ())), (7, 2**40), 2, 1
-        ),
+        Digest(DIGEST, 3, (Bucket(6, 63, (), (1, 2**63, 2**64 - 1)), Bucket(10, 5, (), ())), (7, 2**40), 2, 1),
     ),
     "digest_part": (Digest(DIGEST, 2, (Bucket(6, 63, (), (1, 2)),), (), 3, 2, 1, 4),),
     "digest_empty": (Digest(DIGEST, 1),),

@@ -208,9 +208,7 @@ def test_frame_at_a_limit_is_taken_and_above_it_is_not(name: str, frame: Frame, 
         ),
     ],
 )
-def test_sizes_that_follow_from_the_largest_message_are_bounded(
-    taken_frame: Frame, refused_frame: Frame
-) -> None:
+def test_sizes_that_follow_from_the_largest_message_are_bounded(taken_frame: Frame, refused_frame: Frame) -> None:
     decoded = codec.decode(datagram(refused_frame, taken_frame), LIMITS)
     assert decoded == codec.Decoded([taken_frame], {"limit": 1})
 

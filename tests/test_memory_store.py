@@ -83,9 +83,7 @@ def test_payloads_do_not_come_back_at_a_restart_but_stay_readable() -> None:
     assert store.read(M, 0, 0, 2) is None
 
 
-@pytest.mark.parametrize(
-    "payload", [b"", b"short", b"text " * 20_000, bytes(n * n % 251 for n in range(40_000))]
-)
+@pytest.mark.parametrize("payload", [b"", b"short", b"text " * 20_000, bytes(n * n % 251 for n in range(40_000))])
 def test_a_payload_comes_out_as_it_was_published(payload: bytes) -> None:
     packed = pack(payload, signed=False, compress=True, limits=Limits())
     message = Descriptor(

@@ -218,9 +218,7 @@ class Book(RuleBasedStateMachine):
     def learn(self, destination: str) -> None:
         if all(name != destination for _, name in self.views):
             digest = destination.encode()
-            self.views.append(
-                (self.book.learn((entry(destination),), digest, self.copies.values()), destination)
-            )
+            self.views.append((self.book.learn((entry(destination),), digest, self.copies.values()), destination))
 
     # A rule and no invariant: what is gathered between two looks must not depend on how often somebody looks.
     @rule()

@@ -51,10 +51,7 @@ class Air:
     def numbers(self, node: str) -> list[int]:
         """Serials of the data that `node` heard, in order."""
         return [
-            frame.serial
-            for _, _, frames in self.heard[node]
-            for frame in frames
-            if isinstance(frame, Data | BlankData)
+            frame.serial for _, _, frames in self.heard[node] for frame in frames if isinstance(frame, Data | BlankData)
         ]
 
 

@@ -89,9 +89,7 @@ def test_equal_sets_cost_one_question_and_one_empty_answer() -> None:
     [(1, 4, 950), (10, 6, 3_600), (100, 26, 20_500), (1_000, 92, 94_000)],
 )
 @pytest.mark.parametrize("initiator_has_more", [True, False])
-def test_the_cost_follows_what_is_new(
-    new: int, datagrams_max: int, bytes_max: int, initiator_has_more: bool
-) -> None:
+def test_the_cost_follows_what_is_new(new: int, datagrams_max: int, bytes_max: int, initiator_has_more: bool) -> None:
     more = HELD + NEW[:new]
     result = run(more, HELD) if initiator_has_more else run(HELD, more)
     found = (result.initiator_only, result.other_only)
@@ -117,9 +115,7 @@ def test_differences_on_both_sides_are_found_in_one_run() -> None:
         ([], [], 2, 60),
     ],
 )
-def test_who_has_little_lists_it(
-    initiator: list[int], other: list[int], datagrams: int, bytes_max: int
-) -> None:
+def test_who_has_little_lists_it(initiator: list[int], other: list[int], datagrams: int, bytes_max: int) -> None:
     result = run(initiator, other)
     assert result.initiator_only == set(initiator) - set(other)
     assert result.other_only == set(other) - set(initiator)

@@ -57,9 +57,7 @@ EVENTS: list[tuple[events.Event, list[dict[str, object]]]] = [
         ],
     ),
     (
-        events.Delivered(
-            (events.Delivery(M1, (0,), redelivered=False), events.Delivery(M2, (), redelivered=True))
-        ),
+        events.Delivered((events.Delivery(M1, (0,), redelivered=False), events.Delivery(M2, (), redelivered=True))),
         [{"kind": "deliver", **NAMED_1}, {"kind": "deliver", "detail": "redelivered", **NAMED_2}],
     ),
     (
@@ -83,9 +81,7 @@ EVENTS: list[tuple[events.Event, list[dict[str, object]]]] = [
 
 
 @pytest.mark.parametrize(("event", "rows"), EVENTS)
-def test_an_event_becomes_the_rows_that_the_schema_says(
-    event: events.Event, rows: list[dict[str, object]]
-) -> None:
+def test_an_event_becomes_the_rows_that_the_schema_says(event: events.Event, rows: list[dict[str, object]]) -> None:
     record = Record("run")
     record.observe(1_500_000, A, event)
     assert told(record) == rows

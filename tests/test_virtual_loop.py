@@ -71,9 +71,7 @@ def test_a_scene_that_waits_for_what_cannot_happen_is_a_deadlock_that_says_where
     async def scene() -> None:
         await asyncio.create_task(forgetful(), name="the forgetful one")
 
-    with pytest.raises(
-        testing.DeadlockError, match=r"the forgetful one: .*test_virtual_loop\.py:\d+ in .*forgetful"
-    ):
+    with pytest.raises(testing.DeadlockError, match=r"the forgetful one: .*test_virtual_loop\.py:\d+ in .*forgetful"):
         testing.run(scene)
 
 
@@ -88,9 +86,7 @@ def test_past_its_limit_a_scene_raises_and_is_told_to_end() -> None:
             await asyncio.sleep(5)
             ended.append("cleanly")
 
-    with pytest.raises(
-        testing.TimeLimitError, match=r"(?s)not over after 100 virtual seconds; .*in .*scene"
-    ) as caught:
+    with pytest.raises(testing.TimeLimitError, match=r"(?s)not over after 100 virtual seconds; .*in .*scene") as caught:
         testing.run(scene, limit_s=100)
     assert isinstance(caught.value, TimeoutError)
     assert isinstance(caught.value, CarrypostError)

@@ -257,9 +257,7 @@ class Settings:
     """Own messages live at most so long; foreign ones that would live longer are refused."""
     mtu_bytes: int = _whole(1_200, 576, 65_507)
     """Longest datagram sent."""
-    security: Literal["signed", "off"] = field(
-        default="signed", metadata={"rule": _Choice(("signed", "off"))}
-    )
+    security: Literal["signed", "off"] = field(default="signed", metadata={"rule": _Choice(("signed", "off"))})
     """Whether messages are signed and signatures demanded."""
     compress: bool = _flag(True)
     """Compress payloads at publication where that makes them shorter."""
@@ -291,8 +289,7 @@ class Settings:
         _keep_checked(self, "")
         if self.announce_s_min > self.announce_s_max:
             raise ConfigError(
-                f"announce_s_min must be at most announce_s_max ({self.announce_s_max:,}), "
-                f"not {self.announce_s_min:,}"
+                f"announce_s_min must be at most announce_s_max ({self.announce_s_max:,}), not {self.announce_s_min:,}"
             )
         if self.mtu_bytes > self.limits.datagram_bytes_max:
             raise ConfigError(
@@ -358,9 +355,7 @@ def _checked(changes: Mapping[str, object], where: str = "") -> dict[str, Any]:
     if not isinstance(limits, Mapping):
         raise ConfigError(f"{where}limits must be a table of limits, not {limits!r}")
     taken = {name: _taken(name, value, where) for name, value in changes.items() if name != "limits"}
-    return taken | {
-        "limits": {name: _taken(f"limits.{name}", value, where) for name, value in limits.items()}
-    }
+    return taken | {"limits": {name: _taken(f"limits.{name}", value, where) for name, value in limits.items()}}
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:

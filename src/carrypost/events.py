@@ -118,6 +118,4 @@ class OneWay(msgspec.Struct, frozen=True):
     node: NodeId
 
 
-Event = (
-    Received | Delivered | Confirmed | Stored | Failed | Dropped | Refused | NeighbourUp | NeighbourDown | OneWay
-)
+Event = Received | Delivered | Confirmed | Stored | Failed | Dropped | Refused | NeighbourUp | NeighbourDown | OneWay

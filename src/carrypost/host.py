@@ -74,21 +74,17 @@ class Host:
 
     def start(self, now: int) -> None:
         """A new node, with nothing in its store."""
-        self._begin(1)
+        self.restore((), now)
 
     def restore(self, state: Iterable[tuple[Key, Value]], now: int) -> None:
         """A node that had an earlier life: what its batches add up to, less payloads."""
         if self._started:
             raise StateError("a host is started or restored once")
-        self._begin(self._recovery.restore(state, now) + 1)
-        self._settle(now)
-
-    def _begin(self, incarnation: int) -> None:
-        if self._started:
-            raise StateError("a host is started or restored once")
         self._started = True
+        incarnation = self._recovery.restore(state, now) + 1
         self._publisher.incarnation = self._desk.incarnation = incarnation
         self._desk.journal.put(keys.INCARNATION, incarnation, Durability.FULL)
+        self._settle(now)
 
     # --- commands ------------------------------------------------------------------------------------------
 
@@ -197,7 +193,7 @@ class Host:
         for reason, count in reasons.items():
             self._desk.refuse_many(reason, peer, count)
 
-    def link(self, peer: str, up: bool, now: int) -> None:  # noqa: FBT001 - the name of the argument is the call
+    def link(self, peer: str, up: bool, now: int) -> None:
         """A contact that the driver knows of begins or ends."""
         if self._ready:
             self._neighbours.told(peer, up=up, now=now)

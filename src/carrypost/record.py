@@ -194,9 +194,7 @@ class Record:
         self.detail.append(detail)
         self.attrs.append(attrs)
 
-    def observe(
-        self, t_us: int, node: str, event: events.Event, *, again: Container[str] | None = None
-    ) -> None:
+    def observe(self, t_us: int, node: str, event: events.Event, *, again: Container[str] | None = None) -> None:
         """Append what an event of `node` means to the log, if it means anything.
 
         `again` has the names of what this node received before and lost in a crash.
@@ -231,9 +229,7 @@ class Record:
             case _:
                 assert_never(event)
 
-    def received(
-        self, t_us: int, node: str, event: events.Received, *, again: Container[str] | None = None
-    ) -> None:
+    def received(self, t_us: int, node: str, event: events.Received, *, again: Container[str] | None = None) -> None:
         """Append a burst of receptions."""
         descriptors = [each.descriptor for each in event.receptions]
         hops = [each.hops for each in event.receptions]
@@ -258,9 +254,7 @@ class Record:
         if descriptor.deadline_us is not None:
             attrs["deadline"] = repr(descriptor.deadline_us / MICROSECONDS)
         message, size = descriptor.shown, descriptor.size
-        self.add(
-            Kind.PUBLISH, t_us, node, message=message, source=node, size=size, detail=detail, attrs=attrs
-        )
+        self.add(Kind.PUBLISH, t_us, node, message=message, source=node, size=size, detail=detail, attrs=attrs)
 
     def _burst(
         self,

@@ -25,7 +25,7 @@ class Budget:
         if now > self._when:
             self._tokens = min(self._full, self._tokens + (now - self._when) * self._rate)
             self._when = now
-        if self._tokens < amount and self._tokens < self._full or self._tokens < 0:
+        if (self._tokens < amount and self._tokens < self._full) or self._tokens < 0:
             return False
         self._tokens -= amount
         return True

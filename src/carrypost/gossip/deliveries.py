@@ -2,7 +2,7 @@
 
 A message is delivered once: when it is whole, or when the first subscription that it matches is made. The event waits
 until the copy, marked as delivered, is durable; so after a crash everything that was delivered and not confirmed
-comes again and says so, and nothing that was confirmed does. Unconfirmed copies are pinned in the cache, within a bound.
+comes again and says so, and nothing that was confirmed does. Unconfirmed copies are pinned in the cache, within bounds.
 """
 
 from __future__ import annotations

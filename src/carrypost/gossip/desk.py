@@ -124,9 +124,7 @@ class Desk:
             self.by_handle[copy.handle] = copy
         return copy.handle
 
-    def keep(
-        self, copy: Copy, durability: keys.Durability = keys.Durability.NORMAL, *, again: bool = False
-    ) -> None:
+    def keep(self, copy: Copy, durability: keys.Durability = keys.Durability.NORMAL, *, again: bool = False) -> None:
         """Journal what the store should know of a copy; `again`: of one that it has already."""
         stored = StoredMessage(
             copy.descriptor, copy.held, copy.hops, copy.age_ms, copy.received_us, copy.giver, copy.own,

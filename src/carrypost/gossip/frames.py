@@ -41,9 +41,7 @@ Parts = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 NodeName = Annotated[NodeId, msgspec.Meta(min_length=1, max_length=64)]
 """Id of the sender, or its plain name."""
 NodePrefix = Annotated[bytes, msgspec.Meta(min_length=PREFIX_BYTES, max_length=PREFIX_BYTES)]
-ProfileDigest = Annotated[
-    bytes, msgspec.Meta(min_length=PROFILE_DIGEST_BYTES, max_length=PROFILE_DIGEST_BYTES)
-]
+ProfileDigest = Annotated[bytes, msgspec.Meta(min_length=PROFILE_DIGEST_BYTES, max_length=PROFILE_DIGEST_BYTES)]
 """Digest of an interest profile."""
 MessageKey = Annotated[MessageId, msgspec.Meta(min_length=1, max_length=MESSAGE_ID_BYTES_MAX)]
 """Id of the message."""
@@ -250,9 +248,7 @@ class BlankData(msgspec.Struct, frozen=True):
     length: int
 
 
-WireFrame = (
-    Announce | Profile | ProfileRequest | Digest | Offer | Request | DescriptorPart | HashList | Data | Ack
-)
+WireFrame = Announce | Profile | ProfileRequest | Digest | Offer | Request | DescriptorPart | HashList | Data | Ack
 Frame = WireFrame | WholeDescriptor | StoredData | BlankData
 
 WIRE_KINDS: tuple[type[WireFrame], ...] = (

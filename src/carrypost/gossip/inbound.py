@@ -1,8 +1,8 @@
 """The receiving half of a link: from an entry on offer to a whole, verified message in the cache.
 
-Nothing is taken that was not asked for (`gossip.wants`). Checks run in the order of their cost: size, duplicate, rate,
-deadline, interest, signature; then every piece against the hash list whose root the descriptor holds. When a contact
-breaks, whole pieces stay and fragments go.
+Nothing is taken that was not asked for (`gossip.wants`). A descriptor is inspected first (`gossip.inspection`), then
+every piece is checked against the hash list whose root the descriptor holds. When a contact breaks, whole pieces stay
+and fragments go.
 
 A transfer frame is acknowledged when it needs not be sent again: because it was used, or because it never will be.
 Only a fragment that came before its descriptor is left unacknowledged.
@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.errors import ForgeryError, LimitError, RemoteError
+from carrypost.errors import RemoteError
 from carrypost.events import Reason, Reception
 from carrypost.gossip import journal as keys
 from carrypost.gossip.frames import BlankData, Data, DescriptorPart, HashList, WholeDescriptor
+from carrypost.gossip.inspection import Inspection
 from carrypost.gossip.parts import Parts
-from carrypost.gossip.pieces import HASH_BYTES, check_ratio, full_mask, hash_of, root_of
+from carrypost.gossip.pieces import HASH_BYTES, full_mask, hash_of, root_of
 from carrypost.gossip.transfer import AGE_MS_MAX, HOPS_MAX
 from carrypost.gossip.wants import FRAGMENT_BYTES, PieceBuffer
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import NodeId
-from carrypost.security.identity import verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +45,7 @@ class Inbound:
         self._wants = wants
         self._deliveries = deliveries
         self._arrived = arrived
+        self._inspection = Inspection(desk, deliveries)
         self._parts = Parts(desk.limits.descriptor_buffer_bytes_max)
 
     def drop_link(self, link: Link) -> None:
@@ -87,13 +88,13 @@ class Inbound:
                 if wire is None:
                     return True
                 found = descriptors.decode(wire)
-            self._check(found, want, link, now)
+            want.interesting = self._inspection.inspect(found, want.entry, link, now)
         except RemoteError as error:
             self._wants.spurn(link, frame.handle, error.reason, now)
             return True
         if found.pieces > 1 and not self._has_room(found, want):
             self._desk.cache.remember(found, done=False)
-            self._decline(link, frame.handle, found, Reason.NO_ROOM)
+            self._decline(link, want, found, Reason.NO_ROOM)
             return True
         want.reset = False
         want.hops = min(HOPS_MAX, max(1, frame.hops))
@@ -103,75 +104,6 @@ class Inbound:
         # Where the message is known, its signature was not looked at again: the one that was is kept.
         want.descriptor = copy.descriptor if copy is not None and copy.here else found
         return not (isinstance(frame, WholeDescriptor) and found.small)
-
-    def _check(self, found: Descriptor, want: Want, link: Link, now: int) -> None:
-        """Cheap checks first; raises `RemoteError`."""
-        desk = self._desk
-        limits, settings = desk.limits, desk.settings
-        if found.length > limits.message_bytes_max or found.length != want.entry.length:
-            raise LimitError("message-size")
-        if found.__dict__.get("within") is not limits:
-            self._check_sizes(found)
-            found.__dict__["within"] = limits  # An emulation shows the same object to every host.
-        if found.id != want.entry.message:
-            raise ForgeryError("id")
-        if found.node == desk.node:
-            self._remember_own(found, link, now)
-            raise ForgeryError("own-message")
-        copy = desk.cache.get(found.id)
-        known = copy is not None and copy.here
-        if not found.alive(now):
-            raise LimitError("expired")
-        if found.created_us > now + settings.skew_s_max * 1e6:
-            raise LimitError("created")
-        if settings.lifetime_s_max is not None:
-            latest_us = now + (settings.lifetime_s_max + settings.skew_s_max) * 1e6
-            if found.deadline_us is None or found.deadline_us > latest_us:
-                raise LimitError("deadline")
-        want.interesting = self._deliveries.wants(found)
-        if not want.interesting and not self._deliveries.carries(found):
-            raise LimitError("interest")
-        if found.signed != desk.identity.signed:
-            raise ForgeryError("security-level")
-        if desk.identity.signed and not known:
-            self._verify(found, link, now)
-
-    def _remember_own(self, found: Descriptor, link: Link, now: int) -> None:
-        """This host's own message, lost in a crash, comes back: whoever has it need not offer it again and again."""
-        desk = self._desk
-        if desk.cache.get(found.id) is not None or found.signed != desk.identity.signed or not found.alive(now):
-            return
-        if found.signed:
-            self._verify(found, link, now)
-        memory = desk.cache.remember(found)
-        desk.book.enter(memory)
-        desk.book.settle(memory)
-
-    @staticmethod
-    def _verify(found: Descriptor, link: Link, now: int) -> None:
-        """The only dear check. A link that sends forgeries soon gets no more of them checked."""
-        if not link.budgets.forgeries.take(0, now):
-            raise LimitError("rate")
-        try:
-            verify(found)
-        except ForgeryError:
-            link.budgets.forgeries.spend(1, now)
-            raise
-
-    def _check_sizes(self, found: Descriptor) -> None:
-        limits = self._desk.limits
-        if found.signed and (len(found.root) != HASH_BYTES or found.codec is PayloadCodec.BLANK):
-            raise LimitError("digest-root")
-        if len(found.wire) > limits.descriptor_bytes_max or len(found.attributes) > limits.attributes_max:
-            raise LimitError("descriptor-size")
-        if _nbytes(found.destination) > limits.destination_bytes_max or _nbytes(found.label) > limits.label_bytes_max:
-            raise LimitError("descriptor-size")
-        for name, value in found.attributes.items():
-            if _nbytes(name) > limits.attribute_bytes_max:
-                raise LimitError("descriptor-size")
-            if isinstance(value, str) and _nbytes(value) > limits.attribute_bytes_max:
-                raise LimitError("descriptor-size")
-        check_ratio(found, limits)
 
     def hash_list(self, link: Link, frame: HashList, now: int) -> bool:
         """Take a part of a hash list. True: acknowledge it."""
@@ -203,34 +135,36 @@ class Inbound:
 
     def data(self, link: Link, frame: Data | BlankData, now: int) -> bool:
         """Take a fragment. True: acknowledge it."""
-        handle = frame.handle
-        want = link.inbox.wants.get(handle)
+        want = link.inbox.wants.get(frame.handle)
         if want is None:
-            return self._settled(link, handle)
+            return self._settled(link, frame.handle)
         descriptor = want.descriptor
         if descriptor is None:
             return want.reset
-        if descriptor.small and type(frame) is BlankData and frame.length == descriptor.length and not frame.index:
-            self._store(link, handle, want, 0, b"", now)
-            return True
-        piece, number = divmod(frame.index, descriptor.fragments_per_piece)
-        length = frame.length if isinstance(frame, BlankData) else len(frame.body)
-        whole = descriptor.piece_length(piece)
-        rest = whole - number * descriptor.fragment_bytes
-        if (
-            piece >= descriptor.pieces
-            or length != min(descriptor.fragment_bytes, rest)
-            or (number and rest <= 0)
-        ):
+        if isinstance(frame, BlankData):
+            length, body = frame.length, b""
+        else:
+            length, body = len(frame.body), b"" if descriptor.codec is PayloadCodec.BLANK else frame.body
+        if descriptor.small:
+            piece, number, expected = frame.index, 0, descriptor.length
+        else:
+            piece, number = divmod(frame.index, descriptor.fragments_per_piece)
+            rest = descriptor.piece_length(piece) - number * descriptor.fragment_bytes
+            expected = min(descriptor.fragment_bytes, rest) if rest > 0 else -1
+        if piece >= descriptor.pieces or length != expected:
             self._desk.refuse("fragment", link.peer)
-            return True
-        body = frame.body if isinstance(frame, Data) and descriptor.codec is not PayloadCodec.BLANK else b""
-        if length == whole and (descriptor.pieces == 1 or want.hashes or not descriptor.signed):
-            self._store(link, handle, want, piece, body, now)
-            return True
-        copy = self._desk.cache.get(descriptor.id)
-        if copy is not None and copy.here and copy.held >> piece & 1:
-            return True
+        elif descriptor.small:
+            self._store(link, want, 0, body, now)
+        else:
+            self._buffer(link, want, (piece, number), body, now)
+        return True
+
+    def _buffer(self, link: Link, want: Want, at: tuple[int, int], body: bytes, now: int) -> None:
+        """A fragment waits for the others of its piece; `at`: the piece, and its number there."""
+        piece, number = at
+        copy = self._desk.cache.get(want.entry.message)
+        if want.descriptor is None or (copy is not None and copy.here and copy.held >> piece & 1):
+            return
         buffer = want.buffers.get(piece)
         if buffer is None:
             buffer = want.buffers[piece] = PieceBuffer()
@@ -238,10 +172,9 @@ class Inbound:
             buffer.have |= 1 << number
             buffer.fragments[number] = body
             buffer.bytes += len(body) + FRAGMENT_BYTES
-            self._wants.charge(link, handle, piece, buffer.bytes)
-            if buffer.have == full_mask(descriptor.fragments_in(piece)):
-                self._finish(link, handle, piece, now)
-        return True
+            self._wants.charge(link, want.entry.handle, piece, buffer.bytes)
+            if buffer.have == full_mask(want.descriptor.fragments_in(piece)):
+                self._finish(link, want.entry.handle, piece, now)
 
     def _finish(self, link: Link, handle: int, piece: int, now: int) -> None:
         """All fragments of a piece are here; without the hash list it waits in its buffer."""
@@ -252,14 +185,13 @@ class Inbound:
         buffer = self._wants.free(link, handle, piece)
         if buffer is not None:
             body = b"".join(buffer.fragments[number] for number in sorted(buffer.fragments))
-            self._store(link, handle, want, piece, body, now)
+            self._store(link, want, piece, body, now)
 
-    def _store(self, link: Link, handle: int, want: Want, piece: int, body: bytes, now: int) -> None:
+    def _store(self, link: Link, want: Want, piece: int, body: bytes, now: int) -> None:
         """A piece is whole: verify it, make room for it, journal it."""
-        descriptor = want.descriptor
+        desk, descriptor, handle = self._desk, want.descriptor, want.entry.handle
         if descriptor is None:
             return
-        desk = self._desk
         if descriptor.signed and not self._fits(descriptor, want, piece, body):
             self._wants.spurn(link, handle, "digest", now)
             return
@@ -268,7 +200,7 @@ class Inbound:
             if copy is not None and copy.finished:
                 self._wants.drop(link, handle)  # It was thrown out for good while it came in.
                 return
-            copy = self._admit(link, handle, want, descriptor, piece, now)
+            copy = self._admit(link, want, piece, now)
             if copy is None:
                 return
         elif not desk.cache.grow(copy, piece, descriptor.piece_length(piece)):
@@ -293,11 +225,11 @@ class Inbound:
             return root_of(hash_of(body)) == descriptor.root
         return want.hashes[piece * HASH_BYTES : (piece + 1) * HASH_BYTES] == hash_of(body)
 
-    def _admit(
-        self, link: Link, handle: int, want: Want, descriptor: Descriptor, piece: int, now: int
-    ) -> Copy | None:
+    def _admit(self, link: Link, want: Want, piece: int, now: int) -> Copy | None:
         """The first piece of a message is here."""
-        desk = self._desk
+        desk, descriptor = self._desk, want.descriptor
+        if descriptor is None:
+            return None
         # Shares are charged to the address, because names are free to a forger.
         copy = desk.cache.admit(
             descriptor, nbytes=descriptor.piece_length(piece) + len(want.hashes), privilege=desk.rank(descriptor),
@@ -305,7 +237,7 @@ class Inbound:
             now=now,
         )  # fmt: skip
         if isinstance(copy, Reason):
-            self._decline(link, handle, descriptor, copy)
+            self._decline(link, want, descriptor, copy)
             return None
         desk.book.enter(copy)
         if want.hashes:
@@ -320,14 +252,14 @@ class Inbound:
         here = copy is not None and copy.here
         return here or desk.cache.admits(found.length, desk.rank(found), interesting=want.interesting)
 
-    def _decline(self, link: Link, handle: int, descriptor: Descriptor, reason: Reason) -> None:
+    def _decline(self, link: Link, want: Want, descriptor: Descriptor, reason: Reason) -> None:
         desk = self._desk
         desk.refuse(reason.value, link.peer, descriptor.shown)
         memory = desk.cache.get(descriptor.id)
         if memory is not None:
             desk.book.enter(memory)
             desk.book.settle(memory)
-        self._wants.drop(link, handle)
+        self._wants.drop(link, want.entry.handle)
 
     def _settle(self, copy: Copy, link: Link, want: Want) -> None:
         """The whole message is here."""
@@ -338,7 +270,3 @@ class Inbound:
             self._wants.drop(other, handle)
         self._desk.book.settle(copy)
         self._arrived(copy, link, Reception(copy.descriptor, want.hops, want.age_ms))
-
-
-def _nbytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())

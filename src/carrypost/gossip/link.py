@@ -17,9 +17,9 @@ from carrypost.model.ids import NodeId, node_prefix
 
 if TYPE_CHECKING:
     from carrypost.config import Limits, Settings
-    from carrypost.gossip.wants import Want
     from carrypost.gossip.outbox import Outbox
     from carrypost.gossip.profiles import View
+    from carrypost.gossip.wants import Want
 
 NEVER = 2**62
 """A time that does not come; so that the earliest of several is a plain `min`."""
@@ -167,8 +167,9 @@ class Link:
     """One neighbour, as this host sees it."""
 
     __slots__ = (
-        "agreement", "announced_us", "boot", "budgets", "counter", "first_us", "heard_us", "inbox", "node", "offering",
-        "one_way_told", "outbox", "peer", "period_us", "prefix", "profile", "profile_asked_us", "state", "told", "view",
+        "agreement", "announced_us", "boot", "budgets", "counter", "first_us", "heard_us", "inbox", "node",
+        "offering", "one_way_told", "outbox", "peer", "period_us", "prefix", "profile", "profile_asked_us", "state",
+        "told", "view",
     )  # fmt: skip
 
     def __init__(self, peer: str, settings: Settings, outbox: Outbox, now: int) -> None:

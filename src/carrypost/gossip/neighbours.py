@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-
 from carrypost.errors import RemoteError
 from carrypost.events import NeighbourDown, NeighbourUp, OneWay
 from carrypost.gossip.frames import Announce, Frame, Profile, ProfileRequest, Transmission
@@ -343,14 +342,17 @@ class Neighbours:
         for link in list(self._desk.links.values()):
             if not link.told and now >= self.silent_us(link):
                 self._end(link, now)
-            elif link.state is LinkState.HEARD and not link.one_way_told:
-                if now - link.first_us >= SILENT_PERIODS * self._period_max_us:
-                    link.one_way_told = True
-                    self._desk.events.append(OneWay(link.node))
+            elif link.state is LinkState.HEARD and not link.one_way_told and now >= self._one_way_us(link):
+                link.one_way_told = True
+                self._desk.events.append(OneWay(link.node))
         if now < self.due_us:
             return False
         self.announce(now)
         return True
+
+    def _one_way_us(self, link: Link) -> int:
+        """When it will have been heard for long enough to tell that it does not hear this host."""
+        return link.first_us + SILENT_PERIODS * self._period_max_us
 
     @staticmethod
     def silent_us(link: Link) -> int:
@@ -367,7 +369,7 @@ class Neighbours:
             elif link.one_way_told or link.told:
                 due = min(due, silent_us)
             else:
-                due = min(due, silent_us, link.first_us + SILENT_PERIODS * self._period_max_us)
+                due = min(due, silent_us, self._one_way_us(link))
         return due
 
     def clock_stepped(self, delta_us: int) -> None:

@@ -221,9 +221,7 @@ class ProfileBook:
             self._idle[digest] = self._idle.pop(digest)
         return self._views.get(digest)
 
-    def learn(
-        self, entries: Iterable[Entry], digest: bytes, copies: Iterable[Slotted], *, own: bool = False
-    ) -> View:
+    def learn(self, entries: Iterable[Entry], digest: bytes, copies: Iterable[Slotted], *, own: bool = False) -> View:
         """Match everything in `copies`, all that have a slot, against a new profile. One known already stays.
 
         Room is made by forgetting the profile that nobody has referred to for the longest time. Where

@@ -53,9 +53,7 @@ class Publisher:
         """Store a new message of this host."""
         desk = self._desk
         self._check(destination, payload, attributes, label, priority)
-        packed = pack(
-            payload, signed=desk.identity.signed, compress=desk.settings.compress, limits=desk.limits
-        )
+        packed = pack(payload, signed=desk.identity.signed, compress=desk.settings.compress, limits=desk.limits)
         descriptor = Descriptor(
             author=desk.identity.author, incarnation=self.incarnation, sequence=self._sequence + 1,
             created_us=now, deadline_us=self._deadline(lifetime_us, now), destination=destination,

@@ -1,8 +1,8 @@
 """The taking side of a contact: what is asked for, and the acknowledgement of what came.
 
 A host asks for what it lacks of what is offered, in the order of the offer, and for each piece one neighbour at a time.
-Every offer is answered, be it by an empty request, so that a lost one is noticed. A neighbour that does not send what it
-was asked for is asked again, then given up in favour of others who offered the same.
+Every offer is answered, be it by an empty request, so that a lost one is noticed. A neighbour that does not send what
+it was asked for is asked again, then given up in favour of others who offered the same.
 """
 
 from __future__ import annotations

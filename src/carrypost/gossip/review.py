@@ -21,6 +21,7 @@ from carrypost.gossip.outbox import FRAME_ROOM
 if TYPE_CHECKING:
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.link import Link
+    from carrypost.gossip.profiles import View
 
 _RETRY_US = 1_000_000
 _RETRY_DOUBLINGS = 4
@@ -69,27 +70,40 @@ class Review:
 
     def take(self, link: Link, frame: Digest, now: int) -> None:
         """A step from the neighbour; raises `RemoteError` for a senseless one."""
-        agreement = link.agreement
         offering = frame.round % 2 == 1
-        own = self._desk.own
-        view = link.view if offering else own
+        view = link.view if offering else self._desk.own
         if view is None or not link.usable or frame.profile != view.digest:
             self._desk.refuse("profile-stale", link.peer)
             return
         same = self._same(link)
-        if frame.round == 0 and same and agreement.questions and self._desk.node < link.node:
-            return  # Both asked at once: the smaller id's question stands, and the other will answer it.
+        if frame.round == 0 and not self._yields(link, same=same):
+            return
         if not self._expected(link, frame):
             return
-        if offering or same:
-            agreement.announcements = 0  # Else it is the other direction's review, and this one's is still due.
-        if frame.round == 0 and (same or not agreement.synced):
-            agreement.due_us = now + _RETRY_US  # It asks: this side's turn comes when that is settled.
-        if frame.round == 0 and same:
+        if frame.round == 0:
+            self._opened(link, view, now, same=same)
+        self._step(link, view, frame, now, both=offering or same)
+
+    def _yields(self, link: Link, *, same: bool) -> bool:
+        """Where both asked at once, the smaller id's question stands, and the other will answer it."""
+        return not (same and link.agreement.questions and self._desk.node < link.node)
+
+    @staticmethod
+    def _opened(link: Link, view: View, now: int, *, same: bool) -> None:
+        """The neighbour asks: this side's turn comes when that is settled, if it is not settled with it."""
+        agreement = link.agreement
+        if same or not agreement.synced:
+            agreement.due_us = now + _RETRY_US
+        if same:
             agreement.questions.clear()
             agreement.snapshot, agreement.mine_only = view.known, 0
+
+    def _step(self, link: Link, view: View, frame: Digest, now: int, *, both: bool) -> None:
+        """Compare and answer. `both`: it is about what this side may offer, not only about what it wants."""
+        agreement = link.agreement
         step = reconcile.answer(view, frame)
-        if offering or same:
+        if both:
+            agreement.announcements = 0  # Else it is the other direction's review, and this one's is still due.
             agreement.mine_only |= step.mine_only | step.wanted_mine
         elif link.view is not None:
             agreement.lacking |= step.mine_only & link.view.matches
@@ -97,7 +111,7 @@ class Review:
             self._send(link, step.reply, frame.number)
         if agreement.questions:
             return
-        if offering or same:
+        if both:
             self._settle(link, now)
         elif not agreement.synced:
             self._take_turn(link, now)
@@ -141,9 +155,7 @@ class Review:
                 link.agreement.questions[number] = set()
                 if len(link.agreement.questions) > _QUESTIONS_MAX:
                     del link.agreement.questions[next(iter(link.agreement.questions))]
-            frames.append(
-                msgspec.structs.replace(page, number=number, answers=answers, part=part, parts=len(pages))
-            )
+            frames.append(msgspec.structs.replace(page, number=number, answers=answers, part=part, parts=len(pages)))
         self._desk.outgoing.append(Transmission(tuple(frames), link.peer))
 
     def _settle(self, link: Link, now: int) -> None:

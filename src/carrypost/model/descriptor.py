@@ -36,7 +36,10 @@ else:
 
 
 class lazy(Generic[T]):  # noqa: N801 - reads like the property that it is
-    """A value made once and kept in the instance. (`functools.cached_property` takes a lock: 5 µs a message.)"""
+    """A value made once and kept in the instance.
+
+    `functools.cached_property` takes a lock each time, which costs 5 µs a message.
+    """
 
     def __init__(self, make: Callable[[Any], T]) -> None:
         self._make = make

@@ -1,0 +1,105 @@
+"""Whether a descriptor that a neighbour sent may come in.
+
+Checks run in the order of their cost: sizes, id, author, deadline, date, interest, security level, and only then the
+signature, once per message. What fails raises `RemoteError` with the reason under which the refusal is counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.errors import ForgeryError, LimitError
+from carrypost.gossip.pieces import HASH_BYTES, check_ratio
+from carrypost.model.descriptor import Descriptor, PayloadCodec
+from carrypost.security.identity import verify
+
+if TYPE_CHECKING:
+    from carrypost.gossip.deliveries import Deliveries
+    from carrypost.gossip.desk import Desk
+    from carrypost.gossip.frames import OfferEntry
+    from carrypost.gossip.link import Link
+
+
+class Inspection:
+    """The checks of one host."""
+
+    def __init__(self, desk: Desk, deliveries: Deliveries) -> None:
+        self._desk = desk
+        self._deliveries = deliveries
+
+    def inspect(self, found: Descriptor, entry: OfferEntry, link: Link, now: int) -> bool:
+        """Raise `RemoteError` unless it may come in. True: it is wanted here; False: it is carried for others."""
+        desk = self._desk
+        if found.length > desk.limits.message_bytes_max or found.length != entry.length:
+            raise LimitError("message-size")
+        if found.__dict__.get("within") is not desk.limits:
+            self._check_sizes(found)
+            found.__dict__["within"] = desk.limits  # An emulation shows the same object to every host.
+        if found.id != entry.message:
+            raise ForgeryError("id")
+        if found.node == desk.node:
+            self._remember_own(found, link, now)
+            raise ForgeryError("own-message")
+        self._check_times(found, now)
+        wanted = self._deliveries.wants(found)
+        if not wanted and not self._deliveries.carries(found):
+            raise LimitError("interest")
+        if found.signed != desk.identity.signed:
+            raise ForgeryError("security-level")
+        if found.signed:
+            copy = desk.cache.get(found.id)
+            if copy is None or not copy.here:
+                self._verify(found, link, now)
+        return wanted
+
+    def _check_times(self, found: Descriptor, now: int) -> None:
+        settings = self._desk.settings
+        if not found.alive(now):
+            raise LimitError("expired")
+        if found.created_us > now + settings.skew_s_max * 1e6:
+            raise LimitError("created")
+        if settings.lifetime_s_max is not None:
+            latest_us = now + (settings.lifetime_s_max + settings.skew_s_max) * 1e6
+            if found.deadline_us is None or found.deadline_us > latest_us:
+                raise LimitError("deadline")
+
+    def _remember_own(self, found: Descriptor, link: Link, now: int) -> None:
+        """This host's own message, lost in a crash, comes back: whoever has it need not offer it again and again."""
+        desk = self._desk
+        if desk.cache.get(found.id) is not None or found.signed != desk.identity.signed or not found.alive(now):
+            return
+        if found.signed:
+            self._verify(found, link, now)
+        memory = desk.cache.remember(found)
+        desk.book.enter(memory)
+        desk.book.settle(memory)
+
+    @staticmethod
+    def _verify(found: Descriptor, link: Link, now: int) -> None:
+        """The only dear check. A link that sends forgeries soon gets no more of them checked."""
+        if not link.budgets.forgeries.take(0, now):
+            raise LimitError("rate")
+        try:
+            verify(found)
+        except ForgeryError:
+            link.budgets.forgeries.spend(1, now)
+            raise
+
+    def _check_sizes(self, found: Descriptor) -> None:
+        limits = self._desk.limits
+        if found.signed and (len(found.root) != HASH_BYTES or found.codec is PayloadCodec.BLANK):
+            raise LimitError("digest-root")
+        if len(found.wire) > limits.descriptor_bytes_max or len(found.attributes) > limits.attributes_max:
+            raise LimitError("descriptor-size")
+        if _nbytes(found.destination) > limits.destination_bytes_max or _nbytes(found.label) > limits.label_bytes_max:
+            raise LimitError("descriptor-size")
+        for name, value in found.attributes.items():
+            if _nbytes(name) > limits.attribute_bytes_max:
+                raise LimitError("descriptor-size")
+            if isinstance(value, str) and _nbytes(value) > limits.attribute_bytes_max:
+                raise LimitError("descriptor-size")
+        check_ratio(found, limits)
+
+
+def _nbytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
