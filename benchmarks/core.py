@@ -17,8 +17,10 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from functools import partial
 
+from benchmarks import match
+from benchmarks._pair import Pair
 from rich.console import Console
 from rich.table import Table
 
@@ -28,11 +30,6 @@ from carrypost.gossip.pieces import Blank
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.security.identity import Identity, verify
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import match
-from pair import Pair
 
 SIZE_BYTES = 1_000
 BODY = os.urandom(SIZE_BYTES)
@@ -79,8 +76,8 @@ def exchange_table(count: int, repeats: int) -> Table:
     ]  # fmt: skip
     for security, name, payload in cases:
         settings = Settings.emulated(security=security)
-        cost = _median(lambda s=settings, p=payload: exchange_us(count, s, p), repeats)  # type: ignore[misc]
-        floor = _median(lambda s=security: floor_us(count, signed=s == "signed"), repeats)  # type: ignore[misc]
+        cost = _median(partial(exchange_us, count, settings, payload), repeats)
+        floor = _median(partial(floor_us, count, signed=security == "signed"), repeats)
         table.add_row(security, name, f"{cost:.1f}", f"{1e6 / cost:,.0f}", f"{floor:.1f}", f"{cost / floor:.1f}")
     return table
 
@@ -107,9 +104,8 @@ def contact(held: int, new: int) -> tuple[int, int, int]:
         datagrams = {node: net.sent(node).datagrams for node in "ab"}
         announced = {node: net.sent(node).frames["Announce"] for node in "ab"}
         net.link("a", "b")
-        while len(net.deliveries("b")) < held + new:
-            net.advance(1)
-        net.advance(3)
+        net.advance(20)
+        assert len(net.deliveries("b")) == held + new
         control = data = total = 0
         for node in "ab":
             spent = net.sent(node).frame_bytes - before[node]

@@ -125,3 +125,14 @@ def test_a_seen_message_is_remembered_until_its_deadline() -> None:
         net.link("b", "c")
         net.advance(100)
         assert [delivery.payload for delivery in net.deliveries("b")] == [b"first", b"second"]
+
+
+def test_what_expired_while_its_node_was_down_is_told_when_it_is_back() -> None:
+    with testing.network("a") as net:
+        log = Log(net)
+        net.publish("a", "news", b"hello", lifetime_s=40, label="m")
+        net.advance(10)
+        net.kill("a")
+        net.advance(60)
+        net.restart("a")
+        assert log.drops == [(70.0, "a", Reason.EXPIRED, ["m"])]

@@ -116,7 +116,8 @@ def test_a_message_that_becomes_interesting_on_its_way_is_delivered() -> None:
         assert len(net.deliveries("b")) == 1
 
 
-def test_a_message_whose_first_piece_was_lost_is_not_delivered_though_the_last_was_not() -> None:
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_message_whose_first_piece_was_lost_is_not_delivered_though_the_last_was_not(crash: bool) -> None:
     dropped: list[float] = []
 
     def notice(t: float, node: str, event: Event) -> None:
@@ -135,6 +136,10 @@ def test_a_message_whose_first_piece_was_lost_is_not_delivered_though_the_last_w
         while not dropped:
             net.advance(0.001)
         net.fill_disk("b", full=False)
+        if crash:
+            net.advance(1)
+            net.kill("b")
+            net.restart("b")
         net.advance(120)
         (delivery,) = net.deliveries("b")
         assert delivery.payload == payload

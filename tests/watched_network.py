@@ -359,7 +359,7 @@ class Watched:
                 assert self.net.name(peer) in self.nodes
                 self._received(node, [reception.descriptor for reception in receptions], now)
             case events.Delivered(deliveries):
-                for delivery in self.net.deliveries(node)[-len(deliveries) :]:
+                for delivery in self.net.deliveries(node)[-len(deliveries) :] if deliveries else ():
                     self._delivered(known, delivery, now)
             case events.Confirmed(ids):
                 numbers = {self.ids[each] for each in ids}
@@ -444,8 +444,8 @@ class Watched:
         if reason is not Reason.STORE:  # A suspended host hears late that its disk failed.
             assert (reason is Reason.EXPIRED) == (not message.alive(now)), (n, reason)
         if self.config.roomy:
-            assert reason in (Reason.EXPIRED, Reason.STORE), (n, reason)
-        assert reason is not Reason.STORE or known.was_full
+            assert reason in (Reason.EXPIRED, Reason.STORE, Reason.PAYLOAD_GONE), (n, reason)
+        assert reason not in (Reason.STORE, Reason.PAYLOAD_GONE) or known.was_full
 
     # --- in the end ----------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ part of the installed package: they are looked for in the working directory and 
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,6 +31,7 @@ def run(name: str, arguments: Sequence[str]) -> int:
     if name not in benchmarks:
         names = ", ".join(benchmarks) or "none (they come with the source tree, not with the package)"
         raise LocalError(f"there is no benchmark called {name!r}; available: {names}")
+    sys.path.insert(0, str(benchmarks[name].parent.parent))  # They share code: `from benchmarks import ...`
     spec = importlib.util.spec_from_file_location(f"{FOLDER}_{name}", benchmarks[name])
     assert spec is not None
     assert spec.loader is not None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from carrypost.emu.driver import Driver
-from carrypost.errors import LocalError, RemoteError
+from carrypost.errors import LocalError, RemoteError, StoreError
 from carrypost.events import Delivered, Event
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId
@@ -80,6 +80,7 @@ class Inbox:
     def take(self, driver: Driver, event: Event) -> None:
         """Something that the host tells."""
         if isinstance(event, Delivered):
+            gone: set[MessageId] = set()
             for delivery in event.deliveries:
                 descriptor = delivery.descriptor
                 blank = descriptor.codec == PayloadCodec.BLANK
@@ -88,8 +89,15 @@ class Inbox:
                 except RemoteError as error:
                     driver.host.unreadable(delivery.message, error.reason, driver.now)
                     continue
+                except StoreError:
+                    # The batch with one of its pieces was lost, and the host fell before it could say so.
+                    driver.host.payload_gone(delivery.message, driver.now)
+                    gone.add(delivery.message)
+                    continue
                 time = driver.now / MICROSECONDS
                 self.deliveries.append(Delivery(descriptor, delivery.redelivered, time, payload))
+            if gone:
+                event = Delivered(tuple(each for each in event.deliveries if each.message not in gone))
             if self._confirm:
                 driver.host.confirm([delivery.message for delivery in event.deliveries], driver.now)
         if self._watch is not None:

@@ -23,7 +23,7 @@ from heapq import heapify, heappop, heappush
 from carrypost.config import Settings
 from carrypost.errors import StateError
 from carrypost.events import Reason
-from carrypost.gossip.ranking import Copy, Room, rank_of
+from carrypost.gossip.ranking import Copy, Room, rank_of, sending_order
 from carrypost.gossip.slots import Slots, bits, mask_of
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
@@ -115,6 +115,7 @@ class Cache:
         copy.age_ms = age_ms
         copy.received_us = now
         copy.rank = rank_of(privilege, interesting, descriptor.created_us)
+        copy.sending_order = sending_order(privilege, descriptor.created_us)
         room = self._room
         leaving: list[Copy] = []
         if not room.fits(1, nbytes):

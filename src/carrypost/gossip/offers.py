@@ -8,6 +8,7 @@ job of the outbox. Where several neighbours were offered the same message, its f
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.frames import Ack, Frame, Offer, OfferEntry, Request, Transmission
@@ -32,6 +33,7 @@ _OFFER_RETRY_US = 500_000
 _OFFER_DOUBLINGS = 3
 _SHARE_WAIT_US = 20_000
 """How long a burst waits for other neighbours who were offered the same message."""
+_SENDING_ORDER = attrgetter("sending_order")
 _WANTED = 256
 """Added to the level of what the neighbour wants for itself: before anything that it would carry for others."""
 
@@ -119,7 +121,10 @@ class Offers:
         """What the neighbour wants for itself first, then by privilege, then the one that has waited longest."""
         copies = self._desk.cache.copies
         found = [copy for slot in bits(mask) if (copy := copies[slot]) is not None]
-        found.sort(key=lambda copy: (-self._level(link, copy), copy.descriptor.created_us))
+        found.sort(key=_SENDING_ORDER)
+        view = link.view
+        if view is not None and view.mixed:
+            found.sort(key=lambda copy: not view.wants(copy.descriptor))
         return found
 
     @staticmethod

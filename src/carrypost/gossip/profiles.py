@@ -87,6 +87,11 @@ class View:
             self._fresh.clear()
         return self._matches
 
+    @property
+    def mixed(self) -> bool:
+        """Whether some of it is only to be carried for others."""
+        return self._near is not None
+
     def wants(self, descriptor: Descriptor) -> bool:
         """Whether a match is for the node itself, not only to be carried for others."""
         return self._near is None or self._near.matches(descriptor)

@@ -38,7 +38,7 @@ class Copy:
     __slots__ = (
         "age_ms", "author_party", "descriptor", "entry", "finished", "giver", "giver_party", "handle", "held",
         "held_bytes", "here", "hops", "id", "interesting", "level", "own", "pinned", "privilege", "rank",
-        "received_us", "serial", "slot", "whole",
+        "received_us", "sending_order", "serial", "slot", "whole",
     )  # fmt: skip
 
     # How it came in: set when it is admitted, and known only then.
@@ -51,6 +51,7 @@ class Copy:
     age_ms: int
     """At receipt."""
     received_us: int
+    sending_order: int
     # Whom its room is charged to: kept by `Room` for copies that are here.
     author_party: Party | None
     giver_party: Party | None
@@ -63,7 +64,7 @@ class Copy:
         self.descriptor = descriptor
         self.id: MessageId = descriptor.id
         self.rank = 0
-        """(interesting, privilege, created_us) as one number; the larger stays longer and is sent earlier."""
+        """(interesting, privilege, created_us) as one number; the larger stays longer."""
         self.here = False
         """It uses room: all, some or (just admitted) none of its pieces are held."""
         self.whole = False
@@ -90,6 +91,11 @@ class Copy:
 def rank_of(privilege: int, interesting: bool, created_us: int) -> int:
     """Interesting before altruistic, then privilege, then the younger."""
     return (interesting << 8 | privilege) << _CREATED_BITS | created_us
+
+
+def sending_order(privilege: int, created_us: int) -> int:
+    """As one number, the smaller sent first: by privilege, then the one that has waited longest."""
+    return created_us - (privilege << _CREATED_BITS)
 
 
 class Usage:

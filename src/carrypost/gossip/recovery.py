@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.events import Confirmed, Delivered, Event, Failed, Reason, Stored
+from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, Reason, Stored
 from carrypost.gossip import journal as keys
 from carrypost.gossip.journal import Durability, Key, StoredMessage, Value
 from carrypost.gossip.link import NEVER
@@ -71,6 +71,8 @@ class Recovery:
         )  # fmt: skip
         if isinstance(copy, Reason):
             desk.forget(descriptor, stored.held)
+            desk.dropped[copy] += 1
+            desk.events.append(Dropped((descriptor,), copy))
             return
         copy.received_us = stored.received_us
         desk.book.enter(copy)
