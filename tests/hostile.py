@@ -7,7 +7,7 @@ the host, as a node does. It hears what its victims send to it, so that it can u
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ import msgspec
 
 from carrypost import testing
 from carrypost.config import Limits
-from carrypost.emu.radio import LinkModel
+from carrypost.emu.radio import Burst, LinkModel
 from carrypost.events import Event, Refused
 from carrypost.gossip import codec
 from carrypost.gossip.frames import (
@@ -112,9 +112,9 @@ class Attacker:
     def _signed(self) -> bool:
         return self.net._settings.security == "signed"  # noqa: SLF001
 
-    def _hear(self, burst: Sequence[Iterable[Frame]], _peer: str) -> None:
-        for frames in burst:
-            for frame in frames:
+    def _hear(self, burst: Burst, _peer: str) -> None:
+        for datagram in burst:
+            for frame in datagram.frames:
                 self.heard.append(frame)
                 self.reacts(frame)
 

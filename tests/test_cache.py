@@ -440,6 +440,19 @@ def test_memory_is_bounded_and_forgets_the_earliest_deadline_first() -> None:
     assert cache.take_released() == 0b101
 
 
+def test_memory_is_bounded_in_bytes_too() -> None:
+    first, second = message("a", deadline_us=9_000), message("b", deadline_us=9_500)
+    limits = Limits(seen_bytes_max=len(first.wire) + len(second.wire) - 1)
+    cache = Cache(Settings.emulated(limits=limits))
+    cache.remember(first)
+    assert names(cache, cache.done) == "a"
+    cache.remember(second)
+    assert names(cache, cache.done) == "b"
+    cache.expire(9_500)
+    cache.remember(message("c"))
+    assert names(cache, cache.done) == "c"
+
+
 def test_what_is_remembered_after_a_restart_is_known() -> None:
     cache = cache_of()
     cache.remember(message("a"))

@@ -1,4 +1,4 @@
-"""The contract between a host and its driver: batches, answers, what waits for them, what is restored (DESIGN §2)."""
+"""The contract between a host and its driver: batches, answers, what waits for them, what is restored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from carrypost import testing
 from carrypost.config import Settings
-from carrypost.errors import PayloadError, StateError
+from carrypost.errors import LocalError, PayloadError, StateError
 from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, NeighbourUp, Reason, Stored
 from carrypost.gossip.frames import Announce, Data, Frame, StoredData
 from carrypost.gossip.journal import INCARNATION, MESSAGE, PIECE, SEEN, Batch, Durability, Key, StoredMessage, Value
@@ -542,3 +542,20 @@ def test_any_attribute_name_is_legal_and_every_type_comes_back() -> None:
         (delivery,) = net.deliveries("b")
         assert delivery.descriptor.attributes == attributes
         assert delivery.descriptor.deadline_us == 60 * SECOND
+
+
+def test_subscriptions_that_no_neighbour_could_take_are_refused() -> None:
+    host = Host(Identity.plain("a"), Settings.emulated(limits={"profile_bytes_max": 200}), random.Random(1))
+    host.start(0)
+    host.subscribe("x" * 100, now=0)
+    with pytest.raises(LocalError, match="more than 200 bytes"):
+        host.subscribe("y" * 100, now=0)
+
+
+@pytest.mark.parametrize(
+    ("identity", "security", "text"),
+    [(Identity.plain("a"), "signed", "a plain name"), (Identity.derived(1, "a"), "off", "a key")],
+)
+def test_security_is_never_lowered_or_raised_silently(identity: Identity, security: str, text: str) -> None:
+    with pytest.raises(LocalError, match=text):
+        Host(identity, Settings.emulated(security=security), random.Random(1))

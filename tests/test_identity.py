@@ -1,4 +1,4 @@
-"""Keys, node ids and signatures (DESIGN §3)."""
+"""Keys, node ids and signatures."""
 
 from __future__ import annotations
 

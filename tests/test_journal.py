@@ -1,4 +1,4 @@
-"""Batches, and events that wait for them (DESIGN §2)."""
+"""Batches, and events that wait for them."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Air:
         heard = self.heard[name] = []
 
         def receive(burst: Burst, peer: str) -> None:
-            heard.extend((self.scheduler.now, peer, frames) for frames in burst)
+            heard.extend((self.scheduler.now, peer, datagram.frames) for datagram in burst)
 
         self.radio.add(name, receive)
 

@@ -182,7 +182,7 @@ class Limits:
     """Text of one pattern."""
     selector_bytes_max: int = _whole(KIB, 1, 64 * KIB)
     """Text of one selector."""
-    profiles_max: int = _whole(64, 1, 65_536)
+    profiles_max: int = _whole(256, 1, 65_536)
     """Distinct profiles kept."""
     pattern_memory_bytes_max: int = _whole(8 * MIB, 64 * KIB, UNBOUNDED)
     """Compiled patterns of one profile."""
@@ -198,6 +198,8 @@ class Limits:
     """Parts of descriptors, profiles and hash lists that are not whole yet."""
     seen_max: int = _whole(1_000_000, 1, UNBOUNDED)
     """Ids remembered without a copy."""
+    seen_bytes_max: int = _whole(128 * MIB, 1, UNBOUNDED)
+    """Descriptors of those."""
     unconfirmed_max: int = _whole(10_000, 1, UNBOUNDED)
     """Deliveries that the application has not confirmed; their copies are pinned."""
     unconfirmed_bytes_max: int = _whole(64 * MIB, 1, UNBOUNDED)

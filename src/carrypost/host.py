@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.errors import RemoteError, StateError
+from carrypost.errors import LocalError, RemoteError, StateError
 from carrypost.events import Reason, Received, Reception
 from carrypost.gossip import frames as fr
 from carrypost.gossip import journal as keys
@@ -48,6 +48,9 @@ class Host:
     def __init__(
         self, identity: Identity, settings: Settings, rng: Random, *, privilege: Privilege = privilege
     ) -> None:
+        if identity.signed != (settings.security == "signed"):
+            level = "a plain name" if settings.security == "signed" else "a key"
+            raise LocalError(f'the settings say security = "{settings.security}", but the identity is {level}')
         self._desk = desk = Desk(identity, settings, rng, privilege)
         self._deliveries = Deliveries(desk)
         self._exchange = Exchange(desk, self._deliveries, self._whole)

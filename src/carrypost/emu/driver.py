@@ -16,7 +16,7 @@ from typing import Protocol
 from carrypost.config import Settings
 from carrypost.emu.chance import stream
 from carrypost.emu.memory import MemoryStore
-from carrypost.emu.radio import Burst, Radio
+from carrypost.emu.radio import Burst, Datagram, Radio
 from carrypost.emu.scheduler import Phase, RunawayError, Scheduler, Token
 from carrypost.errors import StateError
 from carrypost.events import Event
@@ -169,7 +169,7 @@ class Driver:
     def inject(self, frames: Iterable[Frame], peer: str) -> None:
         """Give the host frames as if `peer` had sent them in one datagram."""
         self.command()
-        self._receive([tuple(frames)], peer)
+        self._receive([Datagram(tuple(frames), 0)], peer)
 
     def settle(self) -> None:
         """Go round until the host has nothing new. Inside an event it only marks that there is more to do."""
@@ -264,8 +264,10 @@ class Driver:
         if self.life is not Life.RUNNING:
             return
         now = self.now
-        for frames in burst:
-            self.host.receive(frames, peer, now)
+        for datagram in burst:
+            if datagram.refused:
+                self.host.refused(datagram.refused, peer)
+            self.host.receive(datagram.frames, peer, now, nbytes=datagram.size)
         self.settle()
 
     def _set_timer(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -23,12 +23,6 @@ from carrypost.gossip import codec
 from carrypost.gossip.frames import Frame, kind
 
 MICROSECONDS = 1_000_000
-Burst = Sequence[tuple[Frame, ...]]
-"""Datagrams that arrive together, in order."""
-Receiver = Callable[[Burst, str], None]
-"""Takes a burst and the name of its sender."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkModel:
     """How one direction of a link treats its datagrams."""
@@ -88,6 +82,14 @@ class Datagram:
 
     frames: tuple[Frame, ...]
     size: int
+    refused: Mapping[str, int] = field(default_factory=dict)
+    """What could not be read of it, by reason."""
+
+
+Burst = Sequence[Datagram]
+"""Datagrams that arrive together, in order."""
+Receiver = Callable[[Burst, str], None]
+"""Takes a burst and the name of its sender."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,20 +144,6 @@ class _Way:
         if purpose not in self._streams:
             self._streams[purpose] = stream(self._seed, self.sender, self.receiver, purpose)
         return self._streams[purpose]
-
-
-def _runs(sizes: Sequence[int], mtu_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Start, stop and length of each datagram: the rule of `codec.datagrams`, applied to sizes alone."""
-    start = total = 0
-    for at, size in enumerate(sizes):
-        count = at - start
-        full = total + size + codec.datagram_overhead(count + 1) > mtu_bytes or count == codec.FRAMES_MAX
-        if count and full:
-            yield start, at, total + codec.datagram_overhead(count)
-            start, total = at, 0
-        total += size
-    if sizes:
-        yield start, len(sizes), total + codec.datagram_overhead(len(sizes) - start)
 
 
 class Radio:
@@ -251,7 +239,7 @@ class Radio:
             way.traffic.cut += len(burst)
             return
         way.traffic.arrived += len(burst)
-        self._receivers[way.receiver]([datagram.frames for datagram in burst], way.sender)
+        self._receivers[way.receiver](burst, way.sender)
 
     def _packed(self, frames: Sequence[Frame], mtu_bytes: int) -> Load:
         """The datagrams that these frames make, in order."""
@@ -262,18 +250,18 @@ class Radio:
             before = kinds.get(name, (0, 0))
             kinds[name] = before[0] + 1, before[1] + nbytes
         datagrams = []
-        for start, stop, size in _runs(sizes, mtu_bytes):
-            run = tuple(frames[start:stop])
-            datagrams.append(Datagram(self._through_bytes(run, size) if self._encoded else run, size))
+        for start, stop, size in codec.runs(sizes, mtu_bytes):
+            datagram = Datagram(tuple(frames[start:stop]), size)
+            datagrams.append(self._through_bytes(datagram) if self._encoded else datagram)
         return Load(datagrams, sum(datagram.size for datagram in datagrams), kinds)
 
-    def _through_bytes(self, frames: tuple[Frame, ...], size: int) -> tuple[Frame, ...]:
-        """What a receiver makes of the bytes of these frames."""
-        (datagram,) = codec.datagrams(frames, max(size, 1))
-        assert len(datagram) == size, f"{size} bytes were counted, {len(datagram)} would be sent"
+    def _through_bytes(self, sent: Datagram) -> Datagram:
+        """What a receiver makes of its bytes."""
+        (datagram,) = codec.datagrams(sent.frames, max(sent.size, 1))
+        assert len(datagram) == sent.size, f"{sent.size} bytes were counted, {len(datagram)} would be sent"
         decoded = codec.decode(datagram, self._limits)
         self.refused.update(decoded.refused)
-        return tuple(decoded.frames)
+        return Datagram(tuple(decoded.frames), sent.size, decoded.refused)
 
     def _directions(self, a: str, b: str, *, one_way: bool) -> list[_Way]:
         for node in (a, b):

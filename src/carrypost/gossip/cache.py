@@ -10,7 +10,8 @@ A message known here has a slot and one `Copy`, and is in one of these states, e
 
 The invariant is that the four are disjoint, that each bit has a `Copy` in `copies`, and that a slot whose
 tenancy ended is not given again before `take_released` told the owners of other bitsets. What is here stays
-within both limits, `done` and `declined` within `limits.seen_max`: the earliest deadline is forgotten first.
+within both limits, `done` and `declined` within `limits.seen_max` and `seen_bytes_max`: the earliest deadline is
+forgotten first.
 Nothing outlives its deadline, pinned or not. `declined` is forgotten when a copy leaves and less than nine
 tenths of both limits are used: there is room again. Who gives way to whom is decided in `gossip.ranking`.
 """
@@ -18,6 +19,7 @@ tenths of both limits are used: there is room again. Who gives way to whom is de
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
 from carrypost.config import Settings
@@ -45,9 +47,13 @@ class Cache:
         self.copies: list[Copy | None] = []
         """By slot: the copy here, or what is remembered of it; None where the slot has no tenant."""
         self._seen_max = settings.limits.seen_max
+        self._seen_bytes_max = settings.limits.seen_bytes_max
+        self._seen_bytes = 0
         self._room = Room(settings)
         self._slots = Slots()
         self._by_id: dict[MessageId, Copy] = {}
+        self.get: Callable[[MessageId], Copy | None] = self._by_id.get
+        """The copy that is here, or (its `here` is false) the memory of one. Asked several times per message."""
         self._serial = 0
         self._deadlines: list[tuple[int, int, Copy]] = []
         """Lazy heap: an entry is stale once its copy has no slot any more."""
@@ -70,10 +76,6 @@ class Cache:
     def bytes(self) -> int:
         """How many bytes they use."""
         return self._room.bytes
-
-    def get(self, message: MessageId) -> Copy | None:
-        """The copy that is here, or (its `here` is false) the memory of one."""
-        return self._by_id.get(message)
 
     def admits(self, length: int, privilege: int, *, interesting: bool = True) -> bool:
         """Whether a message on offer is worth asking for. Its age is not known yet: that may decide later."""
@@ -127,6 +129,7 @@ class Cache:
             leaving = cleared
         if not newcomer:
             self.declined ^= 1 << copy.slot
+            self._seen_bytes -= len(descriptor.wire)
         copy.finished = own
         copy.held = 0
         copy.held_bytes = nbytes
@@ -317,8 +320,9 @@ class Cache:
             else:
                 self.declined |= 1 << copy.slot
             deadline_us = copy.descriptor.deadline_us
+            self._seen_bytes += len(copy.descriptor.wire)
             heappush(heap, (math.inf if deadline_us is None else deadline_us, copy.serial, copy))
-        while len(self._by_id) - self._room.messages > self._seen_max:
+        while len(self._by_id) - self._room.messages > self._seen_max or self._seen_bytes > self._seen_bytes_max:
             copy = heappop(heap)[2]
             if self._remembers(copy):
                 self._forget([copy])
@@ -336,7 +340,10 @@ class Cache:
 
     def _forget(self, copies: list[Copy]) -> None:
         """The tenancy of these ends. They have left the room."""
+        remembered = self.done | self.declined
         for copy in copies:
+            if remembered >> copy.slot & 1:
+                self._seen_bytes -= len(copy.descriptor.wire)
             self.copies[copy.slot] = None
             del self._by_id[copy.id]
             copy.whole = False

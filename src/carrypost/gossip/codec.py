@@ -100,13 +100,13 @@ def datagrams(frames: Iterable[Frame], mtu_bytes: int) -> list[bytes]:
     bodies = [encode(frame) for frame in frames]
     return [
         b"".join((_datagram_head(stop - start), *bodies[start:stop]))
-        for start, stop, _ in _runs(map(len, bodies), mtu_bytes)
+        for start, stop, _ in runs(map(len, bodies), mtu_bytes)
     ]
 
 
 def datagram_sizes(frames: Iterable[Frame], mtu_bytes: int) -> list[int]:
     """The lengths of what `datagrams` would make."""
-    return [size for _, _, size in _runs(map(wire_size, frames), mtu_bytes)]
+    return [size for _, _, size in runs(map(wire_size, frames), mtu_bytes)]
 
 
 def decode(datagram: bytes, limits: Limits) -> Decoded:
@@ -167,7 +167,7 @@ def _datagram_head(frames: int) -> bytes:
     return _PREAMBLE + b"\xdc" + frames.to_bytes(2, "big")
 
 
-def _runs(sizes: Iterable[int], mtu_bytes: int) -> Iterator[tuple[int, int, int]]:
+def runs(sizes: Iterable[int], mtu_bytes: int) -> Iterator[tuple[int, int, int]]:
     """Start, stop and datagram length of each run of frames that share a datagram."""
     start = stop = total = 0
     for size in sizes:

@@ -15,6 +15,7 @@ from carrypost.gossip import journal as keys
 from carrypost.gossip.interests import Matcher
 from carrypost.gossip.journal import Durability
 from carrypost.gossip.slots import bits
+from carrypost.model.pattern import encode_entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,6 +59,8 @@ class Deliveries:
         """One more subscription; what is in the cache already is delivered."""
         if len(self._subscriptions) >= self._desk.limits.profile_entries_max:
             raise LocalError(f"more than {self._desk.limits.profile_entries_max} subscriptions")
+        if len(encode_entries((*self.entries, entry))) > self._desk.limits.profile_bytes_max:
+            raise LocalError(f"the interest profile would have more than {self._desk.limits.profile_bytes_max} bytes")
         number, self._next = self._next, self._next + 1
         self._subscriptions[number] = entry
         self._rebuild()

@@ -236,6 +236,12 @@ class Inbound:
             interesting=want.interesting, giver=NodeId(link.peer), hops=want.hops, age_ms=want.age_ms, held=1 << piece,
             now=now,
         )  # fmt: skip
+        if copy is Reason.SHARE:
+            # Not the message is at fault, but who brings it, or writes too much: it is not remembered against it.
+            if (memory := desk.cache.get(descriptor.id)) is not None:
+                desk.cache.remove(memory, Reason.EXPIRED)
+            self._wants.spurn(link, want.entry.handle, copy.value, now)
+            return None
         if isinstance(copy, Reason):
             self._decline(link, want, descriptor, copy)
             return None
