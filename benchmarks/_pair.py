@@ -50,7 +50,7 @@ class Side:
     def _take(self, event: Event, now: int) -> None:
         if isinstance(event, Delivered):
             self.delivered += len(event.deliveries)
-            self.host.confirm([delivery.message for delivery in event.deliveries], now)
+            self.host.confirm(event.deliveries, now)
 
     def _resolved(self, frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
         return tuple([self._bytes(frame) if type(frame) is StoredData else frame for frame in frames])

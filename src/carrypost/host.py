@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.errors import LocalError, RemoteError, StateError
-from carrypost.events import Reason, Received, Reception
+from carrypost.events import Delivery, Reason, Received, Reception
 from carrypost.gossip import frames as fr
 from carrypost.gossip import journal as keys
 from carrypost.gossip.deliveries import Deliveries
@@ -128,9 +128,9 @@ class Host:
         self._deliveries.unsubscribe(subscription)
         self._profile_changed(now)
 
-    def confirm(self, messages: Iterable[MessageId], now: int) -> None:
-        """The consumer has them; told back by `Confirmed` once that is durable."""
-        self._deliveries.confirm(messages)
+    def confirm(self, deliveries: Iterable[Delivery | MessageId], now: int) -> None:
+        """The consumer has them, named by themselves or by their ids; told back by `Confirmed` once that is durable."""
+        self._deliveries.confirm(tuple(each.message if isinstance(each, Delivery) else each for each in deliveries))
         self._settle(now)
 
     def discard(self, message: MessageId, reason: Reason, now: int) -> None:

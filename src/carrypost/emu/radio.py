@@ -23,6 +23,8 @@ from carrypost.gossip import codec
 from carrypost.gossip.frames import Frame, kind
 
 MICROSECONDS = 1_000_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkModel:
     """How one direction of a link treats its datagrams."""

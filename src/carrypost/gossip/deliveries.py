@@ -113,9 +113,8 @@ class Deliveries:
             self._desk.journal.hold(Delivered(tuple(self._burst)))
             self._burst = []
 
-    def confirm(self, messages: Iterable[MessageId]) -> None:
+    def confirm(self, messages: tuple[MessageId, ...]) -> None:
         """The application has them; told back by `Confirmed` once that is durable."""
-        messages = tuple(messages)
         desk = self._desk
         for message in messages:
             if (held := self._unconfirmed.pop(message, None)) is not None:
