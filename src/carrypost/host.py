@@ -17,7 +17,7 @@ from carrypost.gossip.deliveries import Deliveries
 from carrypost.gossip.desk import Desk
 from carrypost.gossip.exchange import Exchange
 from carrypost.gossip.journal import Durability
-from carrypost.gossip.link import NEVER
+from carrypost.gossip.link import NEVER, LinkState
 from carrypost.gossip.neighbours import Neighbours
 from carrypost.gossip.publishing import Publisher
 from carrypost.gossip.recovery import Recovery
@@ -173,23 +173,25 @@ class Host:
         for frame in frames:
             if type(frame) is fr.Announce:
                 quiet = not self._neighbours.announced(frame, peer, now) and quiet
+                link = desk.links.get(peer)
                 continue
             quiet = False
-            link = desk.links.get(peer)
             if link is None or not link.node:
                 desk.refuse("unannounced", peer)
-                continue
-            if not link.usable and type(frame) not in _BEFORE_LINKED:
+            elif link.state is not LinkState.LINKED and type(frame) not in _BEFORE_LINKED:
                 desk.refuse("not-linked", peer)
-                continue
-            try:
-                self._handlers[type(frame)](link, frame, now)
-            except RemoteError as error:
-                desk.refuse(error.reason, peer)
+            else:
+                self._take(link, frame, now)
         if not quiet:
             if link is not None:
                 self._neighbours.heard(link, now)
             self._settle(now)
+
+    def _take(self, link: Link, frame: fr.Frame, now: int) -> None:
+        try:
+            self._handlers[type(frame)](link, frame, now)
+        except RemoteError as error:
+            self._desk.refuse(error.reason, link.peer)
 
     def refused(self, reasons: Mapping[str, int], peer: str) -> None:
         """What the driver could not read of what came from a link address, by reason (`codec.Decoded.refused`)."""

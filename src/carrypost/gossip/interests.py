@@ -17,6 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from carrypost.config import Limits
+from carrypost.gossip.slots import bits
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.pattern import DESTINATION, Entry, PatternSet, plain_forms, text_of, weight
 
@@ -69,16 +70,13 @@ class Matcher:
 
     def which(self, descriptor: Descriptor) -> tuple[int, ...]:
         """Indexes of the entries that match, ascending."""
+        if self._destinations is not None:
+            return self._destinations.get(descriptor.destination, ())
         mask = self._all
         for column in self._columns:
             if mask & column.bound:
                 mask &= column.leaves(descriptor)
-        indexes = []
-        while mask:
-            lowest = mask & -mask
-            indexes.append(lowest.bit_length() - 1)
-            mask ^= lowest
-        return tuple(indexes)
+        return tuple(bits(mask))
 
     def _build(self, asked: Mapping[str, Mapping[str, int]], budget: _Budget) -> list[_Column]:
         """Destination first, then what most entries ask for, so that few columns decide most descriptors."""
@@ -90,12 +88,14 @@ class Matcher:
             settled &= ~column.bound
         return columns
 
-    def _only_destinations(self) -> frozenset[str] | None:
-        """The values that match, if the profile asks for nothing but whole destinations."""
+    def _only_destinations(self) -> dict[str, tuple[int, ...]] | None:
+        """The entries that match each value, if the profile asks for nothing but whole destinations."""
         if len(self._columns) != 1 or self._columns[0].name != DESTINATION:
             return None
         column = self._columns[0]
-        return None if column.needs_more_than_values else frozenset(column.values)
+        if column.needs_more_than_values:
+            return None
+        return {value: tuple(bits(mask)) for value, mask in column.values.items()}
 
 
 class _Budget:
