@@ -8,13 +8,13 @@ import pytest
 
 from carrypost import testing
 from carrypost.config import Settings
-from carrypost.errors import LocalError, PayloadError, StateError
-from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, NeighbourUp, Reason, Stored
-from carrypost.gossip.frames import Announce, Data, Frame, StoredData
+from carrypost.errors import ConfigError, LocalError, PatternError, PayloadError, StateError
+from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, NeighbourUp, Reason, Refused, Stored
+from carrypost.gossip.frames import Announce, Data, Frame, ProfileRequest, StoredData
 from carrypost.gossip.journal import INCARNATION, MESSAGE, PIECE, SEEN, Batch, Durability, Key, StoredMessage, Value
 from carrypost.gossip.pieces import Blank
 from carrypost.host import Host
-from carrypost.model.descriptor import PIECE_BYTES
+from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX
 from carrypost.model.ids import MessageId, node_prefix
 from carrypost.security.identity import Identity
 
@@ -196,15 +196,15 @@ def test_a_persistent_message_asks_for_more_safety_than_another() -> None:
     assert hand.batch().durability is Durability.FULL
 
 
-def test_a_persistent_send_is_complete_when_durable_and_another_at_once() -> None:
+@pytest.mark.parametrize(("persistent", "durability"), [(False, Durability.NORMAL), (True, Durability.FULL)])
+def test_a_send_is_complete_when_it_is_as_durable_as_it_asks_for(persistent: bool, durability: Durability) -> None:
     hand = ready()
-    quick = hand.publish()
-    assert hand.events(Stored) == [Stored(quick)]
-    safe = hand.publish(persistent=True)
+    sent = hand.publish(persistent=persistent)
     batch = hand.batch()
+    assert batch.durability is durability
     assert hand.events(Stored) == []
     hand.write(batch)
-    assert hand.events(Stored) == [Stored(safe)]
+    assert hand.events(Stored) == [Stored(sent)]
 
 
 def test_a_delivery_waits_until_its_copy_is_durable() -> None:
@@ -498,20 +498,32 @@ def test_a_lifetime_is_the_one_asked_for_or_the_default_within_the_longest(
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"payload": bytes(2_000)}, "at most 1000 bytes, not 2000"),
-        ({"destination": ""}, "destination has 1 to 256 bytes"),
-        ({"destination": "ä" * 129}, "destination has 1 to 256 bytes"),
-        ({"label": "x" * 257}, "label has at most 256 bytes"),
-        ({"priority": 10}, "priority is 0 to 9, not 10"),
-        ({"priority": -1}, "priority is 0 to 9, not -1"),
+        ({"payload": bytes(2_000)}, "a payload has 0 to 1000 bytes, not 2000"),
+        ({"payload": "text"}, "a payload is bytes, not a str"),
+        ({"payload": bytearray(b"x")}, "a payload is bytes, not a bytearray"),
+        ({"payload": Blank(-1)}, "0 to 1000 bytes, not -1"),
+        ({"payload": Blank(1.5)}, "a whole number, not a float"),  # type: ignore[arg-type]
+        ({"destination": ""}, "a destination has 1 to 256 bytes"),
+        ({"destination": "ä" * 129}, "a destination has 1 to 256 bytes"),
+        ({"destination": "\ud800"}, "without lone surrogates"),
+        ({"destination": 3}, "a destination is text, not a int"),
+        ({"label": "x" * 257}, "a label has 0 to 256 bytes"),
+        ({"label": 3}, "a label is text, not a int"),
+        ({"priority": 10}, "a priority is 0 to 9, not 10"),
+        ({"priority": -1}, "a priority is 0 to 9, not -1"),
+        ({"priority": 4.0}, "a priority is a whole number, not a float"),
+        ({"priority": True}, "a priority is a whole number, not a bool"),
+        ({"persistent": "no"}, "persistent is true or false, not a str"),
         ({"lifetime_us": 0}, "longer than nothing"),
         ({"lifetime_us": -5}, "longer than nothing"),
-        ({"attributes": {"": 1}}, "attribute's name is text of 1 to"),
-        ({"attributes": {"x" * 2_000: 1}}, "attribute's name is text of 1 to"),
-        ({"attributes": {"size": [1]}}, "'size' is a list; allowed are bool, int, float, str"),
-        ({"attributes": {"size": None}}, "'size' is a NoneType; allowed are"),
+        ({"lifetime_us": 1.5}, "whole microseconds, not a float"),
+        ({"attributes": {"": 1}}, "the name of an attribute has 1 to 1024 bytes"),
+        ({"attributes": {1: "x"}}, "the name of an attribute is text, not a int"),
+        ({"attributes": {"x" * 2_000: 1}}, "the name of an attribute has 1 to 1024 bytes"),
+        ({"attributes": {"size": [1]}}, "'size' is a bool, int, float or str, not a list"),
+        ({"attributes": {"size": None}}, "'size' is a bool, int, float or str, not a NoneType"),
         ({"attributes": {"size": 2**63}}, "'size' does not fit into 64 bits"),
-        ({"attributes": {"size": "x" * 2_000}}, "'size' has more than 1024 bytes"),
+        ({"attributes": {"size": "x" * 2_000}}, "'size' has 0 to 1024 bytes"),
         ({"attributes": {str(number): 1 for number in range(65)}}, "at most 64 attributes, not 65"),
         ({"attributes": {str(number): "x" * 1_000 for number in range(20)}}, "descriptor has more than 8192 bytes"),
     ],
@@ -559,3 +571,35 @@ def test_subscriptions_that_no_neighbour_could_take_are_refused() -> None:
 def test_security_is_never_lowered_or_raised_silently(identity: Identity, security: str, text: str) -> None:
     with pytest.raises(LocalError, match=text):
         Host(identity, Settings.emulated(security=security), random.Random(1))
+
+
+def test_a_lifetime_beyond_all_calendars_ends_where_they_do() -> None:
+    hand = Hand()
+    hand.host.publish("news", b"x", now=0, lifetime_us=10**20)
+    (stored,) = [value for value in hand.batch().puts.values() if isinstance(value, StoredMessage)]
+    assert stored.descriptor.deadline_us == TIME_US_MAX
+
+
+@pytest.mark.parametrize("pattern", [None, b"a", 3])
+def test_a_subscription_is_text_or_patterns_by_attribute(pattern: object) -> None:
+    hand = Hand()
+    with pytest.raises(PatternError, match="a pattern is text"):
+        hand.host.subscribe(pattern, now=0)  # type: ignore[arg-type]
+
+
+def test_a_pattern_that_nobody_can_carry_by_names_its_setting() -> None:
+    with pytest.raises(ConfigError, match="altruistic"):
+        Host(Identity.plain("a"), Settings.emulated(altruistic=["("]), random.Random(1))
+
+
+def test_strangers_cannot_make_the_reports_grow_without_bound() -> None:
+    host = Host(Identity.plain("a"), Settings.emulated(limits={"refusals_max": 10}), random.Random(1))
+    host.start(0)
+    batch = host.changes()
+    assert batch is not None
+    host.durable(batch.serial, 0)
+    for number in range(100):
+        host.receive([ProfileRequest(bytes(8))], f"address {number}", 0)
+    told = [event for event in host.events() if isinstance(event, Refused)]
+    assert len(told) == 11
+    assert sum(event.count for event in told) == 100

@@ -89,7 +89,7 @@ class Desk:
         """Count something that was not taken. Those that name no message are told together."""
         self.refused[reason] += 1
         if message is None or self._named >= self.limits.refusals_max:
-            self._refusals[reason, peer] += 1
+            self._gather(reason, peer, 1)
         else:
             self._named += 1
             self.events.append(Refused(reason, peer, 1, message))
@@ -97,7 +97,12 @@ class Desk:
     def refuse_many(self, reason: str, peer: str, count: int) -> None:
         """Count several of a kind."""
         self.refused[reason] += count
-        self._refusals[reason, peer] += count
+        self._gather(reason, peer, count)
+
+    def _gather(self, reason: str, peer: str, count: int) -> None:
+        """Addresses are a stranger's to choose: beyond so many, what they cost is told without them."""
+        key = (reason, peer) if len(self._refusals) < self.limits.refusals_max else (reason, "")
+        self._refusals[key] += count
 
     def take_events(self) -> list[Event]:
         """Everything there is to tell, once."""

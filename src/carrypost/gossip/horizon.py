@@ -12,20 +12,31 @@ from collections.abc import Iterable
 import msgspec
 
 from carrypost.config import Settings
+from carrypost.errors import ConfigError, PatternError
 from carrypost.model.pattern import CARRIED_HOPS, Entry, encode_entries, entry
 
 _LIST_BYTES = 8
 """An encoded profile has at most so much around its entries."""
 
 
+def carried_entries(settings: Settings) -> tuple[Entry, ...]:
+    """What the administrator lets this host carry for anybody; raises `ConfigError`."""
+    carried = settings.altruistic
+    if isinstance(carried, bool):
+        return (entry(".*"),) if carried else ()
+    try:
+        return tuple(entry(pattern, limits=settings.limits) for pattern in carried)
+    except PatternError as error:
+        raise ConfigError(f"altruistic: {error}") from None
+
+
 def profile_entries(
-    own: Iterable[Entry], neighbours: Iterable[Iterable[Entry]], settings: Settings
+    own: Iterable[Entry], carried: Iterable[Entry], neighbours: Iterable[Iterable[Entry]], settings: Settings
 ) -> tuple[Entry, ...]:
     """The entries of the profile, nearest first."""
     nearest = dict.fromkeys(own, 0)
-    carried = settings.altruistic
-    for pattern in carried if isinstance(carried, tuple) else (".*",) if carried else ():
-        nearest.setdefault(entry(pattern), CARRIED_HOPS)
+    for each in carried:
+        nearest.setdefault(each, CARRIED_HOPS)
     local = len(nearest)
     for entries in neighbours if settings.horizon_hops > 1 else ():
         for theirs in entries:

@@ -26,6 +26,10 @@ class Inspection:
     def __init__(self, desk: Desk, deliveries: Deliveries) -> None:
         self._desk = desk
         self._deliveries = deliveries
+        settings = desk.settings
+        self._skew_us = round(settings.skew_s_max * 1e6)
+        lifetime_s = settings.lifetime_s_max
+        self._lifetime_us = None if lifetime_s is None else round(lifetime_s * 1e6) + self._skew_us
 
     def inspect(self, found: Descriptor, entry: OfferEntry, link: Link, now: int) -> bool:
         """Raise `RemoteError` unless it may come in. True: it is wanted here; False: it is carried for others."""
@@ -53,15 +57,13 @@ class Inspection:
         return wanted
 
     def _check_times(self, found: Descriptor, now: int) -> None:
-        settings = self._desk.settings
         if not found.alive(now):
             raise LimitError("expired")
-        if found.created_us > now + settings.skew_s_max * 1e6:
+        if found.created_us > now + self._skew_us:
             raise LimitError("created")
-        if settings.lifetime_s_max is not None:
-            latest_us = now + (settings.lifetime_s_max + settings.skew_s_max) * 1e6
-            if found.deadline_us is None or found.deadline_us > latest_us:
-                raise LimitError("deadline")
+        latest_us = None if self._lifetime_us is None else now + self._lifetime_us
+        if latest_us is not None and (found.deadline_us is None or found.deadline_us > latest_us):
+            raise LimitError("deadline")
 
     def _remember_own(self, found: Descriptor, link: Link, now: int) -> None:
         """This host's own message, lost in a crash, comes back: whoever has it need not offer it again and again."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from carrypost.errors import RemoteError
 from carrypost.events import NeighbourDown, NeighbourUp, OneWay
 from carrypost.gossip.frames import Announce, Frame, Profile, ProfileRequest, Transmission
-from carrypost.gossip.horizon import profile_entries
+from carrypost.gossip.horizon import carried_entries, profile_entries
 from carrypost.gossip.link import LINK_TABLE, NEVER, Link, LinkState, Sign
 from carrypost.gossip.outbox import FRAME_ROOM, Outbox
 from carrypost.gossip.parts import Parts
@@ -59,6 +59,7 @@ class Neighbours:
         self._period_us = self._period_min_us
         self._parts = Parts(desk.limits.descriptor_buffer_bytes_max)
         self._lacking: list[Link] = []
+        self._carried = carried_entries(settings)
         self._counter = 0
         self._last_us = -NEVER
         self._encoded = b""
@@ -116,7 +117,8 @@ class Neighbours:
     def refresh_profile(self, now: int) -> None:
         """Subscriptions or neighbours changed: make the profile anew, and announce it if it is another one."""
         views = [link.view for link in self._desk.usable_links() if link.view is not None]
-        entries = profile_entries(self._deliveries.entries, (view.entries for view in views), self._desk.settings)
+        neighbours = (view.entries for view in views)
+        entries = profile_entries(self._deliveries.entries, self._carried, neighbours, self._desk.settings)
         encoded = encode_entries(entries)
         digest = profile_digest(encoded)
         book, before = self._desk.book, self._desk.own

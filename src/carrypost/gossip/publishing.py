@@ -15,7 +15,7 @@ from carrypost.gossip import journal as keys
 from carrypost.gossip.journal import Durability
 from carrypost.gossip.outbox import FRAME_ROOM
 from carrypost.gossip.pieces import Blank, Packed, full_mask, pack
-from carrypost.model.descriptor import PIECE_BYTES, AttributeValue, Descriptor
+from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue, Descriptor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +52,12 @@ class Publisher:
     ) -> Copy:
         """Store a new message of this host."""
         desk = self._desk
-        self._check(destination, payload, attributes, label, priority)
+        self._check_payload(payload)
+        self._check_texts(destination, label, attributes)
+        _require("persistent", persistent, bool, "true or false")
+        _require("a priority", priority, int, "a whole number")
+        if not 0 <= priority <= PRIORITY_MAX:
+            raise PayloadError(f"a priority is 0 to {PRIORITY_MAX}, not {priority}")
         packed = pack(payload, signed=desk.identity.signed, compress=desk.settings.compress, limits=desk.limits)
         descriptor = Descriptor(
             author=desk.identity.author, incarnation=self.incarnation, sequence=self._sequence + 1,
@@ -88,10 +93,7 @@ class Publisher:
         if not desk.ready:
             # Else a crash could give the same number to another message, after this one was told of.
             desk.journal.put(keys.INCARNATION, self.incarnation, Durability.FULL)
-        if descriptor.persistent or not desk.ready:
-            desk.journal.hold(Stored(descriptor.id))
-        else:
-            desk.events.append(Stored(descriptor.id))
+        desk.journal.hold(Stored(descriptor.id))
 
     def _deadline(self, lifetime_us: int | None, now: int) -> int | None:
         settings = self._desk.settings
@@ -100,38 +102,58 @@ class Publisher:
         if settings.lifetime_s_max is not None:
             most_us = round(settings.lifetime_s_max * 1e6)
             lifetime_us = most_us if lifetime_us is None else min(lifetime_us, most_us)
-        if lifetime_us is not None and lifetime_us <= 0:
+        if lifetime_us is None:
+            return None
+        _require("a lifetime", lifetime_us, int, "whole microseconds")
+        if lifetime_us <= 0:
             raise PayloadError(f"a lifetime must be longer than nothing, not {lifetime_us / 1e6} s")
-        return None if lifetime_us is None else now + lifetime_us
+        return min(now + lifetime_us, TIME_US_MAX)
 
-    def _check(
-        self, destination: str, payload: bytes | Blank, attributes: Mapping[str, AttributeValue], label: str,
-        priority: int,
-    ) -> None:  # fmt: skip
+    def _check_payload(self, payload: bytes | Blank) -> None:
         limits = self._desk.limits
-        size = payload.size if isinstance(payload, Blank) else len(payload)
-        if size > limits.message_bytes_max:
-            raise PayloadError(f"a payload has at most {limits.message_bytes_max} bytes, not {size}")
-        if isinstance(payload, Blank) and self._desk.identity.signed:
-            raise PayloadError("a blank payload cannot be signed: emulate with security off")
-        if not destination or len(destination.encode()) > limits.destination_bytes_max:
-            raise PayloadError(f"a destination has 1 to {limits.destination_bytes_max} bytes: {destination!r}")
-        if len(label.encode()) > limits.label_bytes_max:
-            raise PayloadError(f"a label has at most {limits.label_bytes_max} bytes: {label!r}")
-        if not 0 <= priority <= PRIORITY_MAX:
-            raise PayloadError(f"a priority is 0 to {PRIORITY_MAX}, not {priority}")
+        if isinstance(payload, Blank):
+            _require("the size of a blank", payload.size, int, "a whole number")
+            if self._desk.identity.signed:
+                raise PayloadError("a blank payload cannot be signed: emulate with security off")
+            size = payload.size
+        else:
+            _require("a payload", payload, bytes, "bytes")
+            size = len(payload)
+        if not 0 <= size <= limits.message_bytes_max:
+            raise PayloadError(f"a payload has 0 to {limits.message_bytes_max} bytes, not {size}")
+
+    def _check_texts(self, destination: str, label: str, attributes: Mapping[str, AttributeValue]) -> None:
+        limits = self._desk.limits
+        _check_text("a destination", destination, limits.destination_bytes_max)
+        _check_text("a label", label, limits.label_bytes_max, empty=True)
         if len(attributes) > limits.attributes_max:
             raise PayloadError(f"a message has at most {limits.attributes_max} attributes, not {len(attributes)}")
         for name, value in attributes.items():
-            _check_attribute(name, value, limits.attribute_bytes_max)
+            _check_text("the name of an attribute", name, limits.attribute_bytes_max)
+            _check_value(name, value, limits.attribute_bytes_max)
 
 
-def _check_attribute(name: str, value: AttributeValue, bytes_max: int) -> None:
-    if not name or len(name.encode()) > bytes_max:
-        raise PayloadError(f"an attribute's name is text of 1 to {bytes_max} bytes: {name!r}")
+def _require(what: str, value: object, kind: type, allowed: str) -> None:
+    """A type that an annotation promised: callers are not all checked, and what travels has to be right."""
+    if type(value) is not kind:
+        raise PayloadError(f"{what} is {allowed}, not a {type(value).__name__}: {value!r}"[:200])
+
+
+def _check_text(what: str, text: str, bytes_max: int, *, empty: bool = False) -> None:
+    _require(what, text, str, "text")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise PayloadError(f"{what} is Unicode text, without lone surrogates: {text!r}") from None
+    if size > bytes_max or not (text or empty):
+        raise PayloadError(f"{what} has {0 if empty else 1} to {bytes_max} bytes: {text!r}")
+
+
+def _check_value(name: str, value: AttributeValue, bytes_max: int) -> None:
+    what = f"the value of attribute {name!r}"
     if type(value) not in (bool, int, float, str):
-        raise PayloadError(f"attribute {name!r} is a {type(value).__name__}; allowed are bool, int, float, str")
+        raise PayloadError(f"{what} is a bool, int, float or str, not a {type(value).__name__}")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise PayloadError(f"attribute {name!r} does not fit into 64 bits: {value}")
-    if isinstance(value, str) and len(value.encode()) > bytes_max:
-        raise PayloadError(f"attribute {name!r} has more than {bytes_max} bytes")
+        raise PayloadError(f"{what} does not fit into 64 bits: {value}")
+    if isinstance(value, str):
+        _check_text(what, value, bytes_max, empty=True)

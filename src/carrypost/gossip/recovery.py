@@ -70,9 +70,11 @@ class Recovery:
             age_ms=stored.age_ms, held=stored.held, now=now,
         )  # fmt: skip
         if isinstance(copy, Reason):
+            # Who had which share of the cache is not known yet: what does not fit any more does not fit.
+            reason = copy if copy is Reason.EXPIRED else Reason.NO_ROOM
             desk.forget(descriptor, stored.held)
-            desk.dropped[copy] += 1
-            desk.events.append(Dropped((descriptor,), copy))
+            desk.dropped[reason] += 1
+            desk.events.append(Dropped((descriptor,), reason))
             return
         copy.received_us = stored.received_us
         desk.book.enter(copy)

@@ -28,7 +28,9 @@ SIGNATURE_BYTES = 64
 SIGNATURE_DOMAIN = b"carrypost descriptor 1\0"
 
 AttributeValue = bool | int | float | str
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+TIME_US_MAX = 2**53
+"""The year 2255; every format we speak keeps whole numbers up to this exactly."""
+_Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 if TYPE_CHECKING:
     _Author = bytes | str
 else:

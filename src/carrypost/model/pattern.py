@@ -46,6 +46,10 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 def entry(pattern: str | Mapping[str, str], selector: str | None = None, *, limits: Limits = _LIMITS) -> Entry:
     """Make an entry for a destination's pattern, or for several attributes; raises `PatternError`."""
+    if not isinstance(pattern, str | Mapping):
+        raise PatternError(f"a pattern is text, or a pattern for each attribute, not a {type(pattern).__name__}")
+    if not isinstance(selector, str | None):
+        raise PatternError(f"a selector is text, not a {type(selector).__name__}")
     patterns = {DESTINATION: pattern} if isinstance(pattern, str) else dict(pattern)
     if not patterns:
         raise PatternError("an interest names at least one attribute; everything is destination '.*'")

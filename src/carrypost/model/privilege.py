@@ -22,4 +22,4 @@ def privilege(descriptor: Descriptor) -> int:
 
 def clamp(value: int) -> int:
     """What the cache makes of an application's own rule."""
-    return min(PRIVILEGE_MAX, max(0, value))
+    return min(PRIVILEGE_MAX, max(0, int(value)))
