@@ -7,15 +7,42 @@ the next timer where nothing is under way.
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 from carrypost.config import Settings
 from carrypost.events import Delivered, Event
-from carrypost.gossip.frames import Data, Frame, StoredData
+from carrypost.gossip import codec
+from carrypost.gossip.frames import Announce, Data, Frame, StoredData, kind
 from carrypost.gossip.journal import PIECE, Key, Value
 from carrypost.host import Host
 from carrypost.security.identity import Identity
 
 ROUND_US = 1_000
+
+
+class Meter:
+    """Datagrams of a contact by what is in them, and bytes of frames by kind."""
+
+    def __init__(self) -> None:
+        self.without_announcement = 0
+        self.bare_announcement = 0
+        self.mixed = 0
+        """With an announcement and something else."""
+        self.frame_bytes: Counter[str] = Counter()
+
+    def count(self, frames: tuple[Frame, ...], mtu_bytes: int) -> None:
+        """One transmission, cut as the codec would cut it."""
+        sizes = [codec.wire_size(frame) for frame in frames]
+        for frame, size in zip(frames, sizes, strict=True):
+            self.frame_bytes[kind(frame)] += size
+        for start, stop, _ in codec.runs(sizes, mtu_bytes):
+            announcements = sum(isinstance(frame, Announce) for frame in frames[start:stop])
+            if not announcements:
+                self.without_announcement += 1
+            elif announcements == stop - start:
+                self.bare_announcement += 1
+            else:
+                self.mixed += 1
 
 
 class Side:
@@ -67,6 +94,7 @@ class Pair:
 
     def __init__(self, settings: Settings) -> None:
         self.now = 0
+        self._mtu_bytes = settings.mtu_bytes
         self.a, self.b = Side("a", settings), Side("b", settings)
 
     def run(self, until: int) -> None:
@@ -78,12 +106,38 @@ class Pair:
                 for frames in side.drain(self.now):
                     moved = True
                     other.host.receive(frames, name, self.now)
-            dues = [due for side, _ in sides.values() if (due := side.host.next_deadline()) is not None]
-            if not moved and min(dues) > self.now:
-                self.now = min(dues)
-            else:
-                self.now += ROUND_US
-            for side, _ in sides.values():
-                due = side.host.next_deadline()
-                if due is not None and due <= self.now:
-                    side.host.tick(self.now)
+            self._pass(moved=moved)
+
+    def meet(self, seconds: float) -> Meter:
+        """Let the two talk for so long, a round each way; what they sent."""
+        return self._spend(seconds, apart=False)
+
+    def part(self, seconds: float) -> None:
+        """So much time passes in which nothing arrives."""
+        self._spend(seconds, apart=True)
+
+    def _spend(self, seconds: float, *, apart: bool) -> Meter:
+        meter, end = Meter(), self.now + round(seconds * 1e6)
+        while self.now < end:
+            from_a, from_b = self.a.drain(self.now), self.b.drain(self.now)
+            for frames in (*from_a, *from_b):
+                meter.count(frames, self._mtu_bytes)
+            self._pass(moved=bool(from_a or from_b), end=end)
+            if not apart:
+                for side, name, transmissions in ((self.b, "a", from_a), (self.a, "b", from_b)):
+                    for frames in transmissions:
+                        side.host.receive(frames, name, self.now)
+        return meter
+
+    def _pass(self, *, moved: bool, end: int | None = None) -> None:
+        """A round passes, or the time until something is due or the end comes; timers run."""
+        sides = (self.a, self.b)
+        dues = [due for due in (*(side.host.next_deadline() for side in sides), end) if due is not None]
+        if not moved and min(dues) > self.now:
+            self.now = min(dues)
+        else:
+            self.now += ROUND_US
+        for side in sides:
+            due = side.host.next_deadline()
+            if due is not None and due <= self.now:
+                side.host.tick(self.now)

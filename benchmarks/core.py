@@ -1,28 +1,27 @@
 """The core of the network layer: exchange, control traffic, matching.
 
-Three tables. *Exchange*: messages that go from one host to another per CPU second, both hosts in one process, bytes by
-reference, beside what cannot be avoided (the floor: encode, decode and, if signed, sign and verify each descriptor
-once). *Contacts*: datagrams and bytes besides announcements of a contact between two hosts that share so many messages
-while one of them has so many new ones. *Matching*: see benchmarks/match.py.
+*Exchange*: messages that go from one host to another per CPU second, both hosts in one process, bytes by reference,
+beside what cannot be avoided (the floor: encode, decode and, if signed, sign and verify each descriptor once).
+*Contacts*: datagrams and bytes of a contact between two hosts that share so many messages while one of them has so many
+new ones. *Cliques*: a message for everybody in reach of everybody. *Matching*: see benchmarks/match.py.
 
-Run: carrypost bench core [--quick]
+Run: carrypost bench core [--quick] [--json]
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import combinations
 
-from benchmarks import match
-from benchmarks._pair import Pair
-from rich.console import Console
-from rich.table import Table
+from benchmarks import _report, match
+from benchmarks._pair import Meter, Pair
 
 from carrypost import testing
 from carrypost.config import Settings
@@ -33,7 +32,13 @@ from carrypost.security.identity import Identity, verify
 
 SIZE_BYTES = 1_000
 BODY = os.urandom(SIZE_BYTES)
-CONTROL = ("Digest", "Offer", "Request", "Ack")
+CONTROL = ("Profile", "ProfileRequest", "Digest", "Offer", "Request", "Ack")
+DATA = ("DescriptorPart", "HashList", "Data")
+CONTACT_S = 20
+CLIQUE_MESSAGES = 50
+CLIQUE_PAUSE_S = 0.5
+
+Row = Mapping[str, object]
 
 
 def exchange_us(count: int, settings: Settings, payload: bytes | Blank) -> float:
@@ -66,11 +71,9 @@ def floor_us(count: int, *, signed: bool) -> float:
     return (time.process_time() - began) / count * 1e6
 
 
-def exchange_table(count: int, repeats: int) -> Table:
+def exchange_rows(count: int, repeats: int) -> list[Row]:
     """Messages per CPU second."""
-    table = Table(title=f"Exchange: {count:,} messages of {SIZE_BYTES:,} bytes, CPU time of both hosts together")
-    for column in ("security", "payload", "µs a message (median)", "messages/CPU s", "floor µs", "times floor"):
-        table.add_column(column, justify="right")
+    rows: list[Row] = []
     cases: list[tuple[str, str, bytes | Blank]] = [
         ("off", "blank", Blank(SIZE_BYTES)), ("off", "bytes", BODY), ("signed", "bytes", BODY),
     ]  # fmt: skip
@@ -78,66 +81,127 @@ def exchange_table(count: int, repeats: int) -> Table:
         settings = Settings.emulated(security=security)
         cost = _median(partial(exchange_us, count, settings, payload), repeats)
         floor = _median(partial(floor_us, count, signed=security == "signed"), repeats)
-        table.add_row(security, name, f"{cost:.1f}", f"{1e6 / cost:,.0f}", f"{floor:.1f}", f"{cost / floor:.1f}")
-    return table
+        rows.append(
+            {
+                "security": security,
+                "payload": name,
+                "messages": count,
+                "median µs a message": cost,
+                "messages/CPU s": 1e6 / cost,
+                "floor µs": floor,
+                "times floor": cost / floor,
+            }
+        )
+    return rows
 
 
 def _median(measured: Callable[[], float], repeats: int) -> float:
     return statistics.median(measured() for _ in range(repeats))
 
 
-def contact(held: int, new: int) -> tuple[int, int, int]:
-    """Control datagrams and bytes, and data bytes, of one contact."""
-    with testing.network("a", "b", seed=1, cache_messages_max=100_000) as net:
-        for node in ("a", "b"):
-            net.subscribe(node, "news")
-        for number in range(held):
-            net.publish("a", "news", b"old %d" % number)
-        net.link("a", "b")
-        while len(net.deliveries("b")) < held:
-            net.advance(5)
-        net.unlink("a", "b")
-        net.advance(60)
-        for number in range(new):
-            net.publish("a", "news", b"new %d" % number)
-        before = {node: net.sent(node).frame_bytes.copy() for node in "ab"}
-        datagrams = {node: net.sent(node).datagrams for node in "ab"}
-        announced = {node: net.sent(node).frames["Announce"] for node in "ab"}
-        net.link("a", "b")
-        net.advance(20)
-        assert len(net.deliveries("b")) == held + new
-        control = data = total = 0
-        for node in "ab":
-            spent = net.sent(node).frame_bytes - before[node]
-            control += sum(spent[kind] for kind in CONTROL)
-            data += spent["DescriptorPart"] + spent["Data"] + spent["HashList"]
-            total += net.sent(node).datagrams - datagrams[node]
-            total -= net.sent(node).frames["Announce"] - announced[node]
-        return total, control, data
+def contact(held: int, new: int) -> Meter:
+    """What two hosts send in one contact, when both hold `held` messages and `a` has `new` ones."""
+    pair = Pair(Settings.emulated(cache_messages_max=100_000))
+    for side in (pair.a, pair.b):
+        side.host.subscribe("news", now=0)
+    for number in range(held):
+        pair.a.host.publish("news", b"old %d" % number, now=0)
+    pair.run(held)
+    pair.meet(CONTACT_S)
+    pair.part(60)
+    for number in range(new):
+        pair.a.host.publish("news", b"new %d" % number, now=pair.now)
+    pair.part(60)
+    meter = pair.meet(CONTACT_S)
+    assert pair.b.delivered == held + new
+    return meter
 
 
-def contact_table(helds: Sequence[int]) -> Table:
+def contact_rows(helds: Sequence[int]) -> list[Row]:
     """What a contact costs, as a function of what is held and what is new."""
-    table = Table(title="Contacts: same profile, 1,200-byte datagrams, announcements not counted")
-    for column in ("both hold", "new", "datagrams", "control bytes", "data bytes", "control bytes per new"):
-        table.add_column(column, justify="right")
+    rows: list[Row] = []
     for held in helds:
         for new in (0, 1, 10, 100):
-            datagrams, control, data = contact(held, new)
-            per_new = f"{control / new:,.0f}" if new else "-"
-            table.add_row(f"{held:,}", f"{new:,}", f"{datagrams:,}", f"{control:,}", f"{data:,}", per_new)
-    return table
+            meter = contact(held, new)
+            control = _bytes(meter.frame_bytes, CONTROL)
+            rows.append(
+                {
+                    "both hold": held,
+                    "new": new,
+                    "datagrams": meter.without_announcement,
+                    "with announcements": meter.without_announcement + meter.mixed,
+                    "control bytes": control,
+                    "data bytes": _bytes(meter.frame_bytes, DATA),
+                    "control bytes per new": control / new if new else None,
+                }
+            )
+    return rows
+
+
+def _bytes(counted: Counter[str], kinds: Sequence[str]) -> int:
+    return sum(counted[kind] for kind in kinds)
+
+
+def clique_rows(sizes: Sequence[int]) -> list[Row]:
+    """What it costs that a message of one host reaches all the others, which hear each other."""
+    return [_clique(size) for size in sizes]
+
+
+def _clique(hosts: int) -> Row:
+    names = [f"h{number:02}" for number in range(hosts)]
+    with testing.network(*names, seed=1) as net:
+        for name in names:
+            net.subscribe(name, "news")
+        for a, b in combinations(names, 2):
+            net.link(a, b)
+        net.advance(30)
+        before = _sent(net, names)
+        gc.collect()
+        began = time.process_time()
+        for _ in range(CLIQUE_MESSAGES):
+            net.publish(names[0], "news", Blank(SIZE_BYTES))
+            net.advance(CLIQUE_PAUSE_S)
+        spent = time.process_time() - began
+        receptions = sum(len(net.deliveries(name)) for name in names[1:])
+        assert receptions == CLIQUE_MESSAGES * (hosts - 1)
+        sent = _sent(net, names) - before
+    return {
+        "hosts": hosts,
+        "receptions": receptions,
+        "CPU µs per reception": spent / receptions * 1e6,
+        "data bytes per reception": _bytes(sent, DATA) / receptions,
+        "control bytes per reception": _bytes(sent, CONTROL) / receptions,
+    }
+
+
+def _sent(net: testing.Network, names: Sequence[str]) -> Counter[str]:
+    return sum((net.sent(name).frame_bytes for name in names), Counter[str]())
 
 
 def main(argv: Sequence[str]) -> int:
     """Print the tables."""
-    parser = argparse.ArgumentParser(prog="carrypost bench core", description=__doc__.split("\n\n")[0])
+    parser = _report.parser("core", __doc__.split("\n\n")[0], "--quick --json")
     parser.add_argument("--quick", action="store_true", help="a small version, in about ten seconds")
     options = parser.parse_args(argv)
-    console = Console()
-    console.print(exchange_table(*((1_000, 1) if options.quick else (5_000, 5))))
-    console.print(contact_table((0, 1_000) if options.quick else (0, 100, 1_000, 10_000)))
-    return match.main(["1" if options.quick else "5"])
+    quick = options.quick
+    show = partial(_report.show, json=options.json)
+    count, repeats = (1_000, 1) if quick else (5_000, 5)
+    show(
+        f"Exchange: messages of {SIZE_BYTES:,} bytes, CPU time of both hosts together",
+        exchange_rows(count, repeats),
+    )
+    show(
+        f'Contacts: {CONTACT_S} s, same profile, 1,200-byte datagrams; "datagrams" have no announcement in them, '
+        '"with announcements" counts all but bare announcements; bytes are without announcements',
+        contact_rows((0, 1_000) if quick else (0, 100, 1_000, 10_000)),
+    )
+    show(
+        f"Cliques: {CLIQUE_MESSAGES} messages of {SIZE_BYTES:,} bytes by one host, {CLIQUE_PAUSE_S} s apart, to all "
+        "others; CPU time with emulator and announcements, bytes as sent and without announcements",
+        clique_rows((2, 5) if quick else (2, 5, 10, 20)),
+    )
+    match.tables(repeats, json=options.json)
+    return 0
 
 
 if __name__ == "__main__":

@@ -159,7 +159,7 @@ class Attacker:
         self.net.advance(1)
         for asked in self.sends(Digest):
             if asked.number:
-                self.say(victim, Digest(asked.profile, asked.round + 1, answers=asked.number))
+                self.say(victim, Digest(asked.profile, asked.round + 1, answers=asked.number, run=asked.run))
         self.net.advance(1)
 
     def offer(self, given: Message, handle: int = 1, **changes: object) -> Offer:

@@ -10,6 +10,7 @@ import pytest
 
 import carrypost
 from carrypost.cli.app import run
+from carrypost.cli.bench import available
 
 BENCHMARK = """
 def main(argv):
@@ -74,6 +75,13 @@ def test_an_unknown_benchmark_is_answered_with_those_there_are(capsys: pytest.Ca
     assert shown.out == ""
     assert "no benchmark called 'theirs'" in shown.err
     assert "our_own" in shown.err
+
+
+def test_a_benchmark_of_the_source_tree_comes_before_one_of_the_working_directory(benchmark: Path) -> None:
+    (benchmark / "core.py").write_text(BENCHMARK)
+    found = available()
+    assert found["core"] == Path(__file__).resolve().parents[1] / "benchmarks" / "core.py"
+    assert found["our_own"] == benchmark / "our_own.py"
 
 
 @pytest.mark.usefixtures("benchmark")

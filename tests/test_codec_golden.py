@@ -51,12 +51,13 @@ DATA = Data(12, 70_001, 3, False, b"fragment")
 CASES: dict[str, tuple[Frame, ...]] = {
     "announce": (ANNOUNCE,),
     "announce_alone": (Announce(NodeId("alan"), 0, 0, 1, DIGEST),),
+    "announce_begins": (Announce(NodeId("alan"), 1, 2, 1000, DIGEST, PREFIXES, PREFIXES[1]),),
     "profile": (Profile(DIGEST, 0, 1, b"\x90"),),
     "profile_part": (Profile(DIGEST, 2, 3, b"the last of three"),),
     "profile_request": (ProfileRequest(DIGEST),),
     "digest_fingerprints": (Digest(DIGEST, 0, (Bucket(0, 0, tuple(range(2**64 - 64, 2**64))),)),),
     "digest_listing": (
-        Digest(DIGEST, 3, (Bucket(6, 63, (), (1, 2**63, 2**64 - 1)), Bucket(10, 5, (), ())), (7, 2**40), 2, 1),
+        Digest(DIGEST, 3, (Bucket(6, 63, (), (1, 2**63, 2**64 - 1)), Bucket(10, 5, (), ())), (7, 2**40), 2, 1, run=9),
     ),
     "digest_part": (Digest(DIGEST, 2, (Bucket(6, 63, (), (1, 2)),), (), 3, 2, 1, 4),),
     "digest_empty": (Digest(DIGEST, 1),),

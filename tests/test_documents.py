@@ -21,6 +21,7 @@ from carrypost.gossip.cache import Cache, Copy
 from carrypost.gossip.codec import Refusal
 from carrypost.gossip.pieces import full_mask
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
+from carrypost.record import SCHEMA, Kind
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -152,6 +153,13 @@ def test_every_reason_for_refusal_is_in_the_protocol() -> None:
 def test_every_reason_for_a_drop_is_in_the_protocol() -> None:
     told = {cells[0].strip("`") for cells in rows("protocol.md", "A copy")}
     assert told == {reason.value for reason in Reason} - {Reason.SHARE.value}
+
+
+def test_every_column_and_kind_of_a_record_is_told() -> None:
+    section = text_of("testing.md").split("\n## Watching and recording\n")[1].split("\n## ")[0]
+    columns, _, kinds = section.partition("| kind | when |")
+    assert re.findall(r"^\| `(\w+)` \|", columns, re.MULTILINE) == [column.name for column in SCHEMA]
+    assert {kind.value for kind in Kind} <= set(re.findall(r"`(\w+)`", kinds))
 
 
 def test_the_glossary_is_in_order_and_has_each_word_once() -> None:

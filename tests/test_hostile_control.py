@@ -421,7 +421,7 @@ def test_who_asks_without_end_and_answers_nothing_fills_no_memory(pattern: str) 
 
         def flood(count: int) -> None:
             for number in itertools.islice(numbers, count):
-                mallory.say("b", Digest(own, 0, (Bucket(0, 0, (number,) * 64),), number=number))
+                mallory.say("b", Digest(own, 0, (Bucket(0, 0, (number,) * 64),), number=number, run=number % 3))
                 if number % 50 == 0:
                     stage.net.advance(0.1)
 
@@ -710,7 +710,7 @@ def acknowledged(frame: Frame) -> Frame | None:
 def nothing_lacking(frame: Frame) -> Frame | None:
     if not isinstance(frame, Digest) or not frame.number:
         return None
-    return Digest(frame.profile, frame.round + 1, (), (), 0, frame.number)
+    return Digest(frame.profile, frame.round + 1, (), (), 0, frame.number, run=frame.run)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from tests.examples import examples
 
 from carrypost.config import Limits
 from carrypost.gossip import codec, reconcile
@@ -135,7 +136,7 @@ def sides_of(sets: Sets) -> tuple[Side, Side, random.Random]:
 
 
 @given(two_sets())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_any_two_sets_agree_after_one_lossless_run_and_its_cost_is_bounded(sets: Sets) -> None:
     a, b, chance = sides_of(sets)
     link = Link(chance, 0)
@@ -147,7 +148,7 @@ def test_any_two_sets_agree_after_one_lossless_run_and_its_cost_is_bounded(sets:
 
 
 @given(two_sets(), st.sampled_from([0.1, 0.3]))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_with_loss_doubling_and_swapping_nothing_false_is_found_and_all_in_the_end(
     sets: Sets, fault_rate: float
 ) -> None:
@@ -163,7 +164,7 @@ def test_with_loss_doubling_and_swapping_nothing_false_is_found_and_all_in_the_e
 
 
 @given(two_sets(), st.integers(1, 60))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_many_ids_with_one_fingerprint_are_one_member_and_hide_nobody_else(sets: Sets, twins: int) -> None:
     a, b, chance = sides_of(sets)
     value = chance.getrandbits(64)
@@ -231,4 +232,4 @@ class Neighbours(RuleBasedStateMachine):
 
 
 TestNeighbours = Neighbours.TestCase
-TestNeighbours.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
+TestNeighbours.settings = examples(30, stateful_step_count=20)

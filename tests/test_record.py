@@ -103,7 +103,7 @@ def test_every_row_has_every_column_in_order() -> None:
 def test_what_a_crash_lost_is_received_again() -> None:
     record = Record()
     event = events.Received(B, (events.Reception(M1, 1, 0), events.Reception(M2, 1, 0)))
-    record.observe(0, A, event, again={"second"})
+    record.observe(0, A, event, again={M2.id})
     assert [row["detail"] for row in record.rows()] == [None, "again"]
 
 

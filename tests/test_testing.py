@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
+import carrypost
 from carrypost import testing
 from carrypost.errors import ConfigError, LocalError, StateError
-from carrypost.events import Delivered, Event, Failed, NeighbourUp, Stored
+from carrypost.events import Confirmed, Delivered, Event, Failed, NeighbourUp, Received, Refused, Stored
+from carrypost.gossip import publishing
 from carrypost.gossip.frames import Ack
+from carrypost.gossip.pieces import Packed, hash_of, pack, root_of
+from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, NodeId
 
 
@@ -469,3 +475,219 @@ def test_neither_numpy_nor_pyarrow_is_needed() -> None:
         "net = testing.network('a', 'b').__enter__(); net.link('a', 'b'); net.advance(10)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)  # noqa: S603 (our own text)
+
+
+def test_a_payload_that_cannot_be_read_is_neither_delivered_nor_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = b"x" * 50
+    packed = Packed(PayloadCodec.ZSTD, 100, 50, (bad,), hash_of(bad), root_of(hash_of(bad)))
+    monkeypatch.setattr(publishing, "pack", lambda payload, **how: packed if payload == b"q" else pack(payload, **how))
+    record = testing.Record("one")
+    told: list[Event] = []
+    with testing.network("a", "b", security="signed", record=record) as net:
+        net.watch(lambda _t, node, event: told.append(event) if node == "b" else None)
+        net.subscribe("b", "news")
+        net.publish("a", "news", b"q", label="bad")
+        fine = net.publish("a", "news", b"fine", label="fine")
+        net.link("a", "b")
+        net.advance(30)
+        assert payloads(net, "b") == [b"fine"]
+    delivered = [each.message for event in told if isinstance(event, Delivered) for each in event.deliveries]
+    confirmed = [message for event in told if isinstance(event, Confirmed) for message in event.messages]
+    assert delivered == confirmed == [fine]
+    rows = [(row["kind"], row["message"]) for row in record.rows() if row["node"] == "b"]
+    assert ("deliver", "fine") in rows
+    assert ("deliver", "bad") not in rows
+    assert [event.reason for event in told if isinstance(event, testing.Dropped)] == ["unreadable"]
+    assert any(isinstance(event, Refused) and event.message == "bad" for event in told)
+
+
+def receptions(record: testing.Record) -> list[tuple[str | None, str | None]]:
+    return [(row["message"], row["detail"]) for row in record.rows() if row["kind"] == "receive"]
+
+
+def test_messages_with_one_label_are_different_messages_to_the_record() -> None:
+    record = testing.Record()
+    with testing.network("a", "b", record=record) as net:
+        net.subscribe("b", "news")
+        net.link("a", "b")
+        for payload in (b"one", b"two"):
+            net.publish("a", "news", payload, label="m")
+            net.advance(10)
+    assert receptions(record) == [("m", None), ("m", None)]
+
+
+@pytest.mark.parametrize(("pause_s", "details"), [(0.5, [None, "again"]), (2.0, [None])])
+def test_what_a_crash_lost_is_received_again_and_marked_so(pause_s: float, details: list[str | None]) -> None:
+    record = testing.Record()
+    with testing.network("a", "b", disk_delay_s=1.0, record=record) as net:
+
+        def killed(t: float, node: str, event: Event) -> None:
+            if node == "b" and isinstance(event, Received) and not times:
+                times.append(t)
+
+        times: list[float] = []
+        net.watch(killed)
+        net.subscribe("b", "news")
+        net.link("a", "b")
+        net.advance(10)
+        net.publish("a", "news", b"hello")
+        while not times:
+            net.advance(0.01)
+        net.advance(pause_s)
+        net.kill("b")
+        net.restart("b")
+        net.advance(60)
+        assert payloads(net, "b")[0] == b"hello"
+    assert [detail for _, detail in receptions(record)] == details
+
+
+def test_what_was_dropped_and_comes_back_without_a_crash_is_not_marked() -> None:
+    record = testing.Record()
+    with testing.network("a", "b", record=record) as net:
+        net.subscribe("b", "news")
+        net.link("a", "b")
+        net.fill_disk("b")
+        net.publish("a", "news", b"hello")
+        net.advance(20)
+        net.fill_disk("b", full=False)
+        net.advance(400)
+        assert payloads(net, "b") == [b"hello"]
+    told = receptions(record)
+    assert len(told) > 1
+    assert {detail for _, detail in told} == {None}
+
+
+@pytest.mark.parametrize("disk_delay_s", [0.0, 0.1])
+def test_every_publication_has_its_row_also_on_a_full_disk(disk_delay_s: float) -> None:
+    record = testing.Record()
+    with testing.network("a", disk_delay_s=disk_delay_s, record=record) as net:
+        net.advance(1)
+        net.fill_disk("a")
+        net.publish("a", "news", b"x", label="m")
+        net.advance(1)
+    rows = [(row["kind"], row["message"]) for row in record.rows() if row["message"]]
+    assert rows[0] == ("publish", "m")
+
+
+def test_the_first_row_tells_how_the_run_was_made() -> None:
+    record = testing.Record("mine")
+    limits = {"neighbours_max": 7}
+    with testing.network(
+        "a", seed=5, altruistic=True, limits=limits, loss=0.25, disk_delay_s=0.5, confirm=False, record=record
+    ):
+        pass
+    first = next(iter(record.rows()))
+    assert (first["run"], first["t"], first["kind"]) == ("mine", 0.0, "run")
+    assert first["attrs"] == {
+        "seed": "5",
+        "version": carrypost.__version__,
+        "altruistic": "true",
+        "limits.neighbours_max": "7",
+        "loss": "0.25",
+        "disk_delay_s": "0.5",
+        "confirm": "false",
+    }
+    assert [row["kind"] for row in record.rows()].count("run") == 1
+
+
+def test_a_delivery_is_shown_without_its_payload() -> None:
+    with testing.network("a") as net:
+        net.subscribe("a", "news")
+        net.publish("a", "news", b"secret" * 9)
+        (delivery,) = net.deliveries("a")
+    assert repr(delivery) == "Delivery(message=a:1:1, destination='news', size=54, redelivered=False, time=0.0)"
+
+
+def test_the_application_may_say_which_messages_matter_more() -> None:
+    def kept(net: testing.Network, node: str) -> list[str]:
+        for label in ("first", "second", "third"):
+            net.publish(node, "news", b"x", label=label)
+            net.advance(1)
+        net.link(node, "b")
+        net.advance(30)
+        return sorted(delivery.descriptor.label for delivery in net.deliveries("b"))
+
+    def first_matters(descriptor: Descriptor) -> int:
+        return 9 if descriptor.label == "first" else 1
+
+    with testing.network("b") as net:
+        net.subscribe("b", "news")
+        net.add("a", cache_messages_max=2)
+        assert kept(net, "a") == ["second", "third"]
+    with testing.network("b") as net:
+        net.subscribe("b", "news")
+        net.add("a", privilege=first_matters, cache_messages_max=2)
+        assert kept(net, "a") == ["first", "third"]
+    with testing.network("b", privilege=first_matters) as net:
+        net.subscribe("b", "news")
+        net.add("a", cache_messages_max=2)
+        assert kept(net, "a") == ["first", "third"]
+
+
+def test_deliveries_are_confirmed_by_themselves_or_by_their_ids_and_by_nothing_else() -> None:
+    with testing.network("bob", confirm=False) as net:
+        net.subscribe("bob", "news")
+        message = net.publish("bob", "news", b"x")
+        mistakes: list[Any] = ["xyz", message, 3, ["xyz"], net.deliveries("bob")[0]]
+        for mistake in mistakes:
+            with pytest.raises(LocalError, match="confirm takes a list of message ids"):
+                net.confirm("bob", mistake)
+        net.confirm("bob", net.deliveries("bob"))
+        net.kill("bob")
+        net.restart("bob")
+        assert len(net.deliveries("bob")) == 1
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"record": "x.jsonl"}, r"carrypost\.testing\.Record, not 'x\.jsonl'; files are written by the emulator"),
+    ({"contacts": "c.csv"}, "contacts comes with the emulator"),
+    ({"seed": None}, "seed is a whole number or text, not None"),
+    ({"confirm": "no"}, "confirm is True or False, not 'no'"),
+    ({"encoded": 1}, "encoded is True or False, not 1"),
+    ({"privilege": 3}, "privilege is a function, not 3"),
+    ({"delay_s": "1"}, "delay_s is a number of seconds, 0 s or more, not '1'"),
+    ({"disk_delay_s": -1}, "disk_delay_s is a number of seconds, 0 s or more, not -1"),
+    ({"loss": "some"}, "loss is a probability, from 0 to 1, not 'some'"),
+    ({"loss": math.nan}, "loss is a probability"),
+    ({"rate_bytes_per_s": 1.5}, "rate_bytes_per_s is a whole number, at least 1, or None, not 1.5"),
+]
+
+
+@pytest.mark.parametrize(("keywords", "text"), WRONG)
+def test_a_network_says_what_is_wrong_with_its_options(keywords: dict[str, Any], text: str) -> None:
+    with pytest.raises(LocalError, match=text):
+        testing.network("a", **keywords)
+
+
+@pytest.mark.parametrize("name", [3, "", None, b"a"])
+def test_a_node_has_a_name_of_text(name: Any) -> None:  # noqa: ANN401 (wrong on purpose)
+    with pytest.raises(LocalError, match="the name of a node is text"):
+        testing.network(name)
+    with testing.network("a") as net, pytest.raises(LocalError, match="the name of a node is text"):
+        net.kill(name)
+
+
+@pytest.mark.parametrize("seconds", ["3", -1, math.nan, math.inf, None, True])
+def test_time_passes_by_seconds(seconds: Any) -> None:  # noqa: ANN401 (wrong on purpose)
+    with testing.network("a") as net:
+        with pytest.raises(LocalError, match="is a number of seconds, 0 s or more, not "):
+            net.advance(seconds)
+        if seconds is not None:
+            with pytest.raises(LocalError, match="lifetime_s is a number of seconds"):
+                net.publish("a", "news", lifetime_s=seconds)
+        assert net.now == 0
+
+
+def test_a_watcher_is_a_function() -> None:
+    wrong: Any = "print"
+    with testing.network("a") as net, pytest.raises(LocalError, match="a watcher is a function, not 'print'"):
+        net.watch(wrong)
+
+
+def test_a_closed_network_is_not_opened_again() -> None:
+    with testing.network("a") as net:
+        pass
+    with pytest.raises(StateError, match="closed and cannot be opened again"), net:
+        pytest.fail("it opened")
+    with pytest.raises(StateError, match="this network is closed"):
+        net.add("b")

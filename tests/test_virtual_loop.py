@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -100,12 +101,51 @@ def test_a_scene_that_ends_exactly_at_its_limit_is_in_time() -> None:
     testing.run(scene, limit_s=100)
 
 
+def test_tasks_that_spin_while_time_stands_still_are_stopped_with_where_they_spin() -> None:
+    async def patient() -> None:
+        await asyncio.Event().wait()
+
+    async def scene() -> None:
+        async with testing.network("a", "b") as net:
+            waiting = asyncio.create_task(patient(), name="the patient one")
+            while not net.deliveries("b"):  # noqa: ASYNC110 (the mistake in question)
+                await asyncio.sleep(0)
+            await waiting
+
+    text = r"(?s)turns at 0 s and no end.*await net\.run.*test_virtual_loop\.py:\d+ in .*scene"
+    with pytest.raises(testing.RunawayError, match=text) as caught:
+        testing.run(scene, limit_s=10)
+    assert "the patient one" not in str(caught.value)
+
+
+def test_tasks_may_take_many_turns_as_long_as_time_goes_on() -> None:
+    async def scene() -> None:
+        for _ in range(3):
+            for _ in range(40_000):
+                await asyncio.sleep(0)
+            await asyncio.sleep(1)
+
+    testing.run(scene)
+
+
+def test_a_scene_is_a_function_that_was_not_called() -> None:
+    async def scene() -> None:
+        pytest.fail("it ran")
+
+    mistakes: list[Any] = [scene(), None]
+    for wrong in mistakes:
+        with pytest.raises(LocalError, match="takes an async function, not called yet"):
+            testing.run(wrong)
+
+
 def test_a_limit_is_more_than_nothing() -> None:
     async def scene() -> None:
         pytest.fail("it ran")
 
-    with pytest.raises(LocalError, match="limit_s is more than 0"):
-        testing.run(scene, limit_s=0)
+    wrong: list[Any] = [0, -1, float("nan"), float("inf"), "10", None]
+    for limit_s in wrong:
+        with pytest.raises(LocalError, match="limit_s is more than 0"):
+            testing.run(scene, limit_s=limit_s)
 
 
 async def _connect() -> None:

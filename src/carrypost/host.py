@@ -119,6 +119,7 @@ class Host:
     def subscribe(self, pattern: str | Mapping[str, str], selector: str | None = None, *, now: int) -> int:
         """Want what matches, from now on and of what is here; returns the subscription's number."""
         self._require_start()
+        self._desk.expire_due(now)
         number = self._deliveries.subscribe(entry(pattern, selector))
         self._profile_changed(now)
         return number
@@ -200,9 +201,9 @@ class Host:
 
     def link(self, peer: str, up: bool, now: int) -> None:
         """A contact that the driver knows of begins or ends."""
-        if self._ready:
-            self._neighbours.told(peer, up=up, now=now)
-            self._settle(now)
+        self._desk.expire_due(now)
+        self._neighbours.told(peer, up=up, now=now)
+        self._settle(now)
 
     def tick(self, now: int) -> None:
         """Do what is due."""
@@ -232,6 +233,7 @@ class Host:
 
     def lost(self, serial: int, reason: str, now: int) -> None:
         """The batch could not be written."""
+        self._desk.expire_due(now)
         self._recovery.lost(serial, reason, now)
         self._settle(now)
 

@@ -18,6 +18,7 @@ import msgspec
 from carrypost import events
 from carrypost.errors import LocalError
 from carrypost.model.descriptor import Descriptor
+from carrypost.model.ids import MessageId
 
 MICROSECONDS = 1_000_000
 
@@ -194,10 +195,10 @@ class Record:
         self.detail.append(detail)
         self.attrs.append(attrs)
 
-    def observe(self, t_us: int, node: str, event: events.Event, *, again: Container[str] | None = None) -> None:
+    def observe(self, t_us: int, node: str, event: events.Event, *, again: Container[MessageId] | None = None) -> None:
         """Append what an event of `node` means to the log, if it means anything.
 
-        `again` has the names of what this node received before and lost in a crash.
+        `again` has the ids of what this node received before and lost in a crash.
         """
         match event:
             case events.Received():
@@ -229,11 +230,13 @@ class Record:
             case _:
                 assert_never(event)
 
-    def received(self, t_us: int, node: str, event: events.Received, *, again: Container[str] | None = None) -> None:
+    def received(
+        self, t_us: int, node: str, event: events.Received, *, again: Container[MessageId] | None = None
+    ) -> None:
         """Append a burst of receptions."""
         descriptors = [each.descriptor for each in event.receptions]
         hops = [each.hops for each in event.receptions]
-        detail = None if again is None else [AGAIN if each.shown in again else None for each in descriptors]
+        detail = None if again is None else [AGAIN if each.id in again else None for each in descriptors]
         self._burst(_RECEIVE, t_us, node, descriptors, peer=event.peer, hops=hops, detail=detail)
 
     def delivered(

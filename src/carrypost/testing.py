@@ -22,12 +22,15 @@ from __future__ import annotations
 
 from carrypost.config import Settings
 from carrypost.emu.application import Delivery
+from carrypost.emu.checks import check_callable, check_flag, check_keywords, check_record, check_seed, microseconds
 from carrypost.emu.loop import DeadlockError, TimeLimitError, run
-from carrypost.emu.network import Network, Options, Watcher, microseconds
+from carrypost.emu.network import Network, Options, Watcher
 from carrypost.emu.radio import LinkModel, Traffic
 from carrypost.emu.scheduler import RunawayError
 from carrypost.events import Delivered, Dropped, Event, NeighbourDown, NeighbourUp, Received
 from carrypost.gossip.pieces import Blank
+from carrypost.model.privilege import Privilege
+from carrypost.model.privilege import privilege as by_the_papers
 from carrypost.record import Record
 
 __all__ = [
@@ -63,6 +66,7 @@ def network(
     rate_bytes_per_s: int | None = None,
     encoded: bool = False,
     record: Record | None = None,
+    privilege: Privilege = by_the_papers,
     **settings: object,
 ) -> Network:
     """A network of these nodes, all out of reach, to be used by ``async with`` or ``with``.
@@ -71,10 +75,17 @@ def network(
     `confirm`: the application confirms what it is given, at once. `disk_delay_s`: how long a batch takes to
     become durable. `delay_s`, `loss`, `duplicate`, `reorder` (the last three are probabilities, per
     datagram) and `rate_bytes_per_s` are those of every link that does not say otherwise. `encoded`: every
-    frame goes through its bytes. `record` takes the event log.
+    frame goes through its bytes. `record` takes the event log, whose first row tells how the run was made.
+    `privilege` is the application's rule for which of two messages matters more.
     """
+    check_keywords(settings)
+    check_record(record)
+    check_seed(seed)
+    check_flag("confirm", confirm)
+    check_flag("encoded", encoded)
+    check_callable("privilege", privilege)
     model = LinkModel(
-        delay_us=microseconds(delay_s),
+        delay_us=microseconds(delay_s, "delay_s"),
         loss=loss,
         duplicate=duplicate,
         reorder=reorder,
@@ -83,9 +94,10 @@ def network(
     options = Options(
         seed=seed,
         confirm=confirm,
-        disk_delay_us=microseconds(disk_delay_s),
+        disk_delay_us=microseconds(disk_delay_s, "disk_delay_s"),
         model=model,
         encoded=encoded,
         record=record,
+        privilege=privilege,
     )
     return Network(names, options, Settings.emulated(**settings))

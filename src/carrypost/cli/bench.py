@@ -1,7 +1,7 @@
 """Finds and runs the benchmarks of the source tree.
 
 A benchmark is a file `benchmarks/NAME.py` with `main(argv)`, which returns an exit code or None. They are no
-part of the installed package: they are looked for in the working directory and beside the package's source.
+part of the installed package: they are looked for beside the package's source, then in the working directory.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _SOURCE_TREE = Path(__file__).resolve().parents[3]
 
 
 def available() -> dict[str, Path]:
-    """Benchmarks by name; those of the working directory come before those of the source tree."""
+    """Benchmarks by name; those of the source tree come before those of the working directory."""
     found: dict[str, Path] = {}
-    for folder in (_SOURCE_TREE / FOLDER, Path.cwd() / FOLDER):
+    for folder in (Path.cwd() / FOLDER, _SOURCE_TREE / FOLDER):  # The last one wins.
         found |= {file.stem: file for file in sorted(folder.glob("*.py")) if not file.stem.startswith("_")}
     return dict(sorted(found.items()))
 
@@ -35,7 +35,7 @@ def run(name: str, arguments: Sequence[str]) -> int:
     spec = importlib.util.spec_from_file_location(f"{FOLDER}_{name}", benchmarks[name])
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # Dataclasses look their module up.
     spec.loader.exec_module(module)
     if not hasattr(module, "main"):
         raise LocalError(f"{benchmarks[name].name} is no benchmark: it has no main(argv)")

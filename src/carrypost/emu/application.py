@@ -7,21 +7,22 @@ out of the store before the confirmation, after which the host may let it go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from carrypost import events
 from carrypost.emu.driver import Driver
 from carrypost.errors import LocalError, RemoteError, StoreError
 from carrypost.events import Delivered, Event
 from carrypost.model.descriptor import Descriptor, PayloadCodec
-from carrypost.model.ids import MessageId
+from carrypost.model.ids import MessageId, shown
 
 MICROSECONDS = 1_000_000
 Pattern = str | Mapping[str, str]
 Watch = Callable[[Driver, Event], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Delivery:
     """One message as the application got it."""
 
@@ -32,6 +33,12 @@ class Delivery:
     """Virtual seconds."""
     stored: bytes | None
     """The payload as published; None for a blank one, which is made only when asked for."""
+
+    def __repr__(self) -> str:
+        return (
+            f"Delivery(message={shown(self.message)}, destination={self.descriptor.destination!r}, "
+            f"size={self.descriptor.size}, redelivered={self.redelivered}, time={self.time!r})"
+        )
 
     @property
     def message(self) -> MessageId:
@@ -78,27 +85,40 @@ class Inbox:
         driver.settle()
 
     def take(self, driver: Driver, event: Event) -> None:
-        """Something that the host tells."""
+        """Something that the host tells. What has no readable payload is not delivered, whatever the event says."""
         if isinstance(event, Delivered):
-            gone: set[MessageId] = set()
-            for delivery in event.deliveries:
-                descriptor = delivery.descriptor
-                blank = descriptor.codec == PayloadCodec.BLANK
-                try:
-                    payload = None if blank else driver.store.payload(descriptor, driver.settings.limits)
-                except RemoteError as error:
-                    driver.host.unreadable(delivery.message, error.reason, driver.now)
-                    continue
-                except StoreError:
-                    # The batch with one of its pieces was lost, and the host fell before it could say so.
-                    driver.host.payload_gone(delivery.message, driver.now)
-                    gone.add(delivery.message)
-                    continue
-                time = driver.now / MICROSECONDS
-                self.deliveries.append(Delivery(descriptor, delivery.redelivered, time, payload))
-            if gone:
-                event = Delivered(tuple(each for each in event.deliveries if each.message not in gone))
+            event = Delivered(tuple(each for each in event.deliveries if self._got(driver, each)))
+            if not event.deliveries:
+                return
             if self._confirm:
                 driver.host.confirm([delivery.message for delivery in event.deliveries], driver.now)
         if self._watch is not None:
             self._watch(driver, event)
+
+    def _got(self, driver: Driver, delivery: events.Delivery) -> bool:
+        """Whether the payload could be taken out of the store; if not, the host is told why."""
+        descriptor = delivery.descriptor
+        blank = descriptor.codec == PayloadCodec.BLANK
+        try:
+            payload = None if blank else driver.store.payload(descriptor, driver.settings.limits)
+        except RemoteError as error:
+            driver.host.unreadable(delivery.message, error.reason, driver.now)
+            return False
+        except StoreError:
+            # The batch with one of its pieces was lost, and the host fell before it could say so.
+            driver.host.payload_gone(delivery.message, driver.now)
+            return False
+        self.deliveries.append(Delivery(descriptor, delivery.redelivered, driver.now / MICROSECONDS, payload))
+        return True
+
+
+def message_ids(messages: Iterable[MessageId | Delivery]) -> list[MessageId]:
+    """Ids of deliveries, named by themselves or by their ids."""
+    allowed = "a list of message ids, as `publish` returns them, or of deliveries"
+    if isinstance(messages, str | bytes | Delivery) or not isinstance(messages, Iterable):
+        raise LocalError(f"confirm takes {allowed}, not {messages!r}")
+    found = [each.message if isinstance(each, Delivery) else each for each in messages]
+    for each in found:
+        if not isinstance(each, bytes):
+            raise LocalError(f"confirm takes {allowed}; one of them is {each!r}")
+    return found

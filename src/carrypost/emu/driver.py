@@ -24,6 +24,7 @@ from carrypost.gossip.frames import Data, Frame, StoredData
 from carrypost.gossip.journal import Batch
 from carrypost.host import Host
 from carrypost.model.ids import MessageId
+from carrypost.model.privilege import Privilege, privilege
 from carrypost.security.identity import Identity
 
 ROUNDS_MAX = 100_000
@@ -71,7 +72,14 @@ class Driver:
     """Joins one host with the emulated world."""
 
     def __init__(
-        self, name: str, identity: Identity, settings: Settings, world: World, application: Application
+        self,
+        name: str,
+        identity: Identity,
+        settings: Settings,
+        world: World,
+        application: Application,
+        *,
+        privilege: Privilege = privilege,
     ) -> None:
         self.name = name
         self.identity = identity
@@ -82,6 +90,7 @@ class Driver:
         """Frames that were not sent because their payload was no longer in the store."""
         self._world = world
         self._application = application
+        self._privilege = privilege
         self._host: Host | None = None
         self._boots = 0
         self._settling = False
@@ -115,7 +124,7 @@ class Driver:
             raise StateError(f"node {self.name!r} is {self.life.value} already")
         self._boots += 1
         chance = stream(self._world.seed, self.name, "host", self._boots)
-        host = self._host = Host(self.identity, self.settings, chance)
+        host = self._host = Host(self.identity, self.settings, chance, privilege=self._privilege)
         self.life = Life.RUNNING
         now = self.now
         state = list(self.store.state())
@@ -187,20 +196,20 @@ class Driver:
         if self.life is Life.RUNNING:
             self._set_timer()
 
-    def write(self) -> bool:
-        """Take the host's changes into the store, before anything else is taken; whether there were any."""
-        busy = False
+    def write(self) -> list[Batch]:
+        """Take the host's changes into the store, before anything else is taken; the batches, if any."""
+        batches: list[Batch] = []
         while (batch := self.host.changes()) is not None:
-            busy = True
+            batches.append(batch)
             self._write(batch)
-        return busy
+        return batches
 
     def _round(self) -> bool:
         """Whether there was anything. The application may crash the node by what it does with an event."""
         if self.life is not Life.RUNNING:
             return False
         host = self.host
-        busy = self.write()
+        busy = bool(self.write())
         for transmission in host.outgoing():
             busy = True
             frames = self._resolved(transmission.frames)

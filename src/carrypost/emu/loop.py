@@ -2,23 +2,27 @@
 
 Sleeping takes no real time: when no task can go on, the clock jumps to the next timer or to the next thing
 that happens in an attached emulation, which so advances in step with the tasks. A loop that nothing can
-wake any more is a deadlock and says who waits where. Real I/O and threads would wait in real time and are
-refused.
+wake any more is a deadlock and says who waits where; tasks that spin while time stands still are stopped.
+Real I/O and threads would wait in real time and are refused.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable, Coroutine
 from types import CoroutineType
 from typing import Any, NoReturn, TypeVar
 
-from carrypost.emu.scheduler import Scheduler
+from carrypost.emu.checks import is_number
+from carrypost.emu.scheduler import RunawayError, Scheduler
 from carrypost.errors import CarrypostError, LocalError, StateError
 
 MICROSECONDS = 1_000_000
 LIMIT_S = 86_400.0
+INSTANT_TURNS_MAX = 100_000
+"""How often tasks may go on without time moving on."""
 T = TypeVar("T")
 
 _REAL_IO = (
@@ -80,9 +84,18 @@ class _Clock:
         self._loop = loop
         self._limit_us = limit_us
         self._end_us = limit_us
+        self._turns = 0
+        """Since time last moved on."""
 
     def select(self, timeout: float | None) -> list[object]:
         """Let time pass until something can go on; `timeout`: to the next timer, None if there is none."""
+        self._turns += 1
+        if self._turns > INSTANT_TURNS_MAX:
+            self._turns = 0  # Tasks that are cancelled now get as many once more.
+            raise RunawayError(
+                f"{INSTANT_TURNS_MAX:,} turns at {self.now_us / MICROSECONDS:g} s and no end: virtual time passes only "
+                f"while every task waits (`await net.run(1)`); these do not:" + self._tasks(spinning=True)
+            )
         if timeout is not None and timeout <= 0:
             return []
         dues = [] if timeout is None else [self.now_us + round(timeout * MICROSECONDS)]
@@ -91,21 +104,31 @@ class _Clock:
             if due is not None:
                 dues.append(due + ahead_us)
         if not dues:
-            raise DeadlockError("nothing can happen any more, but tasks wait:" + self._waiting())
+            raise DeadlockError("nothing can happen any more, but tasks wait:" + self._tasks())
         target = min(dues)
         if target > self._end_us:
             # Tasks that are cancelled now may need time to end well; they get as much once more.
             self._end_us = target + self._limit_us
             limit_s = self._limit_us / MICROSECONDS
-            raise TimeLimitError(f"not over after {limit_s:,g} virtual seconds; tasks wait:" + self._waiting())
-        self.now_us = target
+            raise TimeLimitError(f"not over after {limit_s:,g} virtual seconds; tasks wait:" + self._tasks())
+        if target != self.now_us:
+            self.now_us, self._turns = target, 0
         for scheduler, ahead_us in list(self.attached.items()):
             scheduler.run_until(target - ahead_us)
         return []
 
-    def _waiting(self) -> str:
+    def _tasks(self, *, spinning: bool = False) -> str:
+        """Who is where; with `spinning` only those that wait for nothing."""
         tasks = sorted(asyncio.all_tasks(self._loop), key=lambda task: task.get_name())
+        if spinning:
+            tasks = [task for task in tasks if _ready(task)]
         return "".join(f"\n  {task.get_name()}: {_place(task.get_coro())}" for task in tasks) or " none"
+
+
+def _ready(task: asyncio.Task[Any]) -> bool:
+    """Whether a task goes on in the next turn: what it waited for, if anything, is there."""
+    awaited: asyncio.Future[Any] | None = getattr(task, "_fut_waiter", None)
+    return awaited is None or awaited.done()
 
 
 def _place(waiting: object) -> str:
@@ -136,9 +159,17 @@ for _name in _THREADS:
     setattr(VirtualLoop, _name, _refusal(_name, "a thread"))
 
 
+def _check_scene(scene: object) -> None:
+    if not callable(scene):
+        if isinstance(scene, CoroutineType):
+            scene.close()
+        raise LocalError(f"testing.run takes an async function, not called yet, not {scene!r}")
+
+
 def run(scene: Callable[[], Coroutine[Any, Any, T]], limit_s: float = LIMIT_S) -> T:
     """Run an async function to its end, like `asyncio.run` but in virtual time; past `limit_s` it raises."""
-    if not limit_s > 0:
-        raise LocalError(f"limit_s is more than 0, not {limit_s!r}")
+    if not is_number(limit_s) or not 0 < limit_s < math.inf:
+        raise LocalError(f"limit_s is more than 0, a number of seconds, not {limit_s!r}")
+    _check_scene(scene)
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(limit_s)) as runner:
         return runner.run(scene())

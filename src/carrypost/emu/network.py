@@ -2,34 +2,36 @@
 
 Everything is told and asked by the names of nodes; ids of signed nodes are translated where they are shown.
 What is told happens at once, at the present instant; time passes only by `run` and `advance`, or, inside a
-virtual event loop, in step with it. After it is closed a network still answers questions and takes no
-commands.
+virtual event loop, in step with it. A network is opened once; after it is closed it still answers questions
+and takes no commands. Mistakes raise `LocalError`, and then nothing was changed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import difflib
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
+from carrypost import __version__
 from carrypost.config import Settings
-from carrypost.emu.application import Delivery, Inbox
+from carrypost.emu.application import Delivery, Inbox, message_ids
+from carrypost.emu.checks import check_callable, check_name, microseconds
 from carrypost.emu.driver import Driver, Life, World
 from carrypost.emu.loop import VirtualLoop
 from carrypost.emu.radio import LinkModel, Radio, Traffic
+from carrypost.emu.recorder import Recorder, changed, text_form
 from carrypost.emu.scheduler import Scheduler
 from carrypost.errors import LocalError, StateError
-from carrypost.events import Event, Received
+from carrypost.events import Event
 from carrypost.gossip.frames import Frame
-from carrypost.gossip.journal import MESSAGE, StoredMessage
 from carrypost.gossip.pieces import Blank
 from carrypost.host import Host
 from carrypost.model.descriptor import AttributeValue
 from carrypost.model.ids import MessageId, NodeId
+from carrypost.model.privilege import Privilege
 from carrypost.record import Kind, Record
 from carrypost.security.identity import Identity
 
@@ -50,10 +52,27 @@ class Options:
     model: LinkModel
     encoded: bool
     record: Record | None
+    privilege: Privilege
+
+    def changed(self) -> dict[str, str]:
+        """Those that differ from the defaults and by which a run differs, as text."""
+        model, usual = self.model, LinkModel()
+        found: dict[str, object] = {
+            name: getattr(model, name)
+            for name in ("loss", "duplicate", "reorder", "rate_bytes_per_s")
+            if getattr(model, name) != getattr(usual, name)
+        }
+        if model.delay_us != usual.delay_us:
+            found["delay_s"] = model.delay_us / MICROSECONDS
+        if self.disk_delay_us:
+            found["disk_delay_s"] = self.disk_delay_us / MICROSECONDS
+        if not self.confirm:
+            found["confirm"] = False
+        return {name: text_form(value) for name, value in found.items()}
 
 
 class Network:
-    """Nodes in virtual time, at first out of each other's reach; used by ``with``."""
+    """Nodes in virtual time, at first out of each other's reach; used once, by ``with`` or ``async with``."""
 
     def __init__(self, names: Iterable[str], options: Options, settings: Settings) -> None:
         self._options = options
@@ -69,7 +88,7 @@ class Network:
         self._world = World(self._scheduler, self._radio, options.seed)
         self._nodes: dict[str, tuple[Driver, Inbox]] = {}
         self._names: dict[NodeId, str] = {}
-        self._received: dict[str, set[str]] = defaultdict(set)
+        self._recorder = None if options.record is None else Recorder(options.record, self.name)
         self._watchers: list[Watcher] = []
         self._loop: VirtualLoop | None = None
         self._state = "not open yet: use it by `with`"
@@ -79,10 +98,15 @@ class Network:
     def __enter__(self) -> Self:
         if self._state == "open":
             raise StateError("this network is open already")
+        if self._state == "closed":
+            raise StateError("this network is closed and cannot be opened again: make another one")
         self._state = "open"
         self._loop = _virtual_loop()
         if self._loop is not None:
             self._loop.attach(self._scheduler)
+        if self._recorder is not None:
+            changes = self._options.changed() | changed(self._settings)
+            self._recorder.run(self._options.seed, __version__, changes)
         for name in self._nodes:
             self._boot(name)
         return self
@@ -153,7 +177,7 @@ class Network:
         }
         given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
         if delay_s is not None:
-            given["delay_us"] = microseconds(delay_s)
+            given["delay_us"] = microseconds(delay_s, "delay_s")
         self._radio.link(a, b, one_way=one_way, model=replace(self._options.model, **given))
 
     def unlink(self, a: str, b: str, *, one_way: bool = False) -> None:
@@ -168,9 +192,11 @@ class Network:
 
     # ------------------------------------------------------------------------------------------------ nodes
 
-    def add(self, name: str, **settings: object) -> None:
-        """One more node, out of reach; keywords are Settings that differ from the network's."""
-        self._make(name, self._settings.replace(**settings))
+    def add(self, name: str, *, privilege: Privilege | None = None, **settings: object) -> None:
+        """One more node, out of reach; further keywords are Settings that differ from the network's."""
+        if self._state == "closed":
+            raise StateError("this network is closed")
+        self._make(name, self._settings.replace(**settings), privilege)
         if self._state == "open":
             self._boot(name)
 
@@ -236,12 +262,13 @@ class Network:
             payload,
             now=driver.now,
             attributes=attributes,
-            lifetime_us=None if lifetime_s is None else microseconds(lifetime_s),
+            lifetime_us=None if lifetime_s is None else microseconds(lifetime_s, "lifetime_s"),
             label=label or "",
             persistent=persistent,
             priority=priority,
         )
-        self._published(driver, message)
+        if self._recorder is not None:  # The row of a publication comes before those of what it sets off.
+            self._recorder.published(driver, message, driver.write())
         driver.settle()
         return message
 
@@ -262,17 +289,18 @@ class Network:
         self._find(node)
         return list(self._nodes[node][1].deliveries)
 
-    def confirm(self, node: str, messages: Iterable[MessageId]) -> None:
-        """Confirm deliveries, in a network that was made with ``confirm=False``."""
+    def confirm(self, node: str, messages: Iterable[MessageId | Delivery]) -> None:
+        """Confirm deliveries, or their ids, in a network that was made with ``confirm=False``."""
         self._check(node)
         driver = self._driver(node)
-        driver.command().confirm(messages, driver.now)
+        driver.command().confirm(message_ids(messages), driver.now)
         driver.settle()
 
     # ---------------------------------------------------------------------------------------- what happened
 
     def watch(self, watcher: Watcher) -> None:
         """From now on `watcher(seconds, node, event)` is called for every event of every host."""
+        check_callable("a watcher", watcher)
         self._watchers.append(watcher)
 
     def traffic(self, a: str, b: str) -> Traffic:
@@ -287,13 +315,15 @@ class Network:
 
     # -------------------------------------------------------------------------------------------- by itself
 
-    def _make(self, name: str, settings: Settings) -> None:
+    def _make(self, name: str, settings: Settings, privilege: Privilege | None = None) -> None:
+        check_name(name)
+        check_callable("privilege", privilege := privilege or self._options.privilege)
         if name in self._nodes:
             raise LocalError(f"there is a node {name!r} already")
         signed = settings.security == "signed"
         identity = Identity.derived(self._options.seed, name) if signed else Identity.plain(name)
         inbox = Inbox(confirm=self._options.confirm, watch=self._tell)
-        driver = Driver(name, identity, settings, self._world, inbox)
+        driver = Driver(name, identity, settings, self._world, inbox, privilege=privilege)
         driver.disk.delay_us = self._options.disk_delay_us
         self._nodes[name] = driver, inbox
         self._names[identity.node] = name
@@ -306,33 +336,14 @@ class Network:
         return self._nodes[name][0]
 
     def _note(self, kind: Kind, node: str) -> None:
-        if self._options.record is not None:
-            self._options.record.add(kind, self._scheduler.now, node)
+        if self._recorder is not None:
+            self._recorder.life(kind, self._scheduler.now, node)
 
     def _tell(self, driver: Driver, event: Event) -> None:
-        if self._options.record is not None:
-            self._observe(self._options.record, driver, event)
+        if self._recorder is not None:
+            self._recorder.observe(driver, event)
         for watcher in self._watchers:
             watcher(self.now, driver.name, event)
-
-    def _observe(self, record: Record, driver: Driver, event: Event) -> None:
-        start = len(record)
-        received = self._received[driver.name]
-        record.observe(driver.now, driver.name, event, again=received)
-        if isinstance(event, Received):
-            received.update(reception.descriptor.shown for reception in event.receptions)
-        if driver.identity.signed:
-            for column in (record.peer, record.source):
-                column[start:] = [shown and self.name(NodeId(shown)) for shown in column[start:]]
-
-    def _published(self, driver: Driver, message: MessageId) -> None:
-        """The row of a publication comes before those of what it sets off."""
-        if self._options.record is None:
-            return
-        driver.write()
-        kept = driver.store.get((MESSAGE, message, 0))
-        if isinstance(kept, StoredMessage):  # else there was no room for it: a failure, not a publication
-            self._options.record.published(driver.now, driver.name, kept.descriptor)
 
     def _begin(self, seconds: float) -> int:
         self._check()
@@ -349,17 +360,11 @@ class Network:
 
     def _find(self, *names: str) -> None:
         for name in names:
+            check_name(name)
             if name not in self._nodes:
                 near = difflib.get_close_matches(str(name), self._nodes, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self._nodes) or 'none'}"
                 raise LocalError(f"no node {name!r} in this network; {hint}")
-
-
-def microseconds(seconds: float) -> int:
-    """Rounded once, at the edge."""
-    if not 0 <= seconds < float("inf"):
-        raise LocalError(f"a time is 0 s or more, not {seconds!r}")
-    return round(seconds * MICROSECONDS)
 
 
 def _virtual_loop() -> VirtualLoop | None:

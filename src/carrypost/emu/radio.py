@@ -17,6 +17,7 @@ from functools import partial
 
 from carrypost.config import Limits
 from carrypost.emu.chance import stream
+from carrypost.emu.checks import is_number
 from carrypost.emu.scheduler import Phase, Scheduler
 from carrypost.errors import LocalError, StateError
 from carrypost.gossip import codec
@@ -43,13 +44,15 @@ class LinkModel:
 
     def __post_init__(self) -> None:
         for name in ("loss", "duplicate", "reorder"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise LocalError(f"{name} is a probability, from 0 to 1, not {getattr(self, name)!r}")
+            value = getattr(self, name)
+            if not is_number(value) or not 0.0 <= value <= 1.0:
+                raise LocalError(f"{name} is a probability, from 0 to 1, not {value!r}")
         for name, least in (("delay_us", 0), ("reorder_us", 1)):
             if getattr(self, name) < least:
                 raise LocalError(f"{name} is at least {least}, not {getattr(self, name)!r}")
-        if self.rate_bytes_per_s is not None and self.rate_bytes_per_s < 1:
-            raise LocalError(f"rate_bytes_per_s is at least 1, not {self.rate_bytes_per_s!r}")
+        rate: object = self.rate_bytes_per_s
+        if rate is not None and (not isinstance(rate, int) or isinstance(rate, bool) or rate < 1):
+            raise LocalError(f"rate_bytes_per_s is a whole number, at least 1, or None, not {rate!r}")
 
 
 @dataclass(slots=True)
@@ -204,10 +207,6 @@ class Radio:
     def linked(self, a: str, b: str) -> bool:
         """Whether `b` hears `a`."""
         return b in self._up[a]
-
-    def hearers(self, node: str) -> list[str]:
-        """Who hears `node`, by name."""
-        return sorted(self._up[node])
 
     def traffic(self, a: str, b: str) -> Traffic:
         """What `a` sent to `b`, broadcasts that `b` could hear included."""

@@ -38,7 +38,7 @@ class Phase(enum.IntEnum):
 
 
 class RunawayError(CarrypostError):
-    """Hosts keep each other busy without time moving on."""
+    """Hosts, or tasks, keep busy without time moving on."""
 
 
 class Token:

@@ -179,6 +179,7 @@ class Desk:
     def _leave(self, copies: list[Copy], reason: Reason) -> None:
         self.dropped[reason] += len(copies)
         self.events.append(Dropped(tuple(copy.descriptor for copy in copies), reason))
+        busy = [link.outbox for link in self.links.values() if link.outbox.jobs]
         for copy in copies:
             self.forget(copy.descriptor, copy.held)
             self.on_leave(copy)
@@ -186,8 +187,8 @@ class Desk:
             if copy.handle >= 0:
                 self.by_handle.pop(copy.handle, None)
                 copy.handle, copy.entry = -1, None
-            for link in self.links.values():
-                link.outbox.cancel(copy.slot)
+            for outbox in busy:
+                outbox.cancel(copy.slot)
             if self.cache.get(copy.id) is copy:
                 self.book.settle(copy)
 

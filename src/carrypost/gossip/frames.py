@@ -61,6 +61,8 @@ class Announce(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Digest of the interest profile."""
     heard: tuple[NodePrefix, ...] = ()
     """Prefixes of the nodes heard lately; a link is usable when each lists the other."""
+    begins: Annotated[bytes, msgspec.Meta(max_length=4)] = b""
+    """To one neighbour alone: its prefix, if a contact with it begins for the sender; else empty."""
 
 
 class Profile(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -116,6 +118,8 @@ class Digest(msgspec.Struct, frozen=True, array_like=True, tag=4):
     part: Part = 0
     parts: Parts = 1
     """An answer may need several frames; the question is settled when all of them have come."""
+    run: Count = 0
+    """Number of the reconciliation, given by the one who began it."""
 
 
 class OfferEntry(msgspec.Struct, frozen=True, array_like=True):

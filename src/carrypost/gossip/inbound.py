@@ -20,7 +20,7 @@ from carrypost.gossip.inspection import Inspection
 from carrypost.gossip.parts import Parts
 from carrypost.gossip.pieces import HASH_BYTES, full_mask, hash_of, root_of
 from carrypost.gossip.transfer import AGE_MS_MAX, HOPS_MAX
-from carrypost.gossip.wants import FRAGMENT_BYTES, PieceBuffer
+from carrypost.gossip.wants import FRAGMENT_BYTES, SHARE_SPURN_US, SPURN_US, PieceBuffer
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import NodeId
@@ -90,7 +90,7 @@ class Inbound:
                 found = descriptors.decode(wire)
             want.interesting = self._inspection.inspect(found, want.entry, link, now)
         except RemoteError as error:
-            self._wants.spurn(link, frame.handle, error.reason, now)
+            self._wants.spurn(link, frame.handle, error.reason, now + SPURN_US)
             return True
         if found.pieces > 1 and not self._has_room(found, want):
             self._desk.cache.remember(found, done=False)
@@ -123,7 +123,7 @@ class Inbound:
         hashes = b"".join(want.hash_parts[start] for start in sorted(want.hash_parts))
         want.hash_parts.clear()
         if root_of(hashes) != descriptor.root:
-            self._wants.spurn(link, frame.handle, "digest", now)
+            self._wants.spurn(link, frame.handle, "digest", now + SPURN_US)
             return True
         want.hashes = hashes
         for piece, buffer in list(want.buffers.items()):
@@ -141,6 +141,7 @@ class Inbound:
         descriptor = want.descriptor
         if descriptor is None:
             return want.reset
+        want.asked_us = now
         if isinstance(frame, BlankData):
             length, body = frame.length, b""
         else:
@@ -193,7 +194,7 @@ class Inbound:
         if descriptor is None:
             return
         if descriptor.signed and not self._fits(descriptor, want, piece, body):
-            self._wants.spurn(link, handle, "digest", now)
+            self._wants.spurn(link, handle, "digest", now + SPURN_US)
             return
         copy = desk.cache.get(descriptor.id)
         if copy is None or not copy.here:
@@ -240,7 +241,7 @@ class Inbound:
             # Not the message is at fault, but who brings it, or writes too much: it is not remembered against it.
             if (memory := desk.cache.get(descriptor.id)) is not None:
                 desk.cache.remove(memory, Reason.EXPIRED)
-            self._wants.spurn(link, want.entry.handle, copy.value, now)
+            self._wants.spurn(link, want.entry.handle, copy.value, now + SHARE_SPURN_US)
             return None
         if isinstance(copy, Reason):
             self._decline(link, want, descriptor, copy)

@@ -60,10 +60,10 @@ class OpenOffer:
 
     __slots__ = ("due_us", "mask", "tries")
 
-    def __init__(self, mask: int, due_us: int, tries: int) -> None:
+    def __init__(self, mask: int) -> None:
         self.mask = mask
-        self.due_us = due_us
-        self.tries = tries
+        self.due_us = NEVER
+        self.tries = 0
 
 
 class Offering:
@@ -95,43 +95,57 @@ class Offering:
             self.partials.pop(slot, None)
 
 
+class Run:
+    """One reconciliation, as one of its two sides sees it."""
+
+    __slots__ = ("answered", "mine_only", "number", "questions", "snapshot")
+
+    def __init__(self, number: int, snapshot: int) -> None:
+        self.number = number
+        self.snapshot = snapshot
+        """Slots of the set as it was when the run began."""
+        self.mine_only = 0
+        """Slots of what the other side turned out to lack of it."""
+        self.questions: dict[int, set[int]] = {}
+        """Numbers of the questions that are open, and the parts of each answer that have come."""
+        self.answered: dict[int, None] = {}
+        """Numbers of the other side's questions that were answered lately."""
+
+
 class Agreement:
     """How far the two have agreed on what the neighbour lacks (`gossip.review`)."""
 
-    __slots__ = (
-        "announcements", "answered", "due_us", "lacking", "mine_only", "questions", "snapshot", "synced", "tries",
-    )  # fmt: skip
+    __slots__ = ("announcements", "answering", "asking", "due_us", "lacking", "synced", "tries")
 
     def __init__(self) -> None:
         self.synced = False
         """The two sets have been reconciled; from now on only increments are offered."""
-        self.snapshot = 0
-        """The set as it was when the review began."""
-        self.mine_only = 0
-        """What the neighbour turned out to lack of it."""
+        self.asking: Run | None = None
+        """The run that this host began, for what the neighbour wants."""
+        self.answering: Run | None = None
+        """The last one that the neighbour began, for what this host wants."""
         self.lacking = 0
-        """What it turned out to lack while it asked for its own sake: offered before this host asks."""
-        self.questions: dict[int, set[int]] = {}
-        """Numbers of the questions that are open, and the parts of each answer that have come."""
-        self.answered: dict[int, None] = {}
-        """Numbers of the neighbour's questions that were answered lately."""
+        """What that showed the neighbour to lack: offered before this host asks."""
         self.announcements = 0
         """Heard since the last review; every `digest_every`-th repeats it."""
         self.tries = 0
         self.due_us = NEVER
+        """When this host begins a run: anew, in its turn, or because it is time again."""
 
     def forget_slots(self, mask: int) -> None:
         """Believe nothing of these any more."""
         keep = ~mask
-        self.snapshot &= keep
-        self.mine_only &= keep
         self.lacking &= keep
+        for run in (self.asking, self.answering):
+            if run is not None:
+                run.snapshot &= keep
+                run.mine_only &= keep
 
 
 class Inbox:
     """What the neighbour offers to this host, and what has come of it (`gossip.requests`)."""
 
-    __slots__ = ("ack_due_us", "answers", "fresh", "receipts", "request_due_us", "settled", "tries", "wants")
+    __slots__ = ("ack_due_us", "answers", "fresh", "progress_us", "receipts", "request_due_us", "settled", "wants")
 
     def __init__(self) -> None:
         self.wants: dict[int, Want] = {}
@@ -142,7 +156,8 @@ class Inbox:
         """Serials of the neighbour's offers that are to be answered."""
         self.fresh: list[int] = []
         """Handles that are to be asked for."""
-        self.tries = 0
+        self.progress_us = 0
+        """When the neighbour last sent something that it was asked for."""
         self.request_due_us = NEVER
         self.receipts = Receipts()
         self.ack_due_us = NEVER
@@ -167,9 +182,9 @@ class Link:
     """One neighbour, as this host sees it."""
 
     __slots__ = (
-        "agreement", "announced_us", "boot", "budgets", "counter", "first_us", "heard_us", "inbox", "node",
+        "agreement", "announced_us", "boot", "budgets", "counter", "first_us", "heard_us", "inbox", "linked_us", "node",
         "offering", "one_way_told", "outbox", "peer", "period_us", "prefix", "profile", "profile_asked_us", "state",
-        "told", "view",
+        "told", "told_us", "view",
     )  # fmt: skip
 
     def __init__(self, peer: str, settings: Settings, outbox: Outbox, now: int) -> None:
@@ -182,10 +197,14 @@ class Link:
         self.first_us = now
         """When this episode of hearing it began."""
         self.heard_us = now
+        self.linked_us = now
+        """When it became usable."""
         self.announced_us = -NEVER
         self.state = LinkState.SILENT
         self.told = False
         """The driver says that the contact is there (`Host.link`); then lists and silence do not matter."""
+        self.told_us = -NEVER
+        """When an announcement last went to it alone."""
         self.one_way_told = False
         self.profile = b""
         self.profile_asked_us = -NEVER

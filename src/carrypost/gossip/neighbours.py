@@ -1,10 +1,9 @@
 """Discovery: who is in reach, whether the link works both ways, and what they are interested in.
 
-A host announces itself with a period that doubles from `announce_s_min` to `announce_s_max` while nothing changes and
-falls back when something does; a newcomer is answered at once. It tells its interest profile by digest, and the
-profile itself on request, or unasked to a newcomer if it is short. With a horizon of h > 1 hops a host adds to its
-own entries those that its neighbours have, at one hop more, as long as that is below h: interests spread that far,
-and messages are still pulled, step by step.
+A host announces itself by broadcast (`gossip.beacon`), and a newcomer is answered at once. It tells its interest
+profile by digest, and the profile itself on request, or unasked to a newcomer if it is short; what is in the profile is
+decided in `gossip.horizon`. An announcement to one neighbour alone says that a contact with it begins: whoever still
+believed in an earlier one then begins anew.
 
 An announcement that says nothing new takes the short way through `announced`: no cache, no batch, no event.
 """
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import RemoteError
 from carrypost.events import NeighbourDown, NeighbourUp, OneWay
+from carrypost.gossip.beacon import Beacon
 from carrypost.gossip.frames import Announce, Frame, Profile, ProfileRequest, Transmission
 from carrypost.gossip.horizon import carried_entries, profile_entries
 from carrypost.gossip.link import LINK_TABLE, NEVER, Link, LinkState, Sign
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 SILENT_PERIODS = 3
 _PERIOD_US_MIN = 50_000
 _PERIOD_US_MAX = 600_000_000
-_HASTE_US = 100_000
-"""A change is announced within so much, spread by chance so that neighbours do not all speak at once."""
-_GAP_US = 200_000
-"""But never sooner than this after the last announcement."""
-_JITTER = 0.1
+_BEGIN_US = 2_000_000
+"""A neighbour for whom the contact begins so much later than for this host has forgotten it in between."""
+_HEARD_BYTES = 6
+"""What an entry of a heard-list takes."""
+_ANNOUNCE_BYTES = 128
+"""What the rest of an announcement takes, at most."""
 _REVIEW_GRACE = 2
 _PROFILE_UNASKED_BYTES_MAX = 600
 _PROFILE_RETRY_US = 1_000_000
@@ -53,20 +54,18 @@ class Neighbours:
         self._up = up
         self._down = down
         settings = desk.settings
-        self._fixed = settings.paper_mode
-        self._period_max_us = round(settings.announce_s_max * 1e6)
-        self._period_min_us = self._period_max_us if self._fixed else round(settings.announce_s_min * 1e6)
-        self._period_us = self._period_min_us
+        self._beacon = Beacon(settings, desk.rng)
         self._parts = Parts(desk.limits.descriptor_buffer_bytes_max)
         self._lacking: list[Link] = []
         self._carried = carried_entries(settings)
+        room = settings.mtu_bytes - FRAME_ROOM - _ANNOUNCE_BYTES
+        self._heard_max = min(desk.limits.heard_max, desk.limits.neighbours_max, room // _HEARD_BYTES)
+        self._told_early: dict[str, None] = {}
+        """Contacts that the driver told of before this host could speak."""
         self._counter = 0
-        self._last_us = -NEVER
         self._encoded = b""
         self._tell_profile = True
         self.boot = 0
-        self.due_us = NEVER
-        """When the next announcement goes out; the links' own timers apart."""
 
     # --- own announcements ---------------------------------------------------------------------------------
 
@@ -74,17 +73,20 @@ class Neighbours:
         """Begin to announce."""
         self.boot = boot
         self.refresh_profile(now)
-        self._hasten(now)
+        self._beacon.hasten(now)
+        told, self._told_early = self._told_early, {}
+        for peer in told:
+            self.told(peer, up=True, now=now)
 
     def announce(self, now: int, to: str | None = None) -> None:
         """Say who is here, what it wants and whom it hears."""
         self._counter += 1
-        heard = tuple(
-            link.prefix for link in self._desk.links.values() if link.state is not LinkState.SILENT or link.told
-        )
+        links = self._desk.links
+        heard = tuple(link.prefix for link in links.values() if link.state is not LinkState.SILENT)
         announced = Announce(
-            self._desk.node, self.boot, self._counter, self._period_us // 1000,
-            self._desk.own.digest if self._desk.own else b"", heard[: self._desk.limits.heard_max],
+            self._desk.node, self.boot, self._counter, self._beacon.period_us // 1000,
+            self._desk.own.digest if self._desk.own else b"", heard[: self._heard_max],
+            links[to].prefix if to is not None else b"",
         )  # fmt: skip
         frames: list[Frame] = [announced]
         if self._tell_profile and len(self._encoded) <= _PROFILE_UNASKED_BYTES_MAX:
@@ -92,25 +94,9 @@ class Neighbours:
         self._tell_profile = False
         self._desk.outgoing.append(Transmission(tuple(frames), to))
         if to is None:
-            self._last_us = now
-            self._schedule(now)
-
-    def _schedule(self, now: int) -> None:
-        period_us = self._period_us
-        if not self._fixed:
-            self._period_us = min(self._period_max_us, period_us * 2)
-        jitter = 1 - _JITTER * self._desk.rng.random()
-        self.due_us = now + round(period_us * jitter)
-
-    def _hasten(self, now: int) -> None:
-        """Something changed: announce soon, and often for a while."""
-        if not self._desk.settings.beacons or self._fixed:
-            if self._desk.settings.beacons and self.due_us == NEVER:
-                self.due_us = now + round(self._period_us * self._desk.rng.random())
-            return
-        self._period_us = self._period_min_us
-        soon = max(now + round(_HASTE_US * self._desk.rng.random()), self._last_us + _GAP_US)
-        self.due_us = min(self.due_us, soon)
+            self._beacon.sent(now)
+        else:
+            links[to].told_us = now
 
     # --- own profile ---------------------------------------------------------------------------------------
 
@@ -131,9 +117,10 @@ class Neighbours:
             book.drop(before.digest)
         self._encoded = encoded
         self._tell_profile = True
-        self._hasten(now)
+        self._beacon.hasten(now)
         for link in self._desk.links.values():
             if link.told:
+                self._tell_profile = True
                 self.announce(now, link.peer)
 
     def _profile_frames(self) -> list[Frame]:
@@ -148,6 +135,12 @@ class Neighbours:
 
     def told(self, peer: str, *, up: bool, now: int) -> None:
         """The driver knows of a contact: no need to find out."""
+        if not self._desk.ready:
+            if up:
+                self._told_early[peer] = None
+            else:
+                self._told_early.pop(peer, None)
+            return
         link = self.link(peer, now)
         if link is None:
             return
@@ -163,9 +156,8 @@ class Neighbours:
         links = self._desk.links
         link = links.get(peer)
         if link is None:
-            limits = self._desk.limits
             # More than can be listed as heard would never know that they are.
-            if len(links) >= min(limits.neighbours_max, limits.heard_max) and not self._make_room(now):
+            if len(links) >= self._heard_max and not self._make_room(now):
                 self._desk.refuse("neighbours", peer)
                 return None
             link = links[peer] = Link(peer, self._desk.settings, Outbox(self._desk.settings), now)
@@ -174,7 +166,7 @@ class Neighbours:
     def _make_room(self, now: int) -> bool:
         """A link over which nothing is exchanged gives way to a newcomer, whatever period it announced."""
         for link in self._desk.links.values():
-            patience_us = SILENT_PERIODS * self._period_max_us if link.usable else self._period_min_us
+            patience_us = SILENT_PERIODS * self._beacon.period_max_us if link.usable else self._beacon.period_min_us
             if not link.told and now - link.heard_us > patience_us:
                 self._end(link, now)
                 return True
@@ -197,6 +189,9 @@ class Neighbours:
         link.heard_us = link.announced_us = now
         link.agreement.announcements += 1
         lists_me = link.told or self._desk.prefix in frame.heard
+        if frame.begins == self._desk.prefix and link.usable and now - link.linked_us >= _BEGIN_US:
+            self._sign(link, Sign.SILENCE, now)  # It has forgotten the contact that this host still believed in.
+            link.profile = b""
         if link.profile == frame.profile and lists_me and link.state is LinkState.LINKED and link.view is not None:
             return link.agreement.synced and self._review_due(link, now)
         link.period_us = min(_PERIOD_US_MAX, max(_PERIOD_US_MIN, frame.period_ms * 1000))
@@ -206,15 +201,19 @@ class Neighbours:
         if link.state is LinkState.SILENT:
             self._tell_profile = True
             if not link.told:
-                self._hasten(now)
+                self._beacon.hasten(now)
         self._sign(link, Sign.LISTS_ME if lists_me else Sign.OMITS_ME, now)
         self._need_profile(link, now)
+        if link.told and self._desk.prefix not in frame.heard and link.told_us < now:
+            self._tell_profile = True
+            self.announce(now, peer)  # It could not listen yet when it was told.
         return True
 
     def _review_due(self, link: Link, now: int) -> bool:
         """Beliefs go stale, so a review is repeated every so many announcements, by the smaller id if it can."""
         grace = 0 if self._desk.node < link.node else _REVIEW_GRACE
-        if link.agreement.announcements < self._desk.settings.digest_every + grace or self._fixed:
+        settings = self._desk.settings
+        if link.agreement.announcements < settings.digest_every + grace or settings.paper_mode:
             return False
         link.agreement.due_us = now
         return True
@@ -225,7 +224,7 @@ class Neighbours:
         Announcements are not signed: a forger may have claimed any numbers, or another name, for this address. So what
         was claimed holds only until it has not been repeated for a while.
         """
-        lapsed = now - link.announced_us > 2 * self._period_max_us
+        lapsed = now - link.announced_us > 2 * self._beacon.period_max_us
         same = link.node == frame.node
         if same and link.boot == frame.boot:
             if frame.counter <= link.counter and not lapsed:
@@ -262,6 +261,7 @@ class Neighbours:
             link.first_us = now
         if link.state is LinkState.LINKED:
             self._desk.events.append(NeighbourUp(link.node))
+            link.linked_us = now
             link.one_way_told = False
             if not link.told:
                 # What follows goes to somebody who may not have heard yet that it is heard.
@@ -272,7 +272,7 @@ class Neighbours:
             self._desk.events.append(NeighbourDown(link.node))
             self._down(link, now)
             link.first_us = now
-            self._hasten(now)
+            self._beacon.hasten(now)
             if self._desk.settings.horizon_hops > 1:
                 self.refresh_profile(now)
         if link.state is LinkState.SILENT:
@@ -293,7 +293,9 @@ class Neighbours:
         """Ask for the profiles that are still lacking at the end of a step: most come with the announcement."""
         lacking, self._lacking = self._lacking, []
         for link in lacking:
-            if link.view is None and link.usable and now - link.profile_asked_us >= _PROFILE_RETRY_US:
+            if link.view is not None or not link.usable:
+                continue
+            if now >= link.profile_asked_us + _PROFILE_RETRY_US:
                 link.profile_asked_us = now
                 self._desk.outgoing.append(Transmission((ProfileRequest(link.profile),), link.peer))
 
@@ -344,17 +346,19 @@ class Neighbours:
         for link in list(self._desk.links.values()):
             if not link.told and now >= self.silent_us(link):
                 self._end(link, now)
+            elif link.state is LinkState.LINKED:
+                self._need_profile(link, now)
             elif link.state is LinkState.HEARD and not link.one_way_told and now >= self._one_way_us(link):
                 link.one_way_told = True
                 self._desk.events.append(OneWay(link.node))
-        if now < self.due_us:
+        if now < self._beacon.due_us:
             return False
         self.announce(now)
         return True
 
     def _one_way_us(self, link: Link) -> int:
         """When it will have been heard for long enough to tell that it does not hear this host."""
-        return link.first_us + SILENT_PERIODS * self._period_max_us
+        return link.first_us + SILENT_PERIODS * self._beacon.period_max_us
 
     @staticmethod
     def silent_us(link: Link) -> int:
@@ -363,11 +367,13 @@ class Neighbours:
 
     def next_due(self) -> int:
         """When something is due: an announcement, the end of a link, or something on a link."""
-        due = self.due_us
+        due = self._beacon.due_us
         for link in self._desk.links.values():
             silent_us = self.silent_us(link)
             if link.state is LinkState.LINKED:
                 due = min(due, silent_us, link.due_us())
+                if link.view is None:
+                    due = min(due, link.profile_asked_us + _PROFILE_RETRY_US)
             elif link.one_way_told or link.told:
                 due = min(due, silent_us)
             else:

@@ -8,6 +8,7 @@ job of the outbox. Where several neighbours were offered the same message, its f
 
 from __future__ import annotations
 
+from heapq import nsmallest
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -23,14 +24,16 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfer import Transfer
     from carrypost.gossip.wants import Wants
 
-_OPEN_ENTRIES_MAX = 2048
-"""So many messages may be on offer to one neighbour, or asked for and not sent yet; the rest follows."""
+_OPEN_PAGES_MAX = 16
+"""So many offer frames to one neighbour may be without an answer; the rest follows."""
+_OPEN_JOBS_MAX = 2048
+"""So many messages may be asked for and not sent yet; the rest is offered later."""
 _ENTRY_BYTES = 16
 """An offer's entry without its id and bitmap."""
 _PARTIAL_US = 1_000_000
 """How often, at most, the growth of a half-received message is told."""
 _OFFER_RETRY_US = 500_000
-_OFFER_DOUBLINGS = 3
+_OFFER_DOUBLINGS = 6
 _SHARE_WAIT_US = 20_000
 """How long a burst waits for other neighbours who were offered the same message."""
 _SENDING_ORDER = attrgetter("sending_order")
@@ -49,6 +52,8 @@ class Offers:
         self._coalesce_us = round(desk.settings.coalesce_s * 1e6)
         self._share_wait_us = min(_SHARE_WAIT_US, self._coalesce_us)
         self._page_bytes = desk.settings.mtu_bytes - FRAME_ROOM
+        self._page_entries = self._page_bytes // _ENTRY_BYTES
+        """At most; ids take their part of it."""
 
     def gained(self, now: int, *, partial: bool = False) -> None:
         """Something new is here: it is offered to the other neighbours soon, not at the next announcement."""
@@ -96,9 +101,14 @@ class Offers:
         return mask & cache.whole & ~(offering.known | offering.offered)
 
     def _offer(self, links: list[Link], mask: int, to: str | None, now: int) -> None:
-        room = _OPEN_ENTRIES_MAX - max(link.offering.offered.bit_count() + len(link.outbox.jobs) for link in links)
+        pages = _OPEN_PAGES_MAX - max(len(link.offering.open) for link in links)
+        most = min(_OPEN_JOBS_MAX - max(len(link.outbox.jobs) for link in links), pages * self._page_entries)
+        if self._desk.settings.paper_mode:
+            pages = most = mask.bit_count()
+        if pages <= 0 or most <= 0:
+            return
         frames: list[Frame] = []
-        for page in self._pages(self._ranked(links[0], mask)[: max(0, room)]):
+        for page in self._pages(self._ranked(links[0], mask, most))[:pages]:
             frames.append(self._page([self._entry(copy) for copy in page]))
             page_mask = mask_of([copy.slot for copy in page])
             for link in links:
@@ -106,25 +116,34 @@ class Offers:
         if frames:
             self._desk.outgoing.append(Transmission(tuple(frames), to))
 
-    def _note_offer(self, link: Link, mask: int, now: int, tries: int = 0) -> None:
-        paper = self._desk.settings.paper_mode  # Then every announcement repeats it.
-        due_us = NEVER if paper else now + (_OFFER_RETRY_US << min(tries, _OFFER_DOUBLINGS))
-        link.offering.open[self._serial] = OpenOffer(mask, due_us, tries)
+    def _note_offer(self, link: Link, mask: int, now: int) -> None:
+        offer = link.offering.open[self._serial] = OpenOffer(mask)
         link.offering.offered |= mask
-        link.offering.due_us = min(link.offering.due_us, due_us)
+        self._wait_for_answer(link, offer, now)
+
+    def _wait_for_answer(self, link: Link, offer: OpenOffer, now: int) -> None:
+        """Longer each time, and longer on a slow link: an offer repeated too soon only delays its answer."""
+        if self._desk.settings.paper_mode:
+            offer.due_us = NEVER  # Every announcement repeats it.
+            return
+        patience_us = max(_OFFER_RETRY_US, 2 * link.outbox.timeout_us)
+        offer.due_us = now + (patience_us << min(offer.tries, _OFFER_DOUBLINGS))
+        link.offering.due_us = min(link.offering.due_us, offer.due_us)
 
     def _page(self, entries: list[OfferEntry]) -> Offer:
         self._serial += 1
         return Offer(self._serial, tuple(entries))
 
-    def _ranked(self, link: Link, mask: int) -> list[Copy]:
+    def _ranked(self, link: Link, mask: int, most: int) -> list[Copy]:
         """What the neighbour wants for itself first, then by privilege, then the one that has waited longest."""
         copies = self._desk.cache.copies
         found = [copy for slot in bits(mask) if (copy := copies[slot]) is not None]
-        found.sort(key=_SENDING_ORDER)
         view = link.view
         if view is not None and view.mixed:
-            found.sort(key=lambda copy: not view.wants(copy.descriptor))
+            return nsmallest(most, found, key=lambda copy: (not view.wants(copy.descriptor), copy.sending_order))
+        if len(found) > most:
+            return nsmallest(most, found, key=_SENDING_ORDER)
+        found.sort(key=_SENDING_ORDER)
         return found
 
     @staticmethod
@@ -153,7 +172,10 @@ class Offers:
     def _offer_partials(self, link: Link, now: int) -> None:
         """Half-received messages are offered too, with the pieces that are here; again when there are more."""
         view, cache = link.view, self._desk.cache
-        if view is None or not cache.partial or now < link.offering.partials_us:
+        if view is None or not cache.partial:
+            return
+        if now < link.offering.partials_us:
+            link.offering.due_us = min(link.offering.due_us, link.offering.partials_us)
             return
         mask = view.matches & cache.partial & ~link.offering.known
         link.offering.partials_us = now + _PARTIAL_US
@@ -170,24 +192,25 @@ class Offers:
             self._desk.outgoing.append(Transmission((offer,), link.peer))
 
     def _repeat_offers(self, link: Link, now: int) -> None:
-        """Offers that nobody answered go out anew."""
-        for serial, offer in list(link.offering.open.items()):
+        """Offers that nobody answered go out anew, under the same serial: an answer to either copy will do."""
+        offering, copies = link.offering, self._desk.cache.copies
+        frames: list[Frame] = []
+        for serial, offer in list(offering.open.items()):
             if offer.due_us > now:
-                link.offering.due_us = min(link.offering.due_us, offer.due_us)
                 continue
-            del link.offering.open[serial]
-            link.offering.offered &= ~offer.mask
-            mask = offer.mask & self._desk.cache.whole & ~link.offering.known
+            mask = offer.mask & self._desk.cache.whole & ~offering.known
+            entries = [self._entry(copy) for slot in bits(mask) if (copy := copies[slot]) is not None]
+            if entries:
+                offer.tries += 1
+                self._wait_for_answer(link, offer, now)
+                frames.append(Offer(serial, tuple(entries)))
+                continue
+            del offering.open[serial]
+            offering.offered &= ~offer.mask
             if not offer.mask:
-                link.offering.partials.clear()
-                link.offering.due_us = now
-                continue
-            frames: list[Frame] = []
-            for page in self._pages(self._ranked(link, mask)):
-                frames.append(self._page([self._entry(copy) for copy in page]))
-                self._note_offer(link, mask_of([copy.slot for copy in page]), now, offer.tries + 1)
-            if frames:
-                self._desk.outgoing.append(Transmission(tuple(frames), link.peer))
+                offering.partials.clear()
+        if frames:
+            self._desk.outgoing.append(Transmission(tuple(frames), link.peer))
 
     # --- what is asked for ---------------------------------------------------------------------------------
 
@@ -228,9 +251,8 @@ class Offers:
         outbox = link.outbox
         if outbox.flights or not self._share_wait_us:
             return
-        waits = any(other.offering.offered & asked for other in self._desk.usable_links() if other is not link)
-        outbox.not_before_us = now + self._share_wait_us if waits else now
-        outbox.arm(now)
+        if any(other.offering.offered & asked for other in self._desk.usable_links() if other is not link):
+            outbox.wait(now + self._share_wait_us)
 
     def take_ack(self, link: Link, frame: Ack, now: int) -> None:
         """The neighbour has these in memory."""
@@ -249,11 +271,6 @@ class Offers:
 
     def tick(self, link: Link, now: int) -> None:
         """Repeat what was lost: transfer frames, and offers."""
-        outbox = link.outbox
-        if outbox.due_us <= now:
-            if outbox.flights:
-                outbox.time_out(now)
-            else:
-                outbox.due_us = NEVER
+        link.outbox.tick(now)
         if link.offering.due_us <= now:
             self._repeat_offers(link, now)

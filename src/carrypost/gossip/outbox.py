@@ -109,8 +109,8 @@ class Outbox:
     """Jobs by level, the retry queue, and the window."""
 
     __slots__ = (
-        "_levels", "_paper", "_smooth_us", "_spread_us", "_threshold", "_timeout_us", "_window_max", "_window_min",
-        "due_us", "flights", "flying_bytes", "jobs", "not_before_us", "recover", "retries", "window",
+        "_levels", "_lost_us", "_paper", "_smooth_us", "_spread_us", "_threshold", "_wait_us", "_window_max",
+        "_window_min", "flights", "flying_bytes", "jobs", "not_before_us", "recover", "retries", "timeout_us", "window",
     )  # fmt: skip
 
     def __init__(self, settings: Settings) -> None:
@@ -133,10 +133,13 @@ class Outbox:
         self._threshold = float(self._window_max)
         self._smooth_us = 0.0
         self._spread_us = 0.0
-        self._timeout_us = _TIMEOUT_START_US
+        self.timeout_us = _TIMEOUT_START_US
         self.recover = -1
         self.not_before_us = 0
-        self.due_us = NEVER
+        self._lost_us = NEVER
+        """When what is in flight counts as lost."""
+        self._wait_us = NEVER
+        """When what waited for other requesters goes out."""
 
     def add(self, job: Job) -> None:
         """Queue a job behind those of its level."""
@@ -169,8 +172,7 @@ class Outbox:
             elif rest and outbox.jobs.get(job.copy.slot) is follower:
                 follower.items, follower.left = iter(rest), len(rest)
                 outbox.put_back(follower)
-                if not outbox.flights:
-                    outbox.due_us = outbox.not_before_us
+                outbox.wait(outbox.not_before_us)
         job.followers = staying
 
     def pull(self) -> Job | None:
@@ -200,8 +202,8 @@ class Outbox:
         self.flights[serial] = flight
         self.flying_bytes += flight.size
         flight.job.flying += 1
-        if self.due_us == NEVER:
-            self.due_us = flight.sent_us + self._timeout_us
+        if self._lost_us == NEVER:
+            self._lost_us = flight.sent_us + self.timeout_us
 
     def cancel(self, slot: int) -> None:
         """The message is gone from the cache."""
@@ -239,6 +241,22 @@ class Outbox:
         self.arm(now)
         return done
 
+    @property
+    def due_us(self) -> int:
+        """When `tick` has something to do."""
+        return min(self._lost_us, self._wait_us)
+
+    def wait(self, until_us: int) -> None:
+        """Send what is queued at that time."""
+        self.not_before_us = self._wait_us = until_us
+
+    def tick(self, now: int) -> None:
+        """Do what is due; what is queued may go out after it."""
+        if self._wait_us <= now:
+            self._wait_us = NEVER
+        if self._lost_us <= now:
+            self.time_out(now)
+
     def time_out(self, now: int) -> None:
         """Nothing was acknowledged for a whole timeout: everything in flight counts as lost."""
         for job in self.jobs.values():
@@ -246,19 +264,14 @@ class Outbox:
         if self.flights:
             self._threshold = max(self._window_min, self.window / 2)
             self.window = float(self._window_min)
-            self._timeout_us = min(_TIMEOUT_MAX_US, self._timeout_us * 2)
+            self.timeout_us = min(_TIMEOUT_MAX_US, self.timeout_us * 2)
             self.recover = max(self.flights)
             self._lose(list(self.flights))
         self.arm(now)
 
     def arm(self, now: int) -> None:
-        """Set the timer."""
-        if self.flights:
-            self.due_us = now + self._timeout_us
-        elif self.retries or self._levels:
-            self.due_us = max(now, self.not_before_us)
-        else:
-            self.due_us = NEVER
+        """Something went out, or an acknowledgement came in."""
+        self._lost_us = now + self.timeout_us if self.flights else NEVER
 
     def _land(self, serial: int) -> Flight:
         flight = self.flights.pop(serial)
@@ -287,7 +300,7 @@ class Outbox:
             self._spread_us += (abs(self._smooth_us - round_trip_us) - self._spread_us) / 4
             self._smooth_us += (round_trip_us - self._smooth_us) / 8
         timeout = int(self._smooth_us + 4 * self._spread_us)
-        self._timeout_us = min(_TIMEOUT_MAX_US, max(_TIMEOUT_MIN_US, timeout))
+        self.timeout_us = min(_TIMEOUT_MAX_US, max(_TIMEOUT_MIN_US, timeout))
 
     def _grow(self, gained: int) -> None:
         if self.window < self._threshold:

@@ -128,6 +128,8 @@ class Recovery:
                 self._desk.journal.hold(event)
             elif (copy := self._desk.cache.get(event.message)) is None or not copy.here:
                 self._desk.events.append(Failed(event.message, reason))  # It expired meanwhile.
+            elif event.message not in gone:
+                self._desk.journal.hold(event)  # Its own batch was written: it waited for this one, which was older.
 
     def _redeliver(self, event: Delivered, gone: dict[bytes, None]) -> None:
         """Deliveries whose copies are on disk already (they came with an earlier batch) stand."""

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from carrypost.gossip.wants import Want, Wants
 
 _REQUEST_RETRY_US = 2_000_000
-_REQUEST_TRIES = 6
+_REQUEST_DOUBLINGS = 2
+_REQUEST_TRIES = 4
+_REASK_US = 1_000_000
 _HANDLE_BYTES = 6
 _ACK_DELAY_US = 20_000
 _ACK_FRAMES = 32
@@ -52,7 +54,10 @@ class Requests:
                 if not entry.pieces:  # Who offers some pieces lacks the others.
                     link.offering.known |= 1 << copy.slot
             elif storing and cache.admits(entry.length, entry.privilege, interesting=interesting):
-                if self._wants.add(link, entry, now):
+                want = self._wants.add(link, entry, now)
+                if want is not None:
+                    if want.requested and want.descriptor is None and now - want.asked_us >= _REASK_US:
+                        want.requested = 0  # Who offers it again did not hear that it is wanted.
                     link.inbox.fresh.append(entry.handle)
             else:
                 self._desk.refuse("no-room", link.peer)
@@ -71,6 +76,8 @@ class Requests:
                 if not missing:
                     continue
             want.requested |= missing
+            want.asked_us = now
+            link.inbox.request_due_us = min(link.inbox.request_due_us, now + _patience_us(want))
             self._wants.asked(want.entry.message, now)
             if missing == full_mask(_pieces(want)):
                 handles.append(handle)
@@ -79,8 +86,6 @@ class Requests:
         frames = self._request_frames(link, serials, handles, parts)
         if frames:
             self._desk.outgoing.append(Transmission(tuple(frames), link.peer))
-        if handles or parts:
-            link.inbox.request_due_us = now + _REQUEST_RETRY_US
 
     def _missing(self, want: Want) -> int:
         entry = want.entry
@@ -109,8 +114,7 @@ class Requests:
 
     def progress(self, link: Link, now: int) -> None:
         """Something that was asked for came."""
-        link.inbox.tries = 0
-        link.inbox.request_due_us = now + _REQUEST_RETRY_US if link.inbox.wants else NEVER
+        link.inbox.progress_us = now
 
     def arrived(self, link: Link, serial: int, now: int, *, last: bool) -> None:
         """A transfer frame came and need not come again."""
@@ -142,23 +146,34 @@ class Requests:
             self._repeat_requests(link, now)
 
     def _repeat_requests(self, link: Link, now: int) -> None:
-        link.inbox.request_due_us = NEVER
-        asked = [handle for handle, want in link.inbox.wants.items() if want.requested]
-        waiting = [handle for handle, want in link.inbox.wants.items() if not want.requested]
-        self._request(link, waiting, (), now)  # If those who were asked for it kept it to themselves.
-        if not asked:
-            return
-        link.inbox.tries += 1
-        if link.inbox.tries <= _REQUEST_TRIES:
-            for handle in asked:
-                link.inbox.wants[handle].requested = 0
-            self._request(link, asked, (), now)
-            return
-        # It does not answer: leave it to the next review, and ask the others.
-        others = self._wants.alternatives(link)
-        for handle in asked:
-            self._wants.drop(link, handle)
-        self.released(others, now)
+        """Each want has its own patience: that others come does not mean that this one was heard."""
+        inbox = link.inbox
+        inbox.request_due_us = NEVER
+        silent = now - inbox.progress_us >= PATIENCE_US
+        again: list[int] = []
+        hopeless: list[int] = []
+        for handle, want in inbox.wants.items():
+            if not want.requested:
+                again.append(handle)  # If those who were asked for it kept it to themselves.
+            elif want.asked_us + _patience_us(want) > now:
+                inbox.request_due_us = min(inbox.request_due_us, want.asked_us + _patience_us(want))
+            elif silent and want.tries >= _REQUEST_TRIES:
+                hopeless.append(handle)
+            else:
+                want.tries += 1
+                want.requested = 0
+                again.append(handle)
+        self._request(link, again, (), now)
+        if hopeless:
+            # It does not answer: leave it to the next review, and ask the others.
+            others = self._wants.alternatives(link)
+            for handle in hopeless:
+                self._wants.drop(link, handle)
+            self.released(others, now)
+
+
+def _patience_us(want: Want) -> int:
+    return _REQUEST_RETRY_US << min(want.tries, _REQUEST_DOUBLINGS)
 
 
 def _pieces(want: Want) -> int:

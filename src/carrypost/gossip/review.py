@@ -1,10 +1,12 @@
 """Agreeing with a neighbour on what it lacks, once per contact and again every now and then.
 
-The one with the smaller node id asks first; the other waits a moment for it. Where both have the same profile, one
-reconciliation serves both directions; else each side runs its own, for the profile of the one who wants. Every
-question has a number, and the review is over when no question is open: then everything that the two sets had in
-common is believed known to the neighbour, and the rest is offered. Questions that get no answer are asked anew from
-the start; an answer to a forgotten question is ignored. The algorithm itself is in `gossip.reconcile`.
+A review is one run of a reconciliation (`gossip.reconcile`), begun by the one who offers, for the profile of who
+wants. The smaller node id begins; the other waits a moment for it. Where both have the same profile one run serves both
+directions; else the other then runs its own, after it offered what the first one showed its neighbour to lack.
+
+A run is over when none of its questions is open: then everything that the two sets had in common is believed known to
+the neighbour, and the rest is offered. As long as answers come the run goes on, however slow the link is; when none
+comes, it is begun anew. What belongs to another run, or answers nothing that is asked, is ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import msgspec
 
 from carrypost.gossip import reconcile
 from carrypost.gossip.frames import Digest, Frame, Transmission
-from carrypost.gossip.link import NEVER
+from carrypost.gossip.link import NEVER, Run
 from carrypost.gossip.outbox import FRAME_ROOM
 
 if TYPE_CHECKING:
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
     from carrypost.gossip.link import Link
     from carrypost.gossip.profiles import View
 
-_RETRY_US = 1_000_000
+_RETRY_US = 2_000_000
 _RETRY_DOUBLINGS = 4
+_TURN_US = 4_000_000
+"""So long a neighbour that has begun a review may be silent before this side begins its own."""
 _ANSWERED_MAX = 256
 _QUESTIONS_MAX = 256
 """Questions open to one neighbour; one that asks without end makes this host forget the oldest."""
@@ -43,30 +47,33 @@ class Review:
     def begin(self, link: Link, now: int) -> None:
         """A contact began, or its profile changed."""
         if self._desk.settings.paper_mode:
-            self._settle(link, now)
+            self._settle(link, Run(0, 0), now)
         elif self._desk.node < link.node:
             self.ask(link, now)
         else:
             link.agreement.due_us = now + self._wait_us
 
     def ask(self, link: Link, now: int) -> None:
-        """Start from the beginning."""
+        """Begin a run."""
         view, agreement = link.view, link.agreement
         if view is None or not link.usable:
             agreement.due_us = NEVER
             return
-        agreement.questions.clear()
+        self._number += 1
+        run = Run(self._number, view.known)
         agreement.lacking = 0
-        agreement.snapshot = view.known
-        agreement.mine_only = 0
         agreement.announcements = 0
-        if not agreement.snapshot and not self._same(link):
-            self._settle(link, now)
+        if not run.snapshot and not self._same(link):
+            self._settle(link, run, now)
             return
-        delay_us = _RETRY_US << min(agreement.tries, _RETRY_DOUBLINGS)
+        agreement.asking = run
+        agreement.due_us = now + self._patience_us(link)
         agreement.tries += 1
-        self._send(link, reconcile.opening(view), 0)
-        agreement.due_us = now + delay_us
+        self._send(link, run, reconcile.opening(view), 0)
+
+    @staticmethod
+    def _patience_us(link: Link) -> int:
+        return _RETRY_US << min(link.agreement.tries, _RETRY_DOUBLINGS)
 
     def take(self, link: Link, frame: Digest, now: int) -> None:
         """A step from the neighbour; raises `RemoteError` for a senseless one."""
@@ -75,93 +82,90 @@ class Review:
         if view is None or not link.usable or frame.profile != view.digest:
             self._desk.refuse("profile-stale", link.peer)
             return
-        same = self._same(link)
-        if frame.round == 0 and not self._yields(link, same=same):
+        run = link.agreement.asking if offering else self._answering(link, view, frame)
+        if run is None or run.number != frame.run or not _expected(run, frame):
             return
-        if not self._expected(link, frame):
-            return
-        if frame.round == 0:
-            self._opened(link, view, now, same=same)
-        self._step(link, view, frame, now, both=offering or same)
-
-    def _yields(self, link: Link, *, same: bool) -> bool:
-        """Where both asked at once, the smaller id's question stands, and the other will answer it."""
-        return not (same and link.agreement.questions and self._desk.node < link.node)
-
-    @staticmethod
-    def _opened(link: Link, view: View, now: int, *, same: bool) -> None:
-        """The neighbour asks: this side's turn comes when that is settled, if it is not settled with it."""
-        agreement = link.agreement
-        if same or not agreement.synced:
-            agreement.due_us = now + _RETRY_US
-        if same:
-            agreement.questions.clear()
-            agreement.snapshot, agreement.mine_only = view.known, 0
-
-    def _step(self, link: Link, view: View, frame: Digest, now: int, *, both: bool) -> None:
-        """Compare and answer. `both`: it is about what this side may offer, not only about what it wants."""
-        agreement = link.agreement
+        if offering:
+            link.agreement.due_us = now + self._patience_us(link)
+        elif not link.agreement.synced or self._same(link):
+            link.agreement.due_us = now + _TURN_US
         step = reconcile.answer(view, frame)
-        if both:
-            agreement.announcements = 0  # Else it is the other direction's review, and this one's is still due.
-            agreement.mine_only |= step.mine_only | step.wanted_mine
-        elif link.view is not None:
-            agreement.lacking |= step.mine_only & link.view.matches
+        run.mine_only |= step.mine_only | step.wanted_mine
         if step.reply is not None:
-            self._send(link, step.reply, frame.number)
-        if agreement.questions:
-            return
-        if both:
-            self._settle(link, now)
-        elif not agreement.synced:
-            self._take_turn(link, now)
+            self._send(link, run, step.reply, frame.number)
+        if not run.questions:
+            self._end(link, run, now, offering=offering)
 
-    def _take_turn(self, link: Link, now: int) -> None:
-        """The neighbour's review is over, and showed something of what it lacks: offer that, then ask for the rest."""
-        if link.agreement.lacking:
-            link.offering.due_us = now
-            link.agreement.due_us = now + _RETRY_US
-        else:
-            self.ask(link, now)
+    def _answering(self, link: Link, view: View, frame: Digest) -> Run | None:
+        """The neighbour's run. Where both begin one for the same set, that of the smaller id stands."""
+        agreement = link.agreement
+        run = agreement.answering
+        if frame.round == 0 and (run is None or run.number != frame.run):
+            if self._same(link):
+                if agreement.asking is not None and self._desk.node < link.node:
+                    return None
+                agreement.asking = None
+            run = agreement.answering = Run(frame.run, view.known)
+        return run
 
-    def _expected(self, link: Link, frame: Digest) -> bool:
-        """False for what was answered already, or answers nothing that is asked."""
-        if frame.number:
-            if frame.number in link.agreement.answered:
-                return False
-            link.agreement.answered[frame.number] = None
-            if len(link.agreement.answered) > _ANSWERED_MAX:
-                del link.agreement.answered[next(iter(link.agreement.answered))]
-        if not frame.answers:
-            return frame.round == 0
-        parts = link.agreement.questions.get(frame.answers)
-        if parts is None or frame.part in parts or frame.parts > _PARTS_MAX:
-            return False
-        parts.add(frame.part)
-        if len(parts) >= frame.parts:
-            del link.agreement.questions[frame.answers]
-        return True
+    def _end(self, link: Link, run: Run, now: int, *, offering: bool) -> None:
+        """No question of this run is open (though a part of its opening may still come, and mend what is believed)."""
+        agreement = link.agreement
+        if offering or self._same(link):
+            self._settle(link, run, now)
+        elif not agreement.synced and agreement.asking is None and link.view is not None:
+            agreement.lacking |= run.mine_only & link.view.matches
+            if agreement.lacking:
+                link.offering.due_us = now
+            else:
+                self.ask(link, now)
 
     def _same(self, link: Link) -> bool:
         return self._desk.own is not None and self._desk.own.digest == link.profile
 
-    def _send(self, link: Link, digest: Digest, answers: int) -> None:
+    def _send(self, link: Link, run: Run, digest: Digest, answers: int) -> None:
         pages = reconcile.split(digest, self._desk.settings.mtu_bytes - FRAME_ROOM)
         frames: list[Frame] = []
         for part, page in enumerate(pages):
             number = 0
             if page.buckets:
                 self._number = number = self._number + 1
-                link.agreement.questions[number] = set()
-                if len(link.agreement.questions) > _QUESTIONS_MAX:
-                    del link.agreement.questions[next(iter(link.agreement.questions))]
-            frames.append(msgspec.structs.replace(page, number=number, answers=answers, part=part, parts=len(pages)))
+                run.questions[number] = set()
+                if len(run.questions) > _QUESTIONS_MAX:
+                    del run.questions[next(iter(run.questions))]
+            frames.append(
+                msgspec.structs.replace(
+                    page, number=number, answers=answers, part=part, parts=len(pages), run=run.number
+                )
+            )
         self._desk.outgoing.append(Transmission(tuple(frames), link.peer))
 
-    def _settle(self, link: Link, now: int) -> None:
+    @staticmethod
+    def _settle(link: Link, run: Run, now: int) -> None:
         agreement = link.agreement
-        link.offering.known = (link.offering.known | agreement.snapshot) & ~agreement.mine_only
-        agreement.synced = True
-        agreement.tries = 0
-        agreement.due_us = NEVER
+        link.offering.known = (link.offering.known | run.snapshot) & ~run.mine_only
         link.offering.due_us = now
+        agreement.synced = True
+        agreement.asking = None
+        agreement.announcements = 0
+        agreement.lacking = agreement.tries = 0
+        agreement.due_us = NEVER
+
+
+def _expected(run: Run, frame: Digest) -> bool:
+    """False for what was answered already, or answers nothing that is asked."""
+    if frame.number:
+        if frame.number in run.answered:
+            return False
+        run.answered[frame.number] = None
+        if len(run.answered) > _ANSWERED_MAX:
+            del run.answered[next(iter(run.answered))]
+    if not frame.answers:
+        return frame.round == 0
+    parts = run.questions.get(frame.answers)
+    if parts is None or frame.part in parts or frame.parts > _PARTS_MAX:
+        return False
+    parts.add(frame.part)
+    if len(parts) >= frame.parts:
+        del run.questions[frame.answers]
+    return True

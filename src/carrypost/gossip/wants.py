@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 _SETTLED_MAX = 4096
 FRAGMENT_BYTES = 128
 """What a fragment in a buffer takes beside its body, about."""
-_SPURN_US = 30_000_000
+SPURN_US = 30_000_000
+"""So long a message is not taken from a neighbour that sent it wrong."""
+SHARE_SPURN_US = 600_000_000
+"""Or that used up its share of the cache."""
 PATIENCE_US = 20_000_000
 """So long a neighbour that was asked for a message, and sends none of it, keeps others from being asked."""
 LINK_SHARE = 8
@@ -42,14 +45,17 @@ class Want:
     """One message that one neighbour offers and this host would like."""
 
     __slots__ = (
-        "_buffers", "_hash_parts", "age_ms", "descriptor", "entry", "hashes", "hops", "interesting", "requested",
-        "reset",
+        "_buffers", "_hash_parts", "age_ms", "asked_us", "descriptor", "entry", "hashes", "hops", "interesting",
+        "requested", "reset", "tries",
     )  # fmt: skip
 
     def __init__(self, entry: OfferEntry) -> None:
         self.entry = entry
         self.requested = 0
         """Bitset of the pieces asked for here and not come yet."""
+        self.asked_us = 0
+        """When they were asked for, or when something of them last came."""
+        self.tries = 0
         self.descriptor: Descriptor | None = None
         self.hashes = b""
         self.interesting = False
@@ -209,7 +215,7 @@ class Wants:
         self._open.pop(link.peer, None)
         self._spurned = {key: until for key, until in self._spurned.items() if key[0] != link.peer}
 
-    def spurn(self, link: Link, handle: int, reason: str, now: int) -> None:
+    def spurn(self, link: Link, handle: int, reason: str, until_us: int) -> None:
         """Do not take this message from this neighbour for a while.
 
         From others, yes: the fault may be the neighbour's. Later again, too: it may be a forger's who uses its address.
@@ -217,7 +223,7 @@ class Wants:
         want = link.inbox.wants[handle]
         self._desk.refuse(reason, link.peer, want.descriptor.shown if want.descriptor else None)
         self.drop(link, handle)
-        self._spurned[link.peer, want.entry.message] = now + _SPURN_US
+        self._spurned[link.peer, want.entry.message] = until_us
         if len(self._spurned) > self._desk.limits.offers_open_max:
             del self._spurned[next(iter(self._spurned))]
 

@@ -1,0 +1,56 @@
+"""Tables of results, the same for every benchmark.
+
+People get a table on their terminal; programs, which read from a pipe or asked for `--json`, get one object per line
+and row: `table` is the table's name (what stands before the colon of its title), the rest are its columns. Figures are
+rounded for people only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+
+def parser(name: str, description: str, example: str) -> argparse.ArgumentParser:
+    """Command line of the benchmark called `name`, with what all of them take."""
+    made = argparse.ArgumentParser(
+        prog=f"carrypost bench {name}",
+        description=description,
+        epilog=f"For example: carrypost bench {name} {example}",
+    )
+    made.add_argument(
+        "--json", action="store_true", default=None, help="lines of JSON also on a terminal; elsewhere they are anyway"
+    )
+    return made
+
+
+def show(title: str, rows: Sequence[Mapping[str, object]], *, json: bool | None) -> None:
+    """Print a table; `json` None: as JSON unless stdout is a terminal."""
+    if json or (json is None and not sys.stdout.isatty()):
+        name = title.partition(":")[0]
+        for row in rows:
+            print(msgspec.json.encode({"table": name, **row}).decode(), flush=True)
+        return
+    table = Table(title=title)
+    for column in rows[0] if rows else ():
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(*map(_shown, row.values()))
+    Console().print(table)
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.1f}"
+    return str(value)

@@ -1,0 +1,71 @@
+"""What callers of the emulator may say: checks that name what is allowed and what was found.
+
+Types are checked where a wrong one would otherwise surface later, far from the mistake, or not at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from numbers import Real
+
+from carrypost.errors import LocalError
+from carrypost.record import Record
+
+MICROSECONDS = 1_000_000
+_EMULATOR_ONLY = ("contacts", "duration_s", "scenario")
+"""Keywords that a network in memory does not take, and that look like it did."""
+
+
+def is_number(value: object) -> bool:
+    """Whether it can be reckoned with; True is an int to Python, but nobody means 1 by it."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def microseconds(seconds: float, name: str = "a time") -> int:
+    """Whole microseconds: rounded once, at the edge."""
+    if not is_number(seconds) or not 0 <= seconds < math.inf:
+        raise LocalError(f"{name} is a number of seconds, 0 s or more, not {seconds!r}")
+    return round(seconds * MICROSECONDS)
+
+
+def check_name(name: object) -> None:
+    """The name of a node."""
+    if not isinstance(name, str) or not name:
+        raise LocalError(f"the name of a node is text, 1 character or more, not {name!r}")
+
+
+def check_seed(seed: object) -> None:
+    """Where chance comes from."""
+    if isinstance(seed, bool) or not isinstance(seed, int | str):
+        raise LocalError(f"seed is a whole number or text, not {seed!r}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """A choice between two."""
+    if not isinstance(value, bool):
+        raise LocalError(f"{name} is True or False, not {value!r}")
+
+
+def check_callable(name: str, value: object) -> None:
+    """Something that will be called."""
+    if not callable(value):
+        raise LocalError(f"{name} is a function, not {value!r}")
+
+
+def check_record(record: object) -> None:
+    """Where the event log goes."""
+    if record is not None and not isinstance(record, Record):
+        raise LocalError(
+            f"record takes a carrypost.testing.Record, not {record!r}; files are written by the emulator, "
+            "or from `Record.json_lines`"
+        )
+
+
+def check_keywords(keywords: Iterable[str]) -> None:
+    """What is left over for the settings."""
+    for name in keywords:
+        if name in _EMULATOR_ONLY:
+            raise LocalError(
+                f"{name} comes with the emulator; here contacts are made by `net.link(a, b)` and `net.unlink(a, b)`"
+            )

@@ -1,0 +1,76 @@
+"""The event log of an emulated network: which rows its nodes make.
+
+The first row tells of the run. Signed nodes are called by their names. A message that comes again to a node that
+had it and did not drop it was lost in a crash: only such a reception is marked `again`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+from carrypost.config import Settings
+from carrypost.emu.driver import Driver
+from carrypost.events import Dropped, Event, Received
+from carrypost.gossip.journal import MESSAGE, Batch, StoredMessage
+from carrypost.model.ids import MessageId, NodeId
+from carrypost.record import Kind, Record
+
+
+class Recorder:
+    """Writes what happens in one network to its record."""
+
+    def __init__(self, record: Record, name: Callable[[NodeId], str]) -> None:
+        self._record = record
+        self._name = name
+        self._held: dict[str, set[MessageId]] = defaultdict(set)
+        """What each node received and did not drop."""
+
+    def run(self, seed: int | str, version: str, changes: Mapping[str, str]) -> None:
+        """The first row; the run's name is in its column."""
+        attrs = {"seed": str(seed), "version": version, **changes}
+        self._record.add(Kind.RUN, 0, "", attrs=attrs)
+
+    def life(self, kind: Kind, t_us: int, node: str) -> None:
+        """A node comes or goes."""
+        self._record.add(kind, t_us, node)
+
+    def observe(self, driver: Driver, event: Event) -> None:
+        """Something that a host told."""
+        record, held = self._record, self._held[driver.name]
+        start = len(record)
+        record.observe(driver.now, driver.name, event, again=held)
+        if isinstance(event, Received):
+            held.update(reception.descriptor.id for reception in event.receptions)
+        elif isinstance(event, Dropped):
+            held.difference_update(descriptor.id for descriptor in event.descriptors)
+        if driver.identity.signed:
+            for column in (record.peer, record.source):
+                column[start:] = [shown and self._name(NodeId(shown)) for shown in column[start:]]
+
+    def published(self, driver: Driver, message: MessageId, batches: Sequence[Batch]) -> None:
+        """A publication, found in what the host wants stored; whether that can be stored shows later."""
+        for batch in batches:
+            kept = batch.puts.get((MESSAGE, message, 0))
+            if isinstance(kept, StoredMessage):
+                self._record.published(driver.now, driver.name, kept.descriptor)
+
+
+def changed(settings: Settings) -> dict[str, str]:
+    """The settings that differ from the defaults of emulation, as text."""
+    usual = Settings.emulated()
+    found: dict[str, str] = {}
+    for prefix, here, there in (("", settings, usual), ("limits.", settings.limits, usual.limits)):
+        for each in dataclasses.fields(here):
+            value = getattr(here, each.name)
+            if each.name != "limits" and value != getattr(there, each.name):
+                found[prefix + each.name] = text_form(value)
+    return found
+
+
+def text_form(value: object) -> str:
+    """As it would be written in settings: true, none, 0.5, ['news']."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) else repr(list(value) if isinstance(value, tuple) else value)

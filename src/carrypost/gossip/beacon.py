@@ -1,0 +1,59 @@
+"""When a host announces itself.
+
+The period doubles from `announce_s_min` to `announce_s_max` while nothing changes, and falls back when something does;
+then the next announcement comes soon, at a moment spread by chance, so that neighbours do not all speak at once.
+`paper_mode` has a fixed period; without `beacons` there are no periodic announcements at all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.gossip.link import NEVER
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from carrypost.config import Settings
+
+_HASTE_US = 100_000
+"""A change is announced within so much."""
+_GAP_US = 200_000
+"""But never sooner than this after the last announcement."""
+_JITTER = 0.1
+
+
+class Beacon:
+    """The clock of one host's announcements."""
+
+    __slots__ = ("_fixed", "_last_us", "_on", "_rng", "due_us", "period_max_us", "period_min_us", "period_us")
+
+    def __init__(self, settings: Settings, rng: Random) -> None:
+        self._on = settings.beacons
+        self._fixed = settings.paper_mode
+        self._rng = rng
+        self.period_max_us = round(settings.announce_s_max * 1e6)
+        self.period_min_us = self.period_max_us if self._fixed else round(settings.announce_s_min * 1e6)
+        self.period_us = self.period_min_us
+        self._last_us = -NEVER
+        self.due_us = NEVER
+
+    def sent(self, now: int) -> None:
+        """An announcement went out to everybody."""
+        period_us = self.period_us
+        self._last_us = now
+        if not self._fixed:
+            self.period_us = min(self.period_max_us, period_us * 2)
+        self.due_us = now + round(period_us * (1 - _JITTER * self._rng.random()))
+
+    def hasten(self, now: int) -> None:
+        """Something changed: announce soon, and often for a while."""
+        if not self._on:
+            return
+        if self._fixed:
+            if self.due_us == NEVER:
+                self.due_us = now + round(self.period_us * self._rng.random())
+            return
+        self.period_us = self.period_min_us
+        soon = max(now + round(_HASTE_US * self._rng.random()), self._last_us + _GAP_US)
+        self.due_us = min(self.due_us, soon)

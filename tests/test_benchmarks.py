@@ -1,0 +1,102 @@
+"""The benchmarks run, show every table, and their figures can be true. How fast they are is not tested."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sysconfig
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Tables = dict[str, list[dict[str, Any]]]
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sysconfig.get_path("scripts")) / "carrypost"), "bench", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
+
+
+def tables(*arguments: str) -> Tables:
+    outcome = bench(*arguments)
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+    found: Tables = defaultdict(list)
+    for line in outcome.stdout.splitlines():
+        row = json.loads(line)
+        found[row.pop("table")].append(row)
+    return dict(found)
+
+
+@pytest.fixture(scope="module")
+def core() -> Tables:
+    return tables("core", "--quick", "--json")
+
+
+@pytest.fixture(scope="module")
+def match() -> Tables:
+    return tables("match", "--repeats", "1")  # Into a pipe, so it is JSON without being asked.
+
+
+def test_every_table_is_there_and_has_the_same_columns_in_every_row(core: Tables, match: Tables) -> None:
+    assert list(core) == ["Exchange", "Contacts", "Cliques", "Matching", "Goal"]
+    assert list(match) == ["Matching", "Goal"]
+    for rows in (*core.values(), *match.values()):
+        assert all(row.keys() == rows[0].keys() for row in rows)
+
+
+def test_an_exchange_takes_time_and_more_than_the_least_possible(core: Tables) -> None:
+    assert [(row["security"], row["payload"]) for row in core["Exchange"]] == [
+        ("off", "blank"),
+        ("off", "bytes"),
+        ("signed", "bytes"),
+    ]
+    for row in core["Exchange"]:
+        assert row["messages"] > 0
+        assert row["median µs a message"] > 0
+        assert row["messages/CPU s"] == pytest.approx(1e6 / row["median µs a message"])
+        assert row["times floor"] == pytest.approx(row["median µs a message"] / row["floor µs"])
+
+
+def test_a_contact_in_which_nothing_is_new_moves_no_data_and_costs_less_than_one_with_ten_new(core: Tables) -> None:
+    costs = {(row["both hold"], row["new"]): row for row in core["Contacts"]}
+    assert set(costs) == {(held, new) for held in (0, 1_000) for new in (0, 1, 10, 100)}
+    for held in (0, 1_000):
+        nothing, ten = costs[held, 0], costs[held, 10]
+        assert nothing["data bytes"] == 0 < ten["data bytes"]
+        for column in ("datagrams", "with announcements", "control bytes"):
+            assert nothing[column] < ten[column]
+    assert all(row["datagrams"] <= row["with announcements"] for row in core["Contacts"])
+
+
+def test_everybody_in_a_clique_gets_every_message_and_data_is_shared(core: Tables) -> None:
+    assert [(row["hosts"], row["receptions"]) for row in core["Cliques"]] == [(2, 50), (5, 200)]
+    pair, five = core["Cliques"]
+    assert pair["data bytes per reception"] > 1_000 > five["data bytes per reception"] > 1_000 / 4
+    assert all(row["CPU µs per reception"] > 0 for row in core["Cliques"])
+    assert all(row["control bytes per reception"] > 0 for row in core["Cliques"])
+
+
+@pytest.mark.parametrize("name", ["core", "match"])
+def test_matching_has_a_rate_for_every_method_and_load(name: str, request: pytest.FixtureRequest) -> None:
+    shown: Tables = request.getfixturevalue(name)
+    assert len({(row["load"], row["method"]) for row in shown["Matching"]}) == len(shown["Matching"]) == 9
+    for row in shown["Matching"]:
+        assert row["best/s"] >= row["median/s"] > 0
+        assert 0 <= row["matched %"] <= 100
+    (goal,) = shown["Goal"]
+    assert goal["met"] is (goal["slowest median/s"] >= goal["goal/s"])
+
+
+@pytest.mark.parametrize("name", ["core", "match"])
+def test_help_gives_an_example(name: str) -> None:
+    outcome = bench(name, "--help")
+    assert outcome.returncode == 0
+    assert f"carrypost bench {name} --" in " ".join(outcome.stdout.split("For example:")[1].split())
+
+
+def test_a_number_of_repeats_that_makes_no_sense_is_a_usage_error() -> None:
+    outcome = bench("match", "--repeats", "0")
+    assert (outcome.returncode, outcome.stdout) == (2, "")
+    assert "--repeats" in outcome.stderr
