@@ -19,6 +19,7 @@ from carrypost.config import Limits, Settings
 from carrypost.events import Reason
 from carrypost.gossip.cache import Cache, Copy
 from carrypost.gossip.codec import Refusal
+from carrypost.gossip.lives import COPY_TABLE, state_of
 from carrypost.gossip.pieces import full_mask
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
 from carrypost.record import SCHEMA, Kind
@@ -215,18 +216,7 @@ class Life:
 
     @property
     def state(self) -> str:
-        copy, cache = self.cache.get(self.ours.id), self.cache
-        if copy is None:
-            return "unknown"
-        bit = 1 << copy.slot
-        if not copy.here:
-            assert bool(cache.done & bit) != bool(cache.declined & bit)
-            return "done" if cache.done & bit else "declined"
-        if not copy.whole:
-            assert cache.partial & bit
-            return "partial"
-        assert cache.whole & bit
-        return "pinned" if copy.pinned else "finished" if copy.finished else "whole"
+        return state_of(self.cache, self.ours.id).value
 
 
 ANYWHERE: dict[str, Callable[[Life], object]] = {
@@ -275,8 +265,6 @@ def moves_of_the_cache() -> Moves:
     return found
 
 
-def test_a_copy_lives_as_the_diagram_tells() -> None:
-    section = text_of("protocol.md").split("\n## A copy\n")[1].split("\n## ")[0]
-    told = {(before, move, after) for before, after, move in re.findall(r"(\w+) --> (\w+): (.*)", section)}
+def test_a_copy_lives_as_its_table_tells() -> None:
+    told = {(before.value, move.value, after.value) for (before, move), after in COPY_TABLE.items()}
     assert told == moves_of_the_cache()
-    assert {before for before, _, _ in told} == set(re.findall(r"^\| (\w+) \|", section, re.MULTILINE)[1:]) - {"reason"}

@@ -16,15 +16,17 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import msgspec
 
 from carrypost import config
-from carrypost.gossip import frames
+from carrypost.gossip import frames, lives
 from carrypost.gossip.link import LINK_TABLE, LinkState, Sign
 from carrypost.model import descriptor
 
@@ -151,13 +153,25 @@ def link_machine() -> str:
     """The table of a link's states, and its diagram."""
     head = ("state", *(sign.value for sign in Sign))
     rows = [(state.value, *(LINK_TABLE[state, sign].value for sign in Sign)) for state in LinkState]
-    diagram = ["```mermaid", "stateDiagram-v2", f"    [*] --> {LinkState.SILENT.value}"]
-    diagram += [
-        f"    {before.value} --> {after.value}: {sign.value}"
-        for (before, sign), after in LINK_TABLE.items()
+    return _table(head, rows) + "\n\n" + _diagram(LinkState.SILENT, LINK_TABLE)
+
+
+def copy_machine() -> str:
+    """The diagram of a copy's life, and what its states mean."""
+    source = next(node for node in _parsed(lives).body if isinstance(node, ast.ClassDef) and node.name == "CopyState")
+    meanings = _docstrings(source)
+    rows = [(state.value, meanings[state.name]) for state in lives.CopyState]
+    return _diagram(lives.CopyState.UNKNOWN, lives.COPY_TABLE) + "\n\n" + _table(("state", "meaning"), rows)
+
+
+def _diagram(start: Enum, table: Mapping[tuple[Any, Any], Any]) -> str:
+    """A state machine as mermaid draws it."""
+    moves = [
+        f"    {before.value} --> {after.value}: {move.value}"
+        for (before, move), after in table.items()
         if before is not after
     ]
-    return "\n".join([_table(head, rows), "", *diagram, "```"])
+    return "\n".join(["```mermaid", "stateDiagram-v2", f"    [*] --> {start.value}", *moves, "```"])
 
 
 # ------------------------------------------------------------------------------------ settings and constants
@@ -267,6 +281,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "frames": frame_tables,
     "descriptor": descriptor_table,
     "link states": link_machine,
+    "copy states": copy_machine,
     "constants": constants_table,
     "settings": settings_table,
     "limits": limits_table,

@@ -18,6 +18,7 @@ from carrypost.gossip.desk import Desk
 from carrypost.gossip.exchange import Exchange
 from carrypost.gossip.journal import Durability
 from carrypost.gossip.link import NEVER, LinkState
+from carrypost.gossip.lives import CopyState, state_of
 from carrypost.gossip.neighbours import Neighbours
 from carrypost.gossip.publishing import Publisher
 from carrypost.gossip.recovery import Recovery
@@ -74,6 +75,10 @@ class Host:
     def node(self) -> NodeId:
         """This node's id."""
         return self._desk.node
+
+    def state_of(self, message: MessageId) -> CopyState:
+        """What this host has of a message: for people who ask where it is."""
+        return state_of(self._desk.cache, message)
 
     def start(self, now: int) -> None:
         """A new node, with nothing in its store."""

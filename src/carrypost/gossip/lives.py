@@ -1,0 +1,90 @@
+"""The life of a copy: what a host can have of one message, and what moves it from one state to the next.
+
+The table is the whole truth about it: a test drives the cache through every state and finds exactly these moves, and
+the diagram in the protocol document is made from it. The cache itself keeps the states as bitsets; `state_of` reads
+them for whoever asks about one message.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from carrypost.gossip.cache import Cache
+    from carrypost.model.ids import MessageId
+
+
+class CopyState(enum.Enum):
+    """What a host has of a message."""
+
+    UNKNOWN = "unknown"
+    """Nothing is here, not even a memory. On offer, it is a *want*: noted, requested, then a buffer of fragments."""
+    PARTIAL = "partial"
+    """Some pieces are here. They are offered."""
+    WHOLE = "whole"
+    """All pieces are here; nobody here was given it."""
+    PINNED = "pinned"
+    """Whole, delivered, not confirmed: it is not evicted."""
+    FINISHED = "finished"
+    """Whole, and never wanted again: confirmed, or published here. It is still offered to others."""
+    DONE = "done"
+    """No copy, and never wanted again."""
+    DECLINED = "declined"
+    """No copy, for want of room; not asked for until there is room."""
+
+
+class Move(enum.Enum):
+    """What happens to it."""
+
+    FIRST_PIECE = "first of several pieces"
+    ONLY_PIECE = "only piece"
+    LAST_PIECE = "last piece"
+    PUBLISHED = "published here"
+    NO_ROOM = "no room"
+    DELIVERED = "delivered"
+    CONFIRMED = "confirmed"
+    EVICTED = "evicted"
+    WITHDRAWN = "withdrawn"
+    ROOM_AGAIN = "room again"
+    DEADLINE = "deadline"
+
+
+COPY_TABLE: dict[tuple[CopyState, Move], CopyState] = {
+    (CopyState.UNKNOWN, Move.FIRST_PIECE): CopyState.PARTIAL,
+    (CopyState.UNKNOWN, Move.ONLY_PIECE): CopyState.WHOLE,
+    (CopyState.UNKNOWN, Move.NO_ROOM): CopyState.DECLINED,
+    (CopyState.UNKNOWN, Move.PUBLISHED): CopyState.FINISHED,
+    (CopyState.PARTIAL, Move.LAST_PIECE): CopyState.WHOLE,
+    (CopyState.PARTIAL, Move.EVICTED): CopyState.DECLINED,
+    (CopyState.PARTIAL, Move.WITHDRAWN): CopyState.DONE,
+    (CopyState.PARTIAL, Move.DEADLINE): CopyState.UNKNOWN,
+    (CopyState.WHOLE, Move.DELIVERED): CopyState.PINNED,
+    (CopyState.WHOLE, Move.EVICTED): CopyState.DECLINED,
+    (CopyState.WHOLE, Move.WITHDRAWN): CopyState.DONE,
+    (CopyState.WHOLE, Move.DEADLINE): CopyState.UNKNOWN,
+    (CopyState.PINNED, Move.CONFIRMED): CopyState.FINISHED,
+    (CopyState.PINNED, Move.WITHDRAWN): CopyState.DONE,
+    (CopyState.PINNED, Move.DEADLINE): CopyState.UNKNOWN,
+    (CopyState.FINISHED, Move.EVICTED): CopyState.DONE,
+    (CopyState.FINISHED, Move.WITHDRAWN): CopyState.DONE,
+    (CopyState.FINISHED, Move.DEADLINE): CopyState.UNKNOWN,
+    (CopyState.DONE, Move.DEADLINE): CopyState.UNKNOWN,
+    (CopyState.DECLINED, Move.ROOM_AGAIN): CopyState.UNKNOWN,
+    (CopyState.DECLINED, Move.WITHDRAWN): CopyState.DONE,
+    (CopyState.DECLINED, Move.DEADLINE): CopyState.UNKNOWN,
+}
+
+
+def state_of(cache: Cache, message: MessageId) -> CopyState:
+    """The state of one message."""
+    copy = cache.get(message)
+    if copy is None:
+        return CopyState.UNKNOWN
+    if not copy.here:
+        return CopyState.DONE if cache.done >> copy.slot & 1 else CopyState.DECLINED
+    if not copy.whole:
+        return CopyState.PARTIAL
+    if copy.pinned:
+        return CopyState.PINNED
+    return CopyState.FINISHED if copy.finished else CopyState.WHOLE
