@@ -149,7 +149,7 @@ def test_after_a_loss_the_window_grows_by_a_datagram_per_round_trip() -> None:
 def test_silence_for_a_whole_timeout_loses_everything_in_flight_and_closes_the_window() -> None:
     bench = Bench()
     sent = bench.send(bench.job(), 10)
-    due = bench.outbox.due_us
+    due = bench.outbox.lost_us
     assert due == 500_000
     bench.outbox.time_out(due)
     assert bench.retried() == sent
@@ -166,7 +166,7 @@ def test_timeouts_follow_the_round_trip_and_double_when_nothing_comes() -> None:
         bench.acknowledge(*sent)
     bench.send(job)
     bench.outbox.arm(bench.now)
-    first = bench.outbox.due_us - bench.now
+    first = bench.outbox.lost_us - bench.now
     assert 200_000 <= first <= 300_000
     waits = []
     for _ in range(8):
@@ -174,7 +174,7 @@ def test_timeouts_follow_the_round_trip_and_double_when_nothing_comes() -> None:
         bench.outbox.retries.clear()
         bench.send(job)
         bench.outbox.arm(bench.now)
-        waits.append(bench.outbox.due_us - bench.now)
+        waits.append(bench.outbox.lost_us - bench.now)
     assert waits[0] == 2 * first
     assert waits == sorted(waits)
     assert waits[-1] == 4_000_000

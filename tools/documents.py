@@ -124,7 +124,7 @@ def _lengths(kind: msgspec.inspect.StrType | msgspec.inspect.BytesType) -> str:
     text, unit = ("text, ", "characters") if isinstance(kind, msgspec.inspect.StrType) else ("", "bytes")
     if most is None:
         return text.rstrip(", ") or unit
-    return f"{text}{most} {unit}" if least == most else f"{text}{least} to {most} {unit}"
+    return f"{text}{most} {unit}" if least == most else f"{text}{least or 0} to {most} {unit}"
 
 
 def _parsed(module: ModuleType) -> ast.Module:
@@ -233,7 +233,7 @@ _CONSTANTS = (
     ("neighbours._PROFILE_UNASKED_BYTES_MAX", "a longer profile is told on request only"),
     ("neighbours._PROFILE_RETRY_US", "a profile is asked for at most this often"),
     ("neighbours._REVIEW_GRACE", "announcements that the larger id waits longer before it repeats a review"),
-    ("review._RETRY_US", "an unanswered digest is repeated after this; doubles"),
+    ("review._RETRY_US", "a review of which nothing is heard is begun anew after this; doubles"),
     ("review._RETRY_DOUBLINGS", "so many times at most"),
     ("review._TURN_US", "a neighbour that began a review may be silent for this long before this side begins"),
     ("reconcile.FEW", "a bucket with so many members or fewer is listed"),
@@ -248,7 +248,7 @@ _CONSTANTS = (
     ("requests._REASK_US", "an offer repeated this long after a request means that the request was lost"),
     ("wants.PATIENCE_US", "a neighbour that was asked and sends no piece keeps others from being asked for this long"),
     ("wants.SPURN_US", "a message that failed is not taken from the same neighbour again for this long"),
-    ("wants.SHARE_SPURN_US", "nor for this long, if the neighbour has used up its share of a full cache"),
+    ("wants.SHARE_SPURN_US", "nor for this long, if the neighbour or the author has used up its share of a full cache"),
     ("offers._SHARE_WAIT_US", "a burst waits this long (at most `coalesce_s`) for others who may want it too"),
     ("requests._ACK_FRAMES", "transfer frames after which an acknowledgement is sent at once"),
     ("requests._ACK_DELAY_US", "else it is sent after this, or at the end of a burst"),

@@ -72,7 +72,7 @@ class Confirmed(msgspec.Struct, frozen=True):
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A send is complete: the message is here (PERSISTENT: on disk)."""
+    """A send is complete: the message is in the store (PERSISTENT: safe from the loss of power)."""
 
     message: MessageId
 

@@ -96,9 +96,20 @@ class Exchange:
 
     def settle(self, now: int) -> None:
         """The end of a step: answer, acknowledge, offer, send."""
-        self._requests.settle(now)
-        self._offers.settle(now)
-        self._transfer.flush(self._desk.links.values(), now)
+        for link, handle in self._wants.orphans():
+            link.inbox.fresh.append(handle)
+        links = self._desk.links.values()
+        offers = sends = False
+        for link in links:
+            inbox = link.inbox
+            if inbox.answers or inbox.fresh or inbox.ack_due_us <= now:
+                self._requests.settle(link, now)
+            offers = offers or link.offering.due_us <= now
+            sends = sends or bool(link.outbox.jobs)
+        if offers:
+            self._offers.settle(now)
+        if sends:
+            self._transfer.flush(links, now)
 
     def _descriptor(self, link: Link, frame: fr.WholeDescriptor | fr.DescriptorPart, now: int) -> None:
         if self._inbound.descriptor(link, frame, now):

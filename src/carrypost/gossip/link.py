@@ -84,6 +84,18 @@ class Offering:
         """When their growth may be told again."""
         self.due_us = NEVER
 
+    def knows(self, mask: int) -> None:
+        """The neighbour has these: it offered them itself. Offers of them need no answer any more."""
+        self.known |= mask
+        if not self.offered & mask:
+            return
+        self.offered &= ~mask
+        for serial, offer in list(self.open.items()):
+            if offer.mask & mask:
+                offer.mask &= ~mask
+                if not offer.mask:
+                    del self.open[serial]
+
     def forget_slots(self, mask: int) -> None:
         """Believe nothing of these any more."""
         keep = ~mask
@@ -235,9 +247,17 @@ class Link:
         self.offering.forget_slots(mask)
         self.agreement.forget_slots(mask)
 
-    def due_us(self) -> int:
-        """When this link needs a tick."""
-        agreement, inbox = self.agreement, self.inbox
-        may_offer = self.view is not None and (agreement.synced or agreement.lacking)
-        offers = self.offering.due_us if may_offer else NEVER
-        return min(offers, agreement.due_us, inbox.request_due_us, inbox.ack_due_us, self.outbox.due_us)
+    def due_us(self, due: int = NEVER) -> int:
+        """When this link needs a tick, if that is before `due`. Asked of every link after every step."""
+        agreement, inbox, outbox = self.agreement, self.inbox, self.outbox
+        if self.offering.due_us < due and self.view is not None and (agreement.synced or agreement.lacking):
+            due = self.offering.due_us
+        if agreement.due_us < due:
+            due = agreement.due_us
+        if inbox.request_due_us < due:
+            due = inbox.request_due_us
+        if inbox.ack_due_us < due:
+            due = inbox.ack_due_us
+        if outbox.lost_us < due:
+            due = outbox.lost_us
+        return min(outbox.wait_us, due)

@@ -36,6 +36,8 @@ _OFFER_RETRY_US = 500_000
 _OFFER_DOUBLINGS = 6
 _SHARE_WAIT_US = 20_000
 """How long a burst waits for other neighbours who were offered the same message."""
+_BROADCAST_FROM = 2 / 3
+"""Of the neighbours, so many must lack the same for an offer to be broadcast."""
 _SENDING_ORDER = attrgetter("sending_order")
 _WANTED = 256
 """Added to the level of what the neighbour wants for itself: before anything that it would carry for others."""
@@ -64,8 +66,6 @@ class Offers:
 
     def settle(self, now: int) -> None:
         """The end of a step: make the offers that are due, as one broadcast where all neighbours get the same."""
-        if all(link.offering.due_us > now for link in self._desk.links.values()):
-            return
         usable = 0
         groups: dict[int, list[Link]] = {}
         for link in self._desk.usable_links():
@@ -78,7 +78,7 @@ class Offers:
                     groups.setdefault(mask, []).append(link)
                 self._offer_partials(link, now)
         for mask, links in groups.items():
-            if len(links) == usable > 1:
+            if len(links) > 1 and _BROADCAST_FROM * usable <= len(links):
                 self._offer(links, mask, None, now)
             else:
                 for link in links:

@@ -109,8 +109,8 @@ class Outbox:
     """Jobs by level, the retry queue, and the window."""
 
     __slots__ = (
-        "_levels", "_lost_us", "_paper", "_smooth_us", "_spread_us", "_threshold", "_wait_us", "_window_max",
-        "_window_min", "flights", "flying_bytes", "jobs", "not_before_us", "recover", "retries", "timeout_us", "window",
+        "_levels", "_paper", "_smooth_us", "_spread_us", "_threshold", "_window_max", "_window_min", "flights",
+        "flying_bytes", "jobs", "lost_us", "not_before_us", "recover", "retries", "timeout_us", "wait_us", "window",
     )  # fmt: skip
 
     def __init__(self, settings: Settings) -> None:
@@ -136,9 +136,9 @@ class Outbox:
         self.timeout_us = _TIMEOUT_START_US
         self.recover = -1
         self.not_before_us = 0
-        self._lost_us = NEVER
+        self.lost_us = NEVER
         """When what is in flight counts as lost."""
-        self._wait_us = NEVER
+        self.wait_us = NEVER
         """When what waited for other requesters goes out."""
 
     def add(self, job: Job) -> None:
@@ -202,8 +202,8 @@ class Outbox:
         self.flights[serial] = flight
         self.flying_bytes += flight.size
         flight.job.flying += 1
-        if self._lost_us == NEVER:
-            self._lost_us = flight.sent_us + self.timeout_us
+        if self.lost_us == NEVER:
+            self.lost_us = flight.sent_us + self.timeout_us
 
     def cancel(self, slot: int) -> None:
         """The message is gone from the cache."""
@@ -241,20 +241,15 @@ class Outbox:
         self.arm(now)
         return done
 
-    @property
-    def due_us(self) -> int:
-        """When `tick` has something to do."""
-        return min(self._lost_us, self._wait_us)
-
     def wait(self, until_us: int) -> None:
         """Send what is queued at that time."""
-        self.not_before_us = self._wait_us = until_us
+        self.not_before_us = self.wait_us = until_us
 
     def tick(self, now: int) -> None:
         """Do what is due; what is queued may go out after it."""
-        if self._wait_us <= now:
-            self._wait_us = NEVER
-        if self._lost_us <= now:
+        if self.wait_us <= now:
+            self.wait_us = NEVER
+        if self.lost_us <= now:
             self.time_out(now)
 
     def time_out(self, now: int) -> None:
@@ -271,7 +266,7 @@ class Outbox:
 
     def arm(self, now: int) -> None:
         """Something went out, or an acknowledgement came in."""
-        self._lost_us = now + self.timeout_us if self.flights else NEVER
+        self.lost_us = now + self.timeout_us if self.flights else NEVER
 
     def _land(self, serial: int) -> Flight:
         flight = self.flights.pop(serial)

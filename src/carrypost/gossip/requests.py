@@ -13,6 +13,7 @@ from carrypost.gossip.frames import Frame, Offer, PieceRequest, Request, Transmi
 from carrypost.gossip.link import NEVER, Link
 from carrypost.gossip.outbox import FRAME_ROOM
 from carrypost.gossip.pieces import from_bitmap, full_mask, to_bitmap
+from carrypost.gossip.slots import mask_of
 from carrypost.gossip.wants import PATIENCE_US
 from carrypost.model.descriptor import PIECE_BYTES
 
@@ -47,12 +48,12 @@ class Requests:
         # carries it is.
         interesting = own is None or any(not each.hops for each in own.entries)
         storing = now >= self._desk.store_failed_until_us
-        link.inbox.answers.append(frame.serial)
+        known: list[int] = []
         for entry in frame.entries:
             copy = cache.get(entry.message)
             if copy is not None and (copy.whole or not copy.here):
                 if not entry.pieces:  # Who offers some pieces lacks the others.
-                    link.offering.known |= 1 << copy.slot
+                    known.append(copy.slot)
             elif storing and cache.admits(entry.length, entry.privilege, interesting=interesting):
                 want = self._wants.add(link, entry, now)
                 if want is not None:
@@ -61,6 +62,11 @@ class Requests:
                     link.inbox.fresh.append(entry.handle)
             else:
                 self._desk.refuse("no-room", link.peer)
+        mask = mask_of(known)
+        if len(known) < len(frame.entries) or mask & ~link.offering.offered:
+            link.inbox.answers.append(frame.serial)
+        # Else the two offered each other the same, and either offer answers the other.
+        link.offering.knows(mask)
 
     def _request(self, link: Link, among: Iterable[int], serials: tuple[int, ...], now: int) -> None:
         """Ask for what is missing, and not asked for yet, of the wants with these handles."""
@@ -126,19 +132,16 @@ class Requests:
         elif link.inbox.ack_due_us == NEVER:
             link.inbox.ack_due_us = now + _ACK_DELAY_US
 
-    def settle(self, now: int) -> None:
+    def settle(self, link: Link, now: int) -> None:
         """The end of a step: answer what was offered, acknowledge what came."""
-        for link, handle in self._wants.orphans():
-            link.inbox.fresh.append(handle)
-        for link in self._desk.links.values():
-            inbox = link.inbox
-            if inbox.answers or inbox.fresh:
-                serials, inbox.answers = tuple(inbox.answers), []
-                fresh, inbox.fresh = inbox.fresh, []
-                self._request(link, fresh, serials, now)
-            if inbox.ack_due_us <= now:
-                inbox.ack_due_us = NEVER
-                self._desk.outgoing.append(Transmission((inbox.receipts.report(),), link.peer))
+        inbox = link.inbox
+        if inbox.answers or inbox.fresh:
+            serials, inbox.answers = tuple(inbox.answers), []
+            fresh, inbox.fresh = inbox.fresh, []
+            self._request(link, fresh, serials, now)
+        if inbox.ack_due_us <= now:
+            inbox.ack_due_us = NEVER
+            self._desk.outgoing.append(Transmission((inbox.receipts.report(),), link.peer))
 
     def tick(self, link: Link, now: int) -> None:
         """Ask again."""
