@@ -340,3 +340,33 @@ def test_a_transmission_is_shared_by_neighbours_of_different_speed() -> None:
             net.publish("a", "news", testing.Blank(50_000))
         net.advance(120)
         assert [len(net.deliveries(name)) for name in "bc"] == [10, 10]
+
+
+def test_what_one_neighbour_does_not_want_is_not_offered_to_all() -> None:
+    with testing.network(*"abcde", seed=1) as net:
+        for name in "bcd":
+            net.subscribe(name, "news")
+        net.subscribe("e", "weather")
+        for name in "bcde":
+            net.link("a", name)
+        net.advance(30)
+        before = net.sent("e").frames["Request"]
+        net.publish("a", "news", testing.Blank(100))
+        net.advance(5)
+        assert [len(net.deliveries(name)) for name in "bcde"] == [1, 1, 1, 0]
+        assert net.sent("e").frames["Request"] == before
+
+
+def test_in_a_clique_each_tells_all_others_once_what_it_has() -> None:
+    names = "abcdefgh"
+    with testing.network(*names, seed=1) as net:
+        for number, name in enumerate(names):
+            net.subscribe(name, "news")
+            for other in names[number + 1 :]:
+                net.link(name, other)
+        net.advance(30)
+        before = [net.sent(name).frames["Offer"] for name in names]
+        net.publish("a", "news", testing.Blank(100))
+        net.advance(1)
+        assert [len(net.deliveries(name)) for name in names] == [1] * 8
+        assert sum(net.sent(name).frames["Offer"] for name in names) - sum(before) <= 8

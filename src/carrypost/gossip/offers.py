@@ -36,8 +36,6 @@ _OFFER_RETRY_US = 500_000
 _OFFER_DOUBLINGS = 6
 _SHARE_WAIT_US = 20_000
 """How long a burst waits for other neighbours who were offered the same message."""
-_BROADCAST_FROM = 2 / 3
-"""Of the neighbours, so many must lack the same for an offer to be broadcast."""
 _SENDING_ORDER = attrgetter("sending_order")
 _WANTED = 256
 """Added to the level of what the neighbour wants for itself: before anything that it would carry for others."""
@@ -65,11 +63,9 @@ class Offers:
                 link.offering.due_us = min(link.offering.due_us, now + delay_us)
 
     def settle(self, now: int) -> None:
-        """The end of a step: make the offers that are due, as one broadcast where all neighbours get the same."""
-        usable = 0
+        """The end of a step: make the offers that are due."""
         groups: dict[int, list[Link]] = {}
         for link in self._desk.usable_links():
-            usable += link.view is not None
             if link.offering.due_us > now:
                 continue
             link.offering.due_us = min((offer.due_us for offer in link.offering.open.values()), default=NEVER)
@@ -78,11 +74,16 @@ class Offers:
                     groups.setdefault(mask, []).append(link)
                 self._offer_partials(link, now)
         for mask, links in groups.items():
-            if len(links) > 1 and _BROADCAST_FROM * usable <= len(links):
+            if len(links) > 1 and self._concerns_all(mask, links):
                 self._offer(links, mask, None, now)
             else:
                 for link in links:
                     self._offer([link], mask, link.peer, now)
+
+    def _concerns_all(self, mask: int, lacking: list[Link]) -> bool:
+        """Whether an offer may be broadcast: whoever does not lack these messages has them, and asks for none."""
+        others = (link for link in self._desk.usable_links() if link not in lacking)
+        return not any(mask & ~link.offering.known for link in others)
 
     def offer_everything(self, now: int) -> None:
         """`paper_mode`: with each announcement the whole catalogue, for whoever is there."""
