@@ -178,7 +178,6 @@ class Model:
             self.removed.append(known.descriptor.id)
         if leaving:
             self.forget_excess()
-            self.reconsider()
 
     def leave(self, known: Known) -> None:
         known.here = known.pinned = False
@@ -202,7 +201,7 @@ class Model:
         finished = known.finished or done or reason is Reason.WITHDRAWN
         self.leave(known)
         del self.known[known.descriptor.id]
-        if was_here:
+        if was_here and reason is not Reason.NO_ROOM:
             self.reconsider()
         if reason is not Reason.EXPIRED:
             known.finished = finished

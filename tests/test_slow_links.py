@@ -9,7 +9,7 @@ import pytest
 
 from carrypost import testing
 from carrypost.config import Settings
-from carrypost.events import Delivered, Event, Received
+from carrypost.events import Delivered, Event, NeighbourUp, Received
 from carrypost.gossip.pieces import Blank
 from carrypost.host import Host
 from carrypost.security.identity import Identity
@@ -192,3 +192,46 @@ def test_a_contact_told_before_a_host_may_speak_counts_when_it_may() -> None:
     told.hosts["a"].durable(batch.serial, 20)
     told.pump(20)
     assert told.received == [("a", "m")]
+
+
+@pytest.mark.parametrize("delay_s", [1.5, 2.6])
+def test_a_long_round_trip_does_not_make_two_hosts_begin_anew_for_ever(delay_s: float) -> None:
+    ups: list[float] = []
+
+    def watch(t: float, _: str, event: Event) -> None:
+        if isinstance(event, NeighbourUp):
+            ups.append(t)
+
+    with testing.network("a", "b", seed=1, delay_s=delay_s) as net:
+        net.watch(watch)
+        net.subscribe("b", "news")
+        net.publish("a", "news", b"hello")
+        net.link("a", "b")
+        net.advance(120)
+        assert len(net.deliveries("b")) == 1
+        assert len(ups) <= 6
+
+
+def test_a_review_of_very_many_differences_in_narrow_datagrams_ends() -> None:
+    with testing.network("a", "b", seed=1, mtu_bytes=576, delay_s=0.05) as net:
+        for name in "ab":
+            net.subscribe(name, "news")
+            for _ in range(6_000):
+                net.publish(name, "news", testing.Blank(1))
+        net.link("a", "b")
+        net.advance(120)
+        assert [len(net.deliveries(name)) for name in "ab"] == [12_000, 12_000]
+
+
+def test_who_had_no_room_to_carry_a_message_gets_it_once_it_wants_it() -> None:
+    with testing.network("a", "b", seed=1) as net:
+        net.add("c", altruistic=True, cache_messages_max=2, shares=False)
+        net.publish("a", "x", testing.Blank(1), priority=0)
+        net.link("a", "c")
+        net.advance(20)
+        for _ in range(2):
+            net.publish("a", "y", testing.Blank(1), priority=9)
+        net.advance(20)
+        net.subscribe("c", "x")
+        net.advance(60)
+        assert [each.descriptor.destination for each in net.deliveries("c")] == ["x"]

@@ -12,8 +12,9 @@ The invariant is that the four are disjoint, that each bit has a `Copy` in `copi
 tenancy ended is not given again before `take_released` told the owners of other bitsets. What is here stays
 within both limits, `done` and `declined` within `limits.seen_max` and `seen_bytes_max`: the earliest deadline is
 forgotten first.
-Nothing outlives its deadline, pinned or not. `declined` is forgotten when a copy leaves and less than nine
-tenths of both limits are used: there is room again. Who gives way to whom is decided in `gossip.ranking`.
+Nothing outlives its deadline, pinned or not. `declined` is forgotten when a copy leaves (but not for want of room) and
+less than nine tenths of both limits are used: there is room again. Who gives way to whom is decided in
+`gossip.ranking`.
 """
 
 from __future__ import annotations
@@ -173,7 +174,8 @@ class Cache:
             self._room.leave(copy)
             if reason is Reason.EXPIRED:
                 self._forget([copy])
-            self._reconsider()
+            if reason is not Reason.NO_ROOM:  # What does not fit makes no room for what did not fit, either.
+                self._reconsider()
             if reason is not Reason.EXPIRED:
                 copy.finished = copy.finished or done or reason is Reason.WITHDRAWN
                 self._settle([copy])
@@ -309,7 +311,6 @@ class Cache:
             self._unset(copy)
             self._removed.append((copy, Reason.EVICTED))
         self._settle(leaving)
-        self._reconsider()
 
     def _settle(self, copies: list[Copy]) -> None:
         """These are not here any more, and are remembered, within the bound."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.errors import LocalError
-from carrypost.events import Confirmed, Delivered, Delivery
+from carrypost.events import Confirmed, Delivered, Delivery, Reason
 from carrypost.gossip import journal as keys
 from carrypost.gossip.interests import Matcher
 from carrypost.gossip.journal import Durability
@@ -72,6 +72,10 @@ class Deliveries:
                 cache.set_interesting(copy, True)
                 if copy.whole and self.deliver(copy):
                     self._desk.keep(copy, again=True)
+        for slot in list(bits(cache.declined)):
+            copy = cache.copies[slot]
+            if copy is not None and newcomer.matches(copy.descriptor):
+                cache.remove(copy, Reason.EXPIRED)  # There was no room to carry it; now it is wanted.
         return number
 
     def unsubscribe(self, number: int) -> None:

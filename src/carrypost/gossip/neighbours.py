@@ -202,9 +202,9 @@ class Neighbours:
             self._tell_profile = True
             if not link.told:
                 self._beacon.hasten(now)
-        self._sign(link, Sign.LISTS_ME if lists_me else Sign.OMITS_ME, now)
+        self._sign(link, Sign.LISTS_ME if lists_me else Sign.OMITS_ME, now, answer=frame.begins == self._desk.prefix)
         self._need_profile(link, now)
-        if link.told and self._desk.prefix not in frame.heard and link.told_us < now:
+        if link.told and self._desk.prefix not in frame.heard and link.told_us <= now:
             self._tell_profile = True
             self.announce(now, peer)  # It could not listen yet when it was told.
         return True
@@ -253,7 +253,7 @@ class Neighbours:
         if link.state is LinkState.LINKED:
             link.heard_us = now
 
-    def _sign(self, link: Link, sign: Sign, now: int) -> None:
+    def _sign(self, link: Link, sign: Sign, now: int, *, answer: bool = False) -> None:
         before, link.state = link.state, LINK_TABLE[link.state, sign]
         if before is link.state:
             return
@@ -265,7 +265,7 @@ class Neighbours:
             link.one_way_told = False
             if not link.told:
                 # What follows goes to somebody who may not have heard yet that it is heard.
-                self.announce(now, link.peer, begins=True)
+                self.announce(now, link.peer, begins=not answer)
             if link.view is not None:
                 self._up(link, now)
         elif before is LinkState.LINKED:

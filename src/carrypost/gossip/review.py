@@ -29,8 +29,8 @@ _RETRY_US = 2_000_000
 _RETRY_DOUBLINGS = 4
 _TURN_US = 4_000_000
 """So long a neighbour that has begun a review may be silent before this side begins its own."""
-_ANSWERED_MAX = 256
-_QUESTIONS_MAX = 256
+_ANSWERED_MAX = 4096
+_QUESTIONS_MAX = 4096
 """Questions open to one neighbour; one that asks without end makes this host forget the oldest."""
 _PARTS_MAX = 256
 """Frames of one answer."""
@@ -114,7 +114,7 @@ class Review:
         if offering or self._same(link):
             self._settle(link, run, now)
         elif not agreement.synced and agreement.asking is None and link.view is not None:
-            agreement.lacking |= run.mine_only & link.view.matches
+            agreement.lacking |= run.mine_only & link.view.matches & self._desk.cache.whole & ~link.offering.known
             if agreement.lacking:
                 link.offering.due_us = now
             else:
