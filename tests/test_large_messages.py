@@ -305,3 +305,22 @@ def test_without_compression_the_payload_travels_as_it_is() -> None:
         net.advance(30)
         (delivery,) = net.deliveries("b")
         assert (delivery.payload, delivery.descriptor.length) == (b"a" * 50_000, 50_000)
+
+
+def test_a_message_that_was_evicted_in_mid_transfer_and_came_back_in_part_is_still_wanted() -> None:
+    with testing.network("a", "c", seed=1, compress=False, shares=False) as net:
+        net.add("d", cache_bytes_max=5 * PIECE_BYTES, shares=False)
+        net.subscribe("d", "news")
+        net.publish("a", "news", testing.Blank(5 * PIECE_BYTES), priority=1, label="large")
+        net.publish("c", "news", testing.Blank(3 * PIECE_BYTES), priority=9, label="urgent", lifetime_s=60)
+        net.link("a", "d", rate_bytes_per_s=9_000)
+        net.advance(5)  # Some pieces of the large one are there,
+        net.link("c", "d")
+        net.advance(5)  # have to give way to the urgent one, and the next one fits beside it.
+        net.unlink("a", "d")
+        net.unlink("c", "d")
+        net.advance(120)
+        assert [each.descriptor.label for each in net.deliveries("d")] == ["urgent"]
+        net.link("a", "d")
+        net.advance(30)
+        assert [each.descriptor.label for each in net.deliveries("d")] == ["urgent", "large"]

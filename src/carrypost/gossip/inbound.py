@@ -247,6 +247,8 @@ class Inbound:
             self._decline(link, want, descriptor, copy)
             return None
         desk.book.enter(copy)
+        if not copy.whole:
+            desk.book.unsettle(copy)  # It may have been declined before; now the rest of it is wanted.
         if want.hashes:
             desk.hashes[copy.slot] = want.hashes
             desk.journal.put((keys.HASHES, descriptor.id, 0), want.hashes)
