@@ -189,7 +189,9 @@ def limits_table() -> str:
 
 def _config_table(kind: type[config.Settings | config.Limits]) -> str:
     source = next(
-        node for node in _parsed(config).body if isinstance(node, ast.ClassDef) and node.name == kind.__name__
+        node
+        for node in _parsed(sys.modules[kind.__module__]).body
+        if isinstance(node, ast.ClassDef) and node.name == kind.__name__
     )
     meanings = _docstrings(source)
     rows = [

@@ -16,13 +16,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from carrypost import __version__
-from carrypost.config import Settings
+from carrypost.config import Settings, differences, text_form
 from carrypost.emu.application import Delivery, Inbox, message_ids
 from carrypost.emu.checks import check_callable, check_name, microseconds
 from carrypost.emu.driver import Driver, Life, World
 from carrypost.emu.loop import VirtualLoop
 from carrypost.emu.radio import LinkModel, Radio, Traffic
-from carrypost.emu.recorder import Recorder, changed, text_form
+from carrypost.emu.recorder import Recorder
 from carrypost.emu.scheduler import Scheduler
 from carrypost.errors import LocalError, StateError
 from carrypost.events import Event
@@ -105,7 +105,7 @@ class Network:
         if self._loop is not None:
             self._loop.attach(self._scheduler)
         if self._recorder is not None:
-            changes = self._options.changed() | changed(self._settings)
+            changes = self._options.changed() | differences(self._settings, Settings.emulated())
             self._recorder.run(self._options.seed, __version__, changes)
         for name in self._nodes:
             self._boot(name)

@@ -6,11 +6,9 @@ had it and did not drop it was lost in a crash: only such a reception is marked 
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from carrypost.config import Settings
 from carrypost.emu.driver import Driver
 from carrypost.events import Dropped, Event, Received
 from carrypost.gossip.journal import MESSAGE, Batch, StoredMessage
@@ -55,22 +53,3 @@ class Recorder:
             kept = batch.puts.get((MESSAGE, message, 0))
             if isinstance(kept, StoredMessage):
                 self._record.published(driver.now, driver.name, kept.descriptor)
-
-
-def changed(settings: Settings) -> dict[str, str]:
-    """The settings that differ from the defaults of emulation, as text."""
-    usual = Settings.emulated()
-    found: dict[str, str] = {}
-    for prefix, here, there in (("", settings, usual), ("limits.", settings.limits, usual.limits)):
-        for each in dataclasses.fields(here):
-            value = getattr(here, each.name)
-            if each.name != "limits" and value != getattr(there, each.name):
-                found[prefix + each.name] = text_form(value)
-    return found
-
-
-def text_form(value: object) -> str:
-    """As it would be written in settings: true, none, 0.5, ['news']."""
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    return value if isinstance(value, str) else repr(list(value) if isinstance(value, tuple) else value)

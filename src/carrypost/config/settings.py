@@ -1,0 +1,235 @@
+"""Settings of a node and the limits on what it takes from others.
+
+`Settings` and `Limits` are frozen values; every field is checked when the value is made, so whoever holds one
+need not check again. `parse` reads text, never files: TOML, then the environment over it, then keywords over
+both. A mistake raises `ConfigError`, which names the field, says what is allowed and what was found, and for
+an unknown name the nearest right one.
+
+Every collection in the core that a peer can fill names the limit that bounds it. The bounds are ours; the
+papers ask only that resources per device be adjustable.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from carrypost.config.rules import (
+    DAY_S,
+    HOUR_S,
+    KIB,
+    MIB,
+    UNBOUNDED,
+    YEAR_S,
+    Fields,
+    Tables,
+    choice,
+    flag,
+    keep_checked,
+    lifetime,
+    merged,
+    number,
+    patterns,
+    whole,
+)
+from carrypost.errors import ConfigError
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds on everything that a peer can make this node keep, hold or do."""
+
+    datagram_bytes_max: int = whole(65_507, 576, 65_507)
+    """A longer datagram is refused unread."""
+    frames_max: int = whole(512, 1, 65_536)
+    """Frames in one datagram."""
+    descriptor_bytes_max: int = whole(8 * KIB, 256, MIB)
+    """Encoded descriptor."""
+    attributes_max: int = whole(64, 0, 4_096)
+    """Attributes of one descriptor."""
+    attribute_bytes_max: int = whole(KIB, 1, 64 * KIB)
+    """An attribute's name, or its value where that is text."""
+    destination_bytes_max: int = whole(256, 1, 64 * KIB)
+    """A destination's name."""
+    label_bytes_max: int = whole(256, 0, 64 * KIB)
+    """A message's label."""
+    message_bytes_max: int = whole(16 * MIB, 1, UNBOUNDED)
+    """Payload as sent, and as it is after decompression."""
+    inflate_ratio_max: int = whole(100, 1, 100_000)
+    """Declared size of a payload by its length as sent."""
+    offer_entries_max: int = whole(512, 1, 65_536)
+    """Entries of one offer frame."""
+    request_handles_max: int = whole(512, 1, 65_536)
+    """Handles in one request frame."""
+    heard_max: int = whole(200, 1, 16_384)
+    """Nodes in one announcement's heard-list."""
+    digest_members_max: int = whole(2_048, 64, 65_536)
+    """Numbers of all kinds in one digest frame."""
+    profile_bytes_max: int = whole(64 * KIB, 64, 16 * MIB)
+    """Encoded interest profile."""
+    profile_entries_max: int = whole(2_048, 1, 65_536)
+    """Entries of one interest profile."""
+    pattern_bytes_max: int = whole(256, 1, 64 * KIB)
+    """Text of one pattern."""
+    selector_bytes_max: int = whole(KIB, 1, 64 * KIB)
+    """Text of one selector."""
+    profiles_max: int = whole(256, 1, 65_536)
+    """Distinct profiles kept."""
+    pattern_memory_bytes_max: int = whole(8 * MIB, 64 * KIB, UNBOUNDED)
+    """Compiled patterns of one profile."""
+    neighbours_max: int = whole(256, 1, 65_536)
+    """Neighbours at one time."""
+    offers_open_max: int = whole(4_096, 1, UNBOUNDED)
+    """Per neighbour: messages that it offered, that are wanted, and that are not here yet."""
+    partials_max: int = whole(256, 1, UNBOUNDED)
+    """Half-received messages."""
+    fragment_buffer_bytes_max: int = whole(4 * MIB, 16 * KIB, UNBOUNDED)
+    """Fragments that wait for the rest of their piece to be verified; at least one piece fits."""
+    descriptor_buffer_bytes_max: int = whole(256 * KIB, 1 * KIB, UNBOUNDED)
+    """Parts of descriptors, profiles and hash lists that are not whole yet."""
+    seen_max: int = whole(1_000_000, 1, UNBOUNDED)
+    """Ids remembered without a copy."""
+    seen_bytes_max: int = whole(128 * MIB, 1, UNBOUNDED)
+    """Descriptors of those."""
+    unconfirmed_max: int = whole(10_000, 1, UNBOUNDED)
+    """Deliveries that the application has not confirmed; their copies are pinned."""
+    unconfirmed_bytes_max: int = whole(64 * MIB, 1, UNBOUNDED)
+    """Payload of those deliveries."""
+    share_author: float = number(0.25, 0.001, 1.0)
+    """Share of a full cache that one author may hold."""
+    share_neighbour: float = number(0.5, 0.001, 1.0)
+    """Share of a full cache that one giver may have filled."""
+    link_frames_per_s: int = whole(20_000, 1, UNBOUNDED)
+    """Frames taken from one neighbour."""
+    link_bytes_per_s: int = whole(32 * MIB, KIB, UNBOUNDED)
+    """Bytes taken from one neighbour."""
+    link_forgeries_per_s: int = whole(20, 1, UNBOUNDED)
+    """Signatures that do not fit, after which a link's descriptors are refused unread."""
+    link_profiles_per_s: int = whole(2, 1, UNBOUNDED)
+    """Profiles compiled for one neighbour."""
+    refusals_max: int = whole(1_000, 1, UNBOUNDED)
+    """Refusals that wait to be told to the driver; more are counted together."""
+
+    def replace(self, **changes: object) -> Limits:
+        """These limits with some changed."""
+        return dataclasses.replace(self, **FIELDS.check({"limits": changes})["limits"])
+
+    def __post_init__(self) -> None:
+        keep_checked(self, "limits")
+        largest = max(self.descriptor_bytes_max, self.profile_bytes_max)
+        if self.descriptor_buffer_bytes_max < largest:
+            raise ConfigError(
+                "limits.descriptor_buffer_bytes_max must hold the largest descriptor and profile "
+                f"({largest:,}), not {self.descriptor_buffer_bytes_max:,}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How one node behaves. The defaults are those of a real node; `emulated` has those of emulation."""
+
+    altruistic: bool | tuple[str, ...] = patterns()
+    """Carry what nobody here asked for: never, always, or where the destination matches one of these."""
+    horizon_hops: int = whole(1, 1, 8)
+    """How far an interest profile travels; 1: to direct neighbours."""
+    announce_s_min: float = number(1.0, 0.01, HOUR_S)
+    """Shortest period of announcements: something changed."""
+    announce_s_max: float = number(5.0, 0.01, HOUR_S)
+    """Longest period of announcements: all is quiet."""
+    beacons: bool = flag(True)
+    """Announce periodically; off where the driver tells of every contact (ideal emulation)."""
+    paper_mode: bool = flag(False)
+    """As the papers have it: fixed period, full offers, stop-and-wait."""
+    cache_messages_max: int = whole(20_000, 1, UNBOUNDED)
+    """Messages in the cache."""
+    cache_bytes_max: int = whole(256 * MIB, 1, UNBOUNDED)
+    """Payload bytes in the cache."""
+    lifetime_s_default: float | None = lifetime(DAY_S)
+    """Lifetime of a message sent without one."""
+    lifetime_s_max: float | None = lifetime(30 * DAY_S)
+    """Own messages live at most so long; foreign ones that would live longer are refused."""
+    mtu_bytes: int = whole(1_200, 576, 65_507)
+    """Longest datagram sent."""
+    security: Literal["signed", "off"] = choice("signed", ("signed", "off"))
+    """Whether messages are signed and signatures demanded."""
+    compress: bool = flag(True)
+    """Compress payloads at publication where that makes them shorter."""
+    coalesce_s: float = number(0.1, 0.0, 60.0)
+    """How long something new may wait for company before it is offered."""
+    digest_every: int = whole(12, 1, 100_000)
+    """Sets are compared again every so many announcements, because beliefs about a neighbour go stale."""
+    shares: bool = flag(True)
+    """Keep one author or neighbour from filling a full cache."""
+    skew_s_max: float = number(600.0, 0.0, YEAR_S)
+    """How far ahead of the local clock a message may be dated."""
+    window_bytes_max: int = whole(256 * KIB, KIB, UNBOUNDED)
+    """Bytes on their way to one neighbour that it has not acknowledged."""
+    limits: Limits = field(default_factory=Limits)
+    """Bounds on what peers can make this node keep, hold or do."""
+
+    @classmethod
+    def emulated(cls, **changes: object) -> Settings:
+        """Defaults of emulation and testing (security off, no end to lifetimes), with some fields changed."""
+        return cls(security="off", lifetime_s_default=None, lifetime_s_max=None).replace(**changes)
+
+    def replace(self, **changes: object) -> Settings:
+        """These settings with some fields changed; `limits` may be a table of those limits that change."""
+        return changed(self, FIELDS.check(changes))
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.limits, Limits):
+            raise ConfigError(f"limits must be Limits here (or a table in `replace`), not {self.limits!r}")
+        keep_checked(self)
+        if self.announce_s_min > self.announce_s_max:
+            raise ConfigError(
+                f"announce_s_min must be at most announce_s_max ({self.announce_s_max:,}), not {self.announce_s_min:,}"
+            )
+        if self.mtu_bytes > self.limits.datagram_bytes_max:
+            raise ConfigError(
+                f"mtu_bytes must be at most limits.datagram_bytes_max ({self.limits.datagram_bytes_max:,}), "
+                f"not {self.mtu_bytes:,}"
+            )
+
+
+def parse(text: str = "", environment: Mapping[str, str] = _NOTHING, **keywords: object) -> Settings:
+    """Settings from TOML text, environment variables over it, keywords over both.
+
+    Top-level keys of the text are fields of `Settings`, the table ``[limits]`` has those of `Limits`.
+    Variables are called ``CARRYPOST_<FIELD>`` and ``CARRYPOST_LIMITS_<FIELD>``; one with that prefix that
+    names no field is an error, others are none of our business.
+    """
+    # Built once, from all three: only the outcome has to be consistent.
+    layers = (FIELDS.read(text), FIELDS.read_environment(environment), FIELDS.check(keywords))
+    return changed(Settings(), merged(*layers))
+
+
+FIELDS = Fields({"": Settings, "limits": Limits})
+
+
+def changed(settings: Settings, tables: Tables) -> Settings:
+    """The settings with what the tables say of them and of their limits."""
+    limits = settings.limits.replace(**tables["limits"])
+    return dataclasses.replace(settings, **tables[""] | {"limits": limits})
+
+
+def differences(settings: Settings, usual: Settings) -> dict[str, str]:
+    """In what the settings differ from others, as text: for records."""
+    found: dict[str, str] = {}
+    for prefix, here, there in (("", settings, usual), ("limits.", settings.limits, usual.limits)):
+        for each in dataclasses.fields(here):
+            value = getattr(here, each.name)
+            if each.name != "limits" and value != getattr(there, each.name):
+                found[prefix + each.name] = text_form(value)
+    return found
+
+
+def text_form(value: object) -> str:
+    """As it would be written in settings: true, none, 0.5, ['news']."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) else repr(list(value) if isinstance(value, tuple) else value)
