@@ -12,7 +12,11 @@
     │   ├── DecodeError            bytes that are no frame
     │   ├── LimitError             more of something than `Limits` allows
     │   └── ForgeryError           a signature or digest that does not fit
-    └── StoreError                 the disk could not take or give back a batch
+    ├── StoreError                 the disk could not take or give back a batch
+    ├── SendError                 a message was not stored: it is not here
+    └── NodeError                  this machine does not let a node run; the message says what to do
+        ├── RunningError         a node runs in that folder
+        └── NoNodeError                 no node answers at that control socket
 
 A `LocalError` reaches the caller who made the mistake. A `RemoteError` never leaves the core: the one place
 that takes frames from a peer turns it into a counted refusal with `reason`.
@@ -67,3 +71,19 @@ class ForgeryError(RemoteError):
 
 class StoreError(CarrypostError):
     """The disk could not take or give back a batch."""
+
+
+class SendError(CarrypostError):
+    """A message was not stored: it is not here, and the application has to send it again."""
+
+
+class NodeError(CarrypostError):
+    """This machine does not let a node run: a port, a file or a permission; the message says what to do."""
+
+
+class RunningError(NodeError):
+    """A node runs in that folder."""
+
+
+class NoNodeError(NodeError):
+    """No node answers at that control socket."""

@@ -52,6 +52,8 @@ class Delivery(msgspec.Struct, frozen=True):
     descriptor: Descriptor
     subscriptions: tuple[int, ...]
     redelivered: bool
+    hops: int = 0
+    """0: published here; 1: straight from the author."""
 
     @property
     def message(self) -> MessageId:

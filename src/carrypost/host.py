@@ -20,6 +20,7 @@ from carrypost.gossip.journal import Durability
 from carrypost.gossip.link import NEVER, LinkState
 from carrypost.gossip.lives import CopyState, state_of
 from carrypost.gossip.neighbours import Neighbours
+from carrypost.gossip.overview import Overview, overview
 from carrypost.gossip.publishing import Publisher
 from carrypost.gossip.recovery import Recovery
 from carrypost.model.pattern import entry
@@ -79,6 +80,10 @@ class Host:
     def state_of(self, message: MessageId) -> CopyState:
         """What this host has of a message: for people who ask where it is."""
         return state_of(self._desk.cache, message)
+
+    def overview(self) -> Overview:
+        """How things stand: neighbours, cache, counters."""
+        return overview(self._desk, self._deliveries.unconfirmed)
 
     def start(self, now: int) -> None:
         """A new node, with nothing in its store."""

@@ -161,6 +161,25 @@ class Cache:
             self._evict(leaving)
         return True
 
+    def confine(self, bytes_max: int) -> None:
+        """There is less room than was thought: carried copies go, the least privileged first."""
+        room = self._room
+        room.bytes_max = bytes_max
+        rank = rank_of(0, True, 0)
+        leaving: list[Copy] = []
+        while room.bytes > bytes_max:
+            lowest = room.lowest(rank)
+            if lowest is None or lowest.rank >= rank:
+                break
+            room.leave(lowest)
+            leaving.append(lowest)
+        self._evict(leaving)
+
+    def relieve(self, bytes_max: int) -> None:
+        """There may be so much room again; what was declined is worth another look."""
+        self._room.bytes_max = bytes_max
+        self._reconsider()
+
     def remove(self, copy: Copy, reason: Reason, *, done: bool = False) -> None:
         """A copy leaves, or the memory of one changes. What has no slot any more is left alone.
 

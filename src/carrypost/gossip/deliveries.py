@@ -46,6 +46,11 @@ class Deliveries:
         """The local part of the interest profile."""
         return tuple(dict.fromkeys(self._subscriptions.values()))
 
+    @property
+    def unconfirmed(self) -> int:
+        """Deliveries that the application has not confirmed, as far as they are pinned."""
+        return len(self._unconfirmed)
+
     def wants(self, descriptor: Descriptor) -> bool:
         """Whether a local subscription matches."""
         return self._matcher.matches(descriptor)
@@ -108,7 +113,8 @@ class Deliveries:
         if not again:
             self._pin(copy)
         desk.cache.mark_done(copy)  # Within one life it never comes again, also if it is not pinned and leaves.
-        self._burst.append(Delivery(copy.descriptor, tuple([self._numbers[index] for index in which]), again))
+        subscriptions = tuple([self._numbers[index] for index in which])
+        self._burst.append(Delivery(copy.descriptor, subscriptions, again, copy.hops))
         return not again
 
     def flush(self) -> None:

@@ -326,7 +326,7 @@ class Room(Usage):
         confined = self._confined(copy, messages, nbytes) if self._shares and not copy.own else None
         leaving: list[Copy] = []
         while True:
-            lowest = self._lowest(rank) if confined is None else self._heap_of(confined).lowest()
+            lowest = self.lowest(rank) if confined is None else self._heap_of(confined).lowest()
             # One is mostly enough. Before more are moved, see whether all there are would be.
             hopeless = len(leaving) == 1 and not self.could_fit(messages, nbytes, rank)
             if lowest is None or lowest.rank >= rank or hopeless:
@@ -346,8 +346,9 @@ class Room(Usage):
         giver = None if copy.giver is None else self._givers.parties.get(copy.giver)
         return giver if giver is not None and giver.exceeds(messages, nbytes) else None
 
-    def _lowest(self, rank: int) -> Copy | None:
-        """Who gives way first to this rank: of those over their share, else of all."""
+    def lowest(self, rank: int) -> Copy | None:
+        """Who gives way first, if it has to be below this rank: of those over their share, else of all."""
+        self._open_books()
         first: Copy | None = None
         bound = (rank, 0)
         for share in (self._authors, self._givers):

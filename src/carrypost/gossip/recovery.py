@@ -2,7 +2,9 @@
 
 `restore` makes a host of an earlier life's batches: copies, seen ids, hash lists and the incarnation, which is raised.
 `lost` undoes what a batch that could not be written had promised: a send fails, a received copy is dropped, and what
-was only a note (a confirmation, a deletion, the incarnation) is written again later.
+was only a note (a confirmation, a deletion, the incarnation) is written again later. It also teaches the host that the
+disk has less room than its cache was to have: for a while the cache may hold a little less than what is there, carried
+copies give way by privilege, and so later sends find room.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 _RETRY_US = 1_000_000
 _PAUSE_US = 5_000_000
 """After a failed write nothing new is asked for, for so long."""
+_RELIEF_US = 60_000_000
+"""After the last failed write the cache is confined to less than it had, for so long."""
+_CONFINED_BYTES_MIN = 64 * 1024
 
 
 class Recovery:
@@ -38,7 +43,13 @@ class Recovery:
         self._confirmations: list[MessageId] = []
         self._undelivered: list[MessageId] = []
         self._incarnation: int | None = None
-        self.due_us = NEVER
+        self._relief_us = NEVER
+        self._notes_us = NEVER
+
+    @property
+    def due_us(self) -> int:
+        """When something is due."""
+        return min(self._notes_us, self._relief_us)
 
     def restore(self, state: Iterable[tuple[Key, Value]], now: int) -> int:
         """Take in what the batches of an earlier life add up to, less payloads. Returns its incarnation."""
@@ -100,7 +111,6 @@ class Recovery:
         answered = self._desk.journal.lost(serial)
         if answered is None:
             return
-        desk = self._desk
         gone: dict[bytes, None] = {}
         for key in answered.puts:
             kind, name, _ = key
@@ -108,14 +118,23 @@ class Recovery:
                 self._undeliver(name)
             elif kind in (keys.MESSAGE, keys.PIECE, keys.HASHES):
                 gone[name] = None
-                desk.store_failed_until_us = now + _PAUSE_US
             elif kind == keys.META:
                 self._incarnation = now
         self._give_back(answered.held, gone, reason)
         self._deletes.extend(answered.deletes)
         for name in gone:
             self._fail(name, reason)
-        self.due_us = now + _RETRY_US
+        if gone:
+            self._confine(now)
+        self._notes_us = now + _RETRY_US
+
+    def _confine(self, now: int) -> None:
+        """Once per pause: batches that were lost together say the same thing."""
+        desk = self._desk
+        if now >= desk.store_failed_until_us:
+            desk.cache.confine(max(_CONFINED_BYTES_MIN, desk.cache.bytes * 9 // 10))
+        desk.store_failed_until_us = now + _PAUSE_US
+        self._relief_us = now + _RELIEF_US
 
     def _give_back(self, held: tuple[Event, ...], gone: dict[bytes, None], reason: str) -> None:
         """What was to be told once the batch is durable: later, otherwise, or not at all."""
@@ -163,10 +182,15 @@ class Recovery:
         desk.discard(copy, Reason.STORE)
 
     def tick(self, now: int) -> None:
-        """Write again what was only a note."""
-        if now < self.due_us:
-            return
-        self.due_us = NEVER
+        """Write again what was only a note; see whether there is room again."""
+        if now >= self._relief_us:
+            self._relief_us = NEVER
+            self._desk.cache.relieve(self._desk.settings.cache_bytes_max)
+        if now >= self._notes_us:
+            self._notes_us = NEVER
+            self._write_notes()
+
+    def _write_notes(self) -> None:
         journal = self._desk.journal
         deletes, self._deletes = self._deletes, []
         for key in deletes:

@@ -1,0 +1,75 @@
+"""What a host can tell about itself to people who ask: values, taken at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.model.ids import NodeId
+
+if TYPE_CHECKING:
+    from carrypost.gossip.desk import Desk
+
+ONE_WAY = "one-way"
+
+
+class NeighbourView(msgspec.Struct, frozen=True):
+    """One link of a host."""
+
+    node: NodeId
+    """Whom the other side claims to be; announcements are not signed."""
+    address: str
+    state: str
+    """silent, heard, linked, or one-way: heard for long without hearing this host."""
+    since_us: int
+    heard_us: int
+    queued: int
+    """Messages that it asked for and has not acknowledged."""
+    wanted: int
+    """Messages that it offered and that are still lacking here."""
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """One host at one moment."""
+
+    node: NodeId
+    incarnation: int
+    neighbours: tuple[NeighbourView, ...]
+    messages: int
+    """Copies in the cache."""
+    bytes: int
+    """Their payload."""
+    unconfirmed: int
+    """Deliveries that the application has not confirmed."""
+    dropped: Mapping[str, int]
+    """Copies that left or were not let in, by reason."""
+    refused: Mapping[str, int]
+    """What peers sent and was not taken, by reason."""
+
+
+def overview(desk: Desk, unconfirmed: int) -> Overview:
+    """How things stand."""
+    neighbours = tuple(
+        NeighbourView(
+            node=link.node,
+            address=link.peer,
+            state=ONE_WAY if link.one_way_told else link.state.value,
+            since_us=link.linked_us if link.usable else link.first_us,
+            heard_us=link.heard_us,
+            queued=len(link.outbox.jobs),
+            wanted=len(link.inbox.wants),
+        )
+        for link in desk.links.values()
+    )
+    return Overview(
+        node=desk.node,
+        incarnation=desk.incarnation,
+        neighbours=neighbours,
+        messages=desk.cache.messages,
+        bytes=desk.cache.bytes,
+        unconfirmed=unconfirmed,
+        dropped=dict(desk.dropped),
+        refused=dict(desk.refused),
+    )

@@ -1,0 +1,111 @@
+"""A disk with less room than the cache was to have: who gives way, and that it passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from carrypost import testing
+from carrypost.emu.network import Network
+from carrypost.events import Dropped, Event, Failed, Reason, Stored
+from carrypost.gossip.lives import CopyState
+from carrypost.model.ids import MessageId
+
+SIZE = 20_000
+CARRIED = 20
+
+
+class _Carrier:
+    """A node with twenty carried messages of priorities 0 to 9, two of each, and whatever is told of it."""
+
+    def __init__(self, net: Network) -> None:
+        self.net = net
+        self.events: list[Event] = []
+        net.subscribe("reader", "news")
+        net.link("author", "carrier")
+        self.carried = [net.publish("author", "news", bytes(SIZE), priority=n % 10) for n in range(CARRIED)]
+        net.advance(30)
+        net.unlink("author", "carrier")
+        net.watch(lambda _, node, event: self.events.append(event) if node == "carrier" else None)
+
+    def held(self) -> list[MessageId]:
+        host = self.net.host("carrier")
+        return [each for each in self.carried if host.state_of(each) is CopyState.WHOLE]
+
+    def evicted(self) -> list[MessageId]:
+        return [
+            descriptor.id
+            for event in self.events
+            if isinstance(event, Dropped) and event.reason is Reason.EVICTED
+            for descriptor in event.descriptors
+        ]
+
+
+@pytest.fixture
+def carrier() -> Iterator[_Carrier]:
+    with testing.network("author", "carrier", "reader", seed=1, altruistic=True, compress=False) as net:
+        found = _Carrier(net)
+        assert found.held() == found.carried
+        yield found
+
+
+def test_a_send_that_the_disk_does_not_take_fails_and_the_least_privileged_carried_copies_go(
+    carrier: _Carrier,
+) -> None:
+    net = carrier.net
+    net.fill_disk("carrier")
+    message = net.publish("carrier", "mine", bytes(SIZE))
+    net.advance(0.1)
+    assert Failed(message, "disk full") in carrier.events
+    assert set(carrier.evicted()) == {carrier.carried[0], carrier.carried[10]}  # a tenth: both of priority 0
+
+
+def test_further_losses_within_the_same_pause_do_not_confine_the_cache_further(carrier: _Carrier) -> None:
+    net = carrier.net
+    net.fill_disk("carrier")
+    for _ in range(5):
+        net.publish("carrier", "mine", bytes(SIZE))
+        net.advance(0.5)
+    assert len(carrier.evicted()) == 3  # the tenth, and one that gave way to the second send
+
+
+def test_a_later_send_finds_room_because_carried_copies_give_way_to_it(carrier: _Carrier) -> None:
+    net = carrier.net
+    net.fill_disk("carrier")
+    net.publish("carrier", "mine", bytes(SIZE))
+    net.advance(1)
+    net.fill_disk("carrier", full=False)
+    sent = [net.publish("carrier", "mine", bytes(SIZE)) for _ in range(4)]
+    net.advance(1)
+    assert [event.message for event in carrier.events if isinstance(event, Stored)] == sent
+    priorities_left = sorted({carrier.carried.index(each) % 10 for each in carrier.held()})
+    assert priorities_left == [3, 4, 5, 6, 7, 8, 9]  # two more levels gave way to the four
+
+
+def test_after_a_while_the_cache_may_have_all_of_its_room_again_and_gets_back_what_it_dropped(
+    carrier: _Carrier,
+) -> None:
+    net = carrier.net
+    net.fill_disk("carrier")
+    net.publish("carrier", "mine", bytes(SIZE))
+    net.advance(1)
+    net.fill_disk("carrier", full=False)
+    net.link("author", "carrier")
+    net.advance(50)
+    assert len(carrier.held()) == CARRIED - 2  # still confined
+    net.advance(60)
+    assert carrier.held() == carrier.carried
+
+
+def test_what_is_wanted_here_does_not_give_way_to_a_full_disk() -> None:
+    with testing.network("author", "reader", seed=2, confirm=False, compress=False) as net:
+        net.subscribe("reader", "news")
+        net.link("author", "reader")
+        wanted = [net.publish("author", "news", bytes(SIZE)) for _ in range(10)]
+        net.advance(20)
+        net.fill_disk("reader")
+        net.publish("reader", "mine", bytes(SIZE))
+        net.advance(5)
+        states = {net.host("reader").state_of(each) for each in wanted}
+        assert states == {CopyState.PINNED}
