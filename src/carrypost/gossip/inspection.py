@@ -41,7 +41,7 @@ class Inspection:
             found.__dict__["within"] = desk.limits  # An emulation shows the same object to every host.
         if found.id != entry.message:
             raise ForgeryError("id")
-        if found.node == desk.node:
+        if found.author == desk.identity.author:
             self._remember_own(found, link, now)
             raise ForgeryError("own-message")
         self._check_times(found, now)

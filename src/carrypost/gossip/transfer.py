@@ -38,6 +38,9 @@ _DATA_HEADER_BYTES = 20
 _DESCRIPTOR_HEADER_BYTES = 26
 _SMALL_HEADER_BYTES = _DATA_HEADER_BYTES + _DESCRIPTOR_HEADER_BYTES
 
+Unit = tuple[Frame, ...]
+"""What goes under one serial: a frame, or the descriptor and the payload of a small message."""
+
 
 class Transfer:
     """Builds the bursts of one host."""
@@ -67,11 +70,11 @@ class Transfer:
 
     def _burst(self, link: Link, links: list[Link], now: int) -> None:
         outbox = link.outbox
-        alone: list[Frame] = []
-        shared: list[Frame] = []
+        alone: list[Unit] = []
+        shared: list[Unit] = []
         while outbox.retries and outbox.open:
             job, item = outbox.retries.popleft()
-            alone.extend(self._send(outbox, job, item, now, shared=False))
+            alone.append(self._send(outbox, job, item, now, shared=False))
         while outbox.open and not outbox.waits_for_ack:
             job_next = outbox.pull()
             if job_next is None:
@@ -83,7 +86,7 @@ class Transfer:
         if alone or shared:
             outbox.arm(now)
 
-    def _run(self, outbox: Outbox, job: Job, frames: list[Frame], now: int) -> None:
+    def _run(self, outbox: Outbox, job: Job, burst: list[Unit], now: int) -> None:
         """Send of one job what the window allows; in stop-and-wait the whole message counts as one."""
         job.begun = True
         for _, follower in job.followers:
@@ -94,7 +97,7 @@ class Transfer:
                 job.spent = True
                 for _, follower in job.followers:
                     follower.spent = True
-            frames.extend(self._send(outbox, job, item, now))
+            burst.append(self._send(outbox, job, item, now))
             if job.left and not outbox.open:
                 outbox.put_back(job)
                 outbox.part(job, fast=True)
@@ -112,19 +115,51 @@ class Transfer:
                 other.outbox.follow(twin)
                 job.followers.append((other.outbox, twin))
 
-    def _close(self, frames: list[Frame], to: str | None) -> None:
+    def _close(self, burst: list[Unit], to: str | None) -> None:
         """Mark the end of a burst, so that it is acknowledged at once, and send it."""
-        if not frames:
+        if not burst:
             return
+        frames = self._arranged(burst)
         final = frames[-1]
         if isinstance(final, Data | StoredData | BlankData):
             frames[-1] = msgspec.structs.replace(final, last=True)
         self._desk.outgoing.append(Transmission(tuple(frames), to))
 
-    def _send(self, outbox: Outbox, job: Job, item: Item, now: int, *, shared: bool = True) -> tuple[Frame, ...]:
+    def _arranged(self, burst: list[Unit]) -> list[Frame]:
+        """The frames in order, but descriptors that do not fit into a datagram with their payload go together.
+
+        A frame spans no datagrams: one by one, such descriptors would cost as many datagrams as the payloads.
+        """
+        frames: list[Frame] = []
+        payloads: list[Frame] = []
+        room = 0
+        for unit in burst:
+            size = self._bulky(unit)
+            if not size or size > room:
+                frames += payloads
+                payloads = []
+                room = self._body_bytes_max
+            frames.append(unit[0])
+            if size:
+                payloads.append(unit[1])
+                room -= size
+            else:
+                frames += unit[1:]
+        return frames + payloads
+
+    def _bulky(self, unit: Unit) -> int:
+        """Bytes of a small message's descriptor that does not fit into a datagram with its payload, else 0."""
+        descriptor = unit[0]
+        if len(unit) == 1 or not isinstance(descriptor, WholeDescriptor):
+            return 0
+        size = len(descriptor.descriptor.wire) + _DESCRIPTOR_HEADER_BYTES
+        fits = size + descriptor.descriptor.length + _DATA_HEADER_BYTES <= self._body_bytes_max
+        return 0 if fits else size
+
+    def _send(self, outbox: Outbox, job: Job, item: Item, now: int, *, shared: bool = True) -> Unit:
         self._serial = serial = self._serial + 1
         kind, index = item
-        frames: tuple[Frame, ...]
+        frames: Unit
         if kind == ob.SMALL:
             frames = (self._descriptor(job.copy, 0, serial, now), self._fragment(job.copy, 0, serial))
             size = len(job.copy.descriptor.wire) + job.copy.descriptor.length + _SMALL_HEADER_BYTES

@@ -177,6 +177,7 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
     def with_signature(self, signature: bytes) -> Descriptor:
         """This descriptor, signed."""
         self.__dict__["signature"] = signature
+        self.__dict__.pop("wire", None)
         return self
 
 
@@ -195,5 +196,5 @@ def decode(wire: bytes) -> Descriptor:
         raise DecodeError("descriptor", str(error)) from None
     if not isinstance(descriptor.author, bytes | str):
         raise DecodeError("descriptor", "the author is neither a key nor a name")
-    descriptor.__dict__.update(encoded=encoded, signature=signature)
+    descriptor.__dict__.update(encoded=encoded, signature=signature, wire=wire)
     return descriptor

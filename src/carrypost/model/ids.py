@@ -8,6 +8,7 @@ security off, ``author:incarnation:sequence``. Ids are derived, never believed.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import re
 from typing import NewType
@@ -27,6 +28,7 @@ def base32(data: bytes) -> str:
     return base64.b32encode(data).decode().rstrip("=").lower()
 
 
+@functools.lru_cache(maxsize=1024)  # Few authors write most messages, and base32 is slow.
 def node_id(public_key: bytes) -> NodeId:
     """The id of the node that holds this Ed25519 public key."""
     return NodeId(base32(hashlib.sha256(public_key).digest()[:DIGEST_BYTES]))

@@ -7,6 +7,7 @@ bytes that the caller derived; never from `random`.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import dataclass, field
 
@@ -83,7 +84,11 @@ def verify(descriptor: Descriptor) -> None:
     if isinstance(descriptor.author, str):
         raise ForgeryError("unsigned", "a plain author where signatures are required")
     try:
-        key = Ed25519PublicKey.from_public_bytes(descriptor.author)
-        key.verify(descriptor.signature, SIGNATURE_DOMAIN + descriptor.encoded)
+        _public_key(descriptor.author).verify(descriptor.signature, SIGNATURE_DOMAIN + descriptor.encoded)
     except (InvalidSignature, ValueError):
         raise ForgeryError("signature", "the signature does not fit the descriptor") from None
+
+
+@functools.lru_cache(maxsize=256)  # Few authors write most messages.
+def _public_key(author: bytes) -> Ed25519PublicKey:
+    return Ed25519PublicKey.from_public_bytes(author)
