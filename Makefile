@@ -12,8 +12,8 @@ STAMP := .venv/.carrypost-installed
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
 
-demo: $(STAMP) ## three hosts, one of them carries
-	@$(BIN)/python examples/three_hosts.py
+demo: $(STAMP) ## three real nodes on this machine, one of them carries
+	@$(BIN)/python examples/three_nodes.py
 
 test: $(STAMP) ## every check, with a table of what each took
 	@$(BIN)/python tools/check.py

@@ -29,6 +29,7 @@ from carrypost import config
 from carrypost.gossip import frames, lives
 from carrypost.gossip.link import LINK_TABLE, LinkState, Sign
 from carrypost.model import descriptor
+from carrypost.node import settings as node_settings
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 MARKED = re.compile(
@@ -187,7 +188,7 @@ def limits_table() -> str:
     return _config_table(config.Limits)
 
 
-def _config_table(kind: type[config.Settings | config.Limits]) -> str:
+def _config_table(kind: type) -> str:
     source = next(
         node
         for node in _parsed(sys.modules[kind.__module__]).body
@@ -216,8 +217,12 @@ def _value(name: str, value: object) -> str:
     """A value as people write it: flags as in TOML, bytes in KiB and MiB where that is exact."""
     if isinstance(value, bool):
         return str(value).lower()
+    if value is None or value == ():
+        return {"hear": '"all"', "interfaces": "automatic"}.get(name, "none")
     if not isinstance(value, int | float):
-        return f'"{value}"'
+        return f'"{value}"' if value else "empty"
+    if "port" in name:
+        return str(value)
     for unit, size in (("MiB", config.MIB), ("KiB", config.KIB)):
         if "bytes" in name and value >= size and value % size == 0:
             return f"{int(value // size):,} {unit}"
@@ -263,6 +268,7 @@ _CONSTANTS = (
     ("outbox._TIMEOUT_MAX_US", "longest"),
     ("recovery._RETRY_US", "what a failed batch only noted is written again after this"),
     ("recovery._PAUSE_US", "after a failed write nothing new is asked for, for this long"),
+    ("recovery._RELIEF_US", "and the cache may hold less than it did, for this long after the last failed write"),
 )
 
 
@@ -287,6 +293,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "constants": constants_table,
     "settings": settings_table,
     "limits": limits_table,
+    "node settings": lambda: _config_table(node_settings.PlaceSettings),
+    "udp settings": lambda: _config_table(node_settings.UdpSettings),
+    "record settings": lambda: _config_table(node_settings.RecordSettings),
 }
 
 

@@ -9,9 +9,16 @@ from __future__ import annotations
 
 import sys
 
+_INTERRUPTED = 130
+"""As shells have it for who was ended by Ctrl-C."""
+
 
 def main() -> None:
     """Run the command line; never returns."""
-    from carrypost.cli.app import run  # noqa: PLC0415 - typer is loaded only when a command is really run
+    try:
+        from carrypost.cli.app import run  # noqa: PLC0415 - typer is loaded only when a command is really run
 
-    sys.exit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
+    sys.exit(code)

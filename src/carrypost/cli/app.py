@@ -1,7 +1,8 @@
 """The tree of commands, and what their failures mean to the shell.
 
-A mistake of the caller ends with a sentence on stderr and exit code 2, other failures of this package with 1;
-only what nobody foresaw shows a traceback.
+A mistake of the caller ends with a sentence on stderr and exit code 2; a node that is not there, or there already, and
+time that ran out have codes of their own; other failures of this package end with 1. Only what nobody foresaw shows a
+traceback.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Annotated
 import typer
 
 from carrypost import CarrypostError, LocalError, __version__
+from carrypost.cli import keys, node
+from carrypost.errors import NoNodeError, RunningError
 
 
 class Exit(enum.IntEnum):
@@ -55,12 +58,20 @@ def carrypost(
 
     For example:
 
-    * `carrypost --version`
+    * `carrypost node` runs a node on this machine
+
+    * `carrypost doctor` finds out what this machine's network lets a node do
 
     * `carrypost bench` lists the benchmarks
 
     * `carrypost bench NAME --help` tells what one of them takes
     """
+
+
+app.command()(node.node)
+app.command()(node.status)
+app.command()(node.peers)
+app.add_typer(keys.keys)
 
 
 @app.command(
@@ -85,13 +96,21 @@ def bench(
     raise typer.Exit(benchmarks.run(name, context.args))
 
 
+_CODES: dict[type[Exception], Exit] = {
+    TimeoutError: Exit.TIMEOUT,
+    LocalError: Exit.USAGE,
+    NoNodeError: Exit.NO_NODE,
+    RunningError: Exit.RUNNING,
+}
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code."""
     try:
         app(list(arguments))
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else Exit.FAILED
-    except CarrypostError as error:
+    except (CarrypostError, TimeoutError) as error:
         print(f"carrypost: {error}", file=sys.stderr)  # noqa: T201 - the one place that tells of failures
-        return Exit.USAGE if isinstance(error, LocalError) else Exit.FAILED
+        return next((code for kind, code in _CODES.items() if isinstance(error, kind)), Exit.FAILED)
     return Exit.DONE

@@ -238,16 +238,18 @@ class Fields:
         self._variables = {ENVIRONMENT_PREFIX + name.replace(".", "_").upper(): name for name in self._rules}
 
     def check(self, changes: Mapping[str, object], where: str = "") -> Tables:
-        """The changes as fields keep them."""
+        """The changes as fields keep them; ``{"udp": {"port": 1}}`` is as good as ``{"udp.port": 1}``."""
         found: Tables = {table: {} for table in self._classes}
         for name, value in changes.items():
-            if name not in self._classes:
-                found[""][name] = self._taken(name, value, where)
+            if not name or name not in self._classes:
+                kept = self._taken(name, value, where)
+                table, _, key = name.rpartition(".")
+                found[table][key] = kept
                 continue
-            table = dataclasses.asdict(value) if isinstance(value, self._classes[name]) else value  # type: ignore[call-overload]
-            if not isinstance(table, Mapping):
+            given = dataclasses.asdict(value) if isinstance(value, self._classes[name]) else value  # type: ignore[call-overload]
+            if not isinstance(given, Mapping):
                 raise ConfigError(f"{where}{name} must be a table, not {value!r}")
-            found[name] = {key: self._taken(f"{name}.{key}", each, where) for key, each in table.items()}
+            found[name] |= {key: self._taken(f"{name}.{key}", each, where) for key, each in given.items()}
         return found
 
     def read(self, text: str) -> Tables:
@@ -278,7 +280,7 @@ class Fields:
     def _taken(self, name: str, value: object, where: str) -> object:
         if (rule := self._rules.get(name)) is None:
             names = [*self._rules, *filter(None, self._classes)]
-            raise ConfigError(f"{where}{name} is not a setting{_nearest(name, names)}")
+            raise ConfigError(f"{where}{name or 'an empty name'} is not a setting{_nearest(name, names)}")
         return _taken(rule, name, value, where)
 
 

@@ -1,0 +1,174 @@
+"""Programs under measurement: started in a namespace or beside this one, given orders, weighed, and always ended.
+
+Orders are lines of JSON on a program's standard input; it answers each by one line. CPU time and memory are read from
+outside, so that a program at rest is not woken to be weighed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Final, NoReturn, Self
+
+from tools import netns
+
+FOLDER: Final = Path(__file__).resolve().parent
+PATIENCE_S: Final = 60.0
+_NICENESS: Final = -10
+_READ_BYTES: Final = 1 << 20
+_CPU_CLOCK: Final = 2
+"""Of the clocks that Linux has of each process, the one that counts what its threads ran."""
+
+Row = Mapping[str, object]
+
+
+class BenchmarkError(RuntimeError):
+    """A program under measurement ended, or did not do what it should."""
+
+
+def say(text: str) -> None:
+    """Progress, apart from results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds of a process so far, of all its threads, in user and kernel mode."""
+    return time.clock_gettime(~pid << 3 | _CPU_CLOCK)
+
+
+def memory_bytes(pid: int) -> tuple[int, int]:
+    """What a process has in memory, and the part of it that is its own and not a file's."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    fields = dict(line.split(":", 1) for line in status.splitlines())
+    return int(fields["VmRSS"].split()[0]) * 1024, int(fields["RssAnon"].split()[0]) * 1024
+
+
+class Worker:
+    """A program that takes orders."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        self.name = name
+        self.process = process
+        self._heard = b""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._stdin, self._stdout = process.stdin, process.stdout
+        os.set_blocking(self._stdout.fileno(), False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._stdout, selectors.EVENT_READ)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds so far."""
+        return cpu_s(self.process.pid)
+
+    def order(self, do: str, **fields: object) -> None:
+        """Give an order."""
+        self._stdin.write(json.dumps({"do": do, **fields}).encode() + b"\n")
+        self._stdin.flush()
+
+    def answer(self, patience_s: float = PATIENCE_S) -> dict[str, Any]:
+        """The next answer."""
+        deadline_s = time.monotonic() + patience_s
+        while b"\n" not in self._heard:
+            if not self._selector.select(max(0.0, deadline_s - time.monotonic())):
+                raise BenchmarkError(f"{self.name} has not answered for {patience_s:g} s")
+            read = os.read(self._stdout.fileno(), _READ_BYTES)
+            if not read:
+                raise BenchmarkError(f"{self.name} ended with exit code {self.process.wait()}")
+            self._heard += read
+        line, _, self._heard = self._heard.partition(b"\n")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def ask(self, do: str, *, patience_s: float = PATIENCE_S, **fields: object) -> dict[str, Any]:
+        """Give an order and wait for its answer."""
+        self.order(do, **fields)
+        return self.answer(patience_s)
+
+    def end(self) -> None:
+        """End the program, by closing its input or, if that does not help, by force; may be called twice."""
+        self._selector.close()
+        with contextlib.suppress(OSError):
+            self._stdin.close()
+        try:
+            self.process.wait(PATIENCE_S / 6)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._stdout.close()
+
+
+def start(name: str, arguments: Sequence[str], *, net: netns.Net | None = None, namespace: str = "") -> Worker:
+    """Start a program of this folder; its first argument is its file. Its first answer says that it is ready."""
+    command = [sys.executable, str(FOLDER / arguments[0]), *arguments[1:]]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("CARRYPOST_")}
+    pipe = subprocess.PIPE
+    if net is not None:
+        process = net.popen(namespace, command, stdin=pipe, stdout=pipe, env=environment)
+    else:
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment)  # noqa: S603 - our own program
+    with contextlib.suppress(OSError):  # Where that is allowed, what else runs on this machine disturbs less.
+        os.setpriority(os.PRIO_PROCESS, process.pid, _NICENESS)
+    return Worker(name, process)
+
+
+def settings_file(folder: Path, **settings: object) -> Path:
+    """A settings file in a new folder, which is the node's; tables are given as mappings."""
+    folder.mkdir(parents=True)
+    file = folder / "node.toml"
+    file.write_text(_toml({**settings, "node": {"data": "data", "name": folder.name}}), encoding="utf-8")
+    return file
+
+
+def _toml(settings: Mapping[str, object]) -> str:
+    keys = [f"{key} = {json.dumps(value)}" for key, value in settings.items() if not isinstance(value, Mapping)]
+    tables = [f"\n[{key}]\n{_toml(value)}" for key, value in settings.items() if isinstance(value, Mapping)]
+    return "\n".join(keys) + "\n" + "".join(tables)
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder that is removed in the end, also when this program is told to end."""
+    before = signal.signal(signal.SIGTERM, _told_to_end)
+    try:
+        with tempfile.TemporaryDirectory(prefix="carrypost-bench-", ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _told_to_end(number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+def without_namespaces(name: str) -> str:
+    """Why a benchmark that needs namespaces cannot run here; empty: it can."""
+    if reason := netns.available():
+        return f"carrypost bench {name} needs network namespaces, as root or as a user who may make them: {reason}"
+    return ""
+
+
+def interface_counters(net: netns.Net, end: netns.End) -> dict[str, int]:
+    """What has gone out of and come into an interface so far."""
+    names = ("tx_bytes", "tx_packets", "rx_bytes", "rx_packets")
+    found = net.run(end.namespace, "cat", *(f"/sys/class/net/{end.interface}/statistics/{name}" for name in names))
+    return dict(zip(names, map(int, found.split()), strict=True))

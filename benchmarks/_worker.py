@@ -1,0 +1,180 @@
+"""A real node in a program that takes orders: it publishes, subscribes, confirms, and tells when messages arrived.
+
+Run by the benchmarks of this folder, with a settings file as its argument. Orders come as lines of JSON on standard
+input, and each is answered by one line. It ends with its input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from carrypost.events import Delivery
+from carrypost.node.runtime import Node
+from carrypost.node.settings import load
+
+if TYPE_CHECKING:
+    from benchmarks._areas import Areas
+
+PUBLISH_STEP = 32
+"""So many messages are handed to the node at once; then it may do something else."""
+_POLL_S = 0.005
+
+Answer = dict[str, Any]
+Order = dict[str, Any]
+
+
+class Reader:
+    """The application: reads every payload and confirms it, what came together in one go."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._taken: list[Delivery] = []
+        self._loop = asyncio.get_running_loop()
+        self.arrivals: list[tuple[float, int]] = []
+        """When a message came, and how long it is."""
+        self.confirmed: asyncio.Future[None] | None = None
+
+    def take(self, delivery: Delivery) -> None:
+        """A message for it."""
+        if not self._taken:
+            self._loop.call_soon(self._read)
+        self._taken.append(delivery)
+
+    def _read(self) -> None:
+        taken, self._taken = self._taken, []
+        now_s = time.monotonic()
+        for delivery in taken:
+            payload = self._node.payload(delivery.descriptor)
+            assert payload is not None
+            self.arrivals.append((now_s, len(payload)))
+        self.confirmed = self._node.confirm(self, [delivery.message for delivery in taken])
+
+
+class Worker:
+    """The node and its orders."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._reader = Reader(node)
+        self._areas: Areas | None = None
+        self._does: dict[str, Callable[[Order], Awaitable[Answer]]] = {
+            "publish": self._publish,
+            "subscribe": self._subscribe,
+            "await": self._await,
+            "held": self._held,
+            "linked": self._linked,
+            "gate": self._gate,
+            "profile": self._profile,
+            "areas": self._shares,
+            "status": self._status,
+        }
+
+    async def obey(self, order: Order) -> Answer:
+        """Do it; what to answer."""
+        return await self._does[order["do"]](order)
+
+    async def _publish(self, order: Order) -> Answer:
+        """Messages of random bytes; answered when all are stored."""
+        size, count = order["size"], order["count"]
+        bodies = [os.urandom(size) for _ in range(count)]
+        began_s, cpu_s = time.monotonic(), time.process_time()
+        waiting = []
+        for number, body in enumerate(bodies):
+            waiting.append(self._node.publish(order["destination"], body))
+            if number % PUBLISH_STEP == PUBLISH_STEP - 1:
+                await asyncio.sleep(0)
+        await asyncio.gather(*waiting)
+        return {"began_s": began_s, "stored_s": time.monotonic(), "cpu_s": time.process_time() - cpu_s}
+
+    async def _subscribe(self, order: Order) -> Answer:
+        return {"subscription": self._node.subscribe(self._reader, order["pattern"])}
+
+    async def _await(self, order: Order) -> Answer:
+        """So many deliveries since the last time, confirmed."""
+        arrivals = self._reader.arrivals
+        while len(arrivals) < order["count"]:
+            await asyncio.sleep(_POLL_S)
+        if self._reader.confirmed is not None:
+            await self._reader.confirmed
+        self._reader.arrivals = []
+        return {"arrivals": arrivals}
+
+    async def _held(self, order: Order) -> Answer:
+        """So many messages in the cache, and on disk."""
+        while self._node.host.overview().messages < order["count"] or self._node.store.status()["unanswered"]:
+            await asyncio.sleep(_POLL_S)
+        return {"held_s": time.monotonic()}
+
+    async def _linked(self, order: Order) -> Answer:
+        """So many neighbours with whom messages can be exchanged."""
+        while sum(each.state == "linked" for each in self._node.host.overview().neighbours) != order["count"]:
+            await asyncio.sleep(_POLL_S)
+        return {"linked_s": time.monotonic()}
+
+    async def _gate(self, order: Order) -> Answer:
+        hear = order["hear"]
+        self._node.udp.hear = None if hear is None else frozenset(hear)
+        return {"gated_s": time.monotonic()}
+
+    async def _profile(self, _order: Order) -> Answer:
+        """From now on count where the time goes."""
+        sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+        from benchmarks._areas import Areas  # noqa: PLC0415 - only where it is asked for
+
+        self._areas = Areas(self._node)
+        return {}
+
+    async def _shares(self, _order: Order) -> Answer:
+        assert self._areas is not None
+        return self._areas.spent_s()
+
+    async def _status(self, _order: Order) -> Answer:
+        seen = self._node.host.overview()
+        return {
+            "messages": seen.messages,
+            "neighbours": [[each.address, each.state] for each in seen.neighbours],
+            "refused": dict(seen.refused),
+            "dropped": dict(seen.dropped),
+            "store": self._node.store.status(),
+            "udp": self._node.udp.status(),
+            "addresses": self._node.udp.addresses,
+        }
+
+
+def _read_orders(loop: asyncio.AbstractEventLoop, orders: asyncio.Queue[Order | None]) -> None:
+    for line in sys.stdin:
+        loop.call_soon_threadsafe(orders.put_nowait, json.loads(line))
+    loop.call_soon_threadsafe(orders.put_nowait, None)
+
+
+def _say(answer: Answer) -> None:
+    print(json.dumps(answer), flush=True)
+
+
+async def _run(file: Path) -> None:
+    orders: asyncio.Queue[Order | None] = asyncio.Queue()
+    threading.Thread(target=_read_orders, args=(asyncio.get_running_loop(), orders), daemon=True).start()
+    async with Node(load(file)) as node:
+        worker = Worker(node)
+        _say({"ready": True, "addresses": node.udp.addresses})
+        while (order := await orders.get()) is not None:
+            _say(await worker.obey(order))
+
+
+def main() -> None:
+    """Run a node with the settings of a file."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the business of whoever gives the orders.
+    asyncio.run(_run(Path(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,309 @@
+"""Throughput along a chain of nodes, beside a program that only relays (JOMS-15 figure 5).
+
+Nodes A, B, C and D stand in a line, each in a network namespace of its own; messages are deposited at B, C or D, and an
+application at A receives them. Every interface sends at most so many bits per second (tbf at its root, as a radio
+limits its sender), both ways. Beside carrypost, and in turn with it on the same links, runs a reference application that
+relays whole messages over UDP with the same length of datagrams, without security and without a disk.
+
+*Saturated*: a batch is deposited while its source hears nobody, then it does; payload by time between the first and
+the last arrival. *One at a time*: payload by time from deposit to arrival, everybody in contact, as in the paper.
+
+Run: carrypost bench chain [--quick] [--json] [--hops 1 3] [--sizes 1000 100000] [--rounds 5]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import _report
+from benchmarks._processes import (
+    BenchmarkError,
+    Row,
+    Worker,
+    interface_counters,
+    say,
+    scratch,
+    settings_file,
+    start,
+    without_namespaces,
+)
+from tools import netns
+
+NAMES: Final = "ABCD"
+KINDS: Final = ("reference", "signed", "off")
+SIZES: Final = (1_000, 10_000, 100_000, 1_000_000, 2_500_000)
+LARGE_BYTES: Final = 100_000
+GOALS: Final = (("signed", "small", 75.0), ("off", "small", 85.0), ("signed", "large", 95.0), ("off", "large", 95.0))
+PORTS: Final = {"reference": 17_300, "signed": 17_301, "off": 17_302}
+BATCH_MIN: Final = 4
+SETTINGS: Final = {"announce_s_min": 0.1, "announce_s_max": 0.3, "cache_messages_max": 200_000, "cache_bytes_max": 2**30}
+"""Quick announcements, so that a source that hears nobody is soon alone; and room for all batches of a run."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is measured."""
+
+    hops: Sequence[int] = (1, 2, 3)
+    sizes: Sequence[int] = SIZES
+    rounds: int = 3
+    singles: int = 5
+    """Messages one at a time, per round."""
+    batch_s: float = 3.0
+    """For so long a batch fills the link."""
+    bits_per_s: int = 20_000_000
+
+    def count(self, size: int) -> int:
+        """Messages in a batch."""
+        return max(BATCH_MIN, round(self.bits_per_s / 8 * self.batch_s / size))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What came of one batch."""
+
+    kilobytes_per_s: float
+    ahead: float
+    """Bytes on a link for each 1,000 of payload, toward A."""
+    back: float
+    """And from A."""
+    cpu_ms_per_megabyte: float
+    busiest: float
+    """Share of a core that the busiest program had, in percent."""
+
+
+@dataclass
+class Chain:
+    """The links of one number of hops, and the programs on them."""
+
+    net: netns.Net
+    cables: list[netns.Cable]
+    programs: dict[str, list[Worker]] = field(default_factory=dict)
+    """By kind, A first."""
+    batches: int = 0
+
+    def counters(self) -> tuple[int, int]:
+        """Bytes sent so far on all links: toward A, and from it."""
+        ahead = sum(interface_counters(self.net, cable.ends[1])["tx_bytes"] for cable in self.cables)
+        return ahead, sum(interface_counters(self.net, cable.ends[0])["tx_bytes"] for cable in self.cables)
+
+    def close_gate(self, kind: str) -> None:
+        """The source hears nobody any more, and nobody takes it for a neighbour."""
+        programs = self.programs[kind]
+        if kind != "reference":
+            programs[-1].ask("gate", hear=[])
+            programs[-1].ask("linked", count=0)
+            programs[-2].ask("linked", count=min(1, len(programs) - 2))
+
+    def open_gate(self, kind: str) -> None:
+        """It does again."""
+        if kind != "reference":
+            self.programs[kind][-1].ask("gate", hear=None)
+
+    def join(self, kind: str) -> None:
+        """Wait until everybody is in contact with the next."""
+        programs = self.programs[kind]
+        if kind != "reference":
+            for place, program in enumerate(programs):
+                program.ask("linked", count=1 if place in {0, len(programs) - 1} else 2)
+
+    def batch(self, kind: str, size: int, count: int) -> Batch:
+        """Let A receive so many messages that were deposited before, and weigh everything."""
+        programs = self.programs[kind]
+        first, source = programs[0], programs[-1]
+        self.close_gate(kind)
+        self.batches += 1
+        deposit = partial(source.ask, "publish" if kind != "reference" else "send", size=size, count=count)
+        if kind != "reference":
+            deposit(destination=f"chain/{self.batches}")
+        first.order("await", count=count)
+        sent, cpu_s = self.counters(), [program.cpu_s for program in programs]
+        if kind == "reference":
+            deposit()
+        self.open_gate(kind)
+        arrivals = _checked(first.answer(patience_s=120), size, count)
+        spent_s = [program.cpu_s - before for program, before in zip(programs, cpu_s, strict=True)]
+        ahead, back = (after - before for after, before in zip(self.counters(), sent, strict=True))
+        began_s, ended_s = arrivals[0][0], arrivals[-1][0]
+        payload = sum(length for when_s, length in arrivals if when_s > began_s)
+        whole = size * count
+        links = len(self.cables)
+        return Batch(
+            payload / (ended_s - began_s) / 1e3, ahead / whole / links * 1e3, back / whole / links * 1e3,
+            sum(spent_s) / whole * 1e9, max(spent_s) / (ended_s - began_s) * 100,
+        )  # fmt: skip
+
+    def single(self, kind: str, size: int) -> float:
+        """Kilobytes per second of one message, from its deposit to its arrival."""
+        first, source = self.programs[kind][0], self.programs[kind][-1]
+        first.order("await", count=1)
+        order = {} if kind == "reference" else {"destination": "chain/single"}
+        began_s = source.ask("publish" if order else "send", size=size, count=1, **order)["began_s"]
+        arrivals = _checked(first.answer(), size, 1)
+        return size / (arrivals[0][0] - began_s) / 1e3
+
+
+def _checked(answer: dict[str, Any], size: int, count: int) -> list[tuple[float, int]]:
+    arrivals = [(float(when_s), int(length)) for when_s, length in answer["arrivals"]]
+    if [length for _, length in arrivals] != [size] * count:
+        raise BenchmarkError(f"{count} messages of {size} bytes were sent, and {len(arrivals)} came")
+    return arrivals
+
+
+@contextlib.contextmanager
+def chain(hops: int, options: Options, folder: Path) -> Iterator[Chain]:
+    """The links and programs of so many hops."""
+    names = NAMES[: hops + 1]
+    with netns.Net() as net, contextlib.ExitStack() as exits:
+        net.add(*names)
+        cables = [net.cable(nearer, farther, v6=False) for nearer, farther in zip(names, names[1:], strict=False)]
+        for cable in cables:
+            cable.rate(options.bits_per_s)
+        made = Chain(net, cables)
+        for kind in KINDS:
+            programs = made.programs[kind] = []
+            for place, name in enumerate(names):
+                command = _reference(cables, place) if kind == "reference" else _node(kind, folder, name, place)
+                worker = start(f"{kind} {name}", command, net=net, namespace=name)
+                programs.append(exits.enter_context(worker))
+        for kind, programs in made.programs.items():
+            for program in programs:
+                program.answer()
+            if kind != "reference":
+                programs[0].ask("subscribe", pattern="chain/.*")
+            made.join(kind)
+        yield made
+
+
+def _reference(cables: Sequence[netns.Cable], place: int) -> list[str]:
+    toward = [cables[place - 1].ends[0].addresses[0].partition("/")[0]] if place else []
+    return ["_reference.py", str(PORTS["reference"]), *toward]
+
+
+def _node(kind: str, folder: Path, name: str, place: int) -> list[str]:
+    file = settings_file(
+        folder / f"{kind}-{name}", **SETTINGS, security=kind, altruistic=place > 0, udp={"port": PORTS[kind]}
+    )
+    return ["_worker.py", str(file)]
+
+
+def measure(options: Options, folder: Path) -> tuple[list[Row], list[Row]]:
+    """The rows of both tables."""
+    saturated: list[Row] = []
+    singles: list[Row] = []
+    for hops in options.hops:
+        with chain(hops, options, folder / str(hops)) as made:
+            for size in options.sizes:
+                batches, alone = _rounds(made, hops, size, options)
+                saturated.append(_saturated_row(hops, size, options.count(size), batches))
+                singles.append(_single_row(hops, size, alone))
+    return saturated, singles
+
+
+def _rounds(
+    made: Chain, hops: int, size: int, options: Options
+) -> tuple[dict[str, list[Batch]], dict[str, list[float]]]:
+    """All kinds in turn, so many times."""
+    batches: dict[str, list[Batch]] = defaultdict(list)
+    alone: dict[str, list[float]] = defaultdict(list)
+    for number in range(options.rounds):
+        for kind in KINDS:
+            batches[kind].append(made.batch(kind, size, options.count(size)))
+            made.join(kind)
+            alone[kind] += [made.single(kind, size) for _ in range(options.singles)]
+        shown = ", ".join(
+            f"{kind} {batches[kind][-1].kilobytes_per_s:,.0f} and {statistics.median(alone[kind]):,.0f}" for kind in KINDS
+        )
+        say(f"{hops} hops, {size:,} bytes, round {number + 1} of {options.rounds}, kB/s in batches and alone: {shown}")
+    return batches, alone
+
+
+def _median(batches: Sequence[Batch], what: str) -> float:
+    return statistics.median(getattr(batch, what) for batch in batches)
+
+
+def _saturated_row(hops: int, size: int, count: int, batches: dict[str, list[Batch]]) -> Row:
+    rate = {kind: _median(batches[kind], "kilobytes_per_s") for kind in KINDS}
+    row: dict[str, object] = {"hops": hops, "bytes": size, "messages": count}
+    row |= {f"{kind} kB/s": rate[kind] for kind in KINDS}
+    row |= {f"{kind} %": rate[kind] / rate["reference"] * 100 for kind in KINDS[1:]}
+    row |= {f"{kind} wire": _median(batches[kind], "ahead") for kind in KINDS}
+    row |= {f"{kind} back": _median(batches[kind], "back") for kind in KINDS}
+    row |= {f"{kind} CPU ms/MB": _median(batches[kind], "cpu_ms_per_megabyte") for kind in KINDS}
+    row |= {f"{kind} busiest %": _median(batches[kind], "busiest") for kind in KINDS}
+    return row
+
+
+def _single_row(hops: int, size: int, alone: dict[str, list[float]]) -> Row:
+    rate = {kind: statistics.median(alone[kind]) for kind in KINDS}
+    row: dict[str, object] = {"hops": hops, "bytes": size, "rounds": len(alone["signed"])}
+    row |= {f"{kind} kB/s": rate[kind] for kind in KINDS}
+    row |= {f"{kind} ms": size / rate[kind] for kind in KINDS}
+    row |= {f"{kind} %": rate[kind] / rate["reference"] * 100 for kind in KINDS[1:]}
+    return row
+
+
+def goal_rows(saturated: Sequence[Row]) -> list[Row]:
+    """Whether a saturated link carries as much as it should."""
+    rows: list[Row] = []
+    for kind, sizes, goal in GOALS:
+        shares = [
+            (float(str(row[f"{kind} %"])), f"{row['bytes']:,} bytes, {row['hops']} hops")
+            for row in saturated
+            if (int(str(row["bytes"])) >= LARGE_BYTES) is (sizes == "large")
+            and (sizes == "large" or row["bytes"] == SIZES[0])
+        ]
+        if shares:
+            worst, where = min(shares)
+            what = f"{kind}, from {LARGE_BYTES:,} bytes" if sizes == "large" else f"{kind}, {SIZES[0]:,} bytes"
+            rows.append({"what": what, "goal %": goal, "least %": worst, "where": where, "met": worst >= goal})
+    return rows
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the tables."""
+    parser = _report.parser("chain", str(__doc__).split("\n\n", maxsplit=1)[0], "--hops 1 2 --rounds 1 --json")
+    parser.add_argument("--quick", action="store_true", help="one hop, two sizes, in a few seconds")
+    parser.add_argument("--hops", type=int, nargs="+", choices=(1, 2, 3), default=(1, 2, 3), help="chains to measure")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="BYTES", help="payloads to measure")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="batches per point, of each kind in turn")
+    parser.add_argument("--singles", type=int, default=5, metavar="N", help="messages one at a time, per round")
+    parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="how long a batch fills the link")
+    parser.add_argument("--rate", type=int, default=20_000_000, metavar="BITS", help="bits per second of every link")
+    given = parser.parse_args(argv)
+    if min(given.rounds, given.singles, given.rate, *given.sizes) < 1 or given.seconds <= 0:
+        parser.error("--rounds, --singles, --rate, --sizes and --seconds must be more than nothing")
+    options = Options(given.hops, given.sizes, given.rounds, given.singles, given.seconds, given.rate)
+    if given.quick:
+        options = Options((1,), (1_000, 100_000), 1, 1, 0.3, given.rate)
+    if reason := without_namespaces("chain"):
+        say(reason)
+        return 1
+    try:
+        with scratch() as folder:
+            saturated, singles = measure(options, folder)
+    except (netns.NetError, BenchmarkError) as error:
+        say(f"carrypost bench chain: {error}")
+        return 1
+    show = partial(_report.show, json=given.json)
+    show(
+        f"Saturated: batches on links of {options.bits_per_s / 1e6:g} Mbit/s, median of {options.rounds}; % of the "
+        "reference; wire and back: bytes on a link for each 1,000 of payload, toward A and from A; CPU of all programs "
+        "of the chain, and the share of a core that the busiest of them had",
+        saturated,
+    )
+    show("One at a time: from deposit to arrival, median; % of the reference", singles)
+    show("Goals: saturated links, % of the reference", goal_rows(saturated))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,76 @@
+"""What commands print: tables for people, lines of JSON for programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Lines of JSON also on a terminal; elsewhere they are anyway.")
+]
+
+
+def wants_json(asked: bool) -> bool:
+    """Whether whoever reads this is a program."""
+    return asked or not sys.stdout.isatty()
+
+
+def line(value: Mapping[str, object]) -> None:
+    """One line of JSON, at once."""
+    typer.echo(msgspec.json.encode(value).decode())
+    sys.stdout.flush()
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, whole: str = "") -> None:
+    """A table for people; the column called `whole` is never broken."""
+    from rich import box  # noqa: PLC0415 - loaded only where a table is shown
+    from rich.table import Table  # noqa: PLC0415
+
+    made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        made.add_column(name, no_wrap=name == whole, overflow="fold")
+    _show(made, rows)
+
+
+def pairs(rows: Sequence[tuple[str, object]]) -> None:
+    """What things are called, and what they are."""
+    from rich.table import Table  # noqa: PLC0415 - loaded only where a table is shown
+
+    made = Table(box=None, show_header=False, pad_edge=False)
+    made.add_column(style="bold", no_wrap=True)
+    made.add_column(overflow="fold")
+    _show(made, rows)
+
+
+def _show(made: Table, rows: Sequence[Sequence[object]]) -> None:
+    from rich.console import Console  # noqa: PLC0415 - loaded only where a table is shown
+    from rich.text import Text  # noqa: PLC0415
+
+    for row in rows:
+        # Brackets are part of addresses, and what others chose must not steer the terminal.
+        made.add_row(*(Text("".join(each if each.isprintable() else "\ufffd" for each in str(cell))) for cell in row))
+    Console(highlight=False).print(made)
+
+
+def duration(seconds: float) -> str:
+    """A length of time as people say it."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def size(nbytes: float) -> str:
+    """A number of bytes as people say it."""
+    for unit in ("B", "kB", "MB"):
+        if nbytes < 1_000:  # noqa: PLR2004 - decimal units
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1_000
+    return f"{nbytes:.1f} GB"

@@ -1,0 +1,126 @@
+"""Commands about keys: this node's own, and the names its owner has for others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from carrypost.cli._output import JsonOption, line, pairs, table, wants_json
+from carrypost.cli.node import ConfigOption, DataOption, settings_of
+from carrypost.errors import LocalError, NodeError
+
+if TYPE_CHECKING:
+    from carrypost.node.home import Home
+    from carrypost.security.identity import Identity
+
+keys = typer.Typer(
+    name="keys", no_args_is_help=True, rich_markup_mode="markdown", help="This node's key, and names for other nodes."
+)
+
+
+def _home(config: Path | None, data: Path | None) -> Home:
+    from carrypost.node.home import Home  # noqa: PLC0415 - keeps --help quick
+
+    return Home(settings_of(config, data))
+
+
+def _key(home: Home) -> Identity:
+    from carrypost.node.home import read_key  # noqa: PLC0415 - keeps --help quick
+
+    if not home.has_key:
+        raise NodeError(f"there is no key at {home.key_file} yet; the first `carrypost node` makes one")
+    return read_key(home.key_file)
+
+
+@keys.command()
+def show(*, config: ConfigOption = None, data: DataOption = None, json: JsonOption = False) -> None:
+    """Who this node is. The secret part of the key is never shown.
+
+    For example: `carrypost keys show`
+    """
+    from carrypost.model.ids import base32  # noqa: PLC0415 - keeps --help quick
+
+    home = _home(config, data)
+    identity = _key(home)
+    public = identity.author if isinstance(identity.author, bytes) else b""
+    found = {"node": identity.node, "public_key": base32(public), "file": str(home.key_file)}
+    if wants_json(json):
+        line(found)
+    else:
+        pairs([(name.replace("_", " "), value) for name, value in found.items()])
+
+
+@keys.command()
+def backup(
+    file: Annotated[Path, typer.Argument(help="Where the copy goes; it must not exist yet.")],
+    *,
+    config: ConfigOption = None,
+    data: DataOption = None,
+) -> None:
+    """Copy the key to a file that only you can read. Whoever has it is this node.
+
+    For example: `carrypost keys backup /media/stick/node.key`
+    """
+    from carrypost.node.home import exposed, write_key  # noqa: PLC0415 - keeps --help quick
+
+    write_key(_key(_home(config, data)), file)
+    others = "; others on this machine can read it there" if exposed(file) else ""
+    typer.echo(f"the key is in {file}; keep it secret{others}", err=True)
+
+
+@keys.command()
+def restore(
+    file: Annotated[Path, typer.Argument(help="A copy that `backup` made.")],
+    *,
+    config: ConfigOption = None,
+    data: DataOption = None,
+) -> None:
+    """Put a key back from its backup, into a folder that has none.
+
+    For example: `carrypost keys restore /media/stick/node.key`
+    """
+    from carrypost.node.home import read_key, write_key  # noqa: PLC0415 - keeps --help quick
+
+    home = _home(config, data)
+    identity = read_key(file)
+    home.create()
+    home.check_owner(identity)
+    write_key(identity, home.key_file)
+    typer.echo(f"{home.folder} is the node {identity.node} again", err=True)
+
+
+@keys.command()
+def name(
+    node: Annotated[str, typer.Argument(help="A node's id, as `carrypost peers` shows it.")],
+    pet_name: Annotated[str, typer.Argument(help="What you call it; an empty text: no longer.", metavar="NAME")],
+    *,
+    config: ConfigOption = None,
+    data: DataOption = None,
+) -> None:
+    """Call another node by a name of your own.
+
+    For example: `carrypost keys name x7f3… anna`, `carrypost keys name x7f3… ""`
+    """
+    if not node or any(letter.isspace() for letter in node):
+        raise LocalError(f"{node!r} is no node id")
+    home = _home(config, data)
+    home.create()
+    home.call(node, pet_name)
+
+
+@keys.command()
+def names(*, config: ConfigOption = None, data: DataOption = None, json: JsonOption = False) -> None:
+    """Your names for other nodes.
+
+    For example: `carrypost keys names`
+    """
+    found = sorted(_home(config, data).names().items(), key=lambda pair: pair[1])
+    if wants_json(json):
+        for node, called in found:
+            line({"node": node, "name": called})
+    elif found:
+        table("", ("name", "node"), [(called, node) for node, called in found], whole="node")
+    else:
+        typer.echo("No names yet; `carrypost keys name NODE NAME` gives one.", err=True)

@@ -1,0 +1,187 @@
+"""Commands about a node on this machine: run it, and ask it how things stand."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from carrypost.cli._output import JsonOption, duration, line, pairs, size, table, wants_json
+from carrypost.errors import ConfigError
+
+if TYPE_CHECKING:
+    from carrypost.node.settings import NodeSettings
+
+_ANSWER_S = 10.0
+"""Within this a node answers, or it hangs."""
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", "-c", help="Settings file (TOML).", metavar="FILE", show_default=False)
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data", "-d", help="The node's folder.", metavar="FOLDER", show_default="the user's data folder"),
+]
+SetOption = Annotated[
+    list[str],
+    typer.Option("--set", help="Any setting, as in the file: udp.port=4000.", metavar="KEY=VALUE", show_default=False),
+]
+
+
+def settings_of(config: Path | None, data: Path | None, changes: Sequence[str] = ()) -> NodeSettings:
+    """Settings from the file, the environment and the command line, the last on top."""
+    from carrypost.node.settings import load  # noqa: PLC0415 - keeps --help quick
+
+    keywords: dict[str, Any] = {}
+    for change in changes:
+        key, equals, text = change.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"--set takes KEY=VALUE, as in udp.port=4000, not {change!r}")
+        keywords[key.strip()] = _value(text.strip())
+    if data is not None:
+        keywords["node.data"] = _here(data)
+    return load(config, os.environ, keywords)
+
+
+def _here(path: Path) -> str:
+    """What the shell did not expand, and from where the command was given."""
+    try:
+        return str(path.expanduser().absolute())
+    except RuntimeError:
+        raise ConfigError(f"there is no such user's folder: {path}") from None
+
+
+def _value(text: str) -> object:
+    """A value as in TOML; text need not be quoted."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def node(
+    *,
+    config: ConfigOption = None,
+    data: DataOption = None,
+    changes: SetOption = [],  # noqa: B006 - typer makes a new list
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", help="Write the event log into this folder.", metavar="FOLDER", show_default=False),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Run a node until Ctrl-C: it finds others by itself, and stores, carries and forwards messages.
+
+    It needs no settings; all of them have defaults. Everything it has is in its folder.
+
+    For example:
+
+    * `carrypost node`
+
+    * `carrypost node --data ~/second --set altruistic=true` carries what nobody here asked for
+
+    * `carrypost node --config node.toml --record records` also writes what happens, as JSON lines
+    """
+    from carrypost.cli import serve  # noqa: PLC0415 - asyncio and the host are loaded only to run one
+
+    extra = [*changes, *([f"record.folder={_here(record)}"] if record is not None else [])]
+    serve.run(settings_of(config, data, extra), json=wants_json(json), verbose=verbose)
+
+
+def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOption = False) -> None:
+    """How the node on this machine is doing.
+
+    For example: `carrypost status`, `carrypost status --data ~/second --json`
+    """
+    found = _ask(settings_of(config, data), "status")
+    if wants_json(json):
+        line(found)
+        return
+    cache, store, udp = found["cache"], found["store"], found["udp"]
+    rows: list[tuple[str, object]] = [
+        ("node", found["node"]),
+        ("running for", f"{duration(found['uptime_s'])}, process {found['pid']}, carrypost {found['version']}"),
+        ("folder", found["data"]),
+        ("security", found["security"]),
+        ("addresses", ", ".join(found["addresses"]) or "none"),
+        ("neighbours", found["neighbours"]),
+        ("messages", f"{cache['messages']:,} ({size(cache['bytes'])}), {cache['unconfirmed']:,} not confirmed"),
+        ("subscriptions", found["subscriptions"]),
+        ("dropped", _counts(found["dropped"]) or "nothing"),
+        ("refused", _counts(found["refused"]) or "nothing"),
+        ("store", f"{size(store['bytes'])}, {size(store['free_bytes'])} free"),
+        ("datagrams", _datagrams(udp["counters"])),
+    ]
+    if found["clock_ahead_s"] >= 1:
+        rows.insert(2, ("clock", f"the system's clock is {duration(found['clock_ahead_s'])} behind this node's"))
+    if store["failure"]:
+        rows.insert(-1, ("last failure", store["failure"]))
+    if found["record_rows_lost"]:
+        rows.append(("record", f"{found['record_rows_lost']:,} rows could not be written"))
+    pairs(rows)
+    means = [
+        (each["name"], way["means"], "yes" if way["usable"] else f"no: {way['error']}", way["heard"], way["peers"])
+        for each in udp["interfaces"]
+        for way in each["means"]
+    ]
+    if means:
+        table("\nInterfaces", ("interface", "means", "usable", "heard", "peers"), means, whole="means")
+    else:
+        typer.echo("\nNo usable interface; `carrypost doctor` tells why.")
+
+
+def peers(*, config: ConfigOption = None, data: DataOption = None, json: JsonOption = False) -> None:
+    """Who is in reach of the node on this machine.
+
+    A peer is *linked* when both hear each other; *heard* or *one-way* when only this node hears it. The last column
+    has how many messages are on their way to it and from it.
+
+    For example: `carrypost peers`, `carrypost keys name NODE anna` to call one by a name
+    """
+    found = _ask(settings_of(config, data), "peers")
+    if wants_json(json):
+        for each in found:
+            line(each)
+        return
+    if not found:
+        typer.echo("Nobody is in reach.", err=True)
+        return
+    rows = [
+        (each["name"] or "-", each["node"], f"{each['state']} {duration(each['since_s'])}", each["address"],
+         f"{duration(each['heard_s'])} ago", f"{each['queued']:,} / {each['wanted']:,}")
+        for each in found
+    ]  # fmt: skip
+    table("", ("name", "node", "state", "address", "heard", "to / from"), rows, whole="node")
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{value:,} {name}" for name, value in counts.items() if value)
+
+
+def _datagrams(counters: Mapping[str, Any]) -> str:
+    """What was sent and received, and what of it was out of the ordinary."""
+    usual = [f"{counters[way]:,} {way} ({size(counters[way + '_bytes'])})" for way in ("sent", "received")]
+    rest = {
+        name.replace("_", " "): value
+        for name, value in counters.items()
+        if isinstance(value, int) and not name.startswith(("sent", "received"))
+    }
+    return ", ".join(filter(None, (*usual, _counts(rest), _counts(counters["errors"]))))
+
+
+def _ask(settings: NodeSettings, what: str) -> Any:  # noqa: ANN401 - what the node says
+    from carrypost.node.client import Client  # noqa: PLC0415 - needed by these commands only
+
+    async def ask() -> object:
+        try:
+            async with asyncio.timeout(_ANSWER_S), await Client.connect(settings.control) as client:
+                return await getattr(client, what)()
+        except TimeoutError:
+            raise TimeoutError(f"the node at {settings.control} does not answer") from None
+
+    return asyncio.run(ask())

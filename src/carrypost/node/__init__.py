@@ -1,0 +1,1 @@
+"""A real node: the host on real sockets, with a real disk under it."""

@@ -1,0 +1,326 @@
+"""One node, heard at several addresses, is one peer.
+
+A node announces itself by every means on every interface, so its neighbours hear the same bytes from several addresses
+of it: IPv4 and IPv6, wireless and wired. Whoever says the same bytes to the link within `WINDOW_S` is taken for one
+*peer*. The host knows a peer by its *name*, the address at which it was first heard, which stays until that address
+was silent for `KEEP_S`. What is sent to the peer goes to its *destination*, one of its addresses.
+
+Nobody vouches for an address, so whoever repeats the bytes of another gets into its peer, and can speak as that peer,
+as everybody can who forges source addresses. What keeps it from taking the peer's place:
+
+- Only what is said to the link counts, never what is sent to this node alone.
+- A replayer is behind the one whom it repeats. The destination moves only to an address that was ahead of it
+  `LEADS` times running, or when it fell silent, or when nothing can be sent to it.
+- Addresses that announce different nodes are never one peer. One that announces now this node and now that one is a
+  peer of its own until it has kept to one for `SETTLE_S`.
+- A datagram is dropped as a duplicate only if its peer has it already; what a replayer says first under a name of
+  its own takes nothing from anybody.
+- Every table is bounded. Where they are full, a node may be seen as several peers, which costs effort, not messages.
+
+No clock and no sockets: `now_s` is any time in seconds that never decreases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from carrypost.gossip.codec import MAGIC, VERSION
+from carrypost.gossip.frames import Announce
+
+WINDOW_S = 2.0
+"""Within this, equal bytes were said once."""
+SILENT_S = 12.0
+"""A destination that was not heard for so long gives way: two announcements at the default pace."""
+KEEP_S = 60.0
+"""Addresses are forgotten after so much silence."""
+SETTLE_S = 10.0
+LEADS = 3
+SIGHTINGS_MAX = 4_096
+"""Datagrams that are remembered, at most for `WINDOW_S`."""
+COPIES_MAX = 16
+"""Ways of one datagram that are told apart."""
+LONE_MAX = 1_024
+"""Addresses that are peers of their own; the one met first is forgotten first."""
+JOINED_MAX = 512
+"""Addresses that share a peer."""
+MEMBERS_MAX = 8
+"""Addresses of one peer."""
+
+_PREAMBLE, _KIND = MAGIC + bytes((VERSION,)), Announce.__struct_config__.tag
+_NODE_AT = 6
+"""Where the name of the node stands in an announcement: after the preamble, two heads of arrays and the kind."""
+_SHORT_ARRAY, _SHORT_TEXT, _TEXT = 0x90, 0xA0, 0xD9
+
+
+def announced(datagram: bytes) -> bytes:
+    """The node that a datagram announces, if its first frame is an announcement; else empty.
+
+    Looks at a few bytes and decodes nothing: what it finds is compared, and believed in nothing else.
+    """
+    if len(datagram) <= _NODE_AT + 1 or datagram[_NODE_AT - 1] != _KIND or not datagram.startswith(_PREAMBLE):
+        return b""
+    if datagram[3] >> 4 != _SHORT_ARRAY >> 4 or datagram[4] >> 4 != _SHORT_ARRAY >> 4:
+        return b""
+    head = datagram[_NODE_AT]
+    if head >> 5 == _SHORT_TEXT >> 5:
+        return datagram[_NODE_AT + 1 : _NODE_AT + 1 + (head & 0x1F)]
+    if head == _TEXT:
+        return datagram[_NODE_AT + 2 : _NODE_AT + 2 + datagram[_NODE_AT + 1]]
+    return b""
+
+
+class _Address:
+    """An address that speaks to the link."""
+
+    __slots__ = ("heard_s", "node", "peer", "since_s", "text", "turned_s")
+
+    def __init__(self, text: str, now_s: float) -> None:
+        self.text = text
+        self.since_s = self.heard_s = now_s
+        self.node = b""
+        """Whom it announced last; empty: nobody yet."""
+        self.turned_s = -SETTLE_S
+        """When it last announced another node than before."""
+        self.peer: _Peer | None = None
+
+
+class _Peer:
+    """Several addresses of one node."""
+
+    __slots__ = ("destination", "leader", "leads", "members", "name", "node")
+
+    def __init__(self, elder: _Address) -> None:
+        self.name = elder.text
+        self.node = elder.node
+        self.members = {elder.text: elder}
+        self.destination = elder
+        self.leader = elder
+        self.leads = 0
+        """How often running the leader was ahead of the destination."""
+
+
+class _Copies:
+    """A datagram that came more than once."""
+
+    __slots__ = ("by_way", "led", "taken")
+
+    def __init__(self, way: Hashable, name: str) -> None:
+        self.led = False
+        """It has been counted that its first address was ahead of the destination."""
+        self.by_way = {way: 1}
+        """How often it came on each way."""
+        self.taken = {name: 1}
+        """How many of them each peer was given."""
+
+
+_Sighting = tuple[str, Hashable, str, float]
+"""A datagram that was heard lately: from which address first, how, of which peer, and when."""
+
+
+class Aliases:
+    """Which addresses are one peer, and which datagrams are duplicates."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        """Rises whenever `name` may answer differently from before."""
+        self._lone: dict[str, _Address] = {}
+        self._joined: dict[str, _Address] = {}
+        self._peers: dict[str, _Peer] = {}
+        # Two generations: to forget the older half at once is cheaper than one after the other.
+        self._sightings: dict[int, _Sighting] = {}
+        self._sightings_before: dict[int, _Sighting] = {}
+        self._copies: dict[int, _Copies] = {}
+        self._copies_before: dict[int, _Copies] = {}
+        self._turned_over_s = 0.0
+
+    def __len__(self) -> int:
+        return len(self._lone) + len(self._joined)
+
+    def name(self, address: str) -> str:
+        """Name of the peer that has this address."""
+        joined = self._joined.get(address)
+        return address if joined is None or joined.peer is None else joined.peer.name
+
+    def destination(self, name: str) -> str:
+        """Where to send what is for this peer."""
+        peer = self._peers.get(name)
+        return name if peer is None else peer.destination.text
+
+    def heard(self, address: str, way: Hashable, datagram: bytes, now_s: float, *, learn: bool = True) -> str | None:
+        """A datagram was said to the link: the name of the peer, or None if that peer was already given it.
+
+        `way`: how it came (interface and means). The n-th copy on one way is new if fewer than n were given, so that
+        bytes which a node says twice on purpose are not lost. Without `learn` nothing is concluded about addresses.
+        """
+        source = self._joined.get(address) or self._lone.get(address) or self._meet(address, now_s)
+        source.heard_s = now_s
+        key = hash(datagram)  # Keyed by the interpreter with a secret of its own, and as quick as it gets.
+        sighting = self._sightings.get(key) or self._sightings_before.get(key)
+        if sighting is not None and now_s - sighting[3] <= WINDOW_S:
+            return self._again(key, sighting, source, way, datagram if learn else b"")
+        if learn:
+            if (node := announced(datagram)) and node != source.node:
+                self._announces(source, node, now_s)
+            if source.peer is not None and now_s - source.peer.destination.heard_s > SILENT_S:
+                self._direct(source.peer, source)
+        name = address if source.peer is None else source.peer.name
+        if len(self._sightings) >= SIGHTINGS_MAX // 2:
+            self._turn_over(now_s)
+        self._sightings[key] = (address, way, name, now_s)
+        if sighting is not None:  # Long ago: its copies do not count any more.
+            self._copies.pop(key, None)
+            self._copies_before.pop(key, None)
+        return name
+
+    def failed(self, name: str, now_s: float) -> bool:
+        """Nothing can be sent to the peer's destination; whether there is another one now."""
+        peer = self._peers.get(name)
+        if peer is None:
+            return False
+        others = [each for each in peer.members.values() if each is not peer.destination]
+        heard = max(others, key=lambda each: each.heard_s)
+        if now_s - heard.heard_s > SILENT_S:
+            return False
+        self._direct(peer, heard)
+        return True
+
+    def expire(self, now_s: float) -> None:
+        """Forget what was not heard for long. To be called every few seconds."""
+        for table in (self._joined, self._lone):
+            for address in [each for each in table.values() if now_s - each.heard_s > KEEP_S]:
+                self._leave(address)
+                self._lone.pop(address.text, None)
+        if now_s - self._turned_over_s > WINDOW_S:
+            self._turn_over(now_s)
+
+    # --- datagrams -----------------------------------------------------------------------------------------
+
+    def _turn_over(self, now_s: float) -> None:
+        self._turned_over_s = now_s
+        self._sightings_before, self._sightings = self._sightings, {}
+        self._copies_before, self._copies = self._copies, {}
+
+    def _again(self, key: int, sighting: _Sighting, source: _Address, way: Hashable, learned: bytes) -> str | None:
+        """Bytes that were heard before: the name, if the peer is to be given this copy; else None."""
+        first, first_way, first_name, _ = sighting
+        copies = self._copies.get(key) or self._copies_before.get(key)
+        if copies is None:
+            copies = self._copies[key] = _Copies((first_way, first), first_name)
+        if learned:
+            if node := announced(learned):
+                self._announces(source, node, source.heard_s)
+            self._follows(first, source, copies)
+        name, by_way, taken = self._name(source), copies.by_way, copies.taken
+        known_way = (way, source.text)
+        if known_way not in by_way and len(by_way) >= COPIES_MAX:
+            return None if name in taken else name
+        count = by_way[known_way] = by_way.get(known_way, 0) + 1
+        if count <= taken.get(name, 0):
+            return None
+        if name in taken or len(taken) < COPIES_MAX:
+            taken[name] = count
+        return name
+
+    def _follows(self, first_text: str, source: _Address, copies: _Copies) -> None:
+        """The source says what another address said first."""
+        first = self._joined.get(first_text) or self._lone.get(first_text)
+        if first is None or first is source:
+            return
+        if first.peer is None or first.peer is not source.peer:
+            before = (self._name(first), self._name(source))
+            if self._join(first, source, source.heard_s):
+                copies.taken[self._name(source)] = max(copies.taken.get(name, 0) for name in before)
+        elif source is first.peer.destination and not copies.led:
+            copies.led = True
+            self._led(first.peer, first)
+        elif first is first.peer.destination:
+            first.peer.leads = 0
+
+    # --- peers ---------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _name(address: _Address) -> str:
+        return address.text if address.peer is None else address.peer.name
+
+    def _meet(self, text: str, now_s: float) -> _Address:
+        address = _Address(text, now_s)
+        self._separate(address)
+        return address
+
+    def _separate(self, address: _Address) -> None:
+        """Make it a peer of its own."""
+        address.peer = None
+        self._joined.pop(address.text, None)
+        if len(self._lone) >= LONE_MAX:
+            del self._lone[next(iter(self._lone))]
+        self._lone[address.text] = address
+
+    def _announces(self, source: _Address, node: bytes, now_s: float) -> None:
+        if node == source.node:
+            return
+        if source.node:
+            source.turned_s = now_s
+        source.node = node
+        peer = source.peer
+        if peer is not None and not peer.node:
+            peer.node = node
+        elif peer is not None and peer.node != node:
+            self._leave(source)
+
+    def _led(self, peer: _Peer, first: _Address) -> None:
+        peer.leads = peer.leads + 1 if peer.leader is first else 1
+        peer.leader = first
+        if peer.leads >= LEADS:
+            self._direct(peer, first)
+
+    @staticmethod
+    def _direct(peer: _Peer, destination: _Address) -> None:
+        peer.destination = destination
+        peer.leads = 0
+
+    def _join(self, first: _Address, source: _Address, now_s: float) -> bool:
+        """Make the two one peer, unless something speaks against it."""
+        if now_s - max(first.turned_s, source.turned_s) < SETTLE_S:
+            return False
+        elder, younger = (source, first) if source.since_s < first.since_s else (first, source)
+        if elder.peer is None and younger.peer is not None:
+            elder, younger = younger, elder
+        one, other = elder.peer or _Peer(elder), younger.peer or _Peer(younger)
+        if one.node and other.node and one.node != other.node:
+            return False
+        entering = [each for peer in (one, other) for each in peer.members.values() if each.text not in self._joined]
+        if len(one.members) + len(other.members) > MEMBERS_MAX or len(self._joined) + len(entering) > JOINED_MAX:
+            return False
+        one.node = one.node or other.node
+        one.members |= other.members
+        if first is not one.destination:
+            one.leader, one.leads = first, LEADS - 1  # Once more, and it was no accident that it was ahead.
+        self._peers.pop(other.name, None)
+        self._peers[one.name] = one
+        self._enter(one, one.members.values())
+        return True
+
+    def _enter(self, peer: _Peer, members: Iterable[_Address]) -> None:
+        for member in members:
+            member.peer = peer
+            self._lone.pop(member.text, None)
+            self._joined[member.text] = member
+        self.version += 1
+
+    def _leave(self, address: _Address) -> None:
+        """The address is no longer of its peer."""
+        peer = address.peer
+        if peer is None:
+            return
+        self.version += 1
+        self._separate(address)
+        del peer.members[address.text], self._peers[peer.name]
+        rest = list(peer.members.values())
+        if len(rest) == 1:
+            self._separate(rest[0])
+            return
+        if peer.name == address.text:
+            peer.name = rest[0].text
+        if peer.destination is address:
+            self._direct(peer, max(rest, key=lambda each: each.heard_s))
+        self._peers[peer.name] = peer

@@ -1,0 +1,118 @@
+"""The record of a real node: JSON lines in files that are complete once they have their name.
+
+Rows are collected in memory and appended now and then to a file that ends in ``.part``; when it is long or old enough
+it gets its name by an atomic rename and a new one is begun, so that a reader of the folder sees only whole files. What
+a killed predecessor left is completed first: its last line may be cut short, and is cut off. A disk that is full costs
+rows, which are counted, and never the node.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from pathlib import Path
+
+from carrypost.node.settings import RecordSettings
+from carrypost.record import Record
+
+_PART = ".part"
+_log = logging.getLogger("carrypost.record")
+
+
+class Archive:
+    """Where one node's record goes."""
+
+    def __init__(self, folder: Path, node: str, run: str, settings: RecordSettings) -> None:
+        self.record = Record(run)
+        self.lost = 0
+        """Rows that could not be written."""
+        self._folder = folder
+        self._stem = re.sub(r"[^\w.-]", "_", node)
+        # Another node's name may begin with this one's.
+        self._own = re.compile(re.escape(self._stem) + r"-\d{8}T\d{6}-\d+-\d{6,}\.jsonl(\.part)?")
+        self._settings = settings
+        self._number = 0
+        self._part: Path | None = None
+        self._bytes = 0
+        self._begun_s = 0.0
+        self._failed: set[str] = set()
+        self._complete()
+
+    def _complete(self) -> None:
+        """Give their names to the files that a killed predecessor left."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for part in self._files(_PART):
+                content = part.read_bytes()
+                whole = content.rfind(b"\n") + 1
+                if not whole:
+                    part.unlink()
+                    continue
+                if whole < len(content):
+                    os.truncate(part, whole)
+                part.replace(part.with_suffix(""))
+        except OSError as error:
+            self._tell("begun", error)
+
+    def _files(self, suffix: str = "") -> list[Path]:
+        """This node's files, the oldest first."""
+        return sorted(
+            each
+            for each in self._folder.iterdir()
+            if (found := self._own.fullmatch(each.name)) and (found[1] or "") == suffix
+        )
+
+    def flush(self, *, final: bool = False) -> None:
+        """Append what was collected; end the file if it is long or old enough, or the last one."""
+        rows = len(self.record)
+        if rows:
+            lines = "".join(f"{line}\n" for line in self.record.json_lines()).encode()
+            self.record.clear()
+            try:
+                self._append(lines)
+                self._failed.discard("written")
+            except OSError as error:
+                self.lost += rows
+                self._tell("written", error)
+        self._rotate(final=final)
+
+    def _append(self, lines: bytes) -> None:
+        if self._part is None or not self._part.exists():  # Somebody may have tidied up.
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._number += 1
+            stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+            self._part = self._folder / f"{self._stem}-{stamp}-{os.getpid()}-{self._number:06}.jsonl{_PART}"
+            self._bytes, self._begun_s = 0, time.monotonic()
+        with self._part.open("ab", buffering=0) as file:
+            rest = memoryview(lines)
+            try:
+                while rest:
+                    rest = rest[file.write(rest) :]
+            except OSError:
+                file.truncate(self._bytes)  # Half a line would spoil the next one.
+                raise
+        self._bytes += len(lines)
+
+    def _rotate(self, *, final: bool) -> None:
+        part, settings = self._part, self._settings
+        if part is None or not (
+            final or self._bytes >= settings.rotate_bytes or time.monotonic() - self._begun_s >= settings.rotate_s
+        ):
+            return
+        try:
+            if part.exists():
+                part.replace(part.with_suffix(""))
+            self._part = None
+            for old in self._files()[: -settings.files_max]:
+                old.unlink()
+            self._failed.discard("ended")
+        except OSError as error:
+            self._tell("ended", error)
+
+    def _tell(self, what: str, error: OSError) -> None:
+        if what not in self._failed:
+            path = error.filename or self._folder
+            _log.warning("the record at %s cannot be %s: %s; the node goes on without", path, what, error.strerror)
+        self._failed.add(what)

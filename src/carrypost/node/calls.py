@@ -1,0 +1,167 @@
+"""What goes over a node's control socket: msgpack values, each behind its length in four bytes.
+
+A program on this machine makes calls; each has a number, and the node answers under that number, in any order. Besides
+that it hands out deliveries. The socket belongs to the node's owner alone, so both sides are trusted not to be hostile,
+but a mistake must not bring the node down: lengths are bounded and every error is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from carrypost.errors import LocalError
+
+T = TypeVar("T")
+LENGTH_BYTES = 4
+_ENVELOPE_BYTES = 1024 * 1024
+"""What may come around a payload."""
+_SKIP_BYTES = 64 * 1024
+UNKNOWN = -1
+"""Number of a refusal that answers no call, because there was none: the node hangs up after it."""
+
+AttributeValue = bool | int | float | str
+
+
+class Call(msgspec.Struct, tag_field="do", kw_only=True, frozen=True):
+    """Something that a program wants of the node."""
+
+    number: int
+
+
+class Status(Call, tag="status", frozen=True):
+    """How things stand."""
+
+
+class Peers(Call, tag="peers", frozen=True):
+    """Who is in reach."""
+
+
+class Publish(Call, tag="publish", frozen=True):
+    """Store a message; answered with its id once it is stored."""
+
+    destination: str
+    payload: bytes = b""
+    attributes: dict[str, AttributeValue] = {}
+    lifetime_s: float | None = None
+    label: str = ""
+    persistent: bool = False
+    priority: int = 4
+
+
+class Subscribe(Call, tag="subscribe", frozen=True):
+    """Want what matches; answered with the subscription's number."""
+
+    pattern: str | dict[str, str]
+    selector: str | None = None
+
+
+class Unsubscribe(Call, tag="unsubscribe", frozen=True):
+    """Want it no longer."""
+
+    subscription: int
+
+
+class Confirm(Call, tag="confirm", frozen=True):
+    """The program has these; answered once that is durable."""
+
+    messages: list[str]
+
+
+class Gate(Call, tag="gate", frozen=True):
+    """Whose datagrams are taken from now on; None: everybody's."""
+
+    hear: list[str] | None
+
+
+class Stop(Call, tag="stop", frozen=True):
+    """End the node."""
+
+
+AnyCall = Status | Peers | Publish | Subscribe | Unsubscribe | Confirm | Gate | Stop
+
+
+class Reply(msgspec.Struct, tag_field="is", frozen=True):
+    """Something that the node says."""
+
+
+class Answer(Reply, tag="answer", frozen=True):
+    """A call was done."""
+
+    number: int
+    value: Any = None
+
+
+class Refusal(Reply, tag="refusal", frozen=True):
+    """A call was not done: the name of the error, and what it says."""
+
+    number: int
+    error: str
+    text: str
+
+
+class Handed(Reply, tag="delivery", frozen=True):
+    """A message for the program; to be confirmed by its id."""
+
+    message: str
+    """Id as people see it."""
+    destination: str
+    source: str
+    """The author's node id."""
+    payload: bytes
+    attributes: dict[str, AttributeValue]
+    label: str
+    persistent: bool
+    priority: int
+    created_us: int
+    deadline_us: int | None
+    hops: int
+    """0: published here; 1: straight from the author."""
+    redelivered: bool
+    subscriptions: tuple[int, ...]
+
+
+AnyReply = Answer | Refusal | Handed
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_call: Callable[[bytes], AnyCall] = msgspec.msgpack.Decoder(AnyCall).decode
+_decode_reply: Callable[[bytes], AnyReply] = msgspec.msgpack.Decoder(AnyReply).decode
+
+
+def packed(value: AnyCall | AnyReply) -> bytes:
+    """The bytes of one call or reply."""
+    body = _encode(value)
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+async def read_call(reader: asyncio.StreamReader, payload_bytes_max: int) -> AnyCall:
+    """The next call; raises `EOFError` at the end and `LocalError` for what is none."""
+    return _decoded(_decode_call, await _read(reader, payload_bytes_max + _ENVELOPE_BYTES))
+
+
+async def read_reply(reader: asyncio.StreamReader) -> AnyReply:
+    """The next reply; raises `EOFError` at the end."""
+    return _decoded(_decode_reply, await _read(reader, 2**32))
+
+
+async def skip(reader: asyncio.StreamReader) -> None:
+    """Read on to the end of the connection, and keep nothing."""
+    while await reader.read(_SKIP_BYTES):
+        pass
+
+
+async def _read(reader: asyncio.StreamReader, bytes_max: int) -> bytes:
+    length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
+    if length > bytes_max:
+        raise LocalError(f"a call of {length:,} bytes; at most {bytes_max:,} are taken")
+    return await reader.readexactly(length)
+
+
+def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
+    try:
+        return decode(body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise LocalError(f"not understood at the control socket: {error}") from None

@@ -1,0 +1,171 @@
+"""Means by which everybody on a link is reached, and which of them are needed.
+
+A *channel* is one means on one interface: an ear, and a target to send to. What a channel needs is planned from the
+interface as it is (`plan`); when that changes, the channel is closed and another one opened. `cover` finds the fewest
+channels of an interface that reach everybody heard on it.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from carrypost.node import sockets
+from carrypost.node.addresses import SocketAddress
+from carrypost.node.interfaces import Interface
+from carrypost.node.settings import UdpSettings
+from carrypost.node.sockets import Control
+
+LATELY_S = 30.0
+"""Who was heard within this is there: two times three announcements at the default pace."""
+PEERS_MAX = 1_024
+"""Peers of a channel that are remembered; more are served all the same, by every means."""
+
+
+class Means(enum.StrEnum):
+    """How everybody on a link is reached, the preferred one first."""
+
+    IPV4_MULTICAST = "ipv4-multicast"
+    IPV6_MULTICAST = "ipv6-multicast"
+    IPV4_BROADCAST = "ipv4-broadcast"
+
+
+class Obstacle(enum.StrEnum):
+    """Why an interface cannot have a means."""
+
+    DOWN = "the interface is down, or nothing is connected to it"
+    NO_IPV4 = "no IPv4 address"
+    NO_IPV6 = "no IPv6 address of the link"
+    NO_MULTICAST = "the interface cannot multicast"
+    NO_BROADCAST = "the network has no broadcast address"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a datagram goes, and how."""
+
+    address: SocketAddress
+    control: Control | None = None
+    """Ancillary data; None: there is none."""
+    multicast_by: str = ""
+    """Where the system has no such data: the address of the interface by which IPv4 multicast leaves."""
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        """Of IPv4 or of IPv6."""
+        return socket.AF_INET if len(self.address) == 2 else socket.AF_INET6  # noqa: PLR2004 - IPv4 has two parts
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a channel needs to know; one that differs is another channel."""
+
+    means: Means
+    interface: str
+    index: int
+    source: str
+    """The interface's own address."""
+    group: str
+    """The group or broadcast address."""
+    port: int
+
+    def listen(self) -> socket.socket:
+        """Its ear; raises `OSError`."""
+        if self.means is Means.IPV6_MULTICAST:
+            return sockets.listen_multicast_v6(self.group, self.port, self.index)
+        if self.means is Means.IPV4_MULTICAST:
+            return sockets.listen_multicast_v4(self.group, self.port, self.index, self.source)
+        return sockets.listen_broadcast(self.group, self.port, self.interface)
+
+    def target(self) -> Target:
+        """Where everybody is reached."""
+        if self.means is Means.IPV6_MULTICAST:
+            return Target((self.group, self.port, 0, self.index))
+        if sockets.LINUX:
+            # The system finds the source itself, even right after it has changed; but for loopback it takes another's.
+            source = self.source if self.source.startswith("127.") else "0.0.0.0"  # noqa: S104 - this means any
+            return Target((self.group, self.port), sockets.leaving_by(self.index, source))
+        return Target((self.group, self.port), multicast_by=self.source)
+
+
+def enabled(settings: UdpSettings) -> list[Means]:
+    """The means that the settings allow."""
+    switches = {
+        Means.IPV4_MULTICAST: settings.ipv4_multicast,
+        Means.IPV6_MULTICAST: settings.ipv6_multicast,
+        Means.IPV4_BROADCAST: settings.ipv4_broadcast,
+    }
+    return [means for means in Means if switches[means]]
+
+
+def plan(means: Means, interface: Interface, settings: UdpSettings) -> Plan | Obstacle:
+    """What the channel needs; or why the interface cannot have it."""
+    if not interface.up:
+        return Obstacle.DOWN
+    source, group = {
+        Means.IPV4_MULTICAST: (interface.ipv4, settings.group_v4),
+        Means.IPV6_MULTICAST: (interface.link_local, settings.group_v6),
+        Means.IPV4_BROADCAST: (interface.ipv4, interface.broadcast),
+    }[means]
+    if not source:
+        return Obstacle.NO_IPV6 if means is Means.IPV6_MULTICAST else Obstacle.NO_IPV4
+    if means is not Means.IPV4_BROADCAST and not interface.multicast:
+        return Obstacle.NO_MULTICAST
+    if not group:
+        return Obstacle.NO_BROADCAST
+    return Plan(means, interface.name, interface.index, source, group, settings.port)
+
+
+class Channel:
+    """One means on one interface."""
+
+    __slots__ = ("close", "heard", "peers", "plan", "send_error", "socket", "target")
+
+    def __init__(self, made: Plan, ear: socket.socket, close: Callable[[], None]) -> None:
+        self.plan = made
+        self.socket = ear
+        self.close = close
+        """Ends the reading and closes the socket."""
+        self.target = made.target()
+        self.heard = 0
+        """Datagrams, duplicates included."""
+        self.peers: dict[str, float] = {}
+        """When each peer was last heard by this means."""
+        self.send_error = ""
+        """What the system said when something was last sent; empty: nothing."""
+
+    def hears(self, peer: str, now_s: float) -> bool:
+        """A peer speaks; whether it is new here."""
+        peers = self.peers
+        new = peer not in peers
+        if not new or len(peers) < PEERS_MAX:
+            peers[peer] = now_s
+        return new
+
+    def forget(self, now_s: float) -> None:
+        """Forget who was not heard lately."""
+        self.peers = {peer: heard_s for peer, heard_s in self.peers.items() if now_s - heard_s <= LATELY_S}
+
+
+def cover(channels: Iterable[Channel]) -> list[Channel]:
+    """As few channels of one interface as reach all who are heard on it; the preferred ones where there is a choice."""
+    able = sorted((each for each in channels if not each.send_error), key=_preference)
+    if any(len(each.peers) >= PEERS_MAX for each in able):
+        return able
+    everybody = frozenset[str]().union(*(each.peers for each in able))
+    for count in range(len(able)):
+        for choice in itertools.combinations(able, count):
+            if _reached(choice) == everybody:
+                return list(choice)
+    return able
+
+
+def _preference(channel: Channel) -> int:
+    return list(Means).index(channel.plan.means)
+
+
+def _reached(channels: Sequence[Channel]) -> frozenset[str]:
+    return frozenset[str]().union(*(each.peers for each in channels))

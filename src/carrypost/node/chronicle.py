@@ -1,0 +1,79 @@
+"""What of a node's life goes into its record: events, publications, and samples of traffic and sizes."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from carrypost import __version__
+from carrypost.config import Settings, differences
+from carrypost.events import Event
+from carrypost.gossip.journal import MESSAGE, Batch, StoredMessage
+from carrypost.model.ids import MessageId
+from carrypost.node.archive import Archive
+from carrypost.node.driver import Driver
+from carrypost.node.settings import NodeSettings
+from carrypost.record import Kind
+
+_FLUSH_S = 1.0
+"""How often rows are written, unless samples are wanted more often."""
+
+
+class Chronicle:
+    """Writes one node's record."""
+
+    def __init__(self, folder: Path, settings: NodeSettings, driver: Driver) -> None:
+        self._driver = driver
+        self._node = driver.host.node
+        self._sample_s = settings.record.sample_s
+        self._archive = Archive(folder, self._node, run=f"node/{self._node}", settings=settings.record)
+        self._traffic: Counter[str] = Counter()
+        driver.traffic = self._traffic
+        now = driver.now()
+        attrs = {"version": __version__, "python": platform.python_version()}
+        self._archive.record.add(Kind.RUN, now, self._node, attrs=attrs | differences(settings.core, Settings()))
+        self._archive.record.add(Kind.JOIN, now, self._node)
+        self._chore = asyncio.get_running_loop().create_task(self._keep())
+
+    @property
+    def lost(self) -> int:
+        """Rows that could not be written."""
+        return self._archive.lost
+
+    def observe(self, event: Event) -> None:
+        """Something that the host told."""
+        self._archive.record.observe(self._driver.now(), self._node, event)
+
+    def published(self, message: MessageId, batches: Sequence[Batch]) -> None:
+        """A publication, found in what the host wants stored; whether that can be stored shows later."""
+        for batch in batches:
+            kept = batch.puts.get((MESSAGE, message, 0))
+            if isinstance(kept, StoredMessage):
+                self._archive.record.published(self._driver.now(), self._node, kept.descriptor)
+
+    def close(self) -> None:
+        """The last rows; the last file gets its name."""
+        self._chore.cancel()
+        self._sample()
+        self._archive.record.add(Kind.LEAVE, self._driver.now(), self._node)
+        self._archive.flush(final=True)
+
+    async def _keep(self) -> None:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + self._sample_s
+        while True:
+            await asyncio.sleep(min(_FLUSH_S, self._sample_s))
+            if loop.time() >= due_s:
+                due_s = loop.time() + self._sample_s
+                self._sample()
+            self._archive.flush()
+
+    def _sample(self) -> None:
+        record, now = self._archive.record, self._driver.now()
+        for kind, nbytes in sorted(self._traffic.items()):
+            record.add(Kind.TRAFFIC, now, self._node, size=nbytes, detail=kind)
+        self._traffic.clear()
+        record.add(Kind.REGISTRY, now, self._node, size=self._driver.host.overview().messages, detail="cache")

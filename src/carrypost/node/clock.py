@@ -1,0 +1,71 @@
+"""The node's clock: microseconds since 1970 that never decrease.
+
+Deadlines are absolute, so the clock follows the system's. Where that is set forward (or the machine slept), it follows
+at once and says so: so much silence was no silence. Where that is set backward, time goes on at half speed until the
+system's has caught up, because a clock that stood still would stop every timer of the node. A system clock that is days
+behind what this node has already seen (no battery, no network yet) is not believed: time goes on from there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+MICROSECONDS = 1_000_000
+STEP_US = MICROSECONDS
+"""What the system's clock may gain within one look without being said to have stepped."""
+WRONG_US = 24 * 3_600 * MICROSECONDS
+"""A system clock that is this much behind is wrong, and not merely corrected."""
+
+
+def _wall_us() -> int:
+    return time.time_ns() // 1_000
+
+
+def _steady_us() -> int:
+    return time.monotonic_ns() // 1_000
+
+
+class Clock:
+    """Time for one host. `floor_us`: the newest time that is known to have been."""
+
+    def __init__(
+        self,
+        floor_us: int = 0,
+        *,
+        wall_us: Callable[[], int] = _wall_us,
+        steady_us: Callable[[], int] = _steady_us,
+    ) -> None:
+        self._wall_us = wall_us
+        self._steady_us = steady_us
+        self._steady = steady_us()
+        self._now = max(floor_us, wall_us())
+        self._odd = 0
+        self._step = 0
+
+    def now(self) -> int:
+        """Microseconds since 1970."""
+        wall, steady = self._wall_us(), self._steady_us()
+        passed, self._steady = steady - self._steady, steady
+        gained = wall - self._now - passed
+        self._now = max(wall, self._now + self._pace(passed, self._now - wall))
+        if gained >= STEP_US:
+            self._step += gained
+        return self._now
+
+    def _pace(self, passed: int, ahead: int) -> int:
+        """By how much time goes on at least: all that passed, or half of it, in which odd microseconds add up."""
+        if ahead > WRONG_US:
+            return passed
+        half, self._odd = divmod(passed + self._odd, 2)
+        return half
+
+    def take_step_us(self) -> int:
+        """By how much the clock was set forward since the last call, for `Host.clock_stepped`."""
+        step, self._step = self._step, 0
+        return step
+
+    @property
+    def ahead_us(self) -> int:
+        """How far this clock is ahead of the system's: people should know."""
+        return max(0, self._now - self._wall_us())

@@ -1,0 +1,153 @@
+"""Who on this machine gets what the host delivers.
+
+The host delivers a message once, to the node. Here it goes to every consumer that has a matching subscription, and is
+confirmed to the host when all of them have it. A message that nobody confirmed before all went away is passed on to
+whoever has a matching subscription by now, or makes one later, marked as redelivered; after a restart of the node the
+host does the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from carrypost.config import Limits
+from carrypost.errors import LocalError
+from carrypost.events import Delivery
+from carrypost.gossip.interests import Matcher
+from carrypost.host import Host
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.ids import MessageId
+from carrypost.model.pattern import entry
+
+
+class Consumer(Protocol):
+    """A program on this machine that has subscriptions."""
+
+    def take(self, delivery: Delivery) -> None:
+        """A message for it; to be confirmed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Subscription:
+    consumer: Consumer
+    matcher: Matcher
+
+
+@dataclasses.dataclass(slots=True)
+class _Handed:
+    """A message that was delivered by the host and not confirmed to it yet."""
+
+    delivery: Delivery
+    holders: set[Consumer] = dataclasses.field(default_factory=set)
+    """Who has to confirm it."""
+    tried: bool = False
+    """It was given to somebody, who may have seen it."""
+    confirmed: bool = False
+    """At least one of them has it."""
+
+
+class Consumers:
+    """The consumers of one node."""
+
+    def __init__(self, host: Host, limits: Limits) -> None:
+        self._host = host
+        self._limits = limits
+        self._subscriptions: dict[int, _Subscription] = {}
+        self._handed: dict[MessageId, _Handed] = {}
+
+    @property
+    def subscriptions(self) -> int:
+        """How many there are."""
+        return len(self._subscriptions)
+
+    def subscribe(self, consumer: Consumer, pattern: str | Mapping[str, str], selector: str | None, now: int) -> int:
+        """One more subscription; what others left behind and it matches is handed over at once."""
+        matcher = Matcher((entry(pattern, selector),), self._limits, own=True)
+        number = self._host.subscribe(pattern, selector, now=now)
+        self._subscriptions[number] = _Subscription(consumer, matcher)
+        for handed in self._handed.values():
+            if not handed.holders and matcher.matches(handed.delivery.descriptor):
+                _give(handed, {consumer: [number]})
+        return number
+
+    def unsubscribe(self, consumer: Consumer, number: int, now: int) -> None:
+        """One subscription fewer; what was handed over for it can still be confirmed."""
+        found = self._subscriptions.get(number)
+        if found is None or found.consumer is not consumer:
+            raise LocalError(f"this program has no subscription {number}")
+        del self._subscriptions[number]
+        self._host.unsubscribe(number, now)
+
+    def leave(self, consumer: Consumer, now: int) -> None:
+        """The consumer is gone, and with it its subscriptions."""
+        for number in [number for number, each in self._subscriptions.items() if each.consumer is consumer]:
+            self.unsubscribe(consumer, number, now)
+        done = []
+        for message, handed in self._handed.items():
+            if consumer not in handed.holders:
+                continue
+            handed.holders.remove(consumer)
+            if handed.confirmed and not handed.holders:
+                done.append(message)
+            elif not handed.holders:
+                self._pass_on(handed)
+        self._finish(done, now)
+
+    def deliver(self, deliveries: Iterable[Delivery]) -> None:
+        """The host delivers: to everybody who asked for it."""
+        for delivery in deliveries:
+            handed = self._handed[delivery.message] = _Handed(delivery)
+            takers: dict[Consumer, list[int]] = {}
+            for number in delivery.subscriptions:
+                if (found := self._subscriptions.get(number)) is not None:
+                    takers.setdefault(found.consumer, []).append(number)
+            if takers:
+                _give(handed, takers)
+            else:  # They left while the host waited for its disk.
+                self._pass_on(handed)
+
+    def _pass_on(self, handed: _Handed) -> None:
+        """Nobody has it: give it to whoever wants it by now."""
+        takers: dict[Consumer, list[int]] = {}
+        for number, each in self._subscriptions.items():
+            if each.matcher.matches(handed.delivery.descriptor):
+                takers.setdefault(each.consumer, []).append(number)
+        _give(handed, takers)
+
+    def confirm(self, consumer: Consumer, messages: Iterable[MessageId], now: int) -> tuple[MessageId, ...]:
+        """The consumer has these. Returns those that the host was told of: all who wanted them have them."""
+        done = []
+        for message in messages:
+            handed = self._handed.get(message)
+            if handed is None or consumer not in handed.holders:
+                continue
+            handed.holders.remove(consumer)
+            handed.confirmed = True
+            if not handed.holders:
+                done.append(message)
+        self._finish(done, now)
+        return tuple(done)
+
+    def forget(self, descriptors: Iterable[Descriptor]) -> None:
+        """Copies are gone: what of them was left behind is nobody's any more."""
+        for descriptor in descriptors:
+            self._handed.pop(descriptor.id, None)
+
+    def _finish(self, messages: list[MessageId], now: int) -> None:
+        for message in messages:
+            del self._handed[message]
+        if messages:
+            self._host.confirm(messages, now)
+
+
+def _give(handed: _Handed, takers: Mapping[Consumer, Sequence[int]]) -> None:
+    """Hand a message over to consumers, each for the subscriptions of its that match."""
+    again = handed.tried or handed.delivery.redelivered
+    handed.holders.update(takers)
+    handed.tried = handed.tried or bool(takers)
+    for consumer, numbers in takers.items():
+        consumer.take(msgspec.structs.replace(handed.delivery, subscriptions=tuple(numbers), redelivered=again))

@@ -1,0 +1,221 @@
+"""From what was tried to what people should know: plain words about one means on one interface.
+
+What a machine can show alone is that its own sockets, memberships, routes and firewall let a datagram out and in. That
+it also crosses the air or the wire, only somebody else can show. A finding keeps the two apart and says which it has.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass, field
+
+from carrypost.node.channels import Means, Obstacle
+
+NO_IPV6 = "this machine has no IPv6"
+_NAMES_SHOWN = 3
+_WORDS = {
+    Means.IPV4_MULTICAST: "IPv4 multicast",
+    Means.IPV6_MULTICAST: "IPv6 multicast",
+    Means.IPV4_BROADCAST: "IPv4 broadcast",
+}
+_ADVICE = {
+    Obstacle.DOWN: "Switch it on, plug the cable in or join a network; a running node notices by itself.",
+    Obstacle.NO_IPV4: "Give it an address (by DHCP, or `ip address add 10.77.0.1/24 brd + dev {interface}`), each "
+    "machine another one of the same network; not needed if IPv6 multicast works.",
+    Obstacle.NO_IPV6: "Switch IPv6 on (`sysctl net.ipv6.conf.{interface}.disable_ipv6=0`) and take the interface down "
+    "and up again; not needed if IPv4 works.",
+    Obstacle.NO_MULTICAST: "Switch it on (`ip link set {interface} multicast on`), or rely on broadcast or on static "
+    "peers (udp.peers).",
+    Obstacle.NO_BROADCAST: "Networks of one or two addresses have none; rely on multicast or static peers (udp.peers).",
+}
+_LOOPBACK = "Loopback has none, and needs none: IPv4 is enough there."
+_LISTEN_ADVICE = {
+    "EADDRINUSE": "A program has UDP port {port} for itself: end it, or give all nodes of this network another "
+    "udp.port.",
+    "EACCES": "Choose a udp.port from 1024 up, the same on all nodes of this network.",
+    "EPERM": "The system forbids it: ask the administrator, and look at containers and security modules.",
+    "ENOBUFS": "Too many multicast groups are joined here: raise net.ipv4.igmp_max_memberships.",
+    "ENOMEM": "Too many multicast groups are joined here: raise net.ipv4.igmp_max_memberships.",
+}
+_NO_ROUTE = {
+    Means.IPV4_MULTICAST: "Add a route: `ip route add 224.0.0.0/4 dev {interface}`.",
+    Means.IPV6_MULTICAST: "Add the route that every interface should have: "
+    "`ip -6 route add multicast ff00::/8 dev {interface} table local`.",
+    Means.IPV4_BROADCAST: "The route to its own network is missing: take the interface down and up again.",
+}
+_SEND_ADVICE = {
+    "EPERM": "A firewall on this machine stops it on its way out: allow UDP port {port}.",
+    "EACCES": "A route or a firewall on this machine forbids it: look at `ip route` and allow UDP port {port}.",
+    "EADDRNOTAVAIL": "The address is not ready: wait a few seconds. If it stays so, another machine has the same one.",
+    "ENETDOWN": "The interface has just gone down.",
+}
+_FIREWALL = (
+    "A firewall on this machine stops it on its way in: allow UDP port {port} "
+    "(`ufw allow {port}/udp`, or `firewall-cmd --add-port={port}/udp`)."
+)
+_FILTERED = {
+    Means.IPV4_MULTICAST: "The access point or switch filters it: switch off IGMP snooping, multicast filtering and "
+    "similar there, or rely on what works.",
+    Means.IPV6_MULTICAST: "The access point or switch filters it: switch off MLD snooping, multicast filtering and "
+    "similar there, or rely on what works.",
+    Means.IPV4_BROADCAST: "The access point or switch filters it, or the machines are not in the same network: compare "
+    "their addresses and netmasks, or rely on what works.",
+}
+_NOBODY = (
+    "Either nobody is there, or the access point isolates its clients or filters this: run `carrypost doctor` on "
+    "another machine at the same time; if both hear nobody, name each other as static peers (udp.peers)."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What was found out about one means on one interface."""
+
+    interface: str
+    """Empty: about the machine."""
+    means: str
+    """One of `Means`, or "interface" or "port" where no means could be tried."""
+    works: bool
+    """Nothing that was tried speaks against it; `heard` says whether others could show that it does."""
+    detail: str
+    """What was tried, and what was shown by it."""
+    advice: str = ""
+    """What to do; empty: nothing."""
+    heard: tuple[str, ...] = ()
+    """Others who were heard by this means."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Trial:
+    """What was tried, and what came of it."""
+
+    interface: str
+    means: Means
+    port: int
+    timeout_s: float
+    enabled: bool = True
+    """The settings let a node use it."""
+    loopback: bool = False
+    obstacle: str = ""
+    """Why it could not even be tried."""
+    listen_error: str = ""
+    """The system's name for why nobody can listen."""
+    send_error: str = ""
+    """The system's name for why nothing could be sent."""
+    came_back: bool = False
+    """What was sent was heard on this machine."""
+    others: dict[str, int] = field(default_factory=dict)
+    """Datagrams from each other machine."""
+    nodes_here: int = 0
+    """Announcements of nodes on this machine."""
+
+    @property
+    def words(self) -> str:
+        """The means, for people."""
+        return _WORDS[self.means]
+
+
+def diagnose(trial: Trial, heard_otherwise: set[str]) -> Finding:
+    """What follows from a trial; `heard_otherwise`: who was heard on the same interface by other means."""
+    if trial.obstacle:
+        return _bad(trial, f"{trial.words} is not possible: {trial.obstacle}.", _obstacle_advice(trial))
+    if trial.listen_error:
+        advice = _LISTEN_ADVICE.get(trial.listen_error, "Take the interface down and up again.")
+        return _bad(trial, f"Nobody can listen for {trial.words}: {_said(trial.listen_error)}.", advice)
+    if trial.others:
+        return _proven(trial)
+    if trial.send_error:
+        return _bad(trial, f"{trial.words} cannot be sent: {_said(trial.send_error)}.", _send_advice(trial))
+    return _unproven(trial, heard_otherwise)
+
+
+def no_interface(name: str, there: list[str]) -> Finding:
+    """There is no interface of that name, or none at all that could be used."""
+    if name:
+        detail, advice = f"There is no interface {name}.", f"There are: {', '.join(there)}."
+    else:
+        detail = "There is no interface that udp.interfaces would let a node use."
+        advice = f"Change udp.interfaces; there are: {', '.join(there)}."
+    return Finding(interface=name, means="interface", works=False, detail=detail, advice=advice)
+
+
+def down(interface: str) -> Finding:
+    """The interface is not up."""
+    detail = f"{Obstacle.DOWN.capitalize()}."
+    return Finding(interface=interface, means="interface", works=False, detail=detail, advice=_ADVICE[Obstacle.DOWN])
+
+
+def port_taken(said: str, holder: str) -> Finding:
+    """Nobody can listen on the shared port."""
+    advice = f"The port is held by {holder}." if holder else "`ss -ulpn` shows which program has the port."
+    return Finding(interface="", means="port", works=False, detail=f"{said[:1].upper()}{said[1:]}.", advice=advice)
+
+
+def _proven(trial: Trial) -> Finding:
+    """Others were heard."""
+    heard, names = tuple(sorted(trial.others)), _names(trial.others)
+    if trial.send_error:
+        detail = f"{trial.words} comes in ({names} was heard), but does not go out: {_said(trial.send_error)}."
+        return _finding(trial, False, detail, _send_advice(trial), heard)
+    detail = f"{trial.words} works: {names} was heard."
+    if not trial.came_back:
+        detail += " What was sent did not come back, so nodes that share this machine may not hear each other."
+    return _finding(trial, True, detail, "", heard)
+
+
+def _unproven(trial: Trial, heard_otherwise: set[str]) -> Finding:
+    """Something was sent, and nobody else was heard."""
+    words, window = trial.words, f"in {trial.timeout_s:g} s"
+    if not trial.came_back:
+        return _bad(trial, f"{words} was sent, but {window} it did not come back to this machine.", _FIREWALL)
+    if heard_otherwise:
+        detail = (
+            f"{words} works on this machine, but not on the link: {window} {_names(heard_otherwise)} "
+            "was heard by other means and not by this one (or has it switched off)."
+        )
+        return _bad(trial, detail, _FILTERED[trial.means])
+    if trial.loopback:
+        return _finding(trial, True, f"{words} works between nodes on this machine.", "")
+    nobody = "nobody else was heard" + (", only a node on this machine" if trial.nodes_here else "")
+    detail = f"{words} works on this machine: what was sent came back. Whether it reaches others was not shown: "
+    return _finding(trial, True, f"{detail}{window} {nobody}.", _NOBODY)
+
+
+def _bad(trial: Trial, detail: str, advice: str) -> Finding:
+    return _finding(trial, False, detail, advice)
+
+
+def _finding(trial: Trial, works: bool, detail: str, advice: str, heard: tuple[str, ...] = ()) -> Finding:
+    if not trial.enabled:
+        detail += f" The settings have it switched off (udp.{trial.means.value.replace('-', '_')})."
+    return Finding(
+        interface=trial.interface,
+        means=str(trial.means),
+        works=works,
+        detail=detail,
+        advice=advice.format(interface=trial.interface, port=trial.port),
+        heard=heard,
+    )
+
+
+def _obstacle_advice(trial: Trial) -> str:
+    if trial.obstacle == NO_IPV6:
+        return "Not needed if IPv4 works."
+    return _LOOPBACK if trial.loopback else _ADVICE[Obstacle(trial.obstacle)]
+
+
+def _send_advice(trial: Trial) -> str:
+    return _SEND_ADVICE.get(trial.send_error, _NO_ROUTE[trial.means])
+
+
+def _said(name: str) -> str:
+    """What the system calls it, and what that means."""
+    number = getattr(errno, name, None)
+    return name if number is None else f"{os.strerror(number)} ({name})"
+
+
+def _names(addresses: dict[str, int] | set[str]) -> str:
+    shown = sorted(addresses)[:_NAMES_SHOWN]
+    more = len(addresses) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -1,0 +1,172 @@
+"""Finds out whether this machine's interfaces really carry what a node needs.
+
+On every interface, for every means, a probe with a random token is sent as a node would send it, and listened for as a
+node would listen; meanwhile announcements of other nodes, and probes of other doctors, are counted. The shared port is
+used with address reuse, so nodes that run here are not disturbed; to others a probe is a datagram that is not theirs.
+`carrypost.node.diagnosis` says what follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import functools
+import secrets
+import socket
+from collections.abc import Callable, Iterable
+
+import psutil
+
+from carrypost.config import Limits
+from carrypost.errors import NodeError
+from carrypost.gossip import codec
+from carrypost.gossip.frames import Announce
+from carrypost.node import channels, interfaces, sockets
+from carrypost.node.addresses import address_text
+from carrypost.node.channels import Means, Plan
+from carrypost.node.diagnosis import NO_IPV6, Finding, Trial, diagnose, down, no_interface, port_taken
+from carrypost.node.interfaces import Interface
+from carrypost.node.outlet import Outlet, Traffic
+from carrypost.node.readers import Raw, read
+from carrypost.node.settings import UdpSettings
+
+__all__ = ["Finding", "examine"]
+
+PROBE = b"carrypost doctor\n"
+"""What a probe begins with: nothing that a node would take for its own."""
+_PROBES = 4
+"""Each may be lost."""
+_OTHERS_MAX = 64
+
+
+async def examine(settings: UdpSettings, interface: str | None = None, *, timeout_s: float = 1.0) -> list[Finding]:
+    """What works on this interface, or on all that a node would use; takes `timeout_s`.
+
+    Nodes announce themselves every 1 to 5 seconds: to hear others, listen for longer than that.
+    """
+    there = interfaces.snapshot()
+    chosen = _chosen(there, settings, interface)
+    if not chosen:
+        return [no_interface(interface or "", [each.name for each in there])]
+    findings = _port(settings) + [down(each.name) for each in chosen if not each.up]
+    doctor = _Doctor(settings, there, timeout_s)
+    try:
+        await doctor.try_out([each for each in chosen if each.up])
+    finally:
+        doctor.close()
+    return findings + doctor.findings()
+
+
+def _chosen(there: Iterable[Interface], settings: UdpSettings, interface: str | None) -> list[Interface]:
+    """Those to look at: also such as a node would use if they worked."""
+    if interface is not None:
+        return [each for each in there if each.name == interface]
+    named = [each for each in there if interfaces.named(each, settings.interfaces)]
+    return [each for each in named if not each.loopback] or named if not settings.interfaces else named
+
+
+def _port(settings: UdpSettings) -> list[Finding]:
+    """Whether the shared port can be shared."""
+    try:
+        sockets.check_shared_port(settings.group_v4, settings.port)
+    except NodeError as error:
+        return [port_taken(str(error), _holder(settings.port))]
+    return []
+
+
+def _holder(port: int) -> str:
+    """Which programs have the port, as far as this user may know."""
+    try:
+        holders = {each.pid for each in psutil.net_connections("udp") if each.laddr and each.laddr[1] == port}
+        return ", ".join(f"{psutil.Process(pid).name()} (process {pid})" for pid in sorted(filter(None, holders)))
+    except (psutil.Error, OSError):
+        return ""
+
+
+class _Doctor:
+    def __init__(self, settings: UdpSettings, there: list[Interface], timeout_s: float) -> None:
+        self._settings = settings
+        self._timeout_s = timeout_s
+        self._probe = PROBE + secrets.token_bytes(16)
+        self._local = {address for each in there for address in each.addresses}
+        self._names = {each.index: each.name for each in there}
+        self._limits = Limits()
+        self._traffic = Traffic()
+        self._own: dict[socket.AddressFamily, socket.socket] = {}
+        self._closes: list[Callable[[], None]] = []
+        self._trials: list[Trial] = []
+
+    async def try_out(self, chosen: list[Interface]) -> None:
+        """Send and listen on these, all at once."""
+        loop = asyncio.get_running_loop()
+        self._own = sockets.own_sockets(0, shared_port=self._settings.port, v4=True, v6=True)
+        outlets = {family: Outlet(made, self._traffic, loop) for family, made in self._own.items()}
+        self._closes += [outlet.close for outlet in outlets.values()]
+        sending = []
+        for each in chosen:
+            for means in Means:
+                trial = self._trial(each, means)
+                plan = await self._listen(trial, channels.plan(means, each, self._settings))
+                if plan is not None:
+                    sending.append((trial, plan.target()))
+        for number in range(_PROBES):
+            for trial, target in sending:
+                if failure := outlets[target.family].send([self._probe], target):
+                    trial.send_error = failure
+            # The last pause is longer: what others send by several means arrives on all of them.
+            await asyncio.sleep(self._timeout_s / (_PROBES + 1) * (2 if number == _PROBES - 1 else 1))
+
+    def _trial(self, interface: Interface, means: Means) -> Trial:
+        trial = Trial(
+            interface=interface.name,
+            means=means,
+            port=self._settings.port,
+            timeout_s=self._timeout_s,
+            enabled=means in channels.enabled(self._settings),
+            loopback=interface.loopback,
+        )
+        self._trials.append(trial)
+        return trial
+
+    async def _listen(self, trial: Trial, plan: Plan | channels.Obstacle) -> Plan | None:
+        """The plan, if it can be listened to."""
+        if not isinstance(plan, Plan):
+            trial.obstacle = plan
+            return None
+        if plan.target().family not in self._own:
+            trial.obstacle = NO_IPV6
+            return None
+        try:
+            ear = plan.listen()
+        except OSError as error:
+            trial.listen_error = errno.errorcode.get(error.errno or 0, str(error))
+            return None
+        self._closes.append(await read(ear, functools.partial(self._hear, trial), self._traffic.failed))
+        return plan
+
+    def _hear(self, trial: Trial, raw: Raw) -> None:
+        for datagram, address in raw:
+            if datagram == self._probe:
+                trial.came_back = True
+            elif address[0] in self._local:
+                trial.nodes_here += self._announces(datagram)
+            elif len(trial.others) < _OTHERS_MAX and (datagram.startswith(PROBE) or self._announces(datagram)):
+                name = address_text(address, self._names)
+                trial.others[name] = trial.others.get(name, 0) + 1
+
+    def _announces(self, datagram: bytes) -> bool:
+        return any(isinstance(frame, Announce) for frame in codec.decode(datagram, self._limits).frames)
+
+    def findings(self) -> list[Finding]:
+        """What follows from all of it."""
+        found = []
+        for trial in self._trials:
+            beside = [each for each in self._trials if each.interface == trial.interface and each is not trial]
+            found.append(diagnose(trial, {name for each in beside for name in each.others}))
+        return found
+
+    def close(self) -> None:
+        """Close all sockets."""
+        for close in self._closes:
+            close()
+        sockets.close_all(self._own)

@@ -1,0 +1,219 @@
+"""Drives one host by real time, real sockets and a real disk.
+
+After anything that happens to the host the driver goes round changes, outgoing, events until nothing is new
+(docs/host.md has the rules). Datagrams come in batches, and what one neighbour sent in one batch is given to the host
+at once, so that it is acknowledged once. Only the store's writer is a thread of its own; what it answers comes back to
+the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from carrypost.config import Settings
+from carrypost.events import Event
+from carrypost.gossip import codec, frames
+from carrypost.gossip.frames import Announce, Data, Frame, Profile, StoredData, Transmission
+from carrypost.gossip.journal import Batch, Key, Value
+from carrypost.host import Host
+from carrypost.model.ids import MessageId
+from carrypost.node.clock import MICROSECONDS, Clock
+from carrypost.node.store import Store
+from carrypost.node.udp import Udp
+
+_WAIT_S_MAX = 5.0
+"""The system's clock may step while the node waits: it looks again after this at the latest."""
+
+_BACKLOG_BYTES_MAX = 32 * 1024 * 1024
+"""What may wait for the disk, in memory."""
+_TELLING = (Announce, Profile)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a host is joined with."""
+
+    clock: Clock
+    store: Store
+    udp: Udp
+
+
+class Driver:
+    """Joins one host with one machine, on one event loop."""
+
+    def __init__(self, host: Host, settings: Settings, machine: Machine, take: Callable[[Event], None]) -> None:
+        self.host = host
+        self.gone = 0
+        """Frames that were not sent because their payload was no longer in the store."""
+        self.overrun = 0
+        """Datagrams that were not taken because the disk had too much to write already."""
+        self.traffic: Counter[str] | None = None
+        """Bytes sent by kind of frame, if somebody wants to know."""
+        self._settings = settings
+        self._clock = machine.clock
+        self._store = machine.store
+        self._udp = machine.udp
+        self._take = take
+        self._loop = asyncio.get_running_loop()
+        self._running = False
+        self._settling = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_us = 0
+
+    def start(self, state: Iterable[tuple[Key, Value]]) -> None:
+        """Begin, from what the store holds."""
+        self._running = True
+        self.host.restore(state, self.now())
+        self.settle()
+
+    def stop(self) -> None:
+        """Hand the last changes to the store; nothing is sent any more, and time stands still."""
+        if self._running:
+            self.write()
+        self._running = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def now(self) -> int:
+        """Microseconds; the host has been told if the clock stepped."""
+        now = self._clock.now()
+        if step_us := self._clock.take_step_us():
+            self.host.clock_stepped(step_us)
+        return now
+
+    # --- what happens --------------------------------------------------------------------------------------
+
+    def received(self, batch: Sequence[tuple[str, bytes]]) -> None:
+        """Datagrams came, each with its sender's address."""
+        if not self._running:
+            return
+        if self._store.unanswered_bytes > _BACKLOG_BYTES_MAX:
+            # The network is faster than the disk: as if the air had swallowed them, so that senders slow down.
+            self.overrun += len(batch)
+            return
+        now = self.now()
+        host, limits = self.host, self._settings.limits
+        heard: dict[str, tuple[list[Frame], list[int]]] = {}
+        for peer, datagram in batch:
+            decoded = codec.decode(datagram, limits)
+            if decoded.refused:
+                host.refused(decoded.refused, peer)
+            found, sizes = heard.setdefault(peer, ([], []))
+            found.extend(decoded.frames)
+            sizes.append(len(datagram))
+        for peer, (found, sizes) in heard.items():
+            host.receive(found, peer, now, nbytes=sum(sizes))
+        self.settle()
+
+    def answered(self) -> None:
+        """The store has written batches, or could not."""
+        now = self.now()
+        for serial, reason in self._store.answers():
+            if reason is None:
+                self.host.durable(serial, now)
+            else:
+                self.host.lost(serial, reason, now)
+        self.settle()
+
+    # --- what the host wants -------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Go round until the host has nothing new. Inside an event it only marks that there is more to do."""
+        if self._settling:
+            return
+        self._settling = True
+        try:
+            while self._round():
+                pass
+        finally:
+            self._settling = False
+        if self._running:
+            self._set_timer()
+
+    def write(self) -> list[Batch]:
+        """Take the host's changes into the store, before anything else is taken; the batches, if any."""
+        batches: list[Batch] = []
+        while (batch := self.host.changes()) is not None:
+            batches.append(batch)
+            self._store.submit(batch)
+        return batches
+
+    def _round(self) -> bool:
+        busy = self._running and bool(self.write())
+        for transmission in self.host.outgoing():
+            busy = True
+            if self._running:
+                self._transmit(transmission)
+        for event in self.host.events():
+            busy = True
+            self._take(event)
+        return busy
+
+    def _transmit(self, transmission: Transmission) -> None:
+        sent = self._resolved(transmission.frames)
+        if not sent:
+            return
+        if transmission.to is None:
+            # What tells of this node goes out by every means; the rest only where somebody is known to listen.
+            telling = [frame for frame in sent if type(frame) in _TELLING]
+            rest = [frame for frame in sent if type(frame) not in _TELLING]
+            self._send(telling, None, announcing=True)
+            self._send(rest, None, announcing=False)
+        else:
+            self._send(sent, transmission.to, announcing=False)
+        if self.traffic is not None:
+            for frame in sent:
+                self.traffic[frames.kind(frame)] += codec.wire_size(frame)
+
+    def _send(self, sent: Sequence[Frame], to: str | None, *, announcing: bool) -> None:
+        if sent:
+            self._udp.send(codec.datagrams(sent, self._settings.mtu_bytes), to, announcing=announcing)
+
+    def _resolved(self, wanted: tuple[Frame, ...]) -> Sequence[Frame]:
+        """The frames with their payload, less those whose payload is gone."""
+        found: list[Frame] = []
+        gone: dict[MessageId, None] = {}
+        for frame in wanted:
+            if type(frame) is not StoredData:
+                found.append(frame)
+                continue
+            piece = self._store.read(frame.message, frame.piece)
+            if piece is None:
+                gone[frame.message] = None
+                self.gone += 1
+                continue
+            body = piece if frame.length == len(piece) else piece[frame.offset : frame.offset + frame.length]
+            found.append(Data(frame.handle, frame.serial, frame.index, frame.last, body))
+        for message in gone:
+            self.host.payload_gone(message, self.now())
+        return found
+
+    # --- time ----------------------------------------------------------------------------------------------
+
+    def _set_timer(self) -> None:
+        deadline = self.host.next_deadline()
+        if self._timer is not None:
+            # A timer that comes too early is left to come: it looks again. Deadlines mostly move later.
+            if deadline is not None and self._timer_us <= deadline:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            now = self.now()
+            self._timer_us = max(deadline, now)
+            delay_s = min((self._timer_us - now) / MICROSECONDS, _WAIT_S_MAX)
+            self._timer = self._loop.call_later(delay_s, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        now = self.now()
+        deadline = self.host.next_deadline()
+        if deadline is not None and deadline <= now:
+            self.host.tick(now)
+            self.settle()
+        else:
+            self._set_timer()

@@ -1,0 +1,268 @@
+"""A node's folder: its key, its pet names for others, and the lock that keeps a second node out.
+
+Nothing here is ever overwritten because it could not be read: whoever has the key is the node, and a store goes with
+one key. A key that comes back without its store (a backup on a new device) begins at an incarnation that no earlier
+life can have reached, so that its numbers never repeat.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from carrypost.errors import LocalError, NodeError, RunningError
+from carrypost.model.ids import NodeId, base32
+from carrypost.node.settings import NodeSettings
+from carrypost.security.identity import Identity
+
+try:
+    import fcntl
+except ImportError:  # Windows: best effort
+    fcntl = None  # type: ignore[assignment]
+
+KEY_FILE = "node.key"
+STORE_FILE = "store.sqlite"
+OWNER_FILE = "node.id"
+NAMES_FILE = "names.json"
+LOCK_FILE = "lock"
+PET_NAME_MAX = 64
+_PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
+_OTHERS = 0o077
+_KEY_WORDS = 2
+"""The node's id, and the seed of its key."""
+_KEY_HEADER = """\
+# The key of a carrypost node. Whoever has this file is that node: keep it secret, and keep a copy in a safe place.
+"""
+
+
+class Home:
+    """The folder of one node."""
+
+    def __init__(self, settings: NodeSettings) -> None:
+        self._settings = settings
+        self.folder = settings.data
+        self.key_file = self.folder / KEY_FILE
+        self.store_file = self.folder / STORE_FILE
+
+    def create(self) -> None:
+        """Make the folder, for its owner alone."""
+        try:
+            self.folder.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
+            probe = self.folder / LOCK_FILE
+            probe.touch(mode=_PRIVATE_FILE)
+        except OSError as error:
+            raise self._unusable(error) from None
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other nodes out of the folder, as long as this one lives; raises `RunningError`."""
+        try:
+            file = (self.folder / LOCK_FILE).open("r+b", buffering=0)
+        except OSError as error:
+            raise self._unusable(error) from None
+        with file:
+            try:
+                if fcntl is not None:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                file.truncate(0)
+                file.write(f"{os.getpid()}\n".encode())
+            except BlockingIOError:
+                pid = file.read(32).strip().decode(errors="replace")
+                whose = f" (process {pid})" if pid.isdecimal() else ""
+                raise RunningError(
+                    f"a node is already running in {self.folder}{whose}; another one needs its own folder: --data"
+                ) from None
+            except OSError as error:
+                raise self._unusable(error) from None
+            yield
+
+    def _unusable(self, error: OSError) -> NodeError:
+        return NodeError(f"cannot use the folder {self.folder}: {error.strerror}; choose another one with --data")
+
+    # --- identity ------------------------------------------------------------------------------------------
+
+    @property
+    def has_key(self) -> bool:
+        """Whether there is a key file, readable or not."""
+        return os.path.lexists(self.key_file)
+
+    def identity(self) -> Identity:
+        """Who this node is; a new node gets a key. Raises `NodeError` if the folder is somebody else's."""
+        if self._settings.core.security == "off":
+            identity = Identity.plain(self._settings.name)
+        elif self.has_key:
+            identity = read_key(self.key_file)
+        elif self.store_file.exists():
+            raise NodeError(
+                f"the key file {self.key_file} is missing, but the node's store is there: put the key back from its "
+                "backup (carrypost keys backup makes one), or begin as a new node in another folder"
+            )
+        else:
+            identity = Identity.generate()
+            write_key(identity, self.key_file)
+        self._claim(identity)
+        return identity
+
+    def _claim(self, identity: Identity) -> None:
+        """One folder, one node: what is in the store belongs to one key or name."""
+        mark = self.folder / OWNER_FILE
+        try:
+            if not mark.exists():
+                _write(mark, f"{identity.node}\n")
+        except OSError as error:
+            raise NodeError(f"cannot write {mark}: {error.strerror}; see who may write there") from None
+        self.check_owner(identity)
+
+    def check_owner(self, identity: Identity) -> None:
+        """Raise `NodeError` if the folder belongs to another node."""
+        mark = self.folder / OWNER_FILE
+        try:
+            owner = mark.read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            return
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is damaged"
+            raise NodeError(
+                f"cannot read {mark}, which says whose folder this is: {reason}; "
+                f"remove it if the folder belongs to the node {identity.node}"
+            ) from None
+        if owner != identity.node:
+            raise NodeError(
+                f"the folder {self.folder} belongs to the node {owner or '(nobody)'}, and this is {identity.node}: "
+                "use another folder (--data), or the key or name that belongs to this one"
+            )
+
+    def written_us(self) -> int:
+        """When the store was last written, in microseconds since 1970; 0: there is none."""
+        newest_ns = 0
+        for file in (self.store_file, self.store_file.with_name(self.store_file.name + "-wal")):
+            with contextlib.suppress(OSError):
+                newest_ns = max(newest_ns, file.stat().st_mtime_ns)
+        return newest_ns // 1_000
+
+    # --- pet names -----------------------------------------------------------------------------------------
+
+    def names(self) -> dict[NodeId, str]:
+        """What this node's owner calls other nodes."""
+        file = self.folder / NAMES_FILE
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise NodeError(f"cannot read the pet names in {file}: {error.strerror}; see who may read it") from None
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
+            raise NodeError(
+                f"the pet names in {file} are damaged: put the file right, or move it away; it was left as it is"
+            )
+        return {NodeId(node): name for node, name in found.items()}
+
+    def call(self, node: str, name: str) -> None:
+        """Call a node by a name; an empty one: no longer."""
+        names = self.names()
+        if name and (len(name) > PET_NAME_MAX or not name.isprintable() or name != name.strip()):
+            raise LocalError(f"a pet name has 1 to {PET_NAME_MAX} printable characters, not {name!r}")
+        other = next((each for each, taken in names.items() if taken == name and each != node), None)
+        if name and other is not None:
+            raise LocalError(f"{name!r} is already the name of {other}")
+        if name:
+            names[NodeId(node)] = name
+        elif names.pop(NodeId(node), None) is None:
+            raise LocalError(f"the node {node} has no pet name")
+        _write_names(self.folder / NAMES_FILE, names)
+
+
+def read_key(file: Path) -> Identity:
+    """The identity in a key file; raises `NodeError`."""
+    try:
+        lines = file.read_text(encoding="ascii").splitlines()
+    except FileNotFoundError:
+        raise NodeError(f"there is no key file {file}") from None
+    except OSError as error:
+        raise NodeError(
+            f"cannot read the key file {file}: {error.strerror}; see who may read it; it was left as it is"
+        ) from None
+    except UnicodeDecodeError:
+        lines = []
+    words = " ".join(line for line in lines if not line.startswith("#")).split()
+    identity = _identity(words[1]) if len(words) == _KEY_WORDS else None
+    if identity is None or words[0] != identity.node:
+        raise NodeError(f"{file} is no key file, or it is damaged: put it back from its backup; it was left as it is")
+    return identity
+
+
+def _identity(seed: str) -> Identity | None:
+    try:
+        return Identity.from_seed(base64.b32decode(seed.upper() + "=" * (-len(seed) % 8)))
+    except (ValueError, LocalError):
+        return None
+
+
+def write_key(identity: Identity, file: Path) -> None:
+    """Keep an identity in a file of its owner's alone; never over another file."""
+    # The id shows whether the seed is still what it was.
+    try:
+        _write(file, f"{_KEY_HEADER}{identity.node} {base32(identity.seed)}\n", over=False)
+    except FileExistsError:
+        raise NodeError(f"{file} exists already; it was left as it is") from None
+    except OSError as error:
+        raise NodeError(f"cannot write the key file {file}: {error.strerror}; see who may write there") from None
+
+
+def exposed(file: Path) -> bool:
+    """Whether others on this machine can read a key file."""
+    return os.name == "posix" and bool(file.stat().st_mode & _OTHERS)
+
+
+def _write_names(file: Path, names: Mapping[NodeId, str]) -> None:
+    try:
+        _write(file, json.dumps(names, ensure_ascii=False, indent=2, sort_keys=True) + "\n")
+    except OSError as error:
+        raise NodeError(f"cannot write {file}: {error.strerror}; see who may write there") from None
+
+
+def _write(file: Path, content: str, *, over: bool = True) -> None:
+    """All of it or nothing, also if the power goes; for its owner alone, and, unless `over`, over nothing."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}-", suffix=".part", dir=file.parent)
+    part = Path(name)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as opened:  # noqa: PTH123 - a descriptor has no path
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        if over:
+            part.replace(file)
+        else:
+            _place(part, file)
+    finally:
+        part.unlink(missing_ok=True)
+    _keep_entry(file.parent)
+
+
+def _place(part: Path, file: Path) -> None:
+    """Give a file its name if nothing has it."""
+    try:
+        os.link(part, file)
+    except FileExistsError:
+        raise
+    except (OSError, NotImplementedError):  # Sticks are often formatted so that a file has one name.
+        if os.path.lexists(file):
+            raise FileExistsError(str(file)) from None
+        part.replace(file)
+
+
+def _keep_entry(folder: Path) -> None:
+    """A new name is safe once its folder is."""
+    with contextlib.suppress(OSError):  # Windows cannot, and does not need it
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,121 @@
+"""What network interfaces this machine has at the moment, and which of them a node uses.
+
+Interfaces come and go while a node runs: `snapshot` is asked again and again, and costs a fraction of a millisecond.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import ipaddress
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import psutil
+
+_PREFIX_WITH_BROADCAST_MAX = 30
+"""Networks of one or two addresses have none to broadcast to."""
+_Entry = tuple[int, str, str | None, str | None]
+"""Family, address, netmask and broadcast address."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interface:
+    """One interface, as it is now."""
+
+    name: str
+    index: int
+    """The system's number for it; one that is removed and made again gets another."""
+    up: bool
+    """Switched on, and something is at the other end."""
+    loopback: bool = False
+    multicast: bool = True
+    """Says that it can multicast."""
+    ipv4: str = ""
+    """Its first IPv4 address, from which it sends; empty: none."""
+    broadcast: str = ""
+    """Where broadcasts to the network of that address go; empty: nowhere."""
+    link_local: str = ""
+    """Its IPv6 address of the link, without the interface's name; empty: none."""
+    addresses: tuple[str, ...] = ()
+    """All of its addresses, without the interface's name."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether anything could be said to everybody on it."""
+        return self.up and bool(self.broadcast or (self.multicast and (self.ipv4 or self.link_local)))
+
+
+def snapshot() -> list[Interface]:
+    """All interfaces of this machine, in the order of their numbers."""
+    stats = psutil.net_if_stats()
+    addresses: dict[str, list[_Entry]] = {}
+    for label, entries in psutil.net_if_addrs().items():
+        # Linux may label a second address "eth0:1"; it is the same interface.
+        own = addresses.setdefault(label if label in stats else label.partition(":")[0], [])
+        own += [(entry.family, entry.address, entry.netmask, entry.broadcast) for entry in entries]
+    found = []
+    for name, stat in stats.items():
+        try:
+            index = socket.if_nametoindex(name)
+        except OSError:
+            continue  # It has vanished since.
+        flags = frozenset(stat.flags.split(",")) if stat.flags else None
+        found.append(_interface(name, index, stat.isup, flags, addresses.get(name, ())))
+    return sorted(found, key=lambda interface: interface.index)
+
+
+def selected(interfaces: Iterable[Interface], patterns: Sequence[str]) -> list[Interface]:
+    """Those that a node uses: the ones named, or all that can be used, loopback only if it is alone."""
+    usable = [interface for interface in interfaces if interface.usable]
+    if patterns:
+        return [each for each in usable if named(each, patterns)]
+    return [each for each in usable if not each.loopback] or usable
+
+
+def named(interface: Interface, patterns: Sequence[str]) -> bool:
+    """Whether it is one of those that the settings name; without patterns all are."""
+    return not patterns or any(fnmatch.fnmatchcase(interface.name, pattern) for pattern in patterns)
+
+
+def _interface(
+    name: str,
+    index: int,
+    up: bool,
+    flags: frozenset[str] | None,
+    entries: Iterable[_Entry],
+) -> Interface:
+    loopback = "loopback" in flags if flags is not None else name.lower().startswith(("lo", "loopback"))
+    ipv4 = broadcast = link_local = ""
+    addresses = []
+    for kind, text, netmask, told in entries:
+        address = text.partition("%")[0]
+        if kind not in {socket.AF_INET, socket.AF_INET6}:
+            continue
+        addresses.append(address)
+        if kind == socket.AF_INET and not ipv4:
+            ipv4 = address
+            if loopback or flags is None or "broadcast" in flags:
+                # Where nobody has set one, some systems tell the address itself.
+                broadcast = told if told not in {None, "0.0.0.0", address} else _broadcast(address, netmask)  # noqa: S104
+        elif kind == socket.AF_INET6 and not link_local and ipaddress.IPv6Address(address).is_link_local:
+            link_local = address
+    # Linux does not say that loopback can multicast, but with IPv4 it does.
+    multicast = loopback or flags is None or "multicast" in flags
+    return Interface(
+        name=name,
+        index=index,
+        up=up,
+        loopback=loopback,
+        multicast=multicast,
+        ipv4=ipv4,
+        broadcast=broadcast,
+        link_local=link_local,
+        addresses=tuple(addresses),
+    )
+
+
+def _broadcast(address: str, netmask: str | None) -> str:
+    """Linux broadcasts to the last address of a network even where nobody said so."""
+    network = ipaddress.IPv4Network((address, netmask or "255.255.255.255"), strict=False)
+    return str(network.broadcast_address) if network.prefixlen <= _PREFIX_WITH_BROADCAST_MAX else ""

@@ -1,0 +1,147 @@
+"""Sending without waiting: what a socket does not take at once waits in a bounded queue, and beyond that is dropped.
+
+Datagrams may be lost anyway, so nothing here is an error to the caller; everything is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections import Counter, deque
+from collections.abc import Sequence
+
+from carrypost.node.channels import Target
+
+QUEUE_BYTES_MAX = 1 << 20
+_PAUSE_S = 0.003
+"""Until the next attempt where the system cannot say when there is room again."""
+_ONE_ONLY = frozenset({errno.EMSGSIZE})
+"""Errors that say nothing about the next datagram to the same target."""
+
+
+class Traffic:
+    """What was sent and received, and what was not, and why."""
+
+    __slots__ = ("counters", "errors")
+
+    def __init__(self) -> None:
+        self.counters = dict.fromkeys(
+            (
+                "received", "received_bytes", "sent", "sent_bytes",
+                "echoes", "duplicates", "gated", "send_queue_dropped",
+            ),
+            0,
+        )  # fmt: skip
+        self.errors: Counter[str] = Counter()
+        """By the system's name for each."""
+
+    def failed(self, error: OSError) -> str:
+        """Count it; returns its name."""
+        name = errno.errorcode.get(error.errno or 0, type(error).__name__)
+        self.errors[name] += 1
+        return name
+
+
+class Outlet:
+    """The sending side of one socket."""
+
+    def __init__(self, sending: socket.socket, traffic: Traffic, loop: asyncio.AbstractEventLoop) -> None:
+        self._socket = sending
+        self._traffic = traffic
+        self._loop = loop
+        self._queue: deque[tuple[bytes, Target]] = deque()
+        self._queue_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing = False
+        self._multicast_by = ""
+
+    def send(self, datagrams: Sequence[bytes], target: Target) -> str:
+        """Send them, or put them into the queue. Returns the system's name of what went wrong; empty: nothing."""
+        failure = ""
+        for position, datagram in enumerate(datagrams):
+            if self._queue:
+                self._wait_with(datagrams[position:], target)
+                break
+            error = self._transmit(datagram, target)
+            if error is None:
+                continue
+            if error.errno in {errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS}:
+                self._wait_with(datagrams[position:], target)
+                self._wait(error)
+                break
+            failure = self._traffic.failed(error)
+            if error.errno not in _ONE_ONLY:
+                break
+        return failure
+
+    def close(self) -> None:
+        """Give up what waits."""
+        self._queue.clear()
+        self._rest()
+
+    def _transmit(self, datagram: bytes, target: Target) -> OSError | None:
+        try:
+            if target.control is not None:
+                self._socket.sendmsg((datagram,), target.control, 0, target.address)
+            else:
+                if target.multicast_by:
+                    self._leave_by(target.multicast_by)
+                self._socket.sendto(datagram, target.address)
+        except OSError as error:
+            return error
+        counters = self._traffic.counters
+        counters["sent"] += 1
+        counters["sent_bytes"] += len(datagram)
+        return None
+
+    def _leave_by(self, address: str) -> None:
+        if address != self._multicast_by:
+            self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(address))
+            self._multicast_by = address
+
+    # --- the queue -----------------------------------------------------------------------------------------
+
+    def _wait_with(self, datagrams: Sequence[bytes], target: Target) -> None:
+        for datagram in datagrams:
+            if self._queue_bytes + len(datagram) > QUEUE_BYTES_MAX:
+                self._traffic.counters["send_queue_dropped"] += 1
+                continue
+            self._queue.append((datagram, target))
+            self._queue_bytes += len(datagram)
+
+    def _wait(self, error: OSError) -> None:
+        """Go on when there is room: the loop says when, unless it is the interface's queue that is full."""
+        if error.errno != errno.ENOBUFS and self._timer is None:
+            try:
+                self._loop.add_writer(self._socket, self._flush)
+            except NotImplementedError:
+                pass
+            else:
+                self._writing = True
+                return
+        self._rest()
+        self._timer = self._loop.call_later(_PAUSE_S, self._flush)
+
+    def _rest(self) -> None:
+        if self._writing:
+            self._loop.remove_writer(self._socket)
+            self._writing = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _flush(self) -> None:
+        self._timer = None
+        while self._queue:
+            datagram, target = self._queue[0]
+            error = self._transmit(datagram, target)
+            if error is not None and error.errno in {errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS}:
+                if error.errno == errno.ENOBUFS or not self._writing:
+                    self._wait(error)
+                return
+            if error is not None:
+                self._traffic.failed(error)
+            self._queue.popleft()
+            self._queue_bytes -= len(datagram)
+        self._rest()

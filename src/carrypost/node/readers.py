@@ -1,0 +1,84 @@
+"""Reading datagrams in batches.
+
+asyncio's own datagram endpoints read one datagram per turn of the loop into a buffer of 256 KiB and lose most of a
+burst. Here the loop only says that a socket has something; then up to `BATCH` datagrams are taken at once, about as
+fast as a thread that does nothing else would. Loops that cannot watch sockets get an endpoint on the same socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+from carrypost.node.addresses import SocketAddress
+
+BATCH = 128
+"""Datagrams that are taken before other sockets have their turn."""
+_DATAGRAM_BYTES_MAX = 65_536
+Raw = list[tuple[bytes, SocketAddress]]
+"""Datagrams and where they came from."""
+
+
+async def read(
+    made: socket.socket, take: Callable[[Raw], None], failed: Callable[[OSError], object]
+) -> Callable[[], None]:
+    """Hand over whatever comes, from now on; returns what ends that and closes the socket."""
+    loop = asyncio.get_running_loop()
+    reader = _Reader(made, take, failed)
+    try:
+        loop.add_reader(made, reader.drain)
+    except NotImplementedError:
+        transport, _ = await loop.create_datagram_endpoint(lambda: _Collector(loop, take, failed), sock=made)
+        return transport.close
+
+    def close() -> None:
+        loop.remove_reader(made)
+        made.close()
+
+    return close
+
+
+class _Reader:
+    def __init__(self, made: socket.socket, take: Callable[[Raw], None], failed: Callable[[OSError], object]) -> None:
+        self._receive = made.recvfrom
+        self._take = take
+        self._failed = failed
+
+    def drain(self) -> None:
+        """Take what is there, up to a batch."""
+        receive, raw = self._receive, []
+        try:
+            for _ in range(BATCH):
+                raw.append(receive(_DATAGRAM_BYTES_MAX))  # noqa: PERF401 - what was read before an error is kept
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self._failed(error)
+        if raw:
+            self._take(raw)
+
+
+class _Collector(asyncio.DatagramProtocol):
+    """Collects what comes in one turn of the loop."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, take: Callable[[Raw], None], failed: Callable[[OSError], object]
+    ) -> None:
+        self._loop = loop
+        self._take = take
+        self._failed = failed
+        self._raw: Raw = []
+
+    def datagram_received(self, data: bytes, addr: SocketAddress) -> None:
+        if not self._raw:
+            self._loop.call_soon(self._hand_over)
+        self._raw.append((data, addr))
+
+    def error_received(self, exc: Exception) -> None:
+        if isinstance(exc, OSError):
+            self._failed(exc)
+
+    def _hand_over(self) -> None:
+        raw, self._raw = self._raw, []
+        self._take(raw)

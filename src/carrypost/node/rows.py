@@ -1,0 +1,294 @@
+"""Batches as rows: how values are encoded, and which statements a group of batches comes down to.
+
+Each statement takes all rows of its table. The interpreter's lock is let go several times per statement, and beside a
+busy loop it is long in coming back: with a statement per row the writer would fall behind for good.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from carrypost.errors import StateError
+from carrypost.gossip.journal import HASHES, MESSAGE, META, PIECE, SEEN, Batch, Key, StoredMessage, Value
+from carrypost.gossip.pieces import from_bitmap, to_bitmap
+from carrypost.model import descriptor as descriptors
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.ids import NodeId
+from carrypost.node.schema import PIECE_BITS
+
+Entry = tuple[int, int]
+"""(number, which keys the store has of this id: the bits below, and one per piece from `_PIECE` on)."""
+
+_HASHES, _SEEN, _MESSAGE, _PIECE = 1, 2, 4, 8
+_ROW_MASK_SHIFT = 2
+_PIECE_SHIFT = 3
+_ROWS_MAX = 1000
+"""In one statement: SQLite takes 32,766 values."""
+
+
+class _Row(msgspec.Struct, frozen=True, array_like=True):
+    """A `StoredMessage` on disk; fields may be appended with a default."""
+
+    descriptor: bytes
+    held: bytes
+    hops: int
+    age_ms: int
+    received_us: int
+    giver: str | None
+    own: bool
+    interesting: bool
+    delivered: bool
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Row).decode
+
+
+def _wire(descriptor: Descriptor) -> bytes:
+    """As `Descriptor.wire`, which would keep the bytes with the descriptor for as long as that lives."""
+    signature = descriptor.signature
+    return b"%c%b%b" % (len(signature), signature, descriptor.encoded)
+
+
+def encode_message(stored: StoredMessage) -> bytes:
+    """The value of a message's row."""
+    return _encode(
+        _Row(
+            _wire(stored.descriptor), to_bitmap(stored.held), stored.hops, stored.age_ms, stored.received_us,
+            stored.giver, stored.own, stored.interesting, stored.delivered,
+        )
+    )  # fmt: skip
+
+
+def decode_message(value: bytes) -> StoredMessage:
+    """What `encode_message` was given; raises `DecodeError` or `ValueError`."""
+    row = _decode(value)
+    return StoredMessage(
+        descriptors.decode(row.descriptor), from_bitmap(row.held), row.hops, row.age_ms, row.received_us,
+        None if row.giver is None else NodeId(row.giver), row.own, row.interesting, row.delivered,
+    )  # fmt: skip
+
+
+class _Statement:
+    """One SQL statement for many rows."""
+
+    __slots__ = ("_end", "_row", "_start", "_width")
+
+    def __init__(self, start: str, row: str, end: str = "") -> None:
+        self._start, self._row, self._end = start, row, end
+        self._width = row.count("?")
+
+    def run(self, connection: sqlite3.Connection, values: list[object]) -> None:
+        """Execute it for all rows, whose values stand one after the other."""
+        most = _ROWS_MAX * self._width
+        for at in range(0, len(values), most):
+            part = values[at : at + most]
+            rows = ",".join([self._row] * (len(part) // self._width))
+            connection.execute(self._start + rows + self._end, part)
+
+
+_PUT_MESSAGE = _Statement("INSERT OR REPLACE INTO message VALUES ", "(?,?,?,?)")
+_PUT_HASHES = _Statement("INSERT OR REPLACE INTO hashes VALUES ", "(?,?,?)")
+_PUT_SEEN = _Statement("INSERT OR REPLACE INTO seen VALUES ", "(?,?,?)")
+_PUT_PIECE = _Statement("INSERT OR REPLACE INTO piece VALUES ", "(?,?)")
+_PUT_META = _Statement("INSERT OR REPLACE INTO meta VALUES ", "(?,?,?)")
+_DELETE_MESSAGE = _Statement("DELETE FROM message WHERE n IN (", "?", ")")
+_DELETE_HASHES = _Statement("DELETE FROM hashes WHERE n IN (", "?", ")")
+_DELETE_SEEN = _Statement("DELETE FROM seen WHERE n IN (", "?", ")")
+_DELETE_PIECE = _Statement("DELETE FROM piece WHERE n IN (", "?", ")")
+_DELETE_META = "DELETE FROM meta WHERE name = ? AND number = ?"
+_UPDATE_PIECES = "UPDATE message SET pieces = ? WHERE n = ?"
+_UPDATE_PIECES_ONLY = "UPDATE message SET pieces = ?, value = NULL WHERE n = ?"
+
+
+class Directory:
+    """Which id has which number, and which of its keys are on disk.
+
+    Changed by the writer's thread after each commit, entry by entry, and read by the loop's.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.entries: dict[bytes, Entry] = {}
+        self.number = 1
+        """The next one."""
+        entries = self.entries
+        for n, name, pieces, whole in connection.execute("SELECT n, id, pieces, value IS NOT NULL FROM message"):
+            entries[name] = (n, (_MESSAGE if whole else 0) | from_bitmap(pieces) << _PIECE_SHIFT)
+        for bit, query in ((_HASHES, "SELECT n, id FROM hashes"), (_SEEN, "SELECT n, id FROM seen")):
+            for n, name in connection.execute(query):
+                entries[name] = (n, entries.get(name, (n, 0))[1] | bit)
+        self.number = 1 + max((n for n, _ in entries.values()), default=0)
+
+    def row_of(self, message: bytes, piece: int) -> int | None:
+        """The number of a piece's row; None if it is not on disk."""
+        number, keys = self.entries.get(message, (0, 0))
+        return number << PIECE_BITS | piece if keys & _PIECE << piece else None
+
+
+class _Touched:
+    """What becomes of one id."""
+
+    __slots__ = ("had", "has", "number", "value")
+
+    def __init__(self, number: int, keys: int) -> None:
+        self.number = number
+        self.had = self.has = keys
+        self.value: bytes | None = None
+
+
+def merged(batches: Iterable[Batch]) -> dict[Key, Value | None]:
+    """What several batches, one after the other, come down to; None: deleted."""
+    changes: dict[Key, Value | None] = {}
+    for batch in batches:
+        if batch.deletes:
+            changes.update(dict.fromkeys(batch.deletes))
+        changes.update(batch.puts)
+    return changes
+
+
+class Plan:
+    """The statements of one transaction, and what the directory has to learn once it is committed."""
+
+    def __init__(self, changes: dict[Key, Value | None], directory: Directory) -> None:
+        self._directory = directory
+        self._number = directory.number
+        self._touched: dict[bytes, _Touched] = {}
+        self._piece_puts: list[object] = []
+        self._piece_deletes: list[object] = []
+        self._hashes_puts: list[object] = []
+        self._hashes_deletes: list[object] = []
+        self._seen_puts: list[object] = []
+        self._seen_deletes: list[object] = []
+        self._message_puts: list[object] = []
+        self._message_deletes: list[object] = []
+        self._message_updates: list[tuple[str, tuple[bytes, int]]] = []
+        self._meta_puts: list[object] = []
+        self._meta_deletes: list[tuple[bytes, int]] = []
+        touched = self._touched
+        for key, value in changes.items():
+            kind, name, piece = key
+            if kind == META:
+                self._meta(name, piece, value)
+                continue
+            own = touched.get(name)
+            if own is None:
+                own = touched[name] = self._touch(name)
+            if kind == PIECE:
+                self._piece(own, piece, value)
+            elif kind == MESSAGE:
+                self._message(own, value)
+            elif kind == SEEN:
+                self._seen(own, name, value)
+            elif kind == HASHES:
+                self._hashes(own, name, value)
+            else:
+                raise StateError(f"the store knows no keys of kind {kind!r}")
+        self._rows()
+
+    def _touch(self, name: bytes) -> _Touched:
+        entry = self._directory.entries.get(name)
+        if entry is not None:
+            return _Touched(*entry)
+        self._number += 1
+        return _Touched(self._number - 1, 0)
+
+    def _meta(self, name: bytes, number: int, value: object) -> None:
+        if value is None:
+            self._meta_deletes.append((name, number))
+        else:
+            self._meta_puts += (name, number, value)
+
+    def _piece(self, own: _Touched, piece: int, body: object) -> None:
+        if not 0 <= piece < 1 << PIECE_BITS:
+            raise StateError(f"no message has a piece number {piece}")
+        row, bit = own.number << PIECE_BITS | piece, _PIECE << piece
+        if body is not None:
+            self._piece_puts += (row, body)
+            own.has |= bit
+        elif own.has & bit:
+            self._piece_deletes.append(row)
+            own.has ^= bit
+
+    def _message(self, own: _Touched, stored: object) -> None:
+        if isinstance(stored, StoredMessage):
+            own.value = encode_message(stored)
+            own.has |= _MESSAGE
+        else:
+            own.has &= ~_MESSAGE
+
+    def _seen(self, own: _Touched, name: bytes, descriptor: object) -> None:
+        if isinstance(descriptor, Descriptor):
+            self._seen_puts += (own.number, name, _wire(descriptor))
+            own.has |= _SEEN
+        elif own.has & _SEEN:
+            self._seen_deletes.append(own.number)
+            own.has ^= _SEEN
+
+    def _hashes(self, own: _Touched, name: bytes, hashes: object) -> None:
+        if hashes is not None:
+            self._hashes_puts += (own.number, name, hashes)
+            own.has |= _HASHES
+        elif own.has & _HASHES:
+            self._hashes_deletes.append(own.number)
+            own.has ^= _HASHES
+
+    def _rows(self) -> None:
+        """The rows of table `message`, which say what there is besides of a message."""
+        for name, own in self._touched.items():
+            had, has = own.had >> _ROW_MASK_SHIFT, own.has >> _ROW_MASK_SHIFT
+            if own.value is not None or (has and not had):
+                self._message_puts += (own.number, name, to_bitmap(own.has >> _PIECE_SHIFT), own.value)
+            elif had and not has:
+                self._message_deletes.append(own.number)
+            elif had != has:
+                text = _UPDATE_PIECES if has & 1 else _UPDATE_PIECES_ONLY
+                self._message_updates.append((text, (to_bitmap(own.has >> _PIECE_SHIFT), own.number)))
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to write: much that is to be deleted was never there."""
+        return any((
+            self._message_puts, self._piece_puts, self._seen_puts, self._hashes_puts, self._meta_puts,
+            self._message_deletes, self._piece_deletes, self._seen_deletes, self._hashes_deletes, self._meta_deletes,
+            self._message_updates,
+        ))  # fmt: skip
+
+    def execute(self, connection: sqlite3.Connection) -> None:
+        """Everything, inside the transaction that is open. Deletions first: their room is used at once."""
+        _DELETE_PIECE.run(connection, self._piece_deletes)
+        _DELETE_MESSAGE.run(connection, self._message_deletes)
+        _DELETE_HASHES.run(connection, self._hashes_deletes)
+        _DELETE_SEEN.run(connection, self._seen_deletes)
+        for meta in self._meta_deletes:
+            connection.execute(_DELETE_META, meta)
+        for text, values in self._message_updates:
+            connection.execute(text, values)
+        _PUT_MESSAGE.run(connection, self._message_puts)
+        _PUT_PIECE.run(connection, self._piece_puts)
+        _PUT_HASHES.run(connection, self._hashes_puts)
+        _PUT_SEEN.run(connection, self._seen_puts)
+        _PUT_META.run(connection, self._meta_puts)
+
+    def committed(self) -> None:
+        """Tell the directory."""
+        entries = self._directory.entries
+        self._directory.number = self._number
+        for name, own in self._touched.items():
+            if own.has:
+                entries[name] = (own.number, own.has)
+            else:
+                entries.pop(name, None)
+
+
+def state(connection: sqlite3.Connection) -> Iterator[tuple[Key, Value]]:
+    """Everything on disk but pieces, in order of arrival within each kind; raises as `decode_message`."""
+    for name, value in connection.execute("SELECT id, value FROM hashes ORDER BY n"):
+        yield (HASHES, name, 0), value
+    for name, value in connection.execute("SELECT id, value FROM message WHERE value IS NOT NULL ORDER BY n"):
+        yield (MESSAGE, name, 0), decode_message(value)
+    for name, number, value in connection.execute("SELECT name, number, value FROM meta ORDER BY name, number"):
+        yield (META, name, number), value
+    for name, value in connection.execute("SELECT id, value FROM seen ORDER BY n"):
+        yield (SEEN, name, 0), descriptors.decode(value)

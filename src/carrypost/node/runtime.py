@@ -1,0 +1,242 @@
+"""One real node: takes its folder, its disk and its sockets, drives its host, and gives all of it back.
+
+Applications on this machine use a node by `publish`, `subscribe` and `confirm`, in its own process or through the
+control socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Self, TypeVar
+
+from carrypost.errors import RemoteError, SendError, StateError, StoreError
+from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, Stored
+from carrypost.gossip.journal import INCARNATION
+from carrypost.host import Host
+from carrypost.model.descriptor import AttributeValue, Descriptor
+from carrypost.model.ids import MessageId
+from carrypost.model.privilege import Privilege, privilege
+from carrypost.node.chronicle import Chronicle
+from carrypost.node.clock import MICROSECONDS, Clock
+from carrypost.node.consumers import Consumer, Consumers
+from carrypost.node.driver import Driver, Machine
+from carrypost.node.home import Home, exposed
+from carrypost.node.settings import NodeSettings
+from carrypost.node.store import Store
+from carrypost.node.udp import Udp
+
+T = TypeVar("T")
+_log = logging.getLogger("carrypost.node")
+
+
+class Node:
+    """A node of the network on this machine; an asynchronous context manager."""
+
+    def __init__(self, settings: NodeSettings, *, privilege: Privilege = privilege) -> None:
+        self.settings = settings
+        self.home = Home(settings)
+        self.udp = Udp(settings.udp, self._received)
+        self.chronicle: Chronicle | None = None
+        self._privilege = privilege
+        self._driver: Driver | None = None
+        self._exits = contextlib.ExitStack()
+        self._sends: dict[MessageId, asyncio.Future[MessageId]] = {}
+        self._confirmations: dict[MessageId, list[asyncio.Future[None]]] = {}
+        self._begun_s = 0.0
+
+    # --- life ----------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Take the folder, the disk and the sockets; raises `NodeError`, `StoreError` or `ConfigError`."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
+        loop, home, core = asyncio.get_running_loop(), self.home, self.settings.core
+        home.create()
+        self._exits.enter_context(home.locked())
+        known_key = home.has_key
+        identity = home.identity()
+        if identity.signed and exposed(home.key_file):
+            _log.warning("others on this machine can read the key: chmod 600 %s", home.key_file)
+        self.clock = Clock(home.written_us())
+        if self.clock.ahead_us > MICROSECONDS:
+            _log.warning(
+                "the system's clock is %d s behind this node's store: set it right, or touch %s before the next start",
+                self.clock.ahead_us // MICROSECONDS, home.store_file,
+            )  # fmt: skip
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(self._answered)
+
+        self.store = Store.open(home.store_file, wake)
+        self._exits.callback(self.store.close)
+        await self.udp.open()
+        self.host = Host(identity, core, random.SystemRandom(), privilege=self._privilege)
+        self.consumers = Consumers(self.host, core.limits)
+        driver = Driver(self.host, core, Machine(self.clock, self.store, self.udp), self._take)
+        if (folder := self.settings.record_folder) is not None:
+            self.chronicle = Chronicle(folder, self.settings, driver)
+        state = list(self.store.state())
+        if not state and (known_key or not identity.signed):
+            # The key, or a node of that name, may have had an earlier life whose store is gone: no number of that life
+            # may come again. A node does not start a thousand times in a second.
+            state = [(INCARNATION, driver.now() // 1_000)]
+        self._begun_s = time.monotonic()
+        self._driver = driver
+        driver.start(state)
+
+    async def stop(self) -> None:
+        """End cleanly: what was published is on disk."""
+        await self.udp.close()
+        driver = self._driver
+        if driver is not None:
+            driver.stop()
+            self.store.close()
+            driver.answered()
+            self._driver = None
+        if self.chronicle is not None:
+            self.chronicle.close()
+            self.chronicle = None
+        for future in self._sends.values():
+            if not future.done():
+                future.set_exception(SendError("the node ended before the message was stored"))
+        self._sends = {}
+        for waiting in self._confirmations.values():
+            for each in waiting:
+                each.cancel()
+        self._confirmations = {}
+        self._exits.close()
+
+    @property
+    def driver(self) -> Driver:
+        """What moves the host, while the node runs."""
+        if self._driver is None:
+            raise StateError("the node is not running")
+        return self._driver
+
+    @property
+    def uptime_s(self) -> float:
+        """For how long it has been running."""
+        return time.monotonic() - self._begun_s
+
+    # --- for applications ----------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        destination: str,
+        payload: bytes,
+        *,
+        attributes: Mapping[str, AttributeValue] | None = None,
+        lifetime_s: float | None = None,
+        label: str = "",
+        persistent: bool = False,
+        priority: int = 4,
+    ) -> asyncio.Future[MessageId]:
+        """Send; the future has the id once the message is stored here, or a `SendError`."""
+        driver = self.driver
+        message = self.host.publish(
+            destination, payload, now=driver.now(), attributes=attributes, label=label, persistent=persistent,
+            priority=priority, lifetime_us=None if lifetime_s is None else round(lifetime_s * MICROSECONDS),
+        )  # fmt: skip
+        future: asyncio.Future[MessageId] = asyncio.get_running_loop().create_future()
+        self._sends[message] = future
+        if self.chronicle is not None:  # The row of a publication comes before those of what it sets off.
+            self.chronicle.published(message, driver.write())
+        driver.settle()
+        return future
+
+    def subscribe(self, consumer: Consumer, pattern: str | Mapping[str, str], selector: str | None = None) -> int:
+        """Want what matches, for a consumer; returns the subscription's number."""
+        number = self.consumers.subscribe(consumer, pattern, selector, self.driver.now())
+        self.driver.settle()
+        return number
+
+    def unsubscribe(self, consumer: Consumer, number: int) -> None:
+        """Want it no longer."""
+        self.consumers.unsubscribe(consumer, number, self.driver.now())
+        self.driver.settle()
+
+    def leave(self, consumer: Consumer) -> None:
+        """A consumer is gone; what it did not confirm is kept for the next."""
+        if self._driver is not None:
+            self.consumers.leave(consumer, self._driver.now())
+            self._driver.settle()
+
+    def confirm(self, consumer: Consumer, messages: Iterable[MessageId]) -> asyncio.Future[None]:
+        """The consumer has these; the future is done once that is durable."""
+        driver = self.driver
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done = self.consumers.confirm(consumer, messages, driver.now())
+        if done:
+            self._confirmations.setdefault(done[-1], []).append(future)  # They leave the host together.
+        else:
+            future.set_result(None)
+        driver.settle()
+        return future
+
+    def payload(self, descriptor: Descriptor) -> bytes | None:
+        """The bytes of a delivery, expanded; None, and the host is told, if they are gone or do not expand."""
+        try:
+            return self.store.payload(descriptor, self.settings.core.limits)
+        except RemoteError as error:
+            self.host.unreadable(descriptor.id, error.reason, self.driver.now())
+        except StoreError as error:
+            _log.warning("%s", error)
+            self.host.payload_gone(descriptor.id, self.driver.now())
+        self.driver.settle()
+        return None
+
+    # --- joints --------------------------------------------------------------------------------------------
+
+    def _received(self, batch: list[tuple[str, bytes]]) -> None:
+        if self._driver is not None:
+            self._driver.received(batch)
+
+    def _answered(self) -> None:
+        if self._driver is not None:
+            self._driver.answered()
+
+    def _take(self, event: Event) -> None:
+        if self.chronicle is not None:
+            self.chronicle.observe(event)
+        match event:
+            case Delivered(deliveries):
+                self.consumers.deliver(deliveries)
+            case Stored(message):
+                _settle(self._sends.pop(message, None), message)
+            case Failed(message, reason):
+                future = self._sends.pop(message, None)
+                if future is not None and not future.done():
+                    future.set_exception(SendError(reason))
+            case Confirmed(messages):
+                for message in messages:
+                    for waiting in self._confirmations.pop(message, ()):
+                        _settle(waiting, None)
+            case Dropped(descriptors):
+                self.consumers.forget(descriptors)
+            case _:
+                pass  # Of neighbours and refusals the host keeps count itself.
+
+
+def _settle(future: asyncio.Future[T] | None, value: T) -> None:
+    if future is not None and not future.done():
+        future.set_result(value)

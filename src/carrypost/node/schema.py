@@ -1,0 +1,223 @@
+"""The store's file: its tables, their versions, and whether a file may be used at all.
+
+A file is a carrypost store if its `application_id` says so; `user_version` counts the migrations it has been through.
+Nothing here deletes or overwrites a file that is not what it should be: it is named, and the user is told what to do.
+
+Rows are numbered in order of arrival, whatever their ids, so that new ones are appended and the same few pages are
+written again and again: an index over the ids, which are random, costs more than everything else together. Which number
+an id has is read once, at the start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from carrypost.errors import NodeError
+
+APPLICATION_ID = 0x43505354
+"""The letters CPST."""
+PAGE_BYTES = 4096
+CHECKPOINT_PAGES = 256
+PIECE_BITS = 24
+"""A piece has its message's number, shifted by so many bits, plus its own."""
+CHECK_S_MAX = 1.0
+CHECK_S_MAX_UNCLEAN = 5.0
+"""How long the structure of a file is checked when it is opened, the second after the node was cut off."""
+BUSY_S = 2.0
+
+_HEADER = b"SQLite format 3\0"
+_STATEMENTS_MAX = 8
+"""Prepared ones kept: each keeps a copy of the values that it was last executed with."""
+_ROOM_BYTES_MIN = 64 * 1024
+
+Migration = Sequence[str] | Callable[[sqlite3.Connection], None]
+
+MIGRATIONS: tuple[Migration, ...] = (
+    (
+        # A row is here as long as the message or any of its pieces is; `pieces` is the bitmap of those.
+        "CREATE TABLE message (n INTEGER PRIMARY KEY, id BLOB NOT NULL, pieces BLOB NOT NULL, value BLOB)",
+        "CREATE TABLE hashes (n INTEGER PRIMARY KEY, id BLOB NOT NULL, value BLOB NOT NULL)",
+        "CREATE TABLE seen (n INTEGER PRIMARY KEY, id BLOB NOT NULL, value BLOB NOT NULL)",
+        "CREATE TABLE piece (n INTEGER PRIMARY KEY, body BLOB NOT NULL)",
+        "CREATE TABLE meta (name BLOB NOT NULL, number INTEGER NOT NULL, value NOT NULL, PRIMARY KEY (name, number))",
+    ),
+)
+"""What brings a file from version `n` to `n + 1`, each in one transaction. Entries are never changed, only appended."""
+
+
+def wal(path: Path) -> Path:
+    """The log beside a store, where commits go first."""
+    return path.with_name(path.name + "-wal")
+
+
+def open_writer(path: Path) -> sqlite3.Connection:
+    """The store at `path`, made if there is none, checked and brought up to date; raises `NodeError`."""
+    _look_at(path)
+    unclean = wal(path).exists() and wal(path).stat().st_size > 0
+    try:
+        # A connection that may write empties the log into the store when it is closed, even into a damaged one.
+        with contextlib.closing(connect(path, mode="ro")) as connection:
+            version = _version(connection, path)
+            if version:
+                _check(connection, path, CHECK_S_MAX_UNCLEAN if unclean else CHECK_S_MAX)
+        with contextlib.ExitStack() as failed:
+            connection = failed.enter_context(contextlib.closing(connect(path)))
+            _prepare(connection, path, version)
+            failed.pop_all()
+    except sqlite3.Error as error:
+        raise refused(error, path) from error
+    return connection
+
+
+def connect(path: Path, *, mode: str = "rw", cache_bytes: int = 1024 * 1024) -> sqlite3.Connection:
+    """A connection to a file that exists; transactions are begun and ended by hand, in whichever thread."""
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}", uri=True,
+        isolation_level=None, timeout=BUSY_S, check_same_thread=False, cached_statements=_STATEMENTS_MAX,
+    )  # fmt: skip
+    try:
+        connection.execute(f"PRAGMA cache_size = {-cache_bytes // 1024}")
+        connection.execute("PRAGMA temp_store = MEMORY")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _look_at(path: Path) -> None:
+    """Make the file for its owner only, or see that it is one that SQLite would take."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600))
+        with path.open("rb") as file:
+            start = file.read(len(_HEADER))
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", -1)):
+            raise NodeError(f"the disk is full: the store {path} cannot be made; free some space") from error
+        raise NodeError(
+            f"the store {path} cannot be opened: {error.strerror}; see who may read and write it"
+        ) from error
+    if start and start != _HEADER:
+        raise NodeError(damaged(path, "it does not begin like a database"))
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, version: int) -> None:
+    if not version:
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+    mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        raise NodeError(f"the file system of {path} cannot hold a store (it has no shared memory): choose a local disk")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_PAGES * PAGE_BYTES}")
+    # Zeroes over what is deleted would be written for nothing: the same user reads the file and the node.
+    connection.execute("PRAGMA secure_delete = OFF")
+    for number in range(version, len(MIGRATIONS)):
+        _migrate(connection, MIGRATIONS[number], number + 1)
+    # Whoever else writes here would be found out now and not in the middle of the work.
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("ROLLBACK")
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    """The version of a store, 0 of an empty file; refuses what belongs to another program, or to a later one."""
+    application = int(connection.execute("PRAGMA application_id").fetchone()[0])
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+    if application != APPLICATION_ID and (application or version or tables):
+        raise NodeError(f"{path} is a database, but not a carrypost store: choose another folder, or move it away")
+    if version > len(MIGRATIONS):
+        raise NodeError(
+            f"the store {path} has version {version}, and this carrypost knows versions up to {len(MIGRATIONS)}: "
+            "a newer carrypost wrote it; install that one, or choose another folder",
+        )
+    return version
+
+
+def _migrate(connection: sqlite3.Connection, migration: Migration, version: int) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if callable(migration):
+            migration(connection)
+        else:
+            for statement in migration:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {version}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _check(connection: sqlite3.Connection, path: Path, limit_s: float) -> None:
+    """Look at the structure of the file, for so long: a large one is not read in full at every start."""
+    until = time.monotonic() + limit_s
+    connection.set_progress_handler(lambda: time.monotonic() > until, 20_000)
+    try:
+        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            raise
+        return
+    finally:
+        connection.set_progress_handler(None, 0)
+    if found != "ok":
+        raise NodeError(damaged(path, " ".join(str(found).split())))
+
+
+def refused(error: sqlite3.Error, path: Path) -> NodeError:
+    """Why a store does not open, as the error that its user sees."""
+    return NodeError(explained(error, path))
+
+
+def damaged(path: Path, why: str) -> str:
+    """What to tell of a store that is not as it was written."""
+    return (
+        f"the store {path} is damaged ({why}): nothing was changed in it; put a copy in its place, or move it and the "
+        "files beside it away, and the node begins with an empty store"
+    )
+
+
+def is_full(error: BaseException | None, path: Path) -> bool:
+    """Whether the disk had no room. Some calls of a full disk fail without saying why."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and free_bytes(path) < _ROOM_BYTES_MIN)
+
+
+def free_bytes(path: Path) -> int:
+    """What the disk under `path` still takes; a lot where nobody can tell."""
+    try:
+        found = os.statvfs(path.parent)
+    except (AttributeError, OSError):
+        return 2**62
+    return found.f_bavail * found.f_frsize
+
+
+def explained(error: BaseException, path: Path) -> str:
+    """What went wrong with a store, in a sentence that says what to do."""
+    if isinstance(error, FileNotFoundError):
+        return f"the store {path} is gone: put it back, or start the node again"
+    if not isinstance(error, sqlite3.Error):
+        return f"the store {path} could not be written: {error}"
+    code = getattr(error, "sqlite_errorcode", 0)
+    name = getattr(error, "sqlite_errorname", "no code")
+    if is_full(error, path):
+        return f"the disk is full: the store {path} cannot grow; free some space"
+    sentences = {
+        sqlite3.SQLITE_BUSY: f"the store {path} is in use by another process: end that one first",
+        sqlite3.SQLITE_LOCKED: f"the store {path} is in use by another process: end that one first",
+        sqlite3.SQLITE_READONLY: f"the store {path} is read-only: see how its disk is mounted and who may write there",
+        sqlite3.SQLITE_PERM: f"the store {path} may not be used: see who may read and write it",
+        sqlite3.SQLITE_CANTOPEN: f"the store {path} or a file beside it cannot be opened: see who may write there",
+        sqlite3.SQLITE_IOERR: f"the disk under the store {path} failed ({name}): see the system's log",
+        sqlite3.SQLITE_CORRUPT: damaged(path, str(error)),
+        sqlite3.SQLITE_NOTADB: damaged(path, str(error)),
+    }
+    return sentences.get(code & 0xFF, f"the store {path} could not be used: {error} ({name})")

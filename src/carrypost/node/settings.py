@@ -1,0 +1,210 @@
+"""Settings of a real node: those of its host, and where it listens, stores and records.
+
+One TOML file has all of it: top-level keys and the table ``[limits]`` are the host's (`carrypost.config`), the tables
+``[node]``, ``[udp]`` and ``[record]`` are those below. Environment variables lie over the file
+(``CARRYPOST_UDP_PORT``), keywords over both. Everything has a default: an empty file is a node that works.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from carrypost.config import KIB, MIB, UNBOUNDED, Limits, Settings
+from carrypost.config.rules import Fields, Tables, flag, keep_checked, merged, number, text, texts, texts_or, whole
+from carrypost.config.settings import changed
+from carrypost.errors import ConfigError
+from carrypost.security.identity import PLAIN_NAME_BYTES_MAX
+
+CONTROL_FILE = "control.sock"
+_SOCKET_PATH_BYTES_MAX = 100
+"""Unix sockets have short names: 104 bytes on macOS, 108 on Linux."""
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceSettings:
+    """Where a node keeps what is its own, and what it is called where security is off."""
+
+    data: str = text("", "a folder")
+    """Folder of the key, the store and the control socket; empty: the user's data folder."""
+    name: str = text("", "a name")
+    """Node name where `security` is "off"; empty: the machine's name."""
+    control: str = text("", "a path")
+    """Path of the control socket; empty: in the data folder."""
+
+    def __post_init__(self) -> None:
+        keep_checked(self, "node")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UdpSettings:
+    """How a node reaches others over UDP."""
+
+    port: int = whole(17_232, 1, 65_535)
+    """Port on which all nodes of a link listen together, for multicast and broadcast."""
+    unicast_port: int = whole(0, 0, 65_535)
+    """This node's own port, from which it sends everything; 0: any free one. Fix it if others name this node."""
+    interfaces: tuple[str, ...] = texts("a list of interface names or patterns such as wlan*")
+    """Interfaces to use; empty: all that are up and can multicast or broadcast, loopback only if there is no other."""
+    ipv4_multicast: bool = flag(True)
+    """Announce by IPv4 multicast."""
+    ipv4_broadcast: bool = flag(True)
+    """Announce by IPv4 broadcast: some access points and drivers lose multicast."""
+    ipv6_multicast: bool = flag(True)
+    """Announce by IPv6 multicast on the link: needs no configured address."""
+    group_v4: str = text("239.255.67.80", "an IPv4 multicast address")
+    """Group for IPv4 multicast."""
+    group_v6: str = text("ff12::4350", "an IPv6 multicast address")
+    """Group for IPv6 multicast."""
+    peers: tuple[str, ...] = texts("a list of addresses such as 10.0.0.5:17232")
+    """Nodes that are reached by unicast, wherever they are."""
+    hear: tuple[str, ...] | None = texts_or("all", 'a list of addresses, or "all"')
+    """Contact gate at the start: whose datagrams are taken. Demonstrations move nodes apart with it."""
+    poll_s: float = number(5.0, 0.05, 3_600.0)
+    """How often is looked for interfaces that appeared or vanished."""
+    receive_buffer_bytes: int = whole(4 * MIB, 4 * KIB, UNBOUNDED)
+    """What the system keeps of datagrams that were not read yet, as far as it lets us."""
+
+    def __post_init__(self) -> None:
+        keep_checked(self, "udp")
+        for name, family, group in (("v4", socket.AF_INET, self.group_v4), ("v6", socket.AF_INET6, self.group_v6)):
+            if not _multicast(family, group):
+                raise ConfigError(f"udp.group_{name} must be an IP{name} multicast address, not {group!r}")
+
+
+def _multicast(family: socket.AddressFamily, group: str) -> bool:
+    try:
+        first = socket.inet_pton(family, group)[0]
+    except OSError:
+        return False
+    return first == 0xFF if family == socket.AF_INET6 else first >> 4 == 0xE  # noqa: PLR2004 - address classes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSettings:
+    """The event log of a real node, as lines of JSON."""
+
+    folder: str = text("", "a folder")
+    """Where the record goes; empty: none is written."""
+    rotate_bytes: int = whole(16 * MIB, KIB, UNBOUNDED)
+    """A file that is longer is closed, and a new one begun."""
+    rotate_s: float = number(60.0, 0.1, 86_400.0)
+    """A file that is older is closed, and a new one begun."""
+    files_max: int = whole(1_000, 1, UNBOUNDED)
+    """Closed files that are kept; the oldest are removed."""
+    sample_s: float = number(60.0, 0.1, 86_400.0)
+    """How often traffic and sizes are recorded."""
+
+    def __post_init__(self) -> None:
+        keep_checked(self, "record")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """Everything about one real node."""
+
+    core: Settings = field(default_factory=Settings)
+    """How its host behaves."""
+    place: PlaceSettings = field(default_factory=PlaceSettings)
+    udp: UdpSettings = field(default_factory=UdpSettings)
+    record: RecordSettings = field(default_factory=RecordSettings)
+    base: Path = field(default_factory=Path.cwd)
+    """What relative paths are relative to: the folder of the settings file, or where the command was given."""
+
+    @property
+    def data(self) -> Path:
+        """The node's folder."""
+        return self._path(self.place.data) if self.place.data else default_data()
+
+    @property
+    def control(self) -> Path:
+        """Where its control socket is."""
+        if self.place.control:
+            return self._path(self.place.control)
+        path = self.data / CONTROL_FILE
+        if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES_MAX:
+            return path
+        short = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+        return Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"carrypost-{short}.sock"
+
+    @property
+    def name(self) -> str:
+        """What it is called where security is off."""
+        machine = socket.gethostname().replace(":", "-").encode()[:PLAIN_NAME_BYTES_MAX].decode(errors="ignore")
+        return self.place.name or machine or "node"
+
+    @property
+    def record_folder(self) -> Path | None:
+        """Where the record goes, if one is written."""
+        return self._path(self.record.folder) if self.record.folder else None
+
+    def _path(self, given: str) -> Path:
+        try:
+            return self.base / Path(given).expanduser()
+        except RuntimeError:
+            raise ConfigError(f"there is no such user's folder: {given}") from None
+
+
+FIELDS = Fields({"": Settings, "limits": Limits, "node": PlaceSettings, "udp": UdpSettings, "record": RecordSettings})
+
+
+def parse(
+    toml: str = "",
+    environment: Mapping[str, str] = _NOTHING,
+    keywords: Mapping[str, object] = _NOTHING,
+    *,
+    base: Path | None = None,
+) -> NodeSettings:
+    """Settings from TOML text, environment variables over it, keywords over both.
+
+    Keywords are fields of `Settings`, or of a table: ``{"udp": {"port": 4000}}`` or ``{"udp.port": 4000}``.
+    """
+    return _made(FIELDS.read(toml), environment, keywords, base or Path.cwd())
+
+
+def _made(told: Tables, environment: Mapping[str, str], keywords: Mapping[str, object], base: Path) -> NodeSettings:
+    tables = merged(told, FIELDS.read_environment(environment), FIELDS.check(keywords))
+    return NodeSettings(
+        core=changed(Settings(), tables),
+        place=PlaceSettings(**tables["node"]),
+        udp=UdpSettings(**tables["udp"]),
+        record=RecordSettings(**tables["record"]),
+        base=base,
+    )
+
+
+def load(
+    file: Path | None = None,
+    environment: Mapping[str, str] = _NOTHING,
+    keywords: Mapping[str, object] = _NOTHING,
+) -> NodeSettings:
+    """Settings from a TOML file, or, without one, from defaults, with environment and keywords over them."""
+    if file is None:
+        return parse("", environment, keywords)
+    try:
+        content = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"cannot read the settings file {file}: {reason}") from None
+    try:
+        told = FIELDS.read(content)
+    except ConfigError as error:  # What comes from elsewhere is not the file's fault.
+        raise ConfigError(f"{file}: {error}") from None
+    return _made(told, environment, keywords, file.resolve().parent)
+
+
+def default_data() -> Path:
+    """The user's data folder for a node."""
+    try:
+        if os.name == "nt":
+            return Path(os.environ.get("LOCALAPPDATA") or Path.home()) / "carrypost"
+        return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "carrypost"
+    except RuntimeError:
+        raise ConfigError("this user has no home folder: name a folder for the node with --data") from None

@@ -1,0 +1,197 @@
+"""Sockets as a node needs them, and sentences for people where the system refuses one.
+
+A node has one *own* socket per address family: it sends everything, so the source of an announcement is where unicast
+is received. It is bound to a port of its own, which it shares with nobody. And it has one *listening* socket per
+interface and means, bound to the group or broadcast address and to the port that all nodes of a link have in common,
+with address reuse: several nodes can run on one machine.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+import sys
+
+from carrypost.errors import NodeError
+from carrypost.node.addresses import SocketAddress
+
+LINUX = sys.platform == "linux"
+# Numbers of Linux that Python does not have, or not in every version.
+_IP_PKTINFO, _IP_MULTICAST_ALL, _IPV6_MULTICAST_ALL = 8, 49, 29
+_SO_RCVBUFFORCE = 33
+_HOPS = 1
+"""Multicast stays on the link."""
+_SEND_BUFFER_BYTES = 1 << 20
+_PORT_ATTEMPTS = 8
+_PRIVILEGED_PORT_MAX = 1_023
+Control = list[tuple[int, int, bytes]]
+"""Ancillary data that says by which interface a datagram leaves."""
+
+
+def own_sockets(port: int, *, shared_port: int, v4: bool, v6: bool) -> dict[socket.AddressFamily, socket.socket]:
+    """The node's own sockets, on the same port in both families if that can be had; raises `NodeError`."""
+    for attempt in range(_PORT_ATTEMPTS):
+        made: dict[socket.AddressFamily, socket.socket] = {}
+        try:
+            if v4:
+                made[socket.AF_INET] = _own(socket.AF_INET, port, shared=port == shared_port)
+            wanted = made[socket.AF_INET].getsockname()[1] if v4 else port
+            if v6 and socket.has_ipv6:
+                made[socket.AF_INET6] = _own(socket.AF_INET6, wanted, shared=port == shared_port)
+        except OSError as error:
+            if socket.AF_INET in made and error.errno in {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}:
+                return made  # A machine without IPv6.
+            close_all(made)
+            if error.errno == errno.EADDRINUSE and port == 0 and attempt < _PORT_ATTEMPTS - 1:
+                continue  # Somebody has that port in the other family.
+            raise _refused(error, port, "unicast_port") from None
+        return made
+    raise AssertionError
+
+
+def close_all(sockets: dict[socket.AddressFamily, socket.socket]) -> None:
+    """Close them and forget them."""
+    for each in sockets.values():
+        each.close()
+    sockets.clear()
+
+
+def check_shared_port(group: str, port: int) -> None:
+    """Raise `NodeError` if nobody can listen together with others on this port."""
+    try:
+        _listening(socket.AF_INET, (_bindable(group), port)).close()
+    except OSError as error:
+        raise _refused(error, port, "port") from None
+
+
+def listen_multicast_v4(group: str, port: int, index: int, address: str) -> socket.socket:
+    """A socket that hears an IPv4 group on one interface; raises `OSError`."""
+    made = _listening(socket.AF_INET, (_bindable(group), port))
+    try:
+        if LINUX:
+            made.setsockopt(socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0)  # Otherwise it hears what any program has joined.
+            request = struct.pack("=4s4si", socket.inet_aton(group), bytes(4), index)
+        else:
+            request = struct.pack("=4s4s", socket.inet_aton(group), socket.inet_aton(address))
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def listen_multicast_v6(group: str, port: int, index: int) -> socket.socket:
+    """A socket that hears an IPv6 group on one interface; raises `OSError`."""
+    made = _listening(socket.AF_INET6, (_bindable(group, "::"), port, 0, index))
+    try:
+        if LINUX:
+            made.setsockopt(socket.IPPROTO_IPV6, _IPV6_MULTICAST_ALL, 0)
+        request = struct.pack("=16sI", socket.inet_pton(socket.AF_INET6, group), index)
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, request)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def listen_broadcast(broadcast: str, port: int, interface: str) -> socket.socket:
+    """A socket that hears what is broadcast to one network; raises `OSError`."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        if LINUX:  # Two interfaces may be in one network; each has its own ears.
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0")
+    except PermissionError:
+        pass  # Before Linux 5.7: then they hear the same.
+    except OSError:
+        made.close()
+        raise
+    return _bound_together(made, (_bindable(broadcast), port))
+
+
+def leaving_by(index: int, address: str) -> Control:
+    """Ancillary data for a datagram that is to leave by this interface, from this address; Linux only."""
+    return [(socket.IPPROTO_IP, _IP_PKTINFO, struct.pack("=i4s4s", index, socket.inet_aton(address), bytes(4)))]
+
+
+def enlarge(made: socket.socket, receive_bytes: int) -> int:
+    """Ask for a receive buffer; returns what was granted."""
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+    size = min(receive_bytes, 2**31 - 1)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE if LINUX else socket.SO_RCVBUF, size)
+    except PermissionError:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+    granted = made.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+    return granted // 2 if LINUX else granted  # Linux counts its own overhead in.
+
+
+def _own(kind: socket.AddressFamily, port: int, *, shared: bool) -> socket.socket:
+    made = socket.socket(kind, socket.SOCK_DGRAM)
+    try:
+        if kind == socket.AF_INET:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+            made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, _HOPS)
+            made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
+            if LINUX:
+                made.setsockopt(socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0)
+            made.bind(("", port))
+        else:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, _HOPS)
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_LOOP, 1)
+            if LINUX:
+                made.setsockopt(socket.IPPROTO_IPV6, _IPV6_MULTICAST_ALL, 0)
+            made.bind(("::", port))
+        if shared:  # It was free, so it is ours; now let the listening sockets in, this node's and others'.
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    except OSError:
+        made.close()
+        raise
+    made.setblocking(False)
+    return made
+
+
+def _listening(kind: socket.AddressFamily, address: SocketAddress) -> socket.socket:
+    return _bound_together(socket.socket(kind, socket.SOCK_DGRAM), address)
+
+
+def _bound_together(made: socket.socket, address: SocketAddress) -> socket.socket:
+    """Bind to an address that others may be bound to, too."""
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if not LINUX and hasattr(socket, "SO_REUSEPORT"):
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # What BSD calls what Linux calls REUSEADDR.
+        if made.family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind(address)
+    except OSError:
+        made.close()
+        raise
+    made.setblocking(False)
+    return made
+
+
+def _bindable(address: str, wildcard: str = "") -> str:
+    """Windows cannot bind to a group or a broadcast address."""
+    return wildcard if sys.platform == "win32" else address
+
+
+def _refused(error: OSError, port: int, setting: str) -> NodeError:
+    """The sentence for people."""
+    what = f"UDP port {port} (setting udp.{setting})"
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        advice = "ports below 1024 are kept for the administrator" if port <= _PRIVILEGED_PORT_MAX else "the system"
+        if port <= _PRIVILEGED_PORT_MAX:
+            return NodeError(f"no permission for {what}: {advice}; choose one from 1024 up")
+        return NodeError(f"no permission for {what}: {error.strerror}; choose another one, or ask the administrator")
+    if error.errno == errno.EADDRINUSE and setting == "port":
+        return NodeError(
+            f"{what} is taken by a program that does not share it: end that program, "
+            "or give all nodes of this network another udp.port"
+        )
+    if error.errno == errno.EADDRINUSE:
+        return NodeError(
+            f"{what} is taken by another program or node: end it, or choose another port; 0 takes any that is free"
+        )
+    return NodeError(f"{what} cannot be opened: {error.strerror or error}; see `carrypost doctor`")

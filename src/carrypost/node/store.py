@@ -1,0 +1,264 @@
+"""The disk of a real node: batches in order, payloads, and what a restart begins with.
+
+One SQLite file in WAL mode. Batches are written by one thread of their own (`carrypost.node.writer`) and are readable
+from the moment they are submitted: what is not answered yet lies over what is on disk. Everything here is called from
+the loop's thread; only `wake` is called from the writer's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from carrypost.config import Limits
+from carrypost.errors import DecodeError, NodeError, StateError, StoreError
+from carrypost.gossip.journal import PIECE, Batch, Key, Value
+from carrypost.gossip.pieces import unpack
+from carrypost.model.descriptor import Descriptor, PayloadCodec
+from carrypost.model.ids import MessageId
+from carrypost.node import rows, schema
+from carrypost.node.reserve import Reserve
+from carrypost.node.writer import Item, Writer
+
+RECENT_BYTES_MAX = 4 * 1024 * 1024
+_PUT_BYTES = 512
+"""What a put costs in memory besides its payload, roughly."""
+_GIVE_WAY_BYTES = 256 * 1024
+_GIVE_WAY_S = 0.0001
+"""With so much unanswered, the loop's thread rests for so long at each batch. A busy loop lets go of the interpreter's
+lock only for short system calls, and before the writer has woken up it is taken again, over and over."""
+_READER_CACHE_BYTES = 512 * 1024
+
+
+class _Recent:
+    """Pieces that were written or read lately: they are asked for fragment by fragment, and soon."""
+
+    __slots__ = ("_bodies", "nbytes")
+
+    def __init__(self) -> None:
+        self._bodies: dict[Key, bytes] = {}
+        self.nbytes = 0
+
+    def put(self, key: Key, body: bytes) -> None:
+        bodies = self._bodies
+        self.drop(key)
+        bodies[key] = body
+        self.nbytes += len(body) + _PUT_BYTES
+        while self.nbytes > RECENT_BYTES_MAX:
+            self.drop(next(iter(bodies)))
+
+    def get(self, key: Key) -> bytes | None:
+        body = self._bodies.pop(key, None)
+        if body is not None:
+            self._bodies[key] = body
+        return body
+
+    def drop(self, key: Key) -> None:
+        body = self._bodies.pop(key, None)
+        if body is not None:
+            self.nbytes -= len(body) + _PUT_BYTES
+
+
+class Store:
+    """What one node keeps on its disk."""
+
+    def __init__(self, path: Path, directory: rows.Directory, reader: sqlite3.Connection, writer: Writer) -> None:
+        self.path = path
+        self._directory = directory
+        self._reader = reader
+        self._writer = writer
+        self._open: dict[int, Item] = {}
+        self._overlay: dict[Key, tuple[int, bytes | None]] = {}
+        """Pieces of unanswered batches: (serial of the last batch that has it, None if it deletes it)."""
+        self._recent = _Recent()
+        self._epoch = 0
+        self._closed = False
+        self._unreadable = 0
+        self.unanswered_bytes = 0
+        """About how much memory unanswered batches take: whoever submits should wait when it is much."""
+
+    @classmethod
+    def open(cls, path: Path, wake: Callable[[], None]) -> Store:
+        """The store at `path`, made if there is none; raises `NodeError`.
+
+        `wake` is called from another thread when there are `answers`.
+        """
+        try:
+            return cls._opened(path, wake)
+        except NodeError as error:
+            # A full disk does not even let a store be opened that was cut off: the reserve is for that, too.
+            if not schema.is_full(error.__cause__, path) or not Reserve(path).give_up():
+                raise
+        return cls._opened(path, wake)
+
+    @classmethod
+    def _opened(cls, path: Path, wake: Callable[[], None]) -> Store:
+        with contextlib.ExitStack() as failed:
+            connection = failed.enter_context(contextlib.closing(schema.open_writer(path)))
+            try:
+                directory = rows.Directory(connection)
+                reader = schema.connect(path, cache_bytes=_READER_CACHE_BYTES)
+                failed.enter_context(contextlib.closing(reader)).execute("PRAGMA query_only = ON")
+                writer = Writer(connection, path, directory, wake)
+            except (sqlite3.Error, OSError) as error:
+                raise NodeError(schema.explained(error, path)) from error
+            failed.pop_all()
+        return cls(path, directory, reader, writer)
+
+    # --- at the start --------------------------------------------------------------------------------------
+
+    def state(self) -> Iterator[tuple[Key, Value]]:
+        """Everything on disk but payloads: what a host is restored from. Before the first `submit`."""
+        try:
+            yield from rows.state(self._reader)
+        except sqlite3.Error as error:
+            raise schema.refused(error, self.path) from error
+        except (DecodeError, ValueError) as error:
+            raise NodeError(schema.damaged(self.path, f"a row does not decode: {error}")) from error
+
+    # --- batches -------------------------------------------------------------------------------------------
+
+    def submit(self, batch: Batch) -> None:
+        """Write a batch, after those before it. It is readable from now on; the answer comes later."""
+        if self._closed:
+            raise StateError(f"the store {self.path} is closed")
+        overlay, serial = self._overlay, batch.serial
+        nbytes = _PUT_BYTES * len(batch.puts)
+        for key in batch.deletes:
+            if key[0] == PIECE:
+                overlay[key] = (serial, None)
+        for key, value in batch.puts.items():
+            if key[0] == PIECE and isinstance(value, bytes):
+                overlay[key] = (serial, value)
+                nbytes += len(value)
+        item = self._open[serial] = Item(batch, self._epoch, nbytes)
+        self.unanswered_bytes += nbytes
+        self._writer.submit(item)
+        if self.unanswered_bytes > _GIVE_WAY_BYTES:
+            time.sleep(_GIVE_WAY_S)
+
+    def answers(self) -> list[tuple[int, str | None]]:
+        """Which batches are durable (None) or lost (and why) since the last call, in order.
+
+        A lost one takes all with it that are not answered. The host has to be told of all of them before its next
+        changes are submitted: those can then stand on what is on disk.
+        """
+        writer, found = self._writer, []
+        writer.signalled = False
+        while writer.answered:
+            serial, reason = writer.answered.popleft()
+            found.append((serial, reason))
+            if reason is None:
+                self._settle(serial, durable=True)
+                continue
+            self._epoch += 1
+            self._settle(serial, durable=False)
+            for later in tuple(self._open):
+                found.append((later, reason))
+                self._settle(later, durable=False)
+                writer.counters.lost += 1
+        return found
+
+    def _settle(self, serial: int, *, durable: bool) -> None:
+        """A batch does not lie over the disk any more; if it is durable, it is what the disk has."""
+        item = self._open.pop(serial)
+        self.unanswered_bytes -= item.nbytes
+        overlay, recent = self._overlay, self._recent
+        for keys in (item.batch.deletes, item.batch.puts):
+            for key in keys:
+                if key[0] != PIECE:
+                    continue
+                waiting = overlay.get(key)
+                if waiting is not None and waiting[0] == serial:
+                    del overlay[key]
+                if durable:
+                    body = item.batch.puts.get(key)
+                    if isinstance(body, bytes):
+                        recent.put(key, body)
+                    else:
+                        recent.drop(key)
+
+    # --- payloads ------------------------------------------------------------------------------------------
+
+    def read(self, message: MessageId, piece: int) -> bytes | None:
+        """A piece; None if it is gone, or the disk does not give it back."""
+        key = (PIECE, message, piece)
+        body, known = self._at_hand(key)
+        if not known:
+            body = self._from_disk(message, piece)
+            if body is not None:
+                self._recent.put(key, body)
+        return body
+
+    def payload(self, descriptor: Descriptor, limits: Limits) -> bytes:
+        """A whole payload as it was published.
+
+        Raises `StoreError` if it is gone, `RemoteError` if it does not expand.
+        """
+        if descriptor.codec == PayloadCodec.BLANK or not descriptor.length:
+            return unpack(descriptor, b"", limits)
+        found: list[bytes] = []
+        for piece in range(descriptor.pieces):
+            # Not kept as recent: one large message would push out everything else.
+            body, known = self._at_hand((PIECE, descriptor.id, piece))
+            if not known:
+                body = self._from_disk(descriptor.id, piece)
+            if body is None:
+                raise StoreError(f"piece {piece} of {descriptor.shown} is gone")
+            found.append(body)
+        return unpack(descriptor, b"".join(found), limits)
+
+    def _at_hand(self, key: Key) -> tuple[bytes | None, bool]:
+        """A piece that is in memory, and whether the answer is final."""
+        if self._closed:
+            raise StateError(f"the store {self.path} is closed")
+        waiting = self._overlay.get(key)
+        if waiting is not None:
+            return waiting[1], True
+        body = self._recent.get(key)
+        return body, body is not None
+
+    def _from_disk(self, message: MessageId, piece: int) -> bytes | None:
+        row = self._directory.row_of(message, piece)
+        if row is None:
+            return None
+        try:
+            # All rows of one: only then is the statement done, and the log may be emptied.
+            found = self._reader.execute("SELECT body FROM piece WHERE n = ?", (row,)).fetchall()
+        except sqlite3.Error:
+            self._unreadable += 1
+            return None
+        return bytes(found[0][0]) if found else None
+
+    # --- the rest ------------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, object]:
+        """For people: sizes and counts."""
+        nbytes = 0
+        for file in (self.path, schema.wal(self.path)):
+            with contextlib.suppress(OSError):
+                nbytes += file.stat().st_size
+        return {
+            "path": str(self.path),
+            "bytes": nbytes,
+            "free_bytes": schema.free_bytes(self.path),
+            "names": len(self._directory.entries),
+            "reserve": self._writer.reserve.held,
+            "unanswered": len(self._open),
+            "unanswered_bytes": self.unanswered_bytes,
+            "recent_bytes": self._recent.nbytes,
+            "unreadable": self._unreadable,
+            **msgspec.to_builtins(self._writer.counters),
+        }
+
+    def close(self) -> None:
+        """Write what was submitted and end. The last `answers` can still be fetched; a second call does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._reader.close()
+            self._writer.close()

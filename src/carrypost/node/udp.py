@@ -1,0 +1,371 @@
+"""Real datagrams: a node's sockets on all interfaces, by all means, as they come and go.
+
+Announcements leave by every means on every interface and to every static peer, because nobody knows in advance which
+of them work: access points drop multicast, drivers lose broadcasts, machines have no IPv6. What is heard shows what
+works; other broadcasts use as few means as reach everybody who was heard lately.
+
+This module joins the others: `sockets` makes sockets, `channels` says what is needed where, `readers` and `outlet` move
+bytes, `intake` decides what is taken, `aliases` who is who. Nothing that goes wrong with a datagram, an interface or
+a peer raises once the node runs: it is counted, shown by `status` and logged once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from carrypost.errors import ConfigError, NodeError
+from carrypost.node import channels as ch
+from carrypost.node import interfaces, sockets
+from carrypost.node.addresses import address_text, socket_address
+from carrypost.node.channels import LATELY_S, Channel, Means, Plan, Target
+from carrypost.node.intake import Intake
+from carrypost.node.interfaces import Interface
+from carrypost.node.outlet import Outlet, Traffic
+from carrypost.node.readers import Raw, read
+from carrypost.node.settings import UdpSettings
+from carrypost.node.statics import RESOLVE_S, RETRY_S, StaticPeers
+
+Received = Callable[[list[tuple[str, bytes]]], None]
+"""Takes a batch of datagrams, each with the peer that it came from."""
+TARGETS_MAX = 1_024
+"""Peers whose socket address is kept."""
+_COVER_S = 1.0
+"""For so long it is remembered which means are needed."""
+_LOOK_S = 1.0
+"""Sources with this node's own port make it look at its addresses, but not more often than this."""
+_log = logging.getLogger("carrypost.udp")
+
+
+class Udp:
+    """The datagrams of one node. `received` is called on the loop's thread."""
+
+    def __init__(self, settings: UdpSettings, received: Received) -> None:
+        self.settings = settings
+        self._received = received
+        self._traffic = Traffic()
+        self._intake = Intake(self._traffic, settings.hear, self._look_again)
+        self._statics = StaticPeers((), self._traffic.errors)
+        self._own: dict[socket.AddressFamily, socket.socket] = {}
+        self._own_ports: dict[socket.AddressFamily, int] = {}
+        self._outlets: dict[socket.AddressFamily, Outlet] = {}
+        self._closes: list[Callable[[], None]] = []
+        self._all: list[Interface] = []
+        self._used: list[Interface] = []
+        self._channels: dict[tuple[int, Means], Channel] = {}
+        self._refused: dict[tuple[int, Means], str] = {}
+        self._retry = False
+        self._needed: list[Channel] = []
+        self._needed_until_s = 0.0
+        self._looked_s = 0.0
+        self._aliases_seen = 0
+        self._targets: dict[str, Target] = {}
+        self._chores: list[asyncio.Task[None]] = []
+        self._told_unused = False
+
+    # --- life ----------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Take the ports and begin to listen; raises `NodeError` or `ConfigError`. No interface is not an error."""
+        settings, loop = self.settings, asyncio.get_running_loop()
+        means = ch.enabled(settings)
+        self._statics = StaticPeers(settings.peers, self._traffic.errors)
+        if not means and not settings.peers:
+            raise ConfigError(
+                "udp: all means are switched off and there are no peers: this node would be alone for ever"
+            )
+        try:
+            if means:
+                sockets.check_shared_port(settings.group_v4, settings.port)
+            self._own = sockets.own_sockets(
+                settings.unicast_port,
+                shared_port=settings.port,
+                v4=bool(settings.peers) or any(each is not Means.IPV6_MULTICAST for each in means),
+                v6=bool(settings.peers) or Means.IPV6_MULTICAST in means,
+            )
+            for family, made in self._own.items():
+                self._own_ports[family] = made.getsockname()[1]
+                self._outlets[family] = Outlet(made, self._traffic, loop)
+                self._enlarge(made)
+                self._closes.append(await read(made, self._take_unicast, self._traffic.failed))
+            self._all = interfaces.snapshot()
+            await self._refresh()
+        except OSError as error:
+            await self.close()
+            raise NodeError(f"no UDP sockets: {error.strerror or error}; see `carrypost doctor`") from error
+        except BaseException:
+            await self.close()
+            raise
+        self._chores = [asyncio.create_task(self._poll())]
+        if settings.peers:
+            self._chores.append(asyncio.create_task(self._resolve()))
+
+    async def close(self) -> None:
+        """Close all sockets; may be called twice, and after an `open` that failed."""
+        chores, self._chores = self._chores, []
+        for chore in chores:
+            chore.cancel()
+        for chore in chores:
+            with contextlib.suppress(asyncio.CancelledError):
+                await chore
+        for outlet in self._outlets.values():
+            outlet.close()
+        self._outlets.clear()
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+        for close in self._closes:
+            close()
+        self._closes.clear()
+        sockets.close_all(self._own)
+        self._needed, self._used = [], []
+
+    # --- what others ask -----------------------------------------------------------------------------------
+
+    @property
+    def hear(self) -> frozenset[str] | None:
+        """The contact gate: from which addresses datagrams are taken; None: from all."""
+        return self._intake.hear
+
+    @hear.setter
+    def hear(self, hear: frozenset[str] | None) -> None:
+        self._intake.hear = hear
+
+    @property
+    def addresses(self) -> list[str]:
+        """This node's own unicast addresses, as others see them."""
+        names = {each.index: each.name for each in self._used}
+        v4, v6 = (self._own_ports.get(family) for family in (socket.AF_INET, socket.AF_INET6))
+        return [address_text((each.ipv4, v4), names) for each in self._used if v4 and each.ipv4] + [
+            address_text((each.link_local, v6, 0, each.index), names) for each in self._used if v6 and each.link_local
+        ]
+
+    def status(self) -> dict[str, object]:
+        """Interfaces with their means and what was heard on each, and counters; fit for JSON."""
+        now_s = time.monotonic()
+        return {
+            "addresses": self.addresses,
+            "interfaces": [
+                {
+                    "name": each.name,
+                    "index": each.index,
+                    "addresses": list(each.addresses),
+                    "means": [self._means_status(each, means, now_s) for means in ch.enabled(self.settings)],
+                }
+                for each in self._used
+            ],
+            "counters": {**self._traffic.counters, "errors": dict(self._traffic.errors)},
+        }
+
+    def _means_status(self, interface: Interface, means: Means, now_s: float) -> dict[str, object]:
+        channel = self._channels.get((interface.index, means))
+        if channel is None:
+            error = self._refused.get((interface.index, means), "not opened")
+            return {"means": str(means), "usable": False, "error": error, "heard": 0, "peers": 0}
+        peers = sum(now_s - heard_s <= LATELY_S for heard_s in channel.peers.values())
+        return {
+            "means": str(means),
+            "usable": not channel.send_error,
+            "error": channel.send_error or None,
+            "heard": channel.heard,
+            "peers": peers,
+        }
+
+    # --- sending -------------------------------------------------------------------------------------------
+
+    def send(self, datagrams: Sequence[bytes], to: str | None, *, announcing: bool) -> None:
+        """Send these to one peer, or to everybody in reach. Never waits and never raises."""
+        if to is not None:
+            self._send_to(datagrams, to)
+            return
+        now_s = time.monotonic()
+        for channel in list(self._channels.values()) if announcing else self._covering(now_s):
+            outlet = self._outlets.get(channel.target.family)
+            if outlet is not None:
+                channel.send_error = outlet.send(datagrams, channel.target)
+        for address, peer in self._intake.statics.items():
+            if announcing or (
+                now_s - peer.heard_s <= LATELY_S and not self._on_link(self._intake.text(address), now_s)
+            ):
+                self._deliver(datagrams, Target(address))
+
+    def _send_to(self, datagrams: Sequence[bytes], peer: str) -> None:
+        aliases = self._intake.aliases
+        failure = self._deliver(datagrams, self._target(aliases.destination(peer)))
+        if failure and failure != "EMSGSIZE" and aliases.failed(peer, time.monotonic()):
+            self._deliver(datagrams, self._target(aliases.destination(peer)))
+
+    def _deliver(self, datagrams: Sequence[bytes], target: Target | None) -> str:
+        outlet = None if target is None else self._outlets.get(target.family)
+        if target is None or outlet is None:
+            self._traffic.errors["address"] += 1
+            return "address"
+        return outlet.send(datagrams, target)
+
+    def _target(self, address: str) -> Target | None:
+        target = self._targets.get(address)
+        if target is None:
+            try:
+                target = Target(socket_address(address))
+            except (OSError, ValueError):
+                return None
+            if len(self._targets) >= TARGETS_MAX:
+                self._targets.clear()
+            self._targets[address] = target
+        return target
+
+    def _on_link(self, address: str, now_s: float) -> bool:
+        """Whether a static peer is also heard on an interface, so that broadcasts reach it anyway."""
+        name, never = self._intake.aliases.name(address), -LATELY_S - 1
+        return any(now_s - each.peers.get(name, never) <= LATELY_S for each in self._channels.values())
+
+    def _covering(self, now_s: float) -> list[Channel]:
+        """The fewest channels that reach everybody who was heard lately."""
+        if now_s >= self._needed_until_s:
+            by_interface: dict[int, list[Channel]] = {}
+            for channel in self._channels.values():
+                channel.forget(now_s)
+                by_interface.setdefault(channel.plan.index, []).append(channel)
+            self._needed = [each for own in by_interface.values() for each in ch.cover(own)]
+            self._needed_until_s = now_s + _COVER_S
+        return self._needed
+
+    # --- receiving -----------------------------------------------------------------------------------------
+
+    def _take_unicast(self, raw: Raw) -> None:
+        now_s = time.monotonic()
+        if self.settings.unicast_port == self.settings.port:  # Then broadcasts come here, too.
+            batch, _ = self._intake.take_from_link(raw, None, now_s, learn=False)
+        else:
+            batch = self._intake.take_unicast(raw, now_s)
+        if batch:
+            self._received(batch)
+
+    def _take_from_link(self, key: tuple[int, Means], raw: Raw) -> None:
+        channel = self._channels.get(key)
+        if channel is None:
+            return
+        batch, met = self._intake.take_from_link(raw, channel, time.monotonic())
+        if met:
+            self._needed_until_s = 0.0
+            self._rename()
+        if batch:
+            self._received(batch)
+
+    def _rename(self) -> None:
+        """Addresses turned out to be of one peer, or no longer."""
+        aliases = self._intake.aliases
+        if aliases.version != self._aliases_seen:
+            self._aliases_seen = aliases.version
+            for channel in self._channels.values():
+                channel.peers = {aliases.name(peer): heard_s for peer, heard_s in channel.peers.items()}
+
+    # --- interfaces ----------------------------------------------------------------------------------------
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.poll_s)
+            now_s = time.monotonic()
+            self._intake.aliases.expire(now_s)
+            self._rename()
+            for channel in self._channels.values():
+                channel.forget(now_s)
+            try:
+                found = interfaces.snapshot()
+            except OSError as error:
+                self._traffic.failed(error)
+                continue
+            if found != self._all or self._retry:
+                self._all = found
+                await self._refresh()
+
+    async def _refresh(self) -> None:
+        """Close the channels of what vanished or changed, and open those of what is new."""
+        used = interfaces.selected(self._all, self.settings.interfaces)
+        plans = [
+            ((each.index, means), ch.plan(means, each, self.settings))
+            for each in used
+            for means in ch.enabled(self.settings)
+        ]
+        wanted = dict(plans)
+        for key, channel in list(self._channels.items()):
+            if wanted.get(key) != channel.plan:
+                channel.close()
+                del self._channels[key]
+        self._tell(used)
+        self._used = used
+        self._know_own()
+        refused, self._refused, self._retry = self._refused, {}, False
+        for key, plan in wanted.items():
+            if not isinstance(plan, Plan):
+                self._refused[key] = plan
+            elif key not in self._channels:
+                await self._open_channel(key, plan, refused.get(key, ""))
+        self._needed_until_s = 0.0
+
+    async def _open_channel(self, key: tuple[int, Means], plan: Plan, told: str) -> None:
+        if plan.target().family not in self._own:
+            self._refused[key] = "this machine has no IPv6"
+            return
+        try:
+            ear = plan.listen()
+        except OSError as error:
+            self._refused[key] = reason = error.strerror or str(error)
+            self._retry = True
+            if reason != told:
+                self._traffic.failed(error)
+                _log.warning("%s cannot be used for %s: %s", plan.interface, plan.means, reason)
+            return
+        self._enlarge(ear)
+        close = await read(ear, functools.partial(self._take_from_link, key), self._traffic.failed)
+        self._channels[key] = Channel(plan, ear, close)
+
+    def _tell(self, used: Sequence[Interface]) -> None:
+        before, after = {each.name for each in self._used}, {each.name for each in used}
+        if before - after:
+            _log.info("no longer used: %s", ", ".join(sorted(before - after)))
+        if after - before:
+            _log.info("used: %s", ", ".join(sorted(after - before)))
+        if not used and not self._told_unused and ch.enabled(self.settings):
+            _log.warning("no usable interface; waiting for one")
+        self._told_unused = not used
+
+    def _look_again(self) -> None:
+        """Somebody has this node's port: learn at once whether an own address is new."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s >= _LOOK_S:
+            self._looked_s = now_s
+            with contextlib.suppress(OSError):
+                self._know_own(interfaces.snapshot())
+
+    def _know_own(self, found: Iterable[Interface] | None = None) -> None:
+        everywhere = list(self._all if found is None else found)
+        own = [(address, self._own_ports[family]) for each in everywhere for address, family in _families(each)
+               if family in self._own_ports]  # fmt: skip
+        self._intake.look(own, {each.index: each.name for each in everywhere}, self._statics.known)
+        self._targets.clear()  # The numbers of interfaces may have changed.
+
+    def _enlarge(self, made: socket.socket) -> None:
+        wanted = self.settings.receive_buffer_bytes
+        granted = sockets.enlarge(made, wanted)
+        if granted < wanted:
+            _log.debug("receive buffer of %d bytes instead of %d", granted, wanted)
+
+    async def _resolve(self) -> None:
+        """Keep the addresses of static peers up to date."""
+        while True:
+            known = self._statics.known
+            whole = await self._statics.resolve(self._own)
+            if self._statics.known != known:
+                self._know_own()
+            await asyncio.sleep(RESOLVE_S if whole else RETRY_S)
+
+
+def _families(interface: Interface) -> Iterable[tuple[str, socket.AddressFamily]]:
+    for address in interface.addresses:
+        yield address, socket.AF_INET6 if ":" in address else socket.AF_INET

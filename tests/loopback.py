@@ -1,0 +1,23 @@
+"""Nodes of one test on this machine's loopback, apart from those of every other test."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+
+_PORTS = range(20_000, 32_000)
+"""Below those that the system gives away by itself."""
+
+
+def apart() -> dict[str, object]:
+    """Settings `udp` for the nodes of one test: loopback only, and a shared port that nobody else has."""
+    chance = random.Random(os.urandom(8))
+    while True:
+        port = chance.choice(_PORTS)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+        return {"interfaces": ["lo"], "port": port}

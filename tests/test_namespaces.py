@@ -1,0 +1,325 @@
+"""Real nodes on real sockets, in network namespaces: hops, carriers, bad links, every means of reaching others (N9)."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import random
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from tests.nodes import Node, Nodes, scene, until
+from tools import netns
+from tools.netns import End, Net
+from tools.radio_hub import EVERY, Radio, Rule
+
+pytestmark = pytest.mark.skipif(bool(netns.available()), reason=f"no network namespaces: {netns.available()}")
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def net() -> Iterator[Net]:
+    with Net() as made:
+        yield made
+
+
+def noise(size: int, seed: int = 1) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+def came_in(end: End) -> int:
+    """Bytes that an interface has received."""
+    return int(end.net.run(end.namespace, "cat", f"/sys/class/net/{end.interface}/statistics/rx_bytes"))
+
+
+async def carries(node: Node, messages: int) -> bool:
+    """Whether it holds so many messages; those that are not whole count, too."""
+    status = await node.client.status()
+    return bool(status["cache"]["messages"] == messages)
+
+
+async def served(giver: Node, taker: Node, end: End) -> None:
+    """Wait until the taker has all that it asked the giver for: nothing is owed, and little came for a while."""
+
+    async def quiet() -> bool:
+        before = came_in(end)
+        await asyncio.sleep(0.3)
+        owed = [peer["queued"] for peer in await giver.client.peers() if peer["node"] == taker.id]
+        return owed == [0] and came_in(end) < before + 10_000
+
+    await until(quiet)
+
+
+async def nothing_more(node: Node, pause_s: float = 0.5) -> None:
+    with pytest.raises(TimeoutError):
+        await node.client.next_delivery(timeout_s=pause_s)
+
+
+# --- hops and carriers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("means", ["cables", "radio"])
+@scene
+async def test_a_message_crosses_one_two_and_three_hops(net: Net, tmp_path: Path, means: str) -> None:
+    names = "abcd"
+    net.add(*names)
+    if means == "radio":  # One interface each; those in the middle hear two that do not hear each other.
+        radio = Radio(net, *names)
+        for one, other in pairwise(names):
+            radio.link(one, other)
+    else:  # One interface for each neighbour.
+        for one, other in pairwise(names):
+            net.cable(one, other)
+    async with Nodes(tmp_path, net, altruistic=True) as nodes:
+        a, b, c, d = await nodes.start(*names)
+        await b.meet(a, c)
+        await c.meet(b, d)
+        assert set(await a.states()) == {b.id}
+        for node in (b, c, d):
+            await node.client.subscribe(f"to/{node.name}")
+            await a.client.publish(f"to/{node.name}", node.name.encode())
+        for hops, node in enumerate((b, c, d), 1):
+            delivery = await node.receive()
+            assert (delivery.payload, delivery.source, delivery.hops) == (node.name.encode(), a.id, hops)
+        assert [peer["state"] for peer in await d.client.peers()] == ["linked"]
+
+
+@scene
+async def test_a_message_is_carried_to_somebody_whom_its_author_never_meets(net: Net, tmp_path: Path) -> None:
+    net.add(*"abc")
+    radio = Radio(net, *"abc")
+    async with Nodes(tmp_path, net) as nodes:
+        (a,) = await nodes.start("a")
+        (b,) = await nodes.start("b", altruistic=["news"])
+        (c,) = await nodes.start("c")
+        await c.client.subscribe("news")
+        message = await a.client.publish("news", b"hello", attributes={"n": 1}, label="the first")
+        radio.link("a", "b")
+        await until(functools.partial(carries, b, 1))
+        radio.unlink("a", "b")
+        await b.miss(a)
+        assert await a.end() == 0
+        radio.link("b", "c")
+        delivery = await c.receive()
+        assert (delivery.message, delivery.payload, delivery.source) == (message, b"hello", a.id)
+        assert (delivery.attributes, delivery.label, delivery.hops) == ({"n": 1}, "the first", 2)
+        assert not delivery.redelivered
+        counted = radio.counters()
+        assert not any(counted[pair].get("forwarded") for pair in ("a>c", "c>a"))
+
+
+@scene
+async def test_halves_of_a_large_message_go_through_two_carriers_and_meet(net: Net, tmp_path: Path) -> None:
+    payload = noise(16 * MIB)
+    names = ("a", "b1", "b2", "c")
+    net.add(*names)
+    cables = {pair: net.cable(*pair) for pair in (("a", "b1"), ("a", "b2"), ("b1", "b2"), ("b1", "c"), ("b2", "c"))}
+    for cable in cables.values():
+        cable.reach(False)
+
+    def crossed(giver: str, taker: str) -> int:
+        return came_in(cables[giver, taker].ends[1])
+
+    async def more_than(nbytes: int, giver: str, taker: str) -> bool:
+        return crossed(giver, taker) > nbytes
+
+    async with Nodes(tmp_path, net, altruistic=["film"]) as nodes:
+        a, b1, b2, c = await nodes.start(*names)
+        await c.client.subscribe("film")
+        message = await a.client.publish("film", payload)
+        cables["a", "b1"].rate(100_000_000)  # So that the contact can be broken in the midst of it.
+        cables["a", "b1"].reach(True)
+        await until(functools.partial(more_than, 5 * MIB, "a", "b1"))
+        cables["a", "b1"].reach(False)
+        # b1 promises b2 what it has, and can hardly deliver; so b2 asks a for the rest only.
+        cables["b1", "b2"].rate(400_000)
+        cables["b1", "b2"].reach(True)
+        await until(functools.partial(more_than, 50_000, "b1", "b2"))
+        cables["a", "b2"].reach(True)
+        await until(functools.partial(more_than, MIB, "a", "b2"))
+        await served(a, b2, cables["a", "b2"].ends[1])
+        cables["a", "b2"].reach(False)
+        cables["b1", "b2"].reach(False)
+        assert await a.end() == 0
+        # Neither can have all of it.
+        assert crossed("a", "b1") < len(payload)
+        assert crossed("a", "b2") + crossed("b1", "b2") < len(payload)
+        cables["b1", "c"].reach(True)
+        await until(functools.partial(more_than, MIB, "b1", "c"))
+        await served(b1, c, cables["b1", "c"].ends[1])
+        cables["b1", "c"].reach(False)
+        await nothing_more(c, 0)
+        cables["b2", "c"].reach(True)
+        delivery = await c.receive()
+        assert (delivery.message, delivery.payload == payload, delivery.source) == (message, True, a.id)
+        assert crossed("b1", "c") + crossed("b2", "c") < 1.15 * len(payload)
+
+
+# --- links that are not as they should be --------------------------------------------------------------------------
+
+
+@scene
+async def test_everything_arrives_once_despite_loss_duplication_and_reordering(net: Net, tmp_path: Path) -> None:
+    net.add(*"abc")
+    radio = Radio(net, *"abc", seed="bad weather")
+    radio.hear(EVERY, EVERY, Rule(heard=True, loss=0.2, duplicate=0.1, delay_s=(0.0, 0.01)))
+    sizes = [0, 10, 1_000, 3_000] * 2 + [20_000]
+    async with Nodes(tmp_path, net) as nodes:
+        everyone = await nodes.start(*"abc")
+        for node in everyone:
+            await node.client.subscribe("news")
+        sent = set()
+        for node in everyone:
+            for number, size in enumerate(sizes):
+                payload = noise(size, number)
+                message = await node.client.publish("news", payload)
+                sent.add((message, node.id, hashlib.sha256(payload).digest()))
+        for node in everyone:
+            received = [
+                (delivery.message, delivery.source, hashlib.sha256(delivery.payload).digest())
+                for delivery in await node.collect(len(sent))
+            ]
+            assert len(received) == len(set(received))
+            assert set(received) == sent
+        await asyncio.gather(*(nothing_more(node) for node in everyone))
+        counted = radio.counters()
+        for pair in ("a>b", "b>a", "c>a"):
+            assert all(counted[pair][what] > 0 for what in ("lost", "duplicated", "forwarded"))
+
+
+@scene
+async def test_a_link_that_works_one_way_is_noticed_not_used_and_used_when_it_works_both_ways(
+    net: Net, tmp_path: Path
+) -> None:
+    net.add(*"ab")
+    radio = Radio(net, *"ab")
+    radio.hear("b", "a")
+    async with Nodes(tmp_path, net) as nodes:
+        a, b = await nodes.start(*"ab")
+        await a.client.subscribe("news/b")
+        await b.client.subscribe("news/a")
+        await a.client.publish("news/a", b"from a")
+        await b.client.publish("news/b", b"from b")
+
+        async def one_way() -> bool:
+            return await b.states() == {a.id: "one-way"}
+
+        await until(one_way)
+        seen = radio.counters()["a>b"]["forwarded"]
+
+        async def heard_more() -> bool:
+            return radio.counters()["a>b"]["forwarded"] > seen + 5
+
+        await until(heard_more)
+        assert await one_way()
+        assert await a.states() == {}
+        assert (await a.client.status())["neighbours"] == (await b.client.status())["neighbours"] == 0
+        assert await carries(a, 1)
+        assert await carries(b, 1)
+        radio.hear("a", "b")
+        assert (await a.receive()).payload == b"from b"
+        assert (await b.receive()).payload == b"from a"
+
+
+# --- means ---------------------------------------------------------------------------------------------------------
+
+ONLY_BROADCAST = {"ipv4_multicast": False, "ipv6_multicast": False}
+ONLY_MULTICAST = {"ipv4_broadcast": False, "ipv6_multicast": False}
+
+
+@pytest.mark.parametrize(
+    ("names", "v4", "v6", "udp"),
+    [
+        pytest.param("ab", True, False, {}, id="IPv4 only"),
+        pytest.param("ab", False, True, {}, id="IPv6 only"),
+        pytest.param("abc", True, True, {}, id="both"),
+        pytest.param("ab", True, True, ONLY_BROADCAST, id="broadcast only"),
+        pytest.param("ab", True, True, ONLY_MULTICAST, id="IPv4 multicast only"),
+    ],
+)
+@scene
+async def test_nodes_meet_by_whatever_means_there_are(  # noqa: PLR0917 - as the table has them
+    net: Net, tmp_path: Path, names: str, v4: bool, v6: bool, udp: dict[str, bool]
+) -> None:
+    net.add(*names)
+    net.switch(*names, v4=v4, v6=v6)
+    async with Nodes(tmp_path, net, udp=udp) as nodes:
+        everyone = a, *others = await nodes.start(*names)
+        for node in others:
+            await node.client.subscribe("news")
+        await a.meet(*others)
+        for number in range(10):
+            await a.client.publish("news", noise(3_000, number))
+        for node in others:
+            received = await node.collect(10)
+            assert {delivery.payload for delivery in received} == {noise(3_000, number) for number in range(10)}
+        await others[0].meet(*(other for other in everyone if other is not others[0]))
+        # However many ways lead to a node, it is one neighbour.
+        for node in everyone:
+            others_of = sorted(other.id for other in everyone if other is not node)
+            assert sorted(peer["node"] for peer in await node.client.peers()) == others_of
+
+
+@scene
+async def test_an_interface_may_appear_and_go_while_the_node_runs(net: Net, tmp_path: Path) -> None:
+    net.add(*"ab")
+    async with Nodes(tmp_path, net, udp={"poll_s": 0.1}) as nodes:
+        a, b = await nodes.start(*"ab")
+        await b.client.subscribe("news")
+        await a.client.publish("news", b"one")
+        lan = net.switch(*"ab")
+        assert (await b.receive()).payload == b"one"
+        lan.ends["b"].set(up=False)
+        await a.miss(b)
+        await a.client.publish("news", b"two")
+        lan.ends["b"].set(up=True)
+        assert (await b.receive()).payload == b"two"
+
+
+@scene
+async def test_a_neighbour_whose_addresses_change_stays_in_reach_and_stays_one(net: Net, tmp_path: Path) -> None:
+    net.add(*"ab")
+    ends = net.switch(*"ab").ends.values()
+    async with Nodes(tmp_path, net, udp={"poll_s": 0.1}) as nodes:
+        a, b = await nodes.start(*"ab")
+        await b.client.subscribe("news")
+        await a.meet(b)
+        for number, change in enumerate(("delete {0}", "add 10.88.0.{2}/24 brd +", "delete {1}")):
+            for host, end in enumerate(ends, 1):
+                net.ip(end.namespace, [f"address {change.format(*end.addresses, host)} dev {end.interface}"])
+            payload = noise(30_000, number)
+            await a.client.publish("news", payload)
+            assert (await b.receive()).payload == payload
+            assert list(await a.states()) == [b.id]
+
+
+# --- time ----------------------------------------------------------------------------------------------------------
+
+
+@scene
+async def test_a_node_that_was_suspended_goes_on_where_it_was(net: Net, tmp_path: Path) -> None:
+    payload = noise(3 * MIB // 2)
+    net.add(*"ab")
+    cable = net.cable("a", "b")
+    cable.rate(8_000_000)
+
+    async def more_than(nbytes: int) -> bool:
+        return came_in(cable.ends[1]) > nbytes
+
+    async with Nodes(tmp_path, net) as nodes:
+        a, b = await nodes.start(*"ab")
+        await b.client.subscribe("film")
+        await a.client.publish("film", payload)
+        for asleep, awake, share in ((b, a, 1 / 3), (a, b, 2 / 3)):
+            await until(functools.partial(more_than, int(len(payload) * share)))
+            asleep.suspend()
+            await awake.miss(asleep)
+            asleep.resume()
+        delivery = await b.receive()
+        assert delivery.payload == payload
+        assert came_in(cable.ends[1]) < 1.4 * len(payload)
+        await a.meet(b)

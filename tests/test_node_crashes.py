@@ -1,0 +1,251 @@
+"""A real node is killed again and again while messages flow: what it promised before, it keeps afterwards.
+
+The test keeps its own books of what it was promised: which sends were answered, which deliveries it was handed, which
+confirmations returned. What was under way when the node died may have happened or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from tests.loopback import apart
+from tests.nodes import PATIENCE_S, Node, Nodes, scene, until
+
+from carrypost.errors import NoNodeError
+from carrypost.node.client import Client, Delivery
+
+SIZES = (0, 20, 20, 20, 900, 5_000, 40_000)
+"""One fragment, several, several pieces."""
+PACE_S = 0.004
+LIFE_S_MAX = 0.5
+BOOT_S_MAX = 0.8
+"""A start takes about so long, and may be cut off as well."""
+
+
+class Books:
+    """What a program at the victim was promised and was handed; it says so when the victim breaks its word."""
+
+    def __init__(self) -> None:
+        self.handed: set[bytes] = set()
+        self.confirmed: set[bytes] = set()
+        """The confirmation returned."""
+        self.doubtful: set[bytes] = set()
+        """It was under way when the node died."""
+        self.again: set[bytes] = set()
+        """Of earlier lives, and has to come again."""
+        self.redelivered = 0
+
+    def take(self, delivery: Delivery) -> None:
+        """The program is handed a message."""
+        key = delivery.payload
+        assert key not in self.confirmed, f"{key[:20]!r} was confirmed, and comes again"
+        if key in self.handed:
+            assert delivery.redelivered, f"{key[:20]!r} comes again and does not say so"
+            self.redelivered += 1
+        self.handed.add(key)
+        self.again.discard(key)
+
+    def died(self) -> None:
+        """The victim is dead."""
+        self.again = self.handed - self.confirmed - self.doubtful
+
+
+class Author:
+    """Publishes all the time, at one node."""
+
+    def __init__(self, name: str, chance: random.Random) -> None:
+        self.name = name
+        self.stored: dict[bytes, str] = {}
+        """What was answered: payloads, and the ids."""
+        self.tried: set[bytes] = set()
+        self._chance = chance
+        self._padding = chance.randbytes(max(SIZES))
+
+    async def publish(self, client: Client) -> None:
+        """One message."""
+        payload = f"{self.name} {len(self.tried)} ".encode() + self._padding[: self._chance.choice(SIZES)]
+        self.tried.add(payload)
+        message = await client.publish(f"from/{self.name}", payload, persistent=self._chance.random() < 0.5)
+        assert message not in self.stored.values(), f"{message} is given twice"
+        self.stored[payload] = message
+
+    async def work(self, client: Client) -> None:
+        """Publish until the node is gone."""
+        with contextlib.suppress(NoNodeError):
+            while True:
+                await self.publish(client)
+                await asyncio.sleep(self._chance.uniform(0, 2 * PACE_S))
+
+
+class Reader:
+    """A program at the victim: it confirms some of what it gets, late or at once, and forgets about the rest."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.books = Books()
+        self._chance = chance
+
+    async def work(self, client: Client) -> None:
+        """Read until the node is gone."""
+        await client.subscribe("from/neighbour")
+        pending: list[Delivery] = []
+        with contextlib.suppress(NoNodeError):
+            while True:
+                delivery = await client.next_delivery()
+                self.books.take(delivery)
+                if self._chance.random() < 0.6:
+                    pending.append(delivery)
+                if len(pending) > self._chance.randrange(5):
+                    await self.confirm(client, pending)
+                    pending = []
+
+    async def confirm(self, client: Client, deliveries: list[Delivery]) -> None:
+        """Confirm these together."""
+        keys = {each.payload for each in deliveries}
+        self.books.doubtful |= keys
+        await client.confirm(*deliveries)
+        self.books.doubtful -= keys
+        self.books.confirmed |= keys
+
+
+class Stage:
+    """A victim that dies, its neighbour that does not, and the programs at both."""
+
+    def __init__(self, nodes: Nodes, seed: int) -> None:
+        self.nodes = nodes
+        self.chance = random.Random(seed)
+        self.here = Author("victim", self.chance)
+        self.there = Author("neighbour", self.chance)
+        self.reader = Reader(self.chance)
+        self.arrived: set[bytes] = set()
+        """What the neighbour got of the victim."""
+
+    async def live(self) -> None:
+        """One life of the victim: it starts, keeps its word, works for a while, and is killed."""
+        books = self.reader.books
+        (victim,) = await self.nodes.start("victim")
+        work = [asyncio.create_task(each(victim.client)) for each in (self.here.work, self.reader.work)]
+        try:
+            await self.audit(victim)
+
+            async def all_again() -> bool:
+                _raise_first(work)
+                return not books.again
+
+            await until(all_again)
+            await asyncio.sleep(self.chance.uniform(0, LIFE_S_MAX))
+            _raise_first(work)
+        finally:
+            await _kill(victim)
+            await asyncio.gather(*work)
+            await victim.disconnect()
+        books.died()
+
+    async def die_young(self) -> None:
+        """A life that ends somewhere in the start."""
+        start = asyncio.create_task(self.nodes.start("victim"))
+        await asyncio.sleep(self.chance.uniform(0, BOOT_S_MAX))
+        await _kill(self.nodes["victim"])
+        with contextlib.suppress(AssertionError, NoNodeError):  # It ended before it was ready, as it was meant to.
+            await start
+        await self.nodes["victim"].disconnect()
+
+    async def audit(self, victim: Node) -> None:
+        """Everything is there that the victim said it had stored; a program that confirms nothing gets all of it."""
+        missing = set(self.here.stored)
+        async with await Client.connect(Path(victim.control)) as auditor, asyncio.timeout(PATIENCE_S):
+            await auditor.subscribe("from/victim")
+            while missing:
+                delivery = await auditor.next_delivery()
+                assert delivery.message == self.here.stored.get(delivery.payload, delivery.message)
+                missing.discard(delivery.payload)
+
+    async def collect(self, neighbour: Node) -> None:
+        """The neighbour reads what the victim wrote."""
+        while True:
+            delivery = await neighbour.client.next_delivery()
+            assert delivery.payload not in self.arrived, f"{delivery.payload[:20]!r} comes twice"
+            assert delivery.payload in self.here.tried
+            self.arrived.add(delivery.payload)
+            await neighbour.client.confirm(delivery)
+
+    async def finish(self) -> None:
+        """The last life: everything arrives, everything is confirmed, and after that nothing comes again."""
+        books = self.reader.books
+        (victim,) = await self.nodes.start("victim")
+        await victim.client.subscribe("from/neighbour")
+        expected = set(self.there.stored)
+        while not expected <= books.confirmed | books.doubtful & books.handed or books.again:
+            delivery = await victim.client.next_delivery(timeout_s=PATIENCE_S)
+            books.take(delivery)
+            await self.reader.confirm(victim.client, [delivery])
+
+        async def all_arrived() -> bool:
+            return set(self.here.stored) <= self.arrived
+
+        await until(all_arrived)
+        await victim.end(signal.SIGKILL)
+        books.died()
+        (victim,) = await self.nodes.start("victim")
+        await victim.client.subscribe("from/neighbour")
+        await self.there.publish(self.nodes["neighbour"].client)
+        while (last := await victim.client.next_delivery(timeout_s=PATIENCE_S)).payload in books.doubtful:
+            books.take(last)
+        assert last.payload not in expected
+        books.take(last)
+
+
+def _raise_first(work: list[asyncio.Task[None]]) -> None:
+    for task in work:
+        if task.done():
+            task.result()
+
+
+async def _kill(node: Node) -> None:
+    """As a power cut, as far as the process is concerned; the programs find out by themselves."""
+    node.process.send_signal(signal.SIGKILL)
+
+    async def ended() -> bool:
+        return node.process.poll() is not None
+
+    await until(ended)
+
+
+async def _killed_often(folder: Path, seed: int, *, times: int) -> None:
+    async with Nodes(folder, udp=apart()) as nodes:
+        (neighbour,) = await nodes.start("neighbour")
+        await neighbour.client.subscribe("from/victim")
+        stage = Stage(nodes, seed)
+        writer = await Client.connect(Path(neighbour.control))
+        background = [asyncio.create_task(each) for each in (stage.there.work(writer), stage.collect(neighbour))]
+        lives: list[Callable[[], Awaitable[None]]] = [stage.die_young if n % 5 == 4 else stage.live for n in range(times)]
+        for life in lives:
+            await life()
+            _raise_first(background)
+        background[0].cancel()
+        await stage.finish()
+        background[1].cancel()
+        await asyncio.gather(*background, return_exceptions=True)
+        await writer.close()
+        books = stage.reader.books
+        # Else the test would be about nothing.
+        assert books.redelivered > times
+        assert len(books.confirmed) > times
+        assert len(stage.here.stored) > times
+
+
+@scene
+async def test_a_node_that_is_killed_ten_times_keeps_its_word(tmp_path: Path) -> None:
+    await _killed_often(tmp_path, 1, times=10)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(2))
+@scene
+async def test_a_node_that_is_killed_fifty_times_keeps_its_word(tmp_path: Path, seed: int) -> None:
+    await _killed_often(tmp_path, 100 + seed, times=50)

@@ -1,0 +1,316 @@
+"""What the doctor finds out, on loopback and in namespaces with links that do not carry everything."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from tools import netns
+from tools.netns import Net
+
+from carrypost.node.channels import Means, Obstacle
+from carrypost.node.diagnosis import Finding, Trial, diagnose
+from carrypost.node.doctor import examine
+from carrypost.node.settings import UdpSettings
+from carrypost.node.udp import Udp
+
+in_namespaces = pytest.mark.skipif(bool(netns.available()), reason=f"no network namespaces: {netns.available()}")
+FOUR, SIX, WIDE = Means.IPV4_MULTICAST, Means.IPV6_MULTICAST, Means.IPV4_BROADCAST
+TIMEOUT_S = 1.0
+DEADLINE_S = 20.0
+EXAMINE = """
+import asyncio, dataclasses, json, sys
+from carrypost.node.doctor import examine
+from carrypost.node.settings import UdpSettings
+interface, timeout_s, settings = json.loads(sys.argv[1])
+found = asyncio.run(examine(UdpSettings(**settings), interface, timeout_s=timeout_s))
+print(json.dumps([dataclasses.asdict(each) for each in found]))
+"""
+ANNOUNCE = """
+import asyncio, sys
+from carrypost.gossip import codec
+from carrypost.gossip.frames import Announce
+from carrypost.node.settings import UdpSettings
+from carrypost.node.udp import Udp
+
+async def main():
+    udp = Udp(UdpSettings(), lambda batch: None)
+    await udp.open()
+    print(*udp.addresses, flush=True)
+    for counter in range(10_000):
+        udp.send(codec.datagrams([Announce("other", 1, counter, 50, bytes(8))], 1_200), None, announcing=True)
+        await asyncio.sleep(0.05)
+
+asyncio.run(main())
+"""
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def here(interface: str | None = "lo", **settings: object) -> list[Finding]:
+    given: dict[str, Any] = {"port": free_port(), **settings}
+    return asyncio.run(examine(UdpSettings(**given), interface, timeout_s=0.2))
+
+
+def by_means(found: list[Finding]) -> dict[str, Finding]:
+    return {each.means: each for each in found}
+
+
+# --- on loopback ---------------------------------------------------------------------------------------------
+
+
+def test_loopback_carries_ipv4_and_nothing_else() -> None:
+    found = by_means(here())
+    assert {means: each.works for means, each in found.items()} == {FOUR: True, SIX: False, WIDE: True}
+    assert "between nodes on this machine" in found[FOUR].detail
+    assert "IPv4 is enough" in found[SIX].advice
+
+
+def test_what_the_settings_switch_off_is_examined_all_the_same_and_said() -> None:
+    found = by_means(here(ipv4_multicast=False))
+    assert found[FOUR].works
+    assert "udp.ipv4_multicast" in found[FOUR].detail
+    assert "switched off" not in found[WIDE].detail
+
+
+def test_an_interface_that_is_not_there_is_said_with_those_that_are() -> None:
+    (finding,) = here("gone0")
+    assert not finding.works
+    assert finding.detail == "There is no interface gone0."
+    assert "lo" in finding.advice
+    (finding,) = here(None, interfaces=("gone*",))
+    assert "udp.interfaces" in finding.detail
+
+
+def test_a_port_that_somebody_has_for_himself_is_said_with_who_it_is() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("", 0))
+        port = other.getsockname()[1]
+        found = here(port=port)
+    assert not any(each.works for each in found)
+    assert found[0].means == "port"
+    assert f"UDP port {port}" in found[0].detail
+    assert str(os.getpid()) in found[0].advice
+    assert f"UDP port {port}" in by_means(found)[FOUR].advice
+
+
+def test_a_node_that_runs_here_hears_probes_as_foreign_bytes_and_goes_on() -> None:
+    async def scene() -> None:
+        came: list[tuple[str, bytes]] = []
+        settings = UdpSettings(port=free_port(), interfaces=("lo",))
+        node, other = Udp(settings, came.extend), Udp(settings, lambda _: None)
+        await node.open()
+        await other.open()
+        found = by_means(await examine(settings, "lo", timeout_s=0.3))
+        other.send([b"hello"], None, announcing=True)
+        deadline = time.monotonic() + DEADLINE_S
+        while not came or came[-1][1] != b"hello":
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+        await node.close()
+        await other.close()
+        assert found[FOUR].works
+        assert found[WIDE].works
+        assert not any(datagram.startswith(b"CP") for _, datagram in came)
+
+    asyncio.run(scene())
+
+
+# --- what follows from what ----------------------------------------------------------------------------------
+
+
+def trial(**came: object) -> Trial:
+    given: dict[str, Any] = {"interface": "wlan0", "means": FOUR, "port": 17_232, "timeout_s": 1.0, **came}
+    return Trial(**given)
+
+
+@pytest.mark.parametrize(
+    ("came", "otherwise", "works", "said", "advised"),
+    [
+        ({"obstacle": Obstacle.NO_IPV4}, set(), False, "no IPv4 address", "ip address add"),
+        ({"obstacle": Obstacle.NO_MULTICAST}, set(), False, "cannot multicast", "ip link set wlan0 multicast on"),
+        ({"listen_error": "ENOBUFS"}, set(), False, "ENOBUFS", "igmp_max_memberships"),
+        ({"listen_error": "ENODEV"}, set(), False, "No such device", "down and up"),
+        ({"send_error": "ENETUNREACH"}, set(), False, "Network is unreachable", "ip route add 224.0.0.0/4 dev wlan0"),
+        ({"send_error": "EPERM"}, set(), False, "cannot be sent", "firewall"),
+        ({}, set(), False, "did not come back", "allow UDP port 17232"),
+        ({"came_back": True}, set(), True, "not shown", "static peers"),
+        ({"came_back": True, "nodes_here": 2}, set(), True, "only a node on this machine", "isolates"),
+        ({"came_back": True}, {"10.0.0.5:1"}, False, "10.0.0.5:1 was heard by other means", "IGMP snooping"),
+        ({"came_back": True, "others": {"10.0.0.5:1": 3}}, set(), True, "works: 10.0.0.5:1 was heard", ""),
+        ({"others": {"10.0.0.5:1": 3}}, set(), True, "share this machine", ""),
+        ({"others": {"10.0.0.5:1": 3}, "send_error": "EPERM"}, set(), False, "does not go out", "firewall"),
+        ({"others": {f"10.0.0.{n}:1": 3 for n in range(9)}}, set(), True, "and 6 more", ""),
+    ],
+)
+def test_what_was_tried_is_said_in_plain_words(
+    came: dict[str, object], otherwise: set[str], works: bool, said: str, advised: str
+) -> None:
+    finding = diagnose(trial(**came), otherwise)
+    assert finding.works is works
+    assert said in finding.detail
+    assert advised in finding.advice
+    assert bool(advised) == bool(finding.advice)
+    assert "{" not in finding.detail + finding.advice
+
+
+# --- in namespaces -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def net() -> Iterator[Net]:
+    with Net() as made:
+        made.add("a", "b")
+        yield made
+
+
+def examined(net: Net, interface: str | None = None, **settings: object) -> dict[str, Finding]:
+    """What the doctor says in namespace a."""
+    program = net.popen(
+        "a", [sys.executable, "-c", EXAMINE, json.dumps([interface, TIMEOUT_S, settings])], stdout=subprocess.PIPE
+    )
+    said, _ = program.communicate(timeout=DEADLINE_S)
+    found = [Finding(**{**each, "heard": tuple(each["heard"])}) for each in json.loads(said)]
+    return by_means(found)
+
+
+@contextmanager
+def announcing(net: Net, namespace: str = "b") -> Iterator[list[str]]:
+    """Somebody who announces by all means; gives its addresses."""
+    program = net.popen(namespace, [sys.executable, "-c", ANNOUNCE], stdout=subprocess.PIPE)
+    assert program.stdout is not None
+    yield program.stdout.readline().decode().split()
+    program.kill()
+    program.wait()
+
+
+def drop(net: Net, ethernet_prefix: int) -> None:
+    """Namespace a loses what comes to Ethernet addresses that begin with these two bytes."""
+    net.tc("a", "qdisc", "add", "dev", "eth0", "clsact")
+    program = f"4,40 0 0 0,21 0 1 {ethernet_prefix},6 0 0 2,6 0 0 0"
+    net.tc("a", "filter", "add", "dev", "eth0", "ingress", "bpf", "da", "bytecode", program)
+
+
+@in_namespaces
+def test_where_others_are_heard_everything_is_shown_to_work(net: Net) -> None:
+    net.switch("a", "b")
+    with announcing(net) as (v4, v6):
+        found = examined(net)
+    assert {means: each.works for means, each in found.items()} == dict.fromkeys(Means, True)
+    assert {means: each.heard for means, each in found.items()} == {FOUR: (v4,), WIDE: (v4,), SIX: (v6,)}
+    assert {each.advice for each in found.values()} == {""}
+
+
+@in_namespaces
+def test_where_nobody_is_heard_it_says_what_was_shown_and_what_not(net: Net) -> None:
+    net.switch("a", "b")
+    for each in examined(net).values():
+        assert each.works
+        assert each.interface == "eth0"
+        assert "what was sent came back" in each.detail
+        assert "not shown" in each.detail
+        assert "isolates" in each.advice
+        assert "static peers" in each.advice
+
+
+@in_namespaces
+@pytest.mark.parametrize(
+    ("prefix", "lost"), [(0x0100, {FOUR}), (0x3333, {SIX}), (0xFFFF, {WIDE})], ids=["v4", "v6", "broadcast"]
+)
+def test_a_link_that_loses_one_means_is_found_out_by_the_others(net: Net, prefix: int, lost: set[Means]) -> None:
+    net.switch("a", "b")
+    drop(net, prefix)
+    with announcing(net):
+        found = examined(net)
+    assert {means for means, each in found.items() if not each.works} == lost
+    (finding,) = [found[each] for each in lost]
+    assert "not on the link" in finding.detail
+    assert "access point or switch filters" in finding.advice
+
+
+@in_namespaces
+def test_a_switch_that_floods_no_multicast_is_found_out(net: Net) -> None:
+    lan = net.switch("a", "b")
+    net.call("bridge", "-n", lan.namespace, "link", "set", "dev", lan.ports["a"].interface, "mcast_flood", "off")
+    with announcing(net):
+        found = examined(net)
+    assert {means: each.works for means, each in found.items()} == {FOUR: False, SIX: False, WIDE: True}
+
+
+@in_namespaces
+def test_two_doctors_at_the_same_time_show_each_other_what_works(net: Net) -> None:
+    net.switch("a", "b")
+    arguments = [sys.executable, "-c", EXAMINE, json.dumps([None, 4.0, {}])]
+    programs = [net.popen(each, arguments, stdout=subprocess.PIPE) for each in ("a", "b")]
+    for program in programs:
+        said, _ = program.communicate(timeout=DEADLINE_S)
+        found = json.loads(said)
+        assert [(each["works"], len(each["heard"])) for each in found] == [(True, 1)] * 3
+
+
+@in_namespaces
+def test_clients_that_are_isolated_from_each_other_hear_nobody(net: Net) -> None:
+    lan = net.switch("a", "b")
+    for port in lan.ports.values():
+        port.isolate(True)
+    with announcing(net):
+        found = examined(net)
+    assert {each.heard for each in found.values()} == {()}
+    assert all("isolates" in each.advice for each in found.values())
+
+
+@in_namespaces
+def test_a_node_on_the_same_machine_is_not_taken_for_another(net: Net) -> None:
+    net.switch("a", "b")
+    with announcing(net, "a"):
+        found = examined(net)
+    assert {each.heard for each in found.values()} == {()}
+    assert all("only a node on this machine" in each.detail for each in found.values())
+
+
+@in_namespaces
+def test_an_interface_that_is_down_or_has_no_address_or_cannot_multicast_is_said(net: Net) -> None:
+    net.cable("a", "b")
+    net.ip("a", ["link set eth0 down"])
+    found = examined(net)
+    assert "down" in found["interface"].detail
+    assert not found["interface"].works
+    net.ip("a", ["link set eth0 up multicast off", "addr flush dev eth0", "addr add 10.5.0.1/31 dev eth0"])
+    found = examined(net, "eth0")
+    assert {each.works for each in found.values()} == {False}
+    assert "cannot multicast" in found[FOUR].detail
+    assert "ip link set eth0 multicast on" in found[FOUR].advice
+    assert "no IPv6 address" in found[SIX].detail
+    assert "no broadcast address" in found[WIDE].detail
+
+
+@in_namespaces
+def test_a_missing_route_is_said_with_the_command_that_adds_it(net: Net) -> None:
+    net.cable("a", "b")
+    net.run("a", *"ip -6 route flush table local type multicast dev eth0".split())
+    found = examined(net)
+    assert found[FOUR].works
+    assert not found[SIX].works
+    assert "cannot be sent: Network is unreachable" in found[SIX].detail
+    command = found[SIX].advice.split("`")[1]
+    net.run("a", *command.split())
+    assert examined(net)[SIX].works
+
+
+def test_findings_are_fit_for_json() -> None:
+    assert json.loads(json.dumps([dataclasses.asdict(each) for each in here()]))

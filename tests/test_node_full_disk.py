@@ -1,0 +1,225 @@
+"""A real node on a real disk that is full: sends fail and say why, carried copies give way, nothing promised is lost.
+
+The virtual counterpart, where the disk is full at a word, is `test_full_disk`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.loopback import apart
+from tests.nodes import PATIENCE_S, Node, Nodes, scene, until
+
+from carrypost.errors import CarrypostError, SendError
+from carrypost.node.client import Client
+
+MIB = 1024 * 1024
+DISK_BYTES = 12 * MIB
+SIZE = 60_000
+CARRIED = 30
+STATUS_S_MAX = 2.0
+
+_chance = random.Random(1)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder that is a small disk of its own."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount, unmount = shutil.which("mount"), shutil.which("umount")
+    if mount is None or unmount is None:
+        pytest.skip("no small disk: this system has no mount and umount")
+    size = f"size={DISK_BYTES}"
+    made = subprocess.run(  # noqa: S603 - a file system in memory, in a folder of this test
+        [mount, "-t", "tmpfs", "-o", size, "tmpfs", folder], capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(f"no small disk, mounting is not permitted: {made.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run([unmount, "-l", folder], check=True)  # noqa: S603 - lazily: also if a node still runs there
+
+
+def noise(size: int = SIZE) -> bytes:
+    """A payload that cannot be compressed."""
+    return _chance.randbytes(size)
+
+
+def fill(disk: Path) -> Path:
+    """Somebody else takes all that is left, to the last byte."""
+    file = disk / "foreign"
+    with file.open("ab", buffering=0) as out, contextlib.suppress(OSError):
+        for size in (MIB, 4_096, 1):
+            with contextlib.suppress(OSError):
+                while out.write(bytes(size)) == size:
+                    pass
+    assert os.statvfs(disk).f_bavail == 0
+    return file
+
+
+async def refused(client: Client, most: int = 1_000) -> tuple[SendError, dict[str, bytes]]:
+    """Send until the node does not take it; why not, and what it took before."""
+    sent: dict[str, bytes] = {}
+    for _ in range(most):
+        payload = noise()
+        try:
+            sent[await client.publish("mine", payload)] = payload
+        except SendError as error:
+            return error, sent
+    raise AssertionError(f"{most} messages were taken")
+
+
+async def sent_at_last(client: Client) -> tuple[str, bytes]:
+    """Send until it is taken; id and payload."""
+    payload = noise()
+
+    async def taken() -> str | None:
+        with contextlib.suppress(CarrypostError):
+            return await client.publish("mine", payload)
+        return None
+
+    return await until(taken), payload
+
+
+async def held(node: Node, pattern: str, count: int) -> dict[str, bytes]:
+    """So many messages that the node holds: what a program is handed that subscribes, and confirms nothing."""
+    async with await Client.connect(Path(node.control)) as program:
+        await program.subscribe(pattern)
+        found = [await program.next_delivery(timeout_s=PATIENCE_S) for _ in range(count)]
+        return {each.message: each.payload for each in found}
+
+
+async def status(node: Node) -> dict[str, dict[str, int]]:
+    """It answers soon."""
+    return await asyncio.wait_for(node.client.status(), STATUS_S_MAX)
+
+
+async def holds(node: Node, count: int) -> None:
+    """Wait until it holds so many messages, and all of them are on its disk."""
+
+    async def done() -> bool:
+        found = await status(node)
+        return found["cache"]["messages"] == count and not found["store"]["unanswered"]
+
+    await until(done)
+
+
+@scene
+async def test_a_disk_that_messages_fill_refuses_a_send_and_carried_copies_give_way_by_privilege(
+    disk: Path, tmp_path: Path
+) -> None:
+    async with Nodes(tmp_path, udp=apart()) as nodes:
+        (author,) = await nodes.start("author")
+        (carrier,) = await nodes.start("carrier", altruistic=["news"], node={"data": str(disk)})
+        priorities = {await author.client.publish("news", noise(), priority=n % 10): n % 10 for n in range(CARRIED)}
+        await holds(carrier, CARRIED)
+        await author.end()
+
+        error, sent = await refused(carrier.client)
+        assert "the disk is full" in str(error)
+        for _ in range(5):  # The next ones find the room of copies that gave way.
+            message, payload = await sent_at_last(carrier.client)
+            sent[message] = payload
+
+        left = (await status(carrier))["cache"]["messages"] - len(sent)
+        assert 0 < left < CARRIED
+        kept = [priorities.pop(message) for message in await held(carrier, "news", left)]
+        assert min(kept) >= max(priorities.values())
+        assert await held(carrier, "mine", len(sent)) == sent
+
+        await nodes.start("author")
+        await carrier.client.subscribe("for/carrier")
+        await nodes["author"].client.publish("for/carrier", b"hello")
+        assert (await carrier.receive()).payload == b"hello"
+
+        assert os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize < MIB
+        await carrier.end(signal.SIGKILL)
+        (carrier,) = await nodes.start("carrier", altruistic=["news"], node={"data": str(disk)})
+        assert await held(carrier, "mine", len(sent)) == sent
+        await carrier.client.subscribe("for/carrier")
+        await nodes["author"].client.publish("for/carrier", b"again")
+        assert (await carrier.receive()).payload == b"again"  # not what was confirmed
+
+
+@scene
+async def test_a_disk_that_somebody_else_fills_is_used_again_when_it_has_room(disk: Path, tmp_path: Path) -> None:
+    async with Nodes(tmp_path, udp=apart()) as nodes:
+        (author,) = await nodes.start("author")
+        (victim,) = await nodes.start("victim", altruistic=["old"], node={"data": str(disk)})
+        for _ in range(CARRIED):
+            await author.client.publish("old", noise())
+        await holds(victim, CARRIED)
+        await victim.client.subscribe("news")
+        await author.client.publish("news", b"before")
+        before = await victim.client.next_delivery(timeout_s=PATIENCE_S)
+        message, payload = await sent_at_last(victim.client)
+
+        file = fill(disk)
+        error, sent = await refused(victim.client)
+        sent[message] = payload
+        assert "the disk is full" in str(error)
+        confirmation = asyncio.create_task(victim.client.confirm(before))
+        await author.client.publish("news", noise(), label="meanwhile")
+        await until(lambda: _fails(victim))
+
+        file.unlink()
+        await asyncio.wait_for(confirmation, PATIENCE_S)
+        assert (await victim.receive()).label == "meanwhile"
+        message, sent[message] = await sent_at_last(victim.client)
+        await author.client.publish("news", b"after")
+        assert (await victim.receive()).payload == b"after"
+        await until(lambda: _reserve(victim))
+        assert (await status(victim))["store"]["failure"] is None
+        assert await held(victim, "mine", len(sent)) == sent
+
+
+async def _fails(node: Node) -> bool:
+    return bool((await status(node))["store"]["failure"])
+
+
+async def _reserve(node: Node) -> bool:
+    return bool((await status(node))["store"]["reserve"])
+
+
+@scene
+async def test_a_node_that_is_killed_on_a_full_disk_starts_again_and_has_what_it_had(
+    disk: Path, tmp_path: Path
+) -> None:
+    async with Nodes(tmp_path, udp=apart()) as nodes:
+        author, victim = await nodes.start("author") + await nodes.start("victim", node={"data": str(disk)})
+        await victim.client.subscribe("news")
+        for text in (b"confirmed", b"left"):
+            await author.client.publish("news", text)
+        deliveries = [await victim.client.next_delivery(timeout_s=PATIENCE_S) for _ in range(2)]
+        (left,) = [each for each in deliveries if each.payload == b"left"]
+        await victim.client.confirm(*(each for each in deliveries if each is not left))
+        message, payload = await sent_at_last(victim.client)
+
+        for _ in range(2):  # What the first start on a full disk takes, the second has to do without.
+            file = fill(disk)
+            _, sent = await refused(victim.client)
+            sent[message] = payload
+            await victim.end(signal.SIGKILL)
+            fill(disk)
+            (victim,) = await nodes.start("victim", node={"data": str(disk)})
+            assert await held(victim, "mine", len(sent)) == sent
+            message, payload = sent.popitem()
+
+        await victim.client.subscribe("news")
+        again = await victim.client.next_delivery(timeout_s=PATIENCE_S)
+        assert (again.message, again.redelivered) == (left.message, True)
+        file.unlink()
+        await sent_at_last(victim.client)
+        await author.client.publish("news", b"after")
+        assert (await victim.receive()).payload == b"after"
