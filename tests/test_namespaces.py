@@ -166,7 +166,6 @@ async def test_halves_of_a_large_message_go_through_two_carriers_and_meet(net: N
 async def test_everything_arrives_once_despite_loss_duplication_and_reordering(net: Net, tmp_path: Path) -> None:
     net.add(*"abc")
     radio = Radio(net, *"abc", seed="bad weather")
-    radio.hear(EVERY, EVERY, Rule(heard=True, loss=0.2, duplicate=0.1, delay_s=(0.0, 0.01)))
     sizes = [0, 10, 1_000, 3_000] * 2 + [20_000]
     async with Nodes(tmp_path, net) as nodes:
         everyone = await nodes.start(*"abc")
@@ -178,6 +177,7 @@ async def test_everything_arrives_once_despite_loss_duplication_and_reordering(n
                 payload = noise(size, number)
                 message = await node.client.publish("news", payload)
                 sent.add((message, node.id, hashlib.sha256(payload).digest()))
+        radio.hear(EVERY, EVERY, Rule(heard=True, loss=0.2, duplicate=0.1, delay_s=(0.0, 0.01)))
         for node in everyone:
             received = [
                 (delivery.message, delivery.source, hashlib.sha256(delivery.payload).digest())

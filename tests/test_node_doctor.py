@@ -302,7 +302,7 @@ def test_an_interface_that_is_down_or_has_no_address_or_cannot_multicast_is_said
 @in_namespaces
 def test_a_missing_route_is_said_with_the_command_that_adds_it(net: Net) -> None:
     net.cable("a", "b")
-    net.run("a", *"ip -6 route flush table local type multicast dev eth0".split())
+    net.run("a", *["ip", "-6", "route", "flush", "table", "local", "type", "multicast", "dev", "eth0"])
     found = examined(net)
     assert found[FOUR].works
     assert not found[SIX].works

@@ -383,7 +383,9 @@ def test_no_interface_is_one_warning_and_not_an_error(
 
     with caplog.at_level(logging.WARNING, "carrypost.udp"):
         run(scene())
-    assert [record.getMessage() for record in caplog.records] == ["no usable interface; waiting for one"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "no usable interface called nothing*; waiting for one; there are: fake0"
+    ]
 
 
 def test_opening_that_fails_leaves_no_socket_behind() -> None:

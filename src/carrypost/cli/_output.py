@@ -28,14 +28,18 @@ def line(value: Mapping[str, object]) -> None:
     sys.stdout.flush()
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, whole: str = "") -> None:
-    """A table for people; the column called `whole` is never broken."""
-    from rich import box  # noqa: PLC0415 - loaded only where a table is shown
-    from rich.table import Table  # noqa: PLC0415
+def table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, breakable: Sequence[str] = ()
+) -> None:
+    """A table for people; where it is too wide, `breakable` columns are broken, or all if there are none."""
+    from rich.table import Table  # noqa: PLC0415 - loaded only where a table is shown
 
-    made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    made = Table(
+        title=title or None, title_justify="left", title_style="bold", header_style="underline",
+        box=None, padding=(0, 2, 0, 0), pad_edge=False,
+    )  # fmt: skip
     for name in columns:
-        made.add_column(name, no_wrap=name == whole, overflow="fold")
+        made.add_column(name, no_wrap=bool(breakable) and name not in breakable, overflow="fold")
     _show(made, rows)
 
 

@@ -1,36 +1,15 @@
-"""The tree of commands, and what their failures mean to the shell.
-
-A mistake of the caller ends with a sentence on stderr and exit code 2; a node that is not there, or there already, and
-time that ran out have codes of their own; other failures of this package end with 1. Only what nobody foresaw shows a
-traceback.
-"""
+"""The tree of commands."""
 
 from __future__ import annotations
 
-import enum
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from carrypost import CarrypostError, LocalError, __version__
+from carrypost import CarrypostError, __version__
 from carrypost.cli import keys, node
-from carrypost.errors import NoNodeError, RunningError
-
-
-class Exit(enum.IntEnum):
-    """Exit codes."""
-
-    DONE = 0
-    FAILED = 1
-    USAGE = 2
-    """Usage or configuration."""
-    TIMEOUT = 3
-    NO_NODE = 4
-    RUNNING = 5
-    """Already running."""
-
+from carrypost.cli._exit import Exit, told
 
 app = typer.Typer(
     name="carrypost",
@@ -96,14 +75,6 @@ def bench(
     raise typer.Exit(benchmarks.run(name, context.args))
 
 
-_CODES: dict[type[Exception], Exit] = {
-    TimeoutError: Exit.TIMEOUT,
-    LocalError: Exit.USAGE,
-    NoNodeError: Exit.NO_NODE,
-    RunningError: Exit.RUNNING,
-}
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code."""
     try:
@@ -111,6 +82,5 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else Exit.FAILED
     except (CarrypostError, TimeoutError) as error:
-        print(f"carrypost: {error}", file=sys.stderr)  # noqa: T201 - the one place that tells of failures
-        return next((code for kind, code in _CODES.items() if isinstance(error, kind)), Exit.FAILED)
+        return told(error)
     return Exit.DONE

@@ -121,6 +121,6 @@ def names(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpt
         for node, called in found:
             line({"node": node, "name": called})
     elif found:
-        table("", ("name", "node"), [(called, node) for node, called in found], whole="node")
+        table("", ("name", "node"), [(called, node) for node, called in found], breakable=["name"])
     else:
         typer.echo("No names yet; `carrypost keys name NODE NAME` gives one.", err=True)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from carrypost.cli._output import JsonOption, duration, line, pairs, size, table, wants_json
-from carrypost.errors import ConfigError
 
 if TYPE_CHECKING:
     from carrypost.node.settings import NodeSettings
@@ -32,35 +29,11 @@ SetOption = Annotated[
 ]
 
 
-def settings_of(config: Path | None, data: Path | None, changes: Sequence[str] = ()) -> NodeSettings:
-    """Settings from the file, the environment and the command line, the last on top."""
-    from carrypost.node.settings import load  # noqa: PLC0415 - keeps --help quick
+def settings_of(config: Path | None, data: Path | None) -> NodeSettings:
+    """Settings of the node that a command is about."""
+    from carrypost.cli import _settings  # noqa: PLC0415 - keeps --help quick
 
-    keywords: dict[str, Any] = {}
-    for change in changes:
-        key, equals, text = change.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"--set takes KEY=VALUE, as in udp.port=4000, not {change!r}")
-        keywords[key.strip()] = _value(text.strip())
-    if data is not None:
-        keywords["node.data"] = _here(data)
-    return load(config, os.environ, keywords)
-
-
-def _here(path: Path) -> str:
-    """What the shell did not expand, and from where the command was given."""
-    try:
-        return str(path.expanduser().absolute())
-    except RuntimeError:
-        raise ConfigError(f"there is no such user's folder: {path}") from None
-
-
-def _value(text: str) -> object:
-    """A value as in TOML; text need not be quoted."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
+    return _settings.settings_of(config, data)
 
 
 def node(
@@ -87,10 +60,18 @@ def node(
 
     * `carrypost node --config node.toml --record records` also writes what happens, as JSON lines
     """
-    from carrypost.cli import serve  # noqa: PLC0415 - asyncio and the host are loaded only to run one
+    from carrypost.cli import _order, _settings  # noqa: PLC0415 - needed by this command only
 
-    extra = [*changes, *([f"record.folder={_here(record)}"] if record is not None else [])]
-    serve.run(settings_of(config, data, extra), json=wants_json(json), verbose=verbose)
+    extra = [*changes, *([f"record.folder={_settings.absolute(record)}"] if record is not None else [])]
+    _settings.settings_of(config, data, extra)  # A mistake in them is told before anything else happens.
+    order = _order.Order(
+        config=None if config is None else str(config),
+        data=None if data is None else str(data),
+        changes=tuple(extra),
+        json=wants_json(json),
+        verbose=verbose,
+    )
+    _order.become(order)
 
 
 def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOption = False) -> None:
@@ -130,7 +111,7 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
         for way in each["means"]
     ]
     if means:
-        table("\nInterfaces", ("interface", "means", "usable", "heard", "peers"), means, whole="means")
+        table("\nInterfaces", ("interface", "means", "usable", "heard", "peers"), means, breakable=["usable"])
     else:
         typer.echo("\nNo usable interface; `carrypost doctor` tells why.")
 
@@ -138,8 +119,8 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
 def peers(*, config: ConfigOption = None, data: DataOption = None, json: JsonOption = False) -> None:
     """Who is in reach of the node on this machine.
 
-    A peer is *linked* when both hear each other; *heard* or *one-way* when only this node hears it. The last column
-    has how many messages are on their way to it and from it.
+    A peer is *linked* when both hear each other; *heard* or *one-way* when only this node hears it. The last columns
+    tell for how long it has been silent, and how many messages are on their way to it and from it.
 
     For example: `carrypost peers`, `carrypost keys name NODE anna` to call one by a name
     """
@@ -153,10 +134,10 @@ def peers(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpt
         return
     rows = [
         (each["name"] or "-", each["node"], f"{each['state']} {duration(each['since_s'])}", each["address"],
-         f"{duration(each['heard_s'])} ago", f"{each['queued']:,} / {each['wanted']:,}")
+         duration(each["heard_s"]), f"{each['queued']:,}/{each['wanted']:,}")
         for each in found
     ]  # fmt: skip
-    table("", ("name", "node", "state", "address", "heard", "to / from"), rows, whole="node")
+    table("", ("name", "node", "state", "address", "silent", "to/from"), rows, breakable=["name", "address"])
 
 
 def _counts(counts: Mapping[str, int]) -> str:

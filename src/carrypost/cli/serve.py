@@ -1,4 +1,4 @@
-"""Runs a node in this process until it is told to end."""
+"""Runs a node until it is told to end; by itself the program of a process that does nothing else (`cli._order`)."""
 
 from __future__ import annotations
 
@@ -8,24 +8,29 @@ import logging
 import os
 import signal
 import sys
+from pathlib import Path
 
-import typer
+import msgspec
 
-from carrypost.cli._output import line
+from carrypost.cli._exit import Exit, told
+from carrypost.cli._order import Order
+from carrypost.cli._settings import settings_of
+from carrypost.errors import CarrypostError
 from carrypost.node.control import Control
 from carrypost.node.runtime import Node
 from carrypost.node.settings import NodeSettings
 
 
-def run(settings: NodeSettings, *, json: bool, verbose: bool) -> None:
+def run(order: Order) -> None:
     """Run a node until a signal or somebody at the control socket ends it."""
     logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING,
+        level=logging.INFO if order.verbose else logging.WARNING,
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         datefmt="%H:%M:%S",
     )
-    asyncio.run(_run(settings, json=json))
+    config, data = (None if text is None else Path(text) for text in (order.config, order.data))
+    asyncio.run(_run(settings_of(config, data, order.changes), json=order.json))
 
 
 async def _run(settings: NodeSettings, *, json: bool) -> None:
@@ -44,17 +49,35 @@ async def _run(settings: NodeSettings, *, json: bool) -> None:
 
 
 def _tell_ready(node: Node, *, json: bool) -> None:
-    if json:
-        line(
-            {
-                "event": "ready",
-                "node": node.host.node,
-                "pid": os.getpid(),
-                "control": str(node.settings.control),
-                "addresses": node.udp.addresses,
-            }
-        )
-    else:
-        typer.echo(f"node {node.host.node} is running in {node.home.folder}; Ctrl-C ends it")
-        typer.echo(f"it is reached at {', '.join(node.udp.addresses) or 'no address yet'}")
-        typer.echo("carrypost status, peers and doctor tell more, from another terminal")
+    ready = {
+        "event": "ready",
+        "node": node.host.node,
+        "pid": os.getpid(),
+        "control": str(node.settings.control),
+        "addresses": node.udp.addresses,
+    }
+    lines = (
+        [msgspec.json.encode(ready).decode()]
+        if json
+        else [
+            f"node {node.host.node} is running in {node.home.folder}; Ctrl-C ends it",
+            f"it is reached at {', '.join(node.udp.addresses) or 'no address yet'}",
+            "carrypost status, peers and doctor tell more, from another terminal",
+        ]
+    )
+    print(*lines, sep="\n", flush=True)  # noqa: T201 - to whoever started it
+
+
+def _main() -> int:
+    order = msgspec.json.decode(sys.argv[1], type=Order)
+    try:
+        run(order)
+    except CarrypostError as error:
+        return told(error)
+    except KeyboardInterrupt:
+        pass
+    return Exit.DONE
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

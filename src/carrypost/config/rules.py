@@ -155,7 +155,7 @@ class _Texts:
 
     def read(self, text: str) -> object:
         """As in TOML, or with commas."""
-        if text == self.word:
+        if self.word and text == self.word:
             return text
         if text.startswith("["):
             return tomllib.loads(f"list = {text}")["list"]

@@ -242,8 +242,11 @@ class Offers:
         wanted = copy.held if pieces is None else copy.held & pieces
         if not wanted:
             return 0
-        if copy.slot in link.outbox.jobs:
-            return 0  # It is on its way, or what was lost of it is to go out again: the request was repeated.
+        running = link.outbox.jobs.get(copy.slot)
+        if running is not None:
+            # What is on its way, or was lost and is to go out again, was asked for twice; what came in since was not.
+            running.more |= wanted & ~running.wanted
+            return 0
         link.outbox.add(self._transfer.job(copy, wanted, self._level(link, copy)))
         return 1 << copy.slot
 
@@ -257,8 +260,12 @@ class Offers:
 
     def take_ack(self, link: Link, frame: Ack, now: int) -> None:
         """The neighbour has these in memory."""
-        link.offering.known |= link.outbox.acknowledge(frame.base, from_bitmap(frame.bitmap), now)
-        if not link.outbox.jobs:
+        outbox = link.outbox
+        link.offering.known |= outbox.acknowledge(frame.base, from_bitmap(frame.bitmap), now)
+        for job in outbox.unfinished:
+            outbox.add(self._transfer.job(job.copy, job.more, job.level))
+        outbox.unfinished.clear()
+        if not outbox.jobs:
             if self._new_for(link):
                 link.offering.due_us = now
             self._end_turn(link, now)

@@ -44,7 +44,7 @@ class Job:
     """One message on its way to one neighbour."""
 
     __slots__ = (
-        "begun", "copy", "flying", "followers", "hashes", "items", "left", "level", "spent", "wanted", "whole",
+        "begun", "copy", "flying", "followers", "hashes", "items", "left", "level", "more", "spent", "wanted", "whole",
     )  # fmt: skip
 
     def __init__(self, copy: Copy, wanted: int, level: int, hashes: bytes) -> None:
@@ -52,6 +52,8 @@ class Job:
         self.hashes = hashes
         self.wanted = wanted
         """Bitset of the pieces to send."""
+        self.more = 0
+        """Of those asked for since: they came in while the others were on their way."""
         self.whole = copy.whole
         """Whether all that it lacked was there to be asked for."""
         self.level = level
@@ -110,7 +112,8 @@ class Outbox:
 
     __slots__ = (
         "_levels", "_paper", "_smooth_us", "_spread_us", "_threshold", "_window_max", "_window_min", "flights",
-        "flying_bytes", "jobs", "lost_us", "not_before_us", "recover", "retries", "timeout_us", "wait_us", "window",
+        "flying_bytes", "jobs", "lost_us", "not_before_us", "recover", "retries", "timeout_us", "unfinished", "wait_us",
+        "window",
     )  # fmt: skip
 
     def __init__(self, settings: Settings) -> None:
@@ -127,6 +130,8 @@ class Outbox:
         self.jobs = {}
         self._levels: dict[int, deque[Job]] = {}
         self.retries: deque[tuple[Job, Item]] = deque()
+        self.unfinished: list[Job] = []
+        """Jobs that are through, while more of their message was asked for."""
         self.flights: dict[int, Flight] = {}
         self.flying_bytes = 0
         self.window = float(min(WINDOW_START_BYTES, self._window_max))
@@ -281,6 +286,9 @@ class Outbox:
         if self.jobs.get(slot) is not job:
             return 0
         del self.jobs[slot]
+        if job.more:
+            self.unfinished.append(job)
+            return 0
         return 1 << slot if job.whole else 0
 
     def _lose(self, serials: Iterator[int] | list[int]) -> None:

@@ -48,14 +48,14 @@ class Clock:
         wall, steady = self._wall_us(), self._steady_us()
         passed, self._steady = steady - self._steady, steady
         gained = wall - self._now - passed
-        self._now = max(wall, self._now + self._pace(passed, self._now - wall))
+        self._now = max(wall, self._now + self._pace(passed, -gained))
         if gained >= STEP_US:
             self._step += gained
         return self._now
 
-    def _pace(self, passed: int, ahead: int) -> int:
+    def _pace(self, passed: int, lead: int) -> int:
         """By how much time goes on at least: all that passed, or half of it, in which odd microseconds add up."""
-        if ahead > WRONG_US:
+        if lead > WRONG_US:
             return passed
         half, self._odd = divmod(passed + self._odd, 2)
         return half

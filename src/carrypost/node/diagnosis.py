@@ -148,7 +148,7 @@ def down(interface: str) -> Finding:
 
 def port_taken(said: str, holder: str) -> Finding:
     """Nobody can listen on the shared port."""
-    advice = f"The port is held by {holder}." if holder else "`ss -ulpn` shows which program has the port."
+    advice = f"The port is held by {holder}." if holder else "Where it is taken, `ss -ulpn` shows by which program."
     return Finding(interface="", means="port", works=False, detail=f"{said[:1].upper()}{said[1:]}.", advice=advice)
 
 

@@ -332,7 +332,9 @@ class Udp:
         if after - before:
             _log.info("used: %s", ", ".join(sorted(after - before)))
         if not used and not self._told_unused and ch.enabled(self.settings):
-            _log.warning("no usable interface; waiting for one")
+            there = ", ".join(each.name for each in self._all) or "none"
+            wanted = f" called {' or '.join(self.settings.interfaces)}" if self.settings.interfaces else ""
+            _log.warning("no usable interface%s; waiting for one; there are: %s", wanted, there)
         self._told_unused = not used
 
     def _look_again(self) -> None:

@@ -1,0 +1,34 @@
+"""How `carrypost node` becomes a node.
+
+A node runs for days, on small devices: before it begins, the process becomes a fresh interpreter that knows nothing of
+the command line's libraries, which would cost it a quarter of its memory.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import msgspec
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What the command line said."""
+
+    config: str | None
+    data: str | None
+    changes: tuple[str, ...]
+    json: bool
+    verbose: bool
+
+
+def become(order: Order) -> None:
+    """Become the process that runs the node; does not return where the system can do that."""
+    if os.name != "posix":
+        from carrypost.cli import serve  # noqa: PLC0415 - what this module is there to avoid
+
+        serve.run(order)
+        return
+    text = msgspec.json.encode(order).decode()
+    # -P: a folder called carrypost where the command is given is none of our business.
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "carrypost.cli.serve", text])  # noqa: S606 - this program
