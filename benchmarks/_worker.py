@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 PUBLISH_STEP = 32
 """So many messages are handed to the node at once; then it may do something else."""
+SENDING_BYTES = 1_000
+"""More than this within a moment is more than announcements."""
 _POLL_S = 0.005
 
 Answer = dict[str, Any]
@@ -73,6 +75,7 @@ class Worker:
             "held": self._held,
             "linked": self._linked,
             "gate": self._gate,
+            "sending": self._sending,
             "profile": self._profile,
             "areas": self._shares,
             "status": self._status,
@@ -124,6 +127,19 @@ class Worker:
         hear = order["hear"]
         self._node.udp.hear = None if hear is None else frozenset(hear)
         return {"gated_s": time.monotonic()}
+
+    async def _sending(self, _order: Order) -> Answer:
+        """Wait until it sends more than announcements."""
+        before = self._sent_bytes()
+        while (after := self._sent_bytes()) - before < SENDING_BYTES:
+            before = after
+            await asyncio.sleep(_POLL_S)
+        return {"began_s": time.monotonic()}
+
+    def _sent_bytes(self) -> int:
+        counters = self._node.udp.status()["counters"]
+        assert isinstance(counters, dict)
+        return int(counters["sent_bytes"])
 
     async def _profile(self, _order: Order) -> Answer:
         """From now on count where the time goes."""

@@ -6,7 +6,8 @@ limits its sender), both ways. Beside carrypost, and in turn with it on the same
 relays whole messages over UDP with the same length of datagrams, without security and without a disk.
 
 *Saturated*: a batch is deposited while its source hears nobody, then it does; payload by time between the first and
-the last arrival. *One at a time*: payload by time from deposit to arrival, everybody in contact, as in the paper.
+the last arrival, and the whole batch by time since its source began to send. *One at a time*: payload by time from
+deposit to arrival, everybody in contact, as in the paper.
 
 Run: carrypost bench chain [--quick] [--json] [--hops 1 3] [--sizes 1000 100000] [--rounds 5]
 """
@@ -44,7 +45,12 @@ LARGE_BYTES: Final = 100_000
 GOALS: Final = (("signed", "small", 75.0), ("off", "small", 85.0), ("signed", "large", 95.0), ("off", "large", 95.0))
 PORTS: Final = {"reference": 17_300, "signed": 17_301, "off": 17_302}
 BATCH_MIN: Final = 4
-SETTINGS: Final = {"announce_s_min": 0.1, "announce_s_max": 0.3, "cache_messages_max": 200_000, "cache_bytes_max": 2**30}
+SETTINGS: Final = {
+    "announce_s_min": 0.1,
+    "announce_s_max": 0.3,
+    "cache_messages_max": 200_000,
+    "cache_bytes_max": 2**30,
+}
 """Quick announcements, so that a source that hears nobody is soon alone; and room for all batches of a run."""
 
 
@@ -71,6 +77,9 @@ class Batch:
     """What came of one batch."""
 
     kilobytes_per_s: float
+    """Between the first and the last arrival."""
+    whole_kilobytes_per_s: float
+    """From the first byte that its source sent to the last arrival."""
     ahead: float
     """Bytes on a link for each 1,000 of payload, toward A."""
     back: float
@@ -103,11 +112,6 @@ class Chain:
             programs[-1].ask("linked", count=0)
             programs[-2].ask("linked", count=min(1, len(programs) - 2))
 
-    def open_gate(self, kind: str) -> None:
-        """It does again."""
-        if kind != "reference":
-            self.programs[kind][-1].ask("gate", hear=None)
-
     def join(self, kind: str) -> None:
         """Wait until everybody is in contact with the next."""
         programs = self.programs[kind]
@@ -121,14 +125,15 @@ class Chain:
         first, source = programs[0], programs[-1]
         self.close_gate(kind)
         self.batches += 1
-        deposit = partial(source.ask, "publish" if kind != "reference" else "send", size=size, count=count)
         if kind != "reference":
-            deposit(destination=f"chain/{self.batches}")
+            source.ask("publish", size=size, count=count, destination=f"chain/{self.batches}")
         first.order("await", count=count)
         sent, cpu_s = self.counters(), [program.cpu_s for program in programs]
         if kind == "reference":
-            deposit()
-        self.open_gate(kind)
+            sending_s = source.ask("send", size=size, count=count)["began_s"]
+        else:
+            source.ask("gate", hear=None)
+            sending_s = source.ask("sending")["began_s"]
         arrivals = _checked(first.answer(patience_s=120), size, count)
         spent_s = [program.cpu_s - before for program, before in zip(programs, cpu_s, strict=True)]
         ahead, back = (after - before for after, before in zip(self.counters(), sent, strict=True))
@@ -137,8 +142,8 @@ class Chain:
         whole = size * count
         links = len(self.cables)
         return Batch(
-            payload / (ended_s - began_s) / 1e3, ahead / whole / links * 1e3, back / whole / links * 1e3,
-            sum(spent_s) / whole * 1e9, max(spent_s) / (ended_s - began_s) * 100,
+            payload / (ended_s - began_s) / 1e3, whole / (ended_s - sending_s) / 1e3, ahead / whole / links * 1e3,
+            back / whole / links * 1e3, sum(spent_s) / whole * 1e9, max(spent_s) / (ended_s - sending_s) * 100,
         )  # fmt: skip
 
     def single(self, kind: str, size: int) -> float:
@@ -220,7 +225,8 @@ def _rounds(
             made.join(kind)
             alone[kind] += [made.single(kind, size) for _ in range(options.singles)]
         shown = ", ".join(
-            f"{kind} {batches[kind][-1].kilobytes_per_s:,.0f} and {statistics.median(alone[kind]):,.0f}" for kind in KINDS
+            f"{kind} {batches[kind][-1].kilobytes_per_s:,.0f} and {statistics.median(alone[kind]):,.0f}"
+            for kind in KINDS
         )
         say(f"{hops} hops, {size:,} bytes, round {number + 1} of {options.rounds}, kB/s in batches and alone: {shown}")
     return batches, alone
@@ -231,10 +237,11 @@ def _median(batches: Sequence[Batch], what: str) -> float:
 
 
 def _saturated_row(hops: int, size: int, count: int, batches: dict[str, list[Batch]]) -> Row:
-    rate = {kind: _median(batches[kind], "kilobytes_per_s") for kind in KINDS}
     row: dict[str, object] = {"hops": hops, "bytes": size, "messages": count}
-    row |= {f"{kind} kB/s": rate[kind] for kind in KINDS}
-    row |= {f"{kind} %": rate[kind] / rate["reference"] * 100 for kind in KINDS[1:]}
+    for name, what in (("", "kilobytes_per_s"), ("whole ", "whole_kilobytes_per_s")):
+        rate = {kind: _median(batches[kind], what) for kind in KINDS}
+        row |= {f"{kind} {name}kB/s": rate[kind] for kind in KINDS}
+        row |= {f"{kind} {name}%": rate[kind] / rate["reference"] * 100 for kind in KINDS[1:]}
     row |= {f"{kind} wire": _median(batches[kind], "ahead") for kind in KINDS}
     row |= {f"{kind} back": _median(batches[kind], "back") for kind in KINDS}
     row |= {f"{kind} CPU ms/MB": _median(batches[kind], "cpu_ms_per_megabyte") for kind in KINDS}
@@ -252,11 +259,15 @@ def _single_row(hops: int, size: int, alone: dict[str, list[float]]) -> Row:
 
 
 def goal_rows(saturated: Sequence[Row]) -> list[Row]:
-    """Whether a saturated link carries as much as it should."""
+    """Whether a saturated link carries as much as it should.
+
+    Relays hand on what they have of a large message, so that several arrive side by side and close together: of these
+    the whole batch counts, if that is less.
+    """
     rows: list[Row] = []
     for kind, sizes, goal in GOALS:
         shares = [
-            (float(str(row[f"{kind} %"])), f"{row['bytes']:,} bytes, {row['hops']} hops")
+            (_share(row, kind, sizes), f"{row['bytes']:,} bytes, {row['hops']} hops")
             for row in saturated
             if (int(str(row["bytes"])) >= LARGE_BYTES) is (sizes == "large")
             and (sizes == "large" or row["bytes"] == SIZES[0])
@@ -266,6 +277,11 @@ def goal_rows(saturated: Sequence[Row]) -> list[Row]:
             what = f"{kind}, from {LARGE_BYTES:,} bytes" if sizes == "large" else f"{kind}, {SIZES[0]:,} bytes"
             rows.append({"what": what, "goal %": goal, "least %": worst, "where": where, "met": worst >= goal})
     return rows
+
+
+def _share(row: Row, kind: str, sizes: str) -> float:
+    names = (f"{kind} %", f"{kind} whole %") if sizes == "large" else (f"{kind} %",)
+    return min(float(str(row[name])) for name in names)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -296,7 +312,7 @@ def main(argv: Sequence[str]) -> int:
     show = partial(_report.show, json=given.json)
     show(
         f"Saturated: batches on links of {options.bits_per_s / 1e6:g} Mbit/s, median of {options.rounds}; % of the "
-        "reference; wire and back: bytes on a link for each 1,000 of payload, toward A and from A; CPU of all programs "
+        "reference; whole: from the first byte sent to the last arrival; wire and back: bytes on a link for each 1,000 of payload, toward A and from A; CPU of all programs "
         "of the chain, and the share of a core that the busiest of them had",
         saturated,
     )

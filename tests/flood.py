@@ -115,9 +115,7 @@ class Pool:
         chance = self._chance
         node = NodeId(self._orders.node) if chance.random() < 0.05 else chance.choice(self._authors).node
         period_ms = chance.choice((1, 500, 5_000, 2**31))
-        return f.Announce(
-            node, self._number(), self._number(), period_ms, chance.choice(DIGESTS), (self._prefix(),)
-        )
+        return f.Announce(node, self._number(), self._number(), period_ms, chance.choice(DIGESTS), (self._prefix(),))
 
     def _profile(self) -> f.Frame:
         which = self._chance.randrange(len(PROFILES))
@@ -205,8 +203,9 @@ def flood(orders: Orders) -> dict[str, float]:
             continue
         start, step = chance.randrange(len(pool)), chance.randrange(1, 50)
         for number in range(BURST):
+            datagram = pool[(start + number * step) % len(pool)]
             try:
-                senders[chance.randrange(len(senders))].sendto(pool[(start + number * step) % len(pool)], targets[number & 3])
+                senders[chance.randrange(len(senders))].sendto(datagram, targets[number & 3])
             except OSError:
                 failed += 1
         offered += BURST

@@ -229,6 +229,23 @@ class Ferry:
         return Data(frame.handle, frame.serial, frame.index, frame.last, body)
 
 
+def test_what_comes_in_while_the_rest_is_on_its_way_follows_without_a_timeout() -> None:
+    """A relay hands on what it has of a message, and the rest as soon as it has it, on a link just as fast."""
+    with testing.network("a", "b", "c", altruistic=True) as net:
+        net.subscribe("c", "film")
+        net.link("a", "b", rate_bytes_per_s=RATE)
+        net.link("b", "c", rate_bytes_per_s=RATE)
+        net.advance(30)
+        payloads = [noise(MIB, seed) for seed in range(4)]
+        for payload in payloads:
+            net.publish("a", "film", payload)
+        net.advance(30)
+        found = net.deliveries("c")
+        assert sorted(each.payload for each in found) == sorted(payloads)
+        # All of it at full speed, one large message later on the second link, and a second for everything else.
+        assert max(each.time for each in found) - 30 < 5 * MIB * 1.05 / RATE + 1
+
+
 def test_memory_stays_bounded_while_a_hundred_half_received_messages_wait() -> None:
     ferry = Ferry()
     ferry.hosts["b"].subscribe("film", now=0)

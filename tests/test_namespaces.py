@@ -164,11 +164,11 @@ async def test_halves_of_a_large_message_go_through_two_carriers_and_meet(net: N
 
 @scene
 async def test_everything_arrives_once_despite_loss_duplication_and_reordering(net: Net, tmp_path: Path) -> None:
-    net.add(*"abc")
-    radio = Radio(net, *"abc", seed="bad weather")
-    sizes = [0, 10, 1_000, 3_000] * 2 + [20_000]
+    net.add(*"ab")
+    radio = Radio(net, *"ab", seed="bad weather")
+    sizes = [0, 10, 1_000, 3_000] * 3 + [20_000]
     async with Nodes(tmp_path, net) as nodes:
-        everyone = await nodes.start(*"abc")
+        everyone = await nodes.start(*"ab")
         for node in everyone:
             await node.client.subscribe("news")
         sent = set()
@@ -187,7 +187,7 @@ async def test_everything_arrives_once_despite_loss_duplication_and_reordering(n
             assert set(received) == sent
         await asyncio.gather(*(nothing_more(node) for node in everyone))
         counted = radio.counters()
-        for pair in ("a>b", "b>a", "c>a"):
+        for pair in ("a>b", "b>a"):
             assert all(counted[pair][what] > 0 for what in ("lost", "duplicated", "forwarded"))
 
 

@@ -71,8 +71,8 @@ def test_a_peer_keeps_its_name_when_an_address_is_new_and_ahead() -> None:
         aliases.heard(V6, SIX, next(spoken), second)
     for second in range(5, 10):
         datagram = next(spoken)
-        aliases.heard(V4, MULTICAST, datagram, second)
-        aliases.heard(V6, SIX, datagram, second)
+        assert aliases.heard(V4, MULTICAST, datagram, second) == (V4 if second == 5 else V6)
+        assert aliases.heard(V6, SIX, datagram, second) is None
     assert aliases.name(V4) == V6
     assert aliases.destination(V6) == V4  # which is ahead whenever both are heard
 
@@ -103,6 +103,18 @@ def test_a_destination_that_falls_silent_gives_way_to_an_address_that_is_heard()
     aliases.heard(V6, SIX, b"much later", SILENT_S + 0.1)
     assert aliases.destination(V4) == V6
     assert aliases.name(V6) == V4
+
+
+def test_a_destination_stays_unless_another_address_is_ahead_several_times_running() -> None:
+    aliases = joined(V4, V6)
+    orders = [(V6, V4), (V6, V4), (V4, V6), (V6, V4), (V6, V4)]
+    for second, order in enumerate(orders, 1):
+        for address in order:
+            aliases.heard(address, address, b"%d" % second, second)
+    assert aliases.destination(V4) == V4
+    for address in (V6, V4):
+        aliases.heard(address, address, b"once more", 6.0)
+    assert aliases.destination(V4) == V6
 
 
 def test_a_destination_that_cannot_be_reached_gives_way_to_an_address_that_is_heard() -> None:
@@ -187,6 +199,15 @@ def test_an_address_that_announces_another_node_leaves_its_peer() -> None:
     assert aliases.heard(V4, MULTICAST, announcement("bert", 0), 1.0) == V4
     assert aliases.name(V6) == aliases.name(WIRED) == V6
     assert aliases.destination(V6) in {V6, WIRED}
+
+
+def test_addresses_that_announced_different_nodes_are_not_joined_by_anything_they_both_say() -> None:
+    aliases = Aliases()
+    aliases.heard(V4, MULTICAST, announcement("anna", 0), 0.0)
+    aliases.heard(MALLORY, MULTICAST, announcement("mallory", 0), 0.0)
+    assert aliases.heard(V4, MULTICAST, b"data", 1.0) == V4
+    assert aliases.heard(MALLORY, MULTICAST, b"data", 1.0) == MALLORY
+    assert aliases.name(MALLORY) == MALLORY
 
 
 def test_what_is_not_said_to_the_link_joins_nobody() -> None:

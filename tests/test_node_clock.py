@@ -28,7 +28,7 @@ class Times:
         self.wall += us + set_by
 
 
-# (name, floor, moves of (time that passes, by how much the system's clock is set meanwhile), then (now, step) after each)
+# Name, floor, moves (time that passes, by how much the system's clock is set meanwhile), (now, step) after each.
 TABLE: list[tuple[str, int, list[tuple[int, int]], list[tuple[int, int]]]] = [
     ("goes with the system's", 0, [(S, 0), (S, 0)], [(11 * S, 0), (12 * S, 0)]),
     ("stands still when nothing passes", 0, [(0, 0), (0, 0)], [(10 * S, 0), (10 * S, 0)]),
@@ -37,13 +37,14 @@ TABLE: list[tuple[str, int, list[tuple[int, int]], list[tuple[int, int]]]] = [
     ("follows small corrections and says nothing", 0, [(S, STEP_US - 1)], [(12 * S - 1, 0)]),
     ("a correction of one second is a step", 0, [(S, STEP_US)], [(12 * S, S)]),
     ("half speed after a step backward", 0, [(2 * S, -8 * S), (4 * S, 0)], [(11 * S, 0), (13 * S, 0)]),
-    ("and the system's again once it has caught up", 0, [(0, -4 * S), (8 * S, 0), (S, 0)], [(10 * S, 0), (14 * S, 0),
-                                                                                           (15 * S, 0)]),
+    ("and the system's again once it has caught up", 0, [(0, -4 * S), (8 * S, 0), (S, 0)],
+     [(10 * S, 0), (14 * S, 0), (15 * S, 0)]),
     ("one long wait is as good as many short ones", 0, [(0, -4 * S), (5 * S, 0)], [(10 * S, 0), (12_500_000, 0)]),
     ("small steps backward, too", 0, [(S, -S // 2), (S, 0)], [(10_500_000, 0), (11_500_000, 0)]),
     ("ahead of the system's from the start", 20 * S, [(4 * S, 0)], [(22 * S, 0)]),
     ("a floor in the past is no floor", 5 * S, [(S, 0)], [(11 * S, 0)]),
-    ("a clock that is days behind is not believed", 3 * DAY, [(S, 0), (S, 0)], [(3 * DAY + S, 0), (3 * DAY + 2 * S, 0)]),
+    ("a clock that is days behind is not believed", 3 * DAY, [(S, 0), (S, 0)],
+     [(3 * DAY + S, 0), (3 * DAY + 2 * S, 0)]),
     ("until it is set right", 3 * DAY, [(S, 4 * DAY)], [(11 * S + 4 * DAY, DAY + 10 * S)]),
     ("set back and forth", 0, [(S, -HOUR), (S, HOUR)], [(10_500_000, 0), (12 * S, 0)]),
     ("set forward beyond where it was", 0, [(0, -HOUR), (0, 3 * HOUR)], [(10 * S, 0), (10 * S + 2 * HOUR, 2 * HOUR)]),

@@ -169,7 +169,7 @@ def test_variables_are_read(name: str, text: str, expected: object) -> None:
 
 
 def test_a_mistake_in_a_variable_is_named_with_the_nearest_right_one() -> None:
-    with pytest.raises(ConfigError, match="CARRYPOST_UDP_PROT is not a setting; did you mean CARRYPOST_UDP_PORT?"):
+    with pytest.raises(ConfigError, match=r"CARRYPOST_UDP_PROT is not a setting; did you mean CARRYPOST_UDP_PORT\?"):
         parse("", {"CARRYPOST_UDP_PROT": "1"})
     with pytest.raises(ConfigError, match="CARRYPOST_UDP_PORT must be a whole number from 1 to 65,535, not 'many'"):
         parse("", {"CARRYPOST_UDP_PORT": "many"})

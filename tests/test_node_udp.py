@@ -169,7 +169,8 @@ def test_a_static_peer_that_is_heard_on_the_link_gets_broadcasts_once() -> None:
         async with nodes({"unicast_port": port}, {"peers": (f"127.0.0.1:{port}",)}) as (a, b):
             a.send([b"hello"], None, announcing=True)
             await until(lambda: b.came)
-            a.send([b"and"], b.address if b.came else None, announcing=True)
+            a.send([b"to you"], b.address, announcing=False)
+            await until(lambda: (a.address, b"to you") in b.came)
             sent = b.counters["sent"]
             b.send([b"data"], None, announcing=False)
             assert b.counters["sent"] == sent + 1
@@ -433,8 +434,8 @@ def test_what_a_full_socket_does_not_take_waits_in_order_and_beyond_a_bound_is_d
         target = Target(("127.0.0.1", 9))
         assert outlet.send([b"1234", b"5678"], target) == ""
         outlet.send([b"too much"], target)
-        outlet.send([b"9"], target)
         stuck.full = False
+        outlet.send([b"9"], target)
         await until(lambda: len(stuck.sent) == 3)
         outlet.send([b"direct"], target)
         assert stuck.sent == [b"1234", b"5678", b"9", b"direct"]
@@ -664,6 +665,39 @@ def test_an_address_that_changes_is_the_one_that_is_sent_from(net: Net) -> None:
         b.send("answer", to="10.77.1.9:" + port)
         await_(lambda: a.came)
         assert a.came == [(b.addresses[0], "answer")]
+
+
+@in_namespaces
+def test_broadcasts_go_to_the_network_that_an_interface_is_in_now(net: Net) -> None:
+    net.add("a", "b")
+    net.cable("a", "b", v6=False)
+    with agents(net, "a", "b", ipv4_multicast=False, ipv6_multicast=False) as (a, b):
+        for name, address in (("a", "10.5.0.1"), ("b", "10.5.0.2")):
+            # The new one first, so that the interface is never without.
+            net.ip(name, [f"addr add {address}/16 dev eth0", f"addr del 10.77.1.{address[-1]}/24 dev eth0"])
+        await_(lambda: a.status()["addresses"][0].startswith("10.5.0.1:"))
+        await_(lambda: b.status()["addresses"][0].startswith("10.5.0.2:"))
+        a.send("hello", announcing=True)
+        await_(lambda: b.came)
+        assert b.came == [(a.status()["addresses"][0], "hello")]
+
+
+@in_namespaces
+def test_a_peer_that_is_first_heard_by_one_family_needs_one_means_once_it_is_known_by_both(net: Net) -> None:
+    net.add("a", "b")
+    net.cable("a", "b")
+    with agents(net, "a", "b") as (a, b):
+        net.tc("a", "qdisc", "add", "dev", "eth0", "clsact")
+        only_v6 = "4,40 0 0 0,21 1 0 13107,6 0 0 2,6 0 0 0"  # 0x3333: Ethernet addresses of IPv6 multicast
+        net.tc("a", "filter", "add", "dev", "eth0", "ingress", "bpf", "da", "bytecode", only_v6)
+        b.send("one", announcing=True)
+        await_(lambda: a.came)
+        net.tc("a", "filter", "del", "dev", "eth0", "ingress")
+        b.send("two", announcing=True)
+        await_(lambda: a.status()["counters"]["duplicates"] == 2)
+        sent = a.status()["counters"]["sent"]
+        a.send("data")
+        assert a.status()["counters"]["sent"] == sent + 1
 
 
 @in_namespaces

@@ -186,12 +186,13 @@ class Host:
                 quiet = not self._neighbours.announced(frame, peer, now) and quiet
                 link = desk.links.get(peer)
                 continue
-            quiet = False
+            # What a stranger says changes nothing, so it must not cost a round over all neighbours.
             if link is None or not link.node:
                 desk.refuse("unannounced", peer)
             elif link.state is not LinkState.LINKED and type(frame) not in _BEFORE_LINKED:
                 desk.refuse("not-linked", peer)
             else:
+                quiet = False
                 self._take(link, frame, now)
         if not quiet:
             if link is not None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from carrypost import CarrypostError, __version__
-from carrypost.cli import keys, node
+from carrypost.cli import doctor, keys, node
 from carrypost.cli._exit import Exit, told
 
 app = typer.Typer(
@@ -50,6 +50,7 @@ def carrypost(
 app.command()(node.node)
 app.command()(node.status)
 app.command()(node.peers)
+app.command()(doctor.doctor)
 app.add_typer(keys.keys)
 
 

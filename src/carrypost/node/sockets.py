@@ -181,9 +181,10 @@ def _refused(error: OSError, port: int, setting: str) -> NodeError:
     """The sentence for people."""
     what = f"UDP port {port} (setting udp.{setting})"
     if error.errno in {errno.EACCES, errno.EPERM}:
-        advice = "ports below 1024 are kept for the administrator" if port <= _PRIVILEGED_PORT_MAX else "the system"
         if port <= _PRIVILEGED_PORT_MAX:
-            return NodeError(f"no permission for {what}: {advice}; choose one from 1024 up")
+            return NodeError(
+                f"no permission for {what}: ports below 1024 are kept for the administrator; choose one from 1024 up"
+            )
         return NodeError(f"no permission for {what}: {error.strerror}; choose another one, or ask the administrator")
     if error.errno == errno.EADDRINUSE and setting == "port":
         return NodeError(

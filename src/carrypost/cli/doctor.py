@@ -1,0 +1,79 @@
+"""The command that finds out what this machine's network lets a node do."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from carrypost.cli._exit import Exit
+from carrypost.cli._output import JsonOption, line, wants_json
+from carrypost.cli.node import ConfigOption, DataOption, settings_of
+from carrypost.errors import LocalError
+
+if TYPE_CHECKING:
+    from carrypost.node.doctor import Finding
+
+
+def doctor(
+    *,
+    interface: Annotated[
+        str | None,
+        typer.Option("--interface", "-i", help="Only this one.", metavar="NAME", show_default="all a node would use"),
+    ] = None,
+    listen_s: Annotated[
+        float, typer.Option("--listen-s", help="How long to listen for others; they announce every 1 to 5 s.", min=0.1)
+    ] = 6.0,
+    config: ConfigOption = None,
+    data: DataOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Find out whether multicast and broadcast really work here, per interface, and what to do if not.
+
+    Sends probes by every means and listens for them and for other nodes; a node that runs here is not disturbed.
+    Exit code 0: at least one means works.
+
+    For example:
+
+    * `carrypost doctor`
+
+    * `carrypost doctor --interface wlan0 --listen-s 20` while a node runs on the other machine
+    """
+    from carrypost.node import interfaces  # noqa: PLC0415 - keeps --help quick
+    from carrypost.node.doctor import examine  # noqa: PLC0415
+
+    names = [each.name for each in interfaces.snapshot()]
+    if interface is not None and interface not in names:
+        raise LocalError(f"there is no interface {interface}; there are: {', '.join(names)}")
+    as_json = wants_json(json)
+    if not as_json:
+        typer.echo(f"Listening for {listen_s:g} s …", err=True)
+    findings = asyncio.run(examine(settings_of(config, data).udp, interface, timeout_s=listen_s))
+    for finding in findings:
+        if as_json:
+            line(_plain(finding))
+        else:
+            _show(finding)
+    if not any(finding.works for finding in findings):
+        raise typer.Exit(Exit.FAILED)
+
+
+def _plain(finding: Finding) -> dict[str, object]:
+    return {
+        "interface": finding.interface,
+        "means": str(finding.means),
+        "works": finding.works,
+        "heard": list(finding.heard),
+        "detail": finding.detail,
+        "advice": finding.advice,
+    }
+
+
+def _show(finding: Finding) -> None:
+    mark, colour = ("works", "green") if finding.works else ("fails", "red")
+    typer.secho(f"{mark}  ", fg=colour, bold=True, nl=False)
+    typer.secho(" ".join(filter(None, (finding.interface, str(finding.means)))), bold=True)
+    for text in (finding.detail, finding.advice):
+        if text:
+            typer.echo(f"       {text}")
