@@ -73,6 +73,8 @@ class Worker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            self.process.kill()  # It may be busy with something that nobody waits for any more.
         self.end()
 
     @property

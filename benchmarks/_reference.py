@@ -10,6 +10,7 @@ Run by benchmarks/chain.py: orders come as lines of JSON on standard input, and 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -141,10 +142,8 @@ class Relay:
 
     def _report(self, to: Address) -> None:
         self._unreported = 0
-        try:
+        with contextlib.suppress(BlockingIOError):  # The next one says the same and more.
             self.endpoint.sendto(_ACK.pack(self._expected), to)
-        except BlockingIOError:
-            pass  # The next one says the same and more.
 
     def _take(self, datagram: bytes) -> None:
         self._unreported += 1

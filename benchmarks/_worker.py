@@ -1,6 +1,7 @@
 """A real node in a program that takes orders: it publishes, subscribes, confirms, and tells when messages arrived.
 
-Run by the benchmarks of this folder, with a settings file as its argument. Orders come as lines of JSON on standard
+Run by the benchmarks of this folder, with a settings file as its argument; with `--profile` after it, it also counts
+where its time goes. Orders come as lines of JSON on standard
 input, and each is answered by one line. It ends with its input.
 """
 
@@ -24,11 +25,14 @@ from carrypost.node.settings import load
 if TYPE_CHECKING:
     from benchmarks._areas import Areas
 
+PROFILE = "--profile"
 PUBLISH_STEP = 32
 """So many messages are handed to the node at once; then it may do something else."""
 SENDING_BYTES = 1_000
 """More than this within a moment is more than announcements."""
 _POLL_S = 0.005
+_POLL_SLOW_S = 0.05
+"""Where asking is work that would be counted."""
 
 Answer = dict[str, Any]
 Order = dict[str, Any]
@@ -43,6 +47,7 @@ class Reader:
         self._loop = asyncio.get_running_loop()
         self.arrivals: list[tuple[float, int]] = []
         """When a message came, and how long it is."""
+        self.came = asyncio.Event()
         self.confirmed: asyncio.Future[None] | None = None
 
     def take(self, delivery: Delivery) -> None:
@@ -59,15 +64,16 @@ class Reader:
             assert payload is not None
             self.arrivals.append((now_s, len(payload)))
         self.confirmed = self._node.confirm(self, [delivery.message for delivery in taken])
+        self.came.set()
 
 
 class Worker:
     """The node and its orders."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, areas: Areas | None) -> None:
         self._node = node
         self._reader = Reader(node)
-        self._areas: Areas | None = None
+        self._areas = areas
         self._does: dict[str, Callable[[Order], Awaitable[Answer]]] = {
             "publish": self._publish,
             "subscribe": self._subscribe,
@@ -103,25 +109,30 @@ class Worker:
 
     async def _await(self, order: Order) -> Answer:
         """So many deliveries since the last time, confirmed."""
-        arrivals = self._reader.arrivals
-        while len(arrivals) < order["count"]:
-            await asyncio.sleep(_POLL_S)
-        if self._reader.confirmed is not None:
-            await self._reader.confirmed
-        self._reader.arrivals = []
+        reader = self._reader
+        while len(reader.arrivals) < order["count"]:
+            reader.came.clear()
+            await reader.came.wait()
+        if reader.confirmed is not None:
+            await reader.confirmed
+        arrivals, reader.arrivals = reader.arrivals, []
         return {"arrivals": arrivals}
 
     async def _held(self, order: Order) -> Answer:
         """So many messages in the cache, and on disk."""
-        while self._node.host.overview().messages < order["count"] or self._node.store.status()["unanswered"]:
-            await asyncio.sleep(_POLL_S)
+        node = self._node
+        while node.host.overview().messages < order["count"] or node.store.unanswered_bytes:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_SLOW_S)
         return {"held_s": time.monotonic()}
 
     async def _linked(self, order: Order) -> Answer:
         """So many neighbours with whom messages can be exchanged."""
-        while sum(each.state == "linked" for each in self._node.host.overview().neighbours) != order["count"]:
+        while self._neighbours() != order["count"]:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(_POLL_S)
         return {"linked_s": time.monotonic()}
+
+    def _neighbours(self) -> int:
+        return sum(each.state == "linked" for each in self._node.host.overview().neighbours)
 
     async def _gate(self, order: Order) -> Answer:
         hear = order["hear"]
@@ -142,16 +153,14 @@ class Worker:
         return int(counters["sent_bytes"])
 
     async def _profile(self, _order: Order) -> Answer:
-        """From now on count where the time goes."""
-        sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-        from benchmarks._areas import Areas  # noqa: PLC0415 - only where it is asked for
-
-        self._areas = Areas(self._node)
+        """Count where the time goes from here on."""
+        assert self._areas is not None
+        self._areas.reset()
         return {}
 
     async def _shares(self, _order: Order) -> Answer:
         assert self._areas is not None
-        return self._areas.spent_s()
+        return dict(self._areas.spent_s())
 
     async def _status(self, _order: Order) -> Answer:
         seen = self._node.host.overview()
@@ -176,11 +185,18 @@ def _say(answer: Answer) -> None:
     print(json.dumps(answer), flush=True)
 
 
-async def _run(file: Path) -> None:
+def _areas() -> Areas:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from benchmarks._areas import Areas  # noqa: PLC0415 - only where it is asked for
+
+    return Areas()
+
+
+async def _run(file: Path, areas: Areas | None) -> None:
     orders: asyncio.Queue[Order | None] = asyncio.Queue()
     threading.Thread(target=_read_orders, args=(asyncio.get_running_loop(), orders), daemon=True).start()
     async with Node(load(file)) as node:
-        worker = Worker(node)
+        worker = Worker(node, areas)
         _say({"ready": True, "addresses": node.udp.addresses})
         while (order := await orders.get()) is not None:
             _say(await worker.obey(order))
@@ -189,7 +205,7 @@ async def _run(file: Path) -> None:
 def main() -> None:
     """Run a node with the settings of a file."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the business of whoever gives the orders.
-    asyncio.run(_run(Path(sys.argv[1])))
+    asyncio.run(_run(Path(sys.argv[1]), _areas() if PROFILE in sys.argv else None))
 
 
 if __name__ == "__main__":

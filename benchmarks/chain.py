@@ -2,8 +2,8 @@
 
 Nodes A, B, C and D stand in a line, each in a network namespace of its own; messages are deposited at B, C or D, and an
 application at A receives them. Every interface sends at most so many bits per second (tbf at its root, as a radio
-limits its sender), both ways. Beside carrypost, and in turn with it on the same links, runs a reference application that
-relays whole messages over UDP with the same length of datagrams, without security and without a disk.
+limits its sender), both ways. Beside carrypost, and in turn with it on the same links, runs a reference application
+that relays whole messages over UDP with the same length of datagrams, without security and without a disk.
 
 *Saturated*: a batch is deposited while its source hears nobody, then it does; payload by time between the first and
 the last arrival, and the whole batch by time since its source began to send. *One at a time*: payload by time from
@@ -21,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,13 +46,10 @@ LARGE_BYTES: Final = 100_000
 GOALS: Final = (("signed", "small", 75.0), ("off", "small", 85.0), ("signed", "large", 95.0), ("off", "large", 95.0))
 PORTS: Final = {"reference": 17_300, "signed": 17_301, "off": 17_302}
 BATCH_MIN: Final = 4
-SETTINGS: Final = {
-    "announce_s_min": 0.1,
-    "announce_s_max": 0.3,
-    "cache_messages_max": 200_000,
-    "cache_bytes_max": 2**30,
-}
-"""Quick announcements, so that a source that hears nobody is soon alone; and room for all batches of a run."""
+SETTINGS: Final = {"cache_messages_max": 200_000, "cache_bytes_max": 2**30}
+"""Room for all batches of a run."""
+REVIEW_S: Final = 60.0
+"""How often sets are compared again, as by default, however often nodes announce themselves."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +64,8 @@ class Options:
     batch_s: float = 3.0
     """For so long a batch fills the link."""
     bits_per_s: int = 20_000_000
+    announce_s: float = 0.3
+    """Longest period of announcements: three of them, and a source that hears nobody is alone."""
 
     def count(self, size: int) -> int:
         """Messages in a batch."""
@@ -150,10 +150,12 @@ class Chain:
         """Kilobytes per second of one message, from its deposit to its arrival."""
         first, source = self.programs[kind][0], self.programs[kind][-1]
         first.order("await", count=1)
-        order = {} if kind == "reference" else {"destination": "chain/single"}
-        began_s = source.ask("publish" if order else "send", size=size, count=1, **order)["began_s"]
+        if kind == "reference":
+            began = source.ask("send", size=size, count=1)
+        else:
+            began = source.ask("publish", size=size, count=1, destination="chain/single")
         arrivals = _checked(first.answer(), size, 1)
-        return size / (arrivals[0][0] - began_s) / 1e3
+        return size / (arrivals[0][0] - float(began["began_s"])) / 1e3
 
 
 def _checked(answer: dict[str, Any], size: int, count: int) -> list[tuple[float, int]]:
@@ -169,14 +171,18 @@ def chain(hops: int, options: Options, folder: Path) -> Iterator[Chain]:
     names = NAMES[: hops + 1]
     with netns.Net() as net, contextlib.ExitStack() as exits:
         net.add(*names)
-        cables = [net.cable(nearer, farther, v6=False) for nearer, farther in zip(names, names[1:], strict=False)]
+        cables = [net.cable(nearer, farther, v6=False) for nearer, farther in pairwise(names)]
         for cable in cables:
             cable.rate(options.bits_per_s)
         made = Chain(net, cables)
         for kind in KINDS:
             programs = made.programs[kind] = []
             for place, name in enumerate(names):
-                command = _reference(cables, place) if kind == "reference" else _node(kind, folder, name, place)
+                command = (
+                    _reference(cables, place)
+                    if kind == "reference"
+                    else _node(kind, folder / f"{kind}-{name}", options, place)
+                )
                 worker = start(f"{kind} {name}", command, net=net, namespace=name)
                 programs.append(exits.enter_context(worker))
         for kind, programs in made.programs.items():
@@ -193,10 +199,12 @@ def _reference(cables: Sequence[netns.Cable], place: int) -> list[str]:
     return ["_reference.py", str(PORTS["reference"]), *toward]
 
 
-def _node(kind: str, folder: Path, name: str, place: int) -> list[str]:
+def _node(kind: str, folder: Path, options: Options, place: int) -> list[str]:
     file = settings_file(
-        folder / f"{kind}-{name}", **SETTINGS, security=kind, altruistic=place > 0, udp={"port": PORTS[kind]}
-    )
+        folder, **SETTINGS, security=kind, altruistic=place > 0, announce_s_min=options.announce_s / 3,
+        announce_s_max=options.announce_s, digest_every=round(REVIEW_S / options.announce_s),
+        udp={"port": PORTS[kind]},
+    )  # fmt: skip
     return ["_worker.py", str(file)]
 
 
@@ -233,7 +241,7 @@ def _rounds(
 
 
 def _median(batches: Sequence[Batch], what: str) -> float:
-    return statistics.median(getattr(batch, what) for batch in batches)
+    return float(statistics.median(getattr(batch, what) for batch in batches))
 
 
 def _saturated_row(hops: int, size: int, count: int, batches: dict[str, list[Batch]]) -> Row:
@@ -299,7 +307,7 @@ def main(argv: Sequence[str]) -> int:
         parser.error("--rounds, --singles, --rate, --sizes and --seconds must be more than nothing")
     options = Options(given.hops, given.sizes, given.rounds, given.singles, given.seconds, given.rate)
     if given.quick:
-        options = Options((1,), (1_000, 100_000), 1, 1, 0.3, given.rate)
+        options = Options((1,), (1_000, 100_000), 1, 1, 0.2, given.rate, announce_s=0.1)
     if reason := without_namespaces("chain"):
         say(reason)
         return 1
@@ -312,8 +320,9 @@ def main(argv: Sequence[str]) -> int:
     show = partial(_report.show, json=given.json)
     show(
         f"Saturated: batches on links of {options.bits_per_s / 1e6:g} Mbit/s, median of {options.rounds}; % of the "
-        "reference; whole: from the first byte sent to the last arrival; wire and back: bytes on a link for each 1,000 of payload, toward A and from A; CPU of all programs "
-        "of the chain, and the share of a core that the busiest of them had",
+        "reference; whole: from the first byte sent to the last arrival; wire and back: bytes on a link for each 1,000 "
+        "of payload, toward A and from A; CPU of all programs of the chain, and the share of a core that the busiest "
+        "of them had",
         saturated,
     )
     show("One at a time: from deposit to arrival, median; % of the reference", singles)

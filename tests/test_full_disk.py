@@ -109,3 +109,30 @@ def test_what_is_wanted_here_does_not_give_way_to_a_full_disk() -> None:
         net.advance(5)
         states = {net.host("reader").state_of(each) for each in wanted}
         assert states == {CopyState.PINNED}
+
+
+def test_own_messages_do_not_give_way_to_a_later_send_while_the_disk_is_full() -> None:
+    with testing.network("author", seed=3, compress=False) as net:
+        stored = [net.publish("author", "mine", bytes(SIZE)) for _ in range(10)]
+        net.advance(1)
+        net.fill_disk("author")
+        lost = net.publish("author", "mine", bytes(SIZE))
+        net.advance(1)
+        net.fill_disk("author", full=False)
+        later = net.publish("author", "mine", bytes(10 * SIZE))
+        net.advance(1)
+        states = [net.host("author").state_of(each) for each in (*stored, lost, later)]
+        assert states == [CopyState.FINISHED] * 10 + [CopyState.UNKNOWN, CopyState.FINISHED]
+
+
+def test_what_is_wanted_here_comes_as_soon_as_the_disk_takes_it_again() -> None:
+    with testing.network("author", "reader", seed=4, compress=False) as net:
+        net.subscribe("reader", "news")
+        net.link("author", "reader")
+        net.fill_disk("reader")
+        message = net.publish("author", "news", bytes(100 * SIZE))
+        net.advance(20)
+        assert net.deliveries("reader") == []
+        net.fill_disk("reader", full=False)
+        net.advance(40)
+        assert [each.message for each in net.deliveries("reader")] == [message]

@@ -22,7 +22,7 @@ from carrypost.node.client import Client, Delivery
 SIZES = (0, 20, 20, 20, 900, 5_000, 40_000)
 """One fragment, several, several pieces."""
 PACE_S = 0.004
-LIFE_S_MAX = 0.5
+LIFE_S_MAX = 0.4
 BOOT_S_MAX = 0.8
 """A start takes about so long, and may be cut off as well."""
 

@@ -157,38 +157,6 @@ def test_silence_for_a_whole_timeout_loses_everything_in_flight_and_closes_the_w
     assert bench.outbox.flying_bytes == 0
 
 
-def test_an_acknowledgement_that_was_only_late_takes_the_timeout_back() -> None:
-    bench = Bench()
-    job = bench.job(pieces=2)
-    job.spent = True
-    sent = bench.send(job, 12)
-    window = bench.outbox.window
-    bench.now += bench.outbox.timeout_us
-    bench.outbox.time_out(bench.now)
-    assert bench.retried() == sent
-    assert bench.outbox.window < window
-    bench.now += 1_000
-    assert bench.acknowledge(*sent[:8]) == 0
-    assert bench.outbox.window >= window
-    assert bench.retried() == sent[8:]
-    assert bench.acknowledge(*sent) == 1 << job.copy.slot
-    assert bench.retried() == []
-
-
-def test_an_acknowledgement_of_what_was_sent_again_does_not_take_the_timeout_back() -> None:
-    bench = Bench()
-    job = bench.job(pieces=2)
-    sent = bench.send(job, 12)
-    bench.now += bench.outbox.timeout_us
-    bench.outbox.time_out(bench.now)
-    window = bench.outbox.window
-    again = bench.send(job)
-    bench.now += 1_000
-    bench.acknowledge(*again)
-    assert bench.outbox.window == pytest.approx(window + SIZE)
-    assert bench.retried() == sent
-
-
 def test_timeouts_follow_the_round_trip_and_double_when_nothing_comes() -> None:
     bench = Bench()
     job = bench.job()

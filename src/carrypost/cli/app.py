@@ -79,7 +79,7 @@ def bench(
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code."""
     try:
-        app(list(arguments))
+        app(list(arguments), prog_name="carrypost")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else Exit.FAILED
     except (CarrypostError, TimeoutError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -119,8 +118,8 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
 def peers(*, config: ConfigOption = None, data: DataOption = None, json: JsonOption = False) -> None:
     """Who is in reach of the node on this machine.
 
-    A peer is *linked* when both hear each other; *heard* or *one-way* when only this node hears it. The last columns
-    tell for how long it has been silent, and how many messages are on their way to it and from it.
+    A peer is *linked* when both hear each other; *heard* or *one-way* when only this node hears it. It is told for how
+    long it has been silent, and, if there are any, how many messages are on their way to it and from it.
 
     For example: `carrypost peers`, `carrypost keys name NODE anna` to call one by a name
     """
@@ -132,12 +131,17 @@ def peers(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpt
     if not found:
         typer.echo("Nobody is in reach.", err=True)
         return
+    columns = ["name", "node", "state", "address", "silent"]
     rows = [
-        (each["name"] or "-", each["node"], f"{each['state']} {duration(each['since_s'])}", each["address"],
-         duration(each["heard_s"]), f"{each['queued']:,}/{each['wanted']:,}")
+        [each["name"] or "-", each["node"], f"{each['state']} {duration(each['since_s'])}", each["address"],
+         duration(each["heard_s"])]
         for each in found
     ]  # fmt: skip
-    table("", ("name", "node", "state", "address", "silent", "to/from"), rows, breakable=["name", "address"])
+    if any(each["queued"] or each["wanted"] for each in found):
+        columns.append("to/from")
+        for row, each in zip(rows, found, strict=True):
+            row.append(f"{each['queued']:,}/{each['wanted']:,}")
+    table("", columns, rows, breakable=["name", "address"])
 
 
 def _counts(counts: Mapping[str, int]) -> str:
@@ -156,7 +160,9 @@ def _datagrams(counters: Mapping[str, Any]) -> str:
 
 
 def _ask(settings: NodeSettings, what: str) -> Any:  # noqa: ANN401 - what the node says
-    from carrypost.node.client import Client  # noqa: PLC0415 - needed by these commands only
+    import asyncio  # noqa: PLC0415 - needed by these commands only
+
+    from carrypost.node.client import Client  # noqa: PLC0415
 
     async def ask() -> object:
         try:

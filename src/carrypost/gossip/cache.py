@@ -33,6 +33,8 @@ from carrypost.model.ids import MessageId, NodeId
 
 __all__ = ["Cache", "Copy"]
 
+_WANTED_RANK = rank_of(0, True, 0)
+"""Whatever is below is only carried."""
 _STALE_SLACK = 64
 """A heap is rebuilt when it has this many entries more than twice the copies it is for."""
 
@@ -51,6 +53,7 @@ class Cache:
         self._seen_bytes_max = settings.limits.seen_bytes_max
         self._seen_bytes = 0
         self._room = Room(settings)
+        self._bytes_max = self._confined_bytes = settings.cache_bytes_max
         self._slots = Slots()
         self._by_id: dict[MessageId, Copy] = {}
         self.get: Callable[[MessageId], Copy | None] = self._by_id.get
@@ -80,6 +83,7 @@ class Cache:
 
     def admits(self, length: int, privilege: int, *, interesting: bool = True) -> bool:
         """Whether a message on offer is worth asking for. Its age is not known yet: that may decide later."""
+        self._bound(interesting)
         return self._room.could_fit(1, length, rank_of(privilege, interesting, 0))
 
     def admit(
@@ -120,6 +124,7 @@ class Cache:
         copy.rank = rank_of(privilege, interesting, descriptor.created_us)
         copy.sending_order = sending_order(privilege, descriptor.created_us)
         room = self._room
+        self._bound(interesting)
         leaving: list[Copy] = []
         if not room.fits(1, nbytes):
             cleared = room.clear(copy, 1, nbytes)
@@ -137,8 +142,7 @@ class Cache:
         room.enter(copy)
         if held:
             self._hold(copy, held)
-        if leaving:
-            self._evict(leaving)
+        self._give_way(leaving)
         return copy
 
     def grow(self, copy: Copy, piece: int, nbytes: int) -> bool:
@@ -149,6 +153,7 @@ class Cache:
         if held == copy.held:
             return True
         room = self._room
+        self._bound(copy.interesting)
         leaving: list[Copy] = []
         if not room.fits(0, nbytes):
             cleared = room.clear(copy, 0, nbytes)
@@ -157,28 +162,38 @@ class Cache:
             leaving = cleared
         room.grow(copy, nbytes)
         self._hold(copy, held)
-        if leaving:
-            self._evict(leaving)
+        self._give_way(leaving)
         return True
 
     def confine(self, bytes_max: int) -> None:
-        """There is less room than was thought: carried copies go, the least privileged first."""
-        room = self._room
-        room.bytes_max = bytes_max
-        rank = rank_of(0, True, 0)
-        leaving: list[Copy] = []
-        while room.bytes > bytes_max:
+        """There is less room than was thought: for what is only carried, the rest counts as taken.
+
+        Carried copies go, the least privileged first; what is wanted here, or own, does not give way to a disk that may
+        have room again in a moment.
+        """
+        self._confined_bytes = min(bytes_max, self._bytes_max)
+        self._give_way([])
+
+    def relieve(self) -> None:
+        """There may be all the room again; what was declined is worth another look."""
+        self._confined_bytes = self._bytes_max
+        self._reconsider()
+
+    def _give_way(self, leaving: list[Copy]) -> None:
+        """These have left the room for another; carried copies follow them while there is less room for them."""
+        room, rank = self._room, _WANTED_RANK
+        while room.bytes > self._confined_bytes:
             lowest = room.lowest(rank)
             if lowest is None or lowest.rank >= rank:
                 break
             room.leave(lowest)
             leaving.append(lowest)
-        self._evict(leaving)
+        if leaving:
+            self._evict(leaving)
 
-    def relieve(self, bytes_max: int) -> None:
-        """There may be so much room again; what was declined is worth another look."""
-        self._room.bytes_max = bytes_max
-        self._reconsider()
+    def _bound(self, interesting: bool) -> None:
+        """Bound the room as it is for a copy that is wanted here, or only carried."""
+        self._room.bytes_max = self._bytes_max if interesting else self._confined_bytes
 
     def remove(self, copy: Copy, reason: Reason, *, done: bool = False) -> None:
         """A copy leaves, or the memory of one changes. What has no slot any more is left alone.
@@ -355,6 +370,7 @@ class Cache:
 
     def _reconsider(self) -> None:
         """Forget what was declined if there is room again."""
+        self._bound(interesting=False)
         if self.declined and self._room.plenty:
             self._forget([copy for slot in bits(self.declined) if (copy := self.copies[slot])])
 

@@ -8,6 +8,7 @@ each side lists the other, and one that is heard without hearing this host is de
 from __future__ import annotations
 
 import enum
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.budget import Budget
@@ -162,7 +163,7 @@ class Inbox:
     def __init__(self) -> None:
         self.wants: dict[int, Want] = {}
         """By handle."""
-        self.settled: dict[int, None] = {}
+        self.settled: OrderedDict[int, None] = OrderedDict()
         """Handles that were wanted lately and are no more: what still comes of them is acknowledged."""
         self.answers: list[int] = []
         """Serials of the neighbour's offers that are to be answered."""

@@ -3,10 +3,8 @@
 Every transfer frame has a serial, remembered in `flights` until the neighbour's cumulative acknowledgement names it.
 The window counts bytes and adapts to loss as TCP's does: it doubles per round trip until the first loss, then grows by
 one datagram per round trip, and shrinks to 70 % at most once per round trip. A frame is taken for lost when three
-later ones were acknowledged, or when nothing was for a whole timeout. Every transmission has a serial of its own, so an
-acknowledgement that comes after the timeout says for certain that the frame was not lost and the neighbour only slow:
-then the timeout is taken back. `paper_mode` is a window of one message (JOMS-15 figure 3: each is acknowledged before
-the next goes out).
+later ones were acknowledged, or when nothing was for a whole timeout. `paper_mode` is a window of one message
+(JOMS-15 figure 3: each is acknowledged before the next goes out).
 """
 
 from __future__ import annotations
@@ -113,7 +111,7 @@ class Outbox:
     """Jobs by level, the retry queue, and the window."""
 
     __slots__ = (
-        "_given_up", "_levels", "_paper", "_smooth_us", "_spread_us", "_threshold", "_window_before", "_window_max", "_window_min", "flights",
+        "_levels", "_paper", "_smooth_us", "_spread_us", "_threshold", "_window_max", "_window_min", "flights",
         "flying_bytes", "jobs", "lost_us", "not_before_us", "recover", "retries", "timeout_us", "unfinished", "wait_us",
         "window",
     )  # fmt: skip
@@ -136,10 +134,6 @@ class Outbox:
         """Jobs that are through, while more of their message was asked for."""
         self.flights: dict[int, Flight] = {}
         self.flying_bytes = 0
-        self._given_up: dict[int, Flight] = {}
-        """What was in flight at a timeout, until acknowledgements are past it."""
-        self._window_before = 0.0
-        """What the window was then; 0: nothing to take back."""
         self.window = float(min(WINDOW_START_BYTES, self._window_max))
         self._threshold = float(self._window_max)
         self._smooth_us = 0.0
@@ -229,7 +223,7 @@ class Outbox:
     def acknowledge(self, base: int, arrived: int, now: int) -> int:
         """Take an acknowledgement: bit i of `arrived` is serial base + i. Returns the slots that are through, whole."""
         later = 0
-        done = self._take_back(base, arrived) if self._given_up else 0
+        done = 0
         gained = 0
         newest: Flight | None = None
         lost: list[int] = []
@@ -268,8 +262,6 @@ class Outbox:
         for job in self.jobs.values():
             self.part(job)
         if self.flights:
-            self._given_up |= self.flights
-            self._window_before = max(self._window_before, self.window)
             self._threshold = max(self._window_min, self.window / 2)
             self.window = float(self._window_min)
             self.timeout_us = min(_TIMEOUT_MAX_US, self.timeout_us * 2)
@@ -280,27 +272,6 @@ class Outbox:
     def arm(self, now: int) -> None:
         """Something went out, or an acknowledgement came in."""
         self.lost_us = now + self.timeout_us if self.flights else NEVER
-
-    def _take_back(self, base: int, arrived: int) -> int:
-        """What was given up at a timeout and arrived all the same need not be sent again, and the window is as before.
-
-        Returns the slots that are through with it, whole.
-        """
-        self._given_up = {serial: flight for serial, flight in self._given_up.items() if serial >= base}
-        late = [serial for serial in self._given_up if arrived >> serial - base & 1]
-        if not late:
-            return 0
-        if self._window_before:
-            self.window = max(self.window, self._window_before)
-            self._threshold = max(self._threshold, self._window_before)
-            self._window_before = 0.0
-        flights = [self._given_up.pop(serial) for serial in late]
-        needless = {(id(flight.job), flight.item) for flight in flights}
-        self.retries = deque(entry for entry in self.retries if (id(entry[0]), entry[1]) not in needless)
-        done = 0
-        for flight in flights:
-            done |= self._through(flight.job)
-        return done
 
     def _land(self, serial: int) -> Flight:
         flight = self.flights.pop(serial)

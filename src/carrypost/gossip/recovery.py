@@ -3,8 +3,8 @@
 `restore` makes a host of an earlier life's batches: copies, seen ids, hash lists and the incarnation, which is raised.
 `lost` undoes what a batch that could not be written had promised: a send fails, a received copy is dropped, and what
 was only a note (a confirmation, a deletion, the incarnation) is written again later. It also teaches the host that the
-disk has less room than its cache was to have: for a while the cache may hold a little less than what is there, carried
-copies give way by privilege, and so later sends find room.
+disk has less room than its cache was to have: for a while what is only carried has to do with a little less than what
+is there; the least privileged goes, and so later sends find room.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ _RETRY_US = 1_000_000
 _PAUSE_US = 5_000_000
 """After a failed write nothing new is asked for, for so long."""
 _RELIEF_US = 60_000_000
-"""After the last failed write the cache is confined to less than it had, for so long."""
-_CONFINED_BYTES_MIN = 64 * 1024
+"""After the last failed write what is only carried has less room than it had, for so long."""
 
 
 class Recovery:
@@ -132,7 +131,7 @@ class Recovery:
         """Once per pause: batches that were lost together say the same thing."""
         desk = self._desk
         if now >= desk.store_failed_until_us:
-            desk.cache.confine(max(_CONFINED_BYTES_MIN, desk.cache.bytes * 9 // 10))
+            desk.cache.confine(desk.cache.bytes * 9 // 10)
         desk.store_failed_until_us = now + _PAUSE_US
         self._relief_us = now + _RELIEF_US
 
@@ -185,7 +184,7 @@ class Recovery:
         """Write again what was only a note; see whether there is room again."""
         if now >= self._relief_us:
             self._relief_us = NEVER
-            self._desk.cache.relieve(self._desk.settings.cache_bytes_max)
+            self._desk.cache.relieve()
         if now >= self._notes_us:
             self._notes_us = NEVER
             self._write_notes()

@@ -196,7 +196,7 @@ class Wants:
         del link.inbox.wants[handle]
         link.inbox.settled[handle] = None
         if len(link.inbox.settled) > _SETTLED_MAX:
-            del link.inbox.settled[next(iter(link.inbox.settled))]
+            link.inbox.settled.popitem(last=False)
         if opened := self._open.get(link.peer):
             opened.pop(handle, None)
         sources = self._sources.get(want.entry.message)

@@ -84,6 +84,12 @@ class Stop(Call, tag="stop", frozen=True):
 AnyCall = Status | Peers | Publish | Subscribe | Unsubscribe | Confirm | Gate | Stop
 
 
+class _Numbered(msgspec.Struct):
+    """What any call has, also one of a newer program."""
+
+    number: int
+
+
 class Reply(msgspec.Struct, tag_field="is", frozen=True):
     """Something that the node says."""
 
@@ -128,6 +134,7 @@ AnyReply = Answer | Refusal | Handed
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_call: Callable[[bytes], AnyCall] = msgspec.msgpack.Decoder(AnyCall).decode
+_decode_number: Callable[[bytes], _Numbered] = msgspec.msgpack.Decoder(_Numbered).decode
 _decode_reply: Callable[[bytes], AnyReply] = msgspec.msgpack.Decoder(AnyReply).decode
 
 
@@ -137,9 +144,16 @@ def packed(value: AnyCall | AnyReply) -> bytes:
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
-async def read_call(reader: asyncio.StreamReader, payload_bytes_max: int) -> AnyCall:
-    """The next call; raises `EOFError` at the end and `LocalError` for what is none."""
-    return _decoded(_decode_call, await _read(reader, payload_bytes_max + _ENVELOPE_BYTES))
+async def read_call(reader: asyncio.StreamReader, payload_bytes_max: int) -> AnyCall | Refusal:
+    """The next call, or the refusal of one that is not understood but has a number.
+
+    Raises `EOFError` at the end and `LocalError` for what is no call at all.
+    """
+    body = await _read(reader, payload_bytes_max + _ENVELOPE_BYTES)
+    try:
+        return _decoded(_decode_call, body)
+    except LocalError as error:
+        return Refusal(_decoded(_decode_number, body).number, type(error).__name__, str(error))
 
 
 async def read_reply(reader: asyncio.StreamReader) -> AnyReply:

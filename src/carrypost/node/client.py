@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from carrypost import errors
-from carrypost.errors import CarrypostError, NoNodeError, StateError
+from carrypost.errors import CarrypostError, LocalError, NoNodeError, StateError
 from carrypost.node import calls
 
 Delivery = calls.Handed
@@ -139,9 +139,13 @@ class Client:
     async def _call(self, call: calls.AnyCall) -> Any:  # noqa: ANN401 - each call knows what it gets
         if self._ended is not None:
             raise self._ended
+        try:
+            body = calls.packed(call)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise LocalError(f"this cannot be told to a node: {error}") from None
         future = self._open[call.number] = asyncio.get_running_loop().create_future()
         try:
-            self._writer.write(calls.packed(call))
+            self._writer.write(body)
             await self._writer.drain()
             return await future
         except ConnectionError:

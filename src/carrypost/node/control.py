@@ -141,7 +141,10 @@ class Program:
         try:
             while True:
                 call = await calls.read_call(reader, bytes_max)
-                self._begin(self._answer(call))
+                if isinstance(call, calls.Refusal):
+                    self._say(call)
+                else:
+                    self._begin(self._answer(call))
                 await self._writer.drain()
         except (EOFError, ConnectionError):
             pass

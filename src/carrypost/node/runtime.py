@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
 import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 
-from carrypost.errors import RemoteError, SendError, StateError, StoreError
+from carrypost.errors import PayloadError, RemoteError, SendError, StateError, StoreError
 from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, Stored
 from carrypost.gossip.journal import INCARNATION
 from carrypost.host import Host
@@ -155,7 +156,7 @@ class Node:
         driver = self.driver
         message = self.host.publish(
             destination, payload, now=driver.now(), attributes=attributes, label=label, persistent=persistent,
-            priority=priority, lifetime_us=None if lifetime_s is None else round(lifetime_s * MICROSECONDS),
+            priority=priority, lifetime_us=None if lifetime_s is None else _lifetime_us(lifetime_s),
         )  # fmt: skip
         future: asyncio.Future[MessageId] = asyncio.get_running_loop().create_future()
         self._sends[message] = future
@@ -240,3 +241,9 @@ class Node:
 def _settle(future: asyncio.Future[T] | None, value: T) -> None:
     if future is not None and not future.done():
         future.set_result(value)
+
+
+def _lifetime_us(lifetime_s: float) -> int:
+    if not math.isfinite(lifetime_s):
+        raise PayloadError(f"a lifetime is a number of seconds, not {lifetime_s}")
+    return round(lifetime_s * MICROSECONDS)

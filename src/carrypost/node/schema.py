@@ -191,6 +191,11 @@ def is_full(error: BaseException | None, path: Path) -> bool:
     return code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and free_bytes(path) < _ROOM_BYTES_MIN)
 
 
+def full(path: Path) -> str:
+    """What to tell of a store that the disk has no room for."""
+    return f"the disk is full: the store {path} cannot grow; free some space"
+
+
 def free_bytes(path: Path) -> int:
     """What the disk under `path` still takes; a lot where nobody can tell."""
     try:
@@ -209,7 +214,7 @@ def explained(error: BaseException, path: Path) -> str:
     code = getattr(error, "sqlite_errorcode", 0)
     name = getattr(error, "sqlite_errorname", "no code")
     if is_full(error, path):
-        return f"the disk is full: the store {path} cannot grow; free some space"
+        return full(path)
     sentences = {
         sqlite3.SQLITE_BUSY: f"the store {path} is in use by another process: end that one first",
         sqlite3.SQLITE_LOCKED: f"the store {path} is in use by another process: end that one first",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -41,7 +42,7 @@ class _Recent:
     __slots__ = ("_bodies", "nbytes")
 
     def __init__(self) -> None:
-        self._bodies: dict[Key, bytes] = {}
+        self._bodies: OrderedDict[Key, bytes] = OrderedDict()
         self.nbytes = 0
 
     def put(self, key: Key, body: bytes) -> None:
@@ -50,7 +51,7 @@ class _Recent:
         bodies[key] = body
         self.nbytes += len(body) + _PUT_BYTES
         while self.nbytes > RECENT_BYTES_MAX:
-            self.drop(next(iter(bodies)))
+            self.nbytes -= len(bodies.popitem(last=False)[1]) + _PUT_BYTES
 
     def get(self, key: Key) -> bytes | None:
         body = self._bodies.pop(key, None)

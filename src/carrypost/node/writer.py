@@ -5,8 +5,10 @@ first that cannot be written is answered as lost, and with it goes every other o
 before the loop's thread knew of the loss, and may stand on what is not there. The loop's thread begins a new epoch when
 it fetches the answer, and tells the host of all of them (`Store.answers`); here they are passed over in silence.
 
-A full disk: deletions need room as well, in the log beside the store. They get that of the reserve. The log is emptied
-into the store before it is longer than the reserve, so that giving up the reserve always lets it be emptied, too.
+A full disk: deletions need room as well, in the log beside the store, and so do notes of what was delivered and
+confirmed. They get that of the reserve. The log is emptied into the store before it is longer than the reserve, so that
+giving up the reserve always lets it be emptied, too. What the reserve gave up is not for payloads: until it is held
+again they have to fit into pages of the store that are free.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from carrypost.gossip.journal import META, Batch, Durability
+from carrypost.gossip.journal import HASHES, META, PIECE, Batch, Durability
 from carrypost.node import schema
 from carrypost.node.reserve import RESERVE_BYTES, Reserve
 from carrypost.node.rows import Directory, Plan, merged
@@ -35,6 +37,10 @@ _REST_RATIO = 8
 """After a commit the writer rests, so that more can gather for the next one."""
 _MEND_S = 1.0
 """How often it is looked whether there is room for the reserve again."""
+_LAST_BYTES = RESERVE_BYTES // 4
+"""Of what the reserve gave up, so much is for what frees alone."""
+_PAGES_MARGIN = 8
+_PAGE_COUNTS = ("page_count", "freelist_count")
 
 
 class Item(NamedTuple):
@@ -62,6 +68,11 @@ def _frees(batch: Batch) -> bool:
     return all(key[0] == META for key in batch.puts)
 
 
+def _notes(batch: Batch) -> bool:
+    """Whether a batch only tells of messages, without any payload: it takes little room."""
+    return not any(key[0] in {PIECE, HASHES} for key in batch.puts)
+
+
 class Writer:
     """Owns the connection that writes, and the thread that uses it."""
 
@@ -77,7 +88,7 @@ class Writer:
         self._connection = connection
         self._path = path
         self._names = str(path), str(schema.wal(path))
-        self._wal_bytes = 0
+        self._own_bytes = self._wal_bytes = 0
         # Unix goes on writing to files that were removed or replaced, and the next start finds nothing of it.
         self._files = self._look()
         self._directory = directory
@@ -170,6 +181,9 @@ class Writer:
                 frees = all(_frees(item.batch) for item in items)
                 if not frees and self._wal_bytes > RESERVE_BYTES:
                     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                if not frees and not self.reserve.held and not self._spares(items):
+                    self._full = True
+                    return schema.full(self._path)
                 self._commit(plan, max(item.batch.durability for item in items))
         except Exception as error:  # noqa: BLE001 - whatever it is: the batch is not on disk, and the thread goes on
             self._full = schema.is_full(error, self._path)
@@ -196,7 +210,7 @@ class Writer:
     def _look(self) -> tuple[int, int, int, int]:
         """Which files there are now at the places of the store and its log."""
         own, log = (os.stat(name) for name in self._names)  # noqa: PTH116 - a path object takes three times as long
-        self._wal_bytes = log.st_size
+        self._own_bytes, self._wal_bytes = own.st_size, log.st_size
         return own.st_dev, own.st_ino, log.st_dev, log.st_ino
 
     def _answer(self, answers: list[tuple[int, str | None]]) -> None:
@@ -208,9 +222,22 @@ class Writer:
 
     # --- a full disk ---------------------------------------------------------------------------------------
 
+    def _spares(self, items: list[Item]) -> bool:
+        """Whether these batches leave room that the reserve gave up to those that it was given up for."""
+        if self.reserve.make():
+            return True
+        needed_bytes, free_bytes = sum(item.nbytes for item in items) * 5 // 4, schema.free_bytes(self._path)
+        spared_bytes = _LAST_BYTES if all(_notes(item.batch) for item in items) else RESERVE_BYTES + needed_bytes
+        if free_bytes >= spared_bytes:  # With that much room there may still be no reserve: some disks cannot hold one.
+            return True
+        pages, unused = (self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _PAGE_COUNTS)
+        # Pages may be free that are in the log only: what counts is what the file has already.
+        used_bytes = (pages - unused + _PAGES_MARGIN) * schema.PAGE_BYTES
+        return bool(used_bytes + needed_bytes <= self._own_bytes)
+
     def _make_room(self, item: Item) -> None:
-        """Empty the log into the store, so that it can be used from its start; for deletions give up the reserve."""
-        if _frees(item.batch) and self.reserve.give_up():
+        """Empty the log into the store, so that it is used from its start; for what is small give up the reserve."""
+        if _notes(item.batch) and self.reserve.give_up():
             self.counters.reserve_given_up += 1
         with contextlib.suppress(sqlite3.Error):
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,0 +1,307 @@
+"""What a node costs that has little to do: alone, and with neighbours and a message every three minutes (JOMS-15 §3.1).
+
+Nodes run as users run them (`carrypost node`, all settings at their defaults), each in a network namespace of its own,
+on one link. *Alone*: CPU share and memory of a node that hears nobody. *Neighbours*: what goes over the interface of
+one node and the CPU time it takes, per hour, in reach of so many others that want what it publishes. Per hour is
+computed, not waited for: what an interval without messages costs per second, and what a message costs beyond that,
+measured at a shorter interval. With `--full` messages come at their real interval, and the whole is measured at once.
+
+Run: carrypost bench idle [--quick] [--json] [--seconds 60] [--full]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+from benchmarks import _report
+from benchmarks._processes import (
+    BenchmarkError,
+    Row,
+    cpu_s,
+    interface_counters,
+    memory_bytes,
+    say,
+    scratch,
+    settings_file,
+    without_namespaces,
+)
+from tools import netns
+
+from carrypost.errors import CarrypostError
+from carrypost.node.client import Client
+
+NAMES: Final = ("a", "b", "c", "d", "e")
+CPU_US_PER_S_MAX: Final = 1_000
+"""A tenth of a per cent of one core."""
+MEMORY_BYTES_MAX: Final = 45_000_000
+EVERY_S: Final = 180.0
+HOUR_S: Final = 3_600.0
+SIZE_BYTES: Final = 1_000
+DESTINATION: Final = "news"
+PATIENCE_S: Final = 60.0
+_COMMAND: Final = (sys.executable, "-c", "from carrypost.cli import main; main()", "node", "--config")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How long things are measured."""
+
+    alone_s: float = 60.0
+    idle_s: float = 30.0
+    every_s: float = 10.0
+    """Between messages."""
+    messages: int = 4
+    warm_up_s: float = 8.0
+    neighbours: Sequence[int] = (0, 1, 4)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a node has cost so far, or in a time."""
+
+    seconds: float
+    cpu_s: float
+    sent: float
+    sent_bytes: float
+    received: float
+    received_bytes: float
+
+    def __sub__(self, other: Cost) -> Cost:
+        return Cost(*(mine - its for mine, its in zip(self.values, other.values, strict=True)))
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(mine + its for mine, its in zip(self.values, other.values, strict=True)))
+
+    def times(self, factor: float) -> Cost:
+        """So many times as much."""
+        return Cost(*(value * factor for value in self.values))
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """All of it."""
+        return self.seconds, self.cpu_s, self.sent, self.sent_bytes, self.received, self.received_bytes
+
+
+class Resident:
+    """A node that runs, and a connection to it."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], client: Client) -> None:
+        self.name = name
+        self.pid = process.pid
+        self.client = client
+        self._process = process
+        self._reading: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(cls, net: netns.Net, name: str, folder: Path) -> Self:
+        """Start a node in the namespace of its name, and connect."""
+        file = settings_file(folder / name)
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("CARRYPOST_")}
+        process = net.popen(name, [*_COMMAND, str(file)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                            env=environment)  # fmt: skip
+        assert process.stdout is not None
+        line = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), PATIENCE_S)
+        if not line:
+            raise BenchmarkError(f"node {name} ended with exit code {process.wait()}")
+        return cls(name, process, await Client.connect(Path(msgspec.json.decode(line)["control"])))
+
+    async def read(self) -> None:
+        """Want what is published, and confirm all that comes."""
+        await self.client.subscribe(DESTINATION)
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        while True:
+            await self.client.confirm(await self.client.next_delivery())
+
+    async def linked(self, count: int) -> None:
+        """Wait until it has so many neighbours."""
+        async with asyncio.timeout(PATIENCE_S):
+            while (await self.client.status())["neighbours"] != count:  # noqa: ASYNC110 - it has to be asked
+                await asyncio.sleep(0.2)
+
+    async def end(self) -> None:
+        """Hang up and end it."""
+        if self._reading is not None:
+            self._reading.cancel()
+            with contextlib.suppress(asyncio.CancelledError, CarrypostError):
+                await self._reading
+        with contextlib.suppress(CarrypostError, OSError):
+            await self.client.close()
+        self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(self._process.wait, PATIENCE_S)
+
+
+class Scene:
+    """One link, the node that is weighed, and its neighbours."""
+
+    def __init__(self, net: netns.Net, folder: Path) -> None:
+        net.add(*NAMES)
+        self._net = net
+        self._folder = folder
+        self._lan = net.switch(*NAMES)
+        self._nodes: list[Resident] = []
+
+    async def grow(self, neighbours: int) -> None:
+        """Start nodes until there are so many neighbours."""
+        while len(self._nodes) <= neighbours:
+            node = await Resident.start(self._net, NAMES[len(self._nodes)], self._folder)
+            self._nodes.append(node)
+            if len(self._nodes) > 1:
+                await node.read()
+        await self._nodes[0].linked(neighbours)
+
+    @property
+    def pid(self) -> int:
+        """Process of the node that is weighed."""
+        return self._nodes[0].pid
+
+    def cost(self) -> Cost:
+        """What it has cost so far."""
+        found = interface_counters(self._net, self._lan.ends[NAMES[0]])
+        return Cost(
+            time.monotonic(), cpu_s(self.pid), found["tx_packets"], found["tx_bytes"], found["rx_packets"],
+            found["rx_bytes"],
+        )  # fmt: skip
+
+    async def rest(self, seconds: float) -> Cost:
+        """What it costs to do nothing for so long."""
+        before = self.cost()
+        await asyncio.sleep(seconds)
+        return self.cost() - before
+
+    async def publish(self, messages: int, every_s: float) -> Cost:
+        """What it costs to publish so many messages at that interval, one interval after the last included."""
+        before = self.cost()
+        for _ in range(messages):
+            await self._nodes[0].client.publish(DESTINATION, os.urandom(SIZE_BYTES))
+            await asyncio.sleep(every_s)
+        return self.cost() - before
+
+    async def close(self) -> None:
+        """End all nodes."""
+        for node in self._nodes:
+            await node.end()
+
+
+@contextlib.asynccontextmanager
+async def scene(folder: Path) -> AsyncIterator[Scene]:
+    """A link with nobody on it yet."""
+    with netns.Net() as net:
+        made = Scene(net, folder)
+        try:
+            yield made
+        finally:
+            await made.close()
+
+
+def alone_row(cost: Cost, pid: int) -> Row:
+    """What a node costs that hears nobody."""
+    share = cost.cpu_s / cost.seconds * 1e6
+    memory, own = memory_bytes(pid)
+    return {
+        "seconds": cost.seconds,
+        "CPU µs/s": share,
+        "goal µs/s": CPU_US_PER_S_MAX,
+        "CPU met": share < CPU_US_PER_S_MAX,
+        "memory kB": memory // 1_000,
+        "of it anonymous kB": own // 1_000,
+        "goal kB": MEMORY_BYTES_MAX // 1_000,
+        "memory met": memory < MEMORY_BYTES_MAX,
+        "CPU s in 14.5 h": cost.cpu_s / cost.seconds * 14.5 * HOUR_S,
+    }
+
+
+def hour_row(neighbours: int, hour: Cost, message: Cost | None, memory: int) -> Row:
+    """What an hour costs."""
+    return {
+        "neighbours": neighbours,
+        "sent": hour.sent,
+        "sent kB": hour.sent_bytes / 1e3,
+        "received": hour.received,
+        "received kB": hour.received_bytes / 1e3,
+        "CPU s": hour.cpu_s,
+        "CPU µs/s": hour.cpu_s / HOUR_S * 1e6,
+        "a message: datagrams": None if message is None else message.sent + message.received,
+        "a message: bytes": None if message is None else message.sent_bytes + message.received_bytes,
+        "a message: CPU ms": None if message is None else message.cpu_s * 1e3,
+        "memory kB": memory // 1_000,
+    }
+
+
+async def measure(folder: Path, options: Options, *, full: bool) -> tuple[list[Row], list[Row]]:
+    """The rows of both tables."""
+    hours: list[Row] = []
+    alone: list[Row] = []
+    async with scene(folder) as link:
+        for neighbours in options.neighbours:
+            await link.grow(neighbours)
+            await asyncio.sleep(options.warm_up_s)
+            idle_s = options.idle_s if neighbours else options.alone_s
+            say(
+                f"{neighbours} neighbours: {idle_s:g} s without, {options.messages * options.every_s:g} s with messages"
+            )
+            idle = await link.rest(idle_s)
+            if not neighbours:
+                alone.append(alone_row(idle, link.pid))
+            busy = await link.publish(options.messages, options.every_s)
+            memory, _ = memory_bytes(link.pid)
+            if full:
+                hours.append(hour_row(neighbours, busy.times(HOUR_S / busy.seconds), None, memory))
+                continue
+            message = (busy - idle.times(busy.seconds / idle.seconds)).times(1 / options.messages)
+            hour = idle.times(HOUR_S / idle.seconds) + message.times(HOUR_S / EVERY_S)
+            hours.append(hour_row(neighbours, hour, message, memory))
+    return alone, hours
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the tables."""
+    parser = _report.parser("idle", str(__doc__).split("\n\n", maxsplit=1)[0], "--seconds 300 --json")
+    parser.add_argument("--quick", action="store_true", help="a second each, in a few seconds; says little about CPU")
+    parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="how long a node alone is watched")
+    parser.add_argument(
+        "--full", action="store_true", help="a message every three minutes, three of them for each number of neighbours"
+    )
+    given = parser.parse_args(argv)
+    if given.seconds <= 0:
+        parser.error("--seconds must be more than nothing")
+    options = Options(alone_s=given.seconds)
+    if given.full:
+        options = Options(alone_s=given.seconds, every_s=EVERY_S, messages=3)
+    if given.quick:
+        options = Options(0.5, 0.5, 0.3, 2, 0.2, (0, 1))
+    if reason := without_namespaces("idle"):
+        say(reason)
+        return 1
+    try:
+        with scratch() as folder:
+            alone, hours = asyncio.run(measure(folder, options, full=given.full))
+    except (netns.NetError, BenchmarkError, TimeoutError, CarrypostError) as error:
+        say(f"carrypost bench idle: {str(error) or type(error).__name__}")
+        return 1
+    show = partial(_report.show, json=given.json)
+    show(f"Alone: a node that hears nobody, for {options.alone_s:g} s", alone)
+    way = "measured" if given.full else f"computed from {options.idle_s:g} s without and {options.messages} messages"
+    show(
+        f"Neighbours: an hour with a message of {SIZE_BYTES:,} bytes every {EVERY_S:g} s, {way}; datagrams and bytes "
+        "at the interface, all protocols and headers",
+        hours,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

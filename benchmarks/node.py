@@ -1,0 +1,225 @@
+"""What a real node takes in: signed messages that are verified and stored, per CPU second of the receiver.
+
+Two nodes in processes of their own, on loopback, with their sockets and disks. One has published messages of 1,000
+bytes; the other hears nobody until all is ready, then the two meet. *consumer*: a program that holds the node reads
+every payload and confirms it. *carrier*: nobody there asked for them, the node carries them for others. CPU time is
+that of the receiver's process, all threads, in user and kernel mode. The floor is what cannot be avoided: to verify
+one signature and to commit the same rows to SQLite, measured in the same run.
+
+Run: carrypost bench node [--quick] [--json] [--profile] [--messages 12000] [--repeats 3]
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from benchmarks import _report
+from benchmarks._processes import BenchmarkError, Row, Worker, say, scratch, settings_file, start
+
+from carrypost.model.descriptor import Descriptor, PayloadCodec
+from carrypost.node import schema
+from carrypost.security.identity import Identity, verify
+
+SIZE_BYTES: Final = 1_000
+GOAL: Final = 4_000
+DESTINATION: Final = "news"
+ROLES: Final = ("consumer", "carrier")
+VERIFICATIONS: Final = 2_000
+_ROW_BYTES: Final = 320
+"""About what a message's row has beside its payload: descriptor, signature, and when it came."""
+
+
+@dataclass(frozen=True)
+class Reception:
+    """What came of one meeting."""
+
+    cpu_s: float
+    wall_s: float
+    sender_cpu_s: float
+    per_commit: float
+    """Messages per transaction of the receiver's store."""
+    areas: dict[str, float]
+
+
+class Meeting:
+    """A node that has published, and receivers that meet it, one after the other."""
+
+    def __init__(self, folder: Path, messages: int, *, profile: bool) -> None:
+        self._folder = folder
+        self._messages = messages
+        self._profile = profile
+        self._port = _free_port()
+        self._receivers = 0
+        self.sender = self._start("sender")
+        self.sender.answer()
+
+    def _start(self, name: str, *arguments: str, altruistic: bool = False, **udp: object) -> Worker:
+        file = settings_file(
+            self._folder / name,
+            altruistic=altruistic,
+            cache_messages_max=max(20_000, 2 * self._messages),
+            announce_s_min=0.1,
+            announce_s_max=0.5,
+            udp={"port": self._port, "interfaces": ["lo"], **udp},
+        )
+        return start(name, ["_worker.py", str(file), *arguments])
+
+    def publish(self) -> float:
+        """Fill the sender; CPU seconds that took."""
+        asked = self.sender.ask(
+            "publish", size=SIZE_BYTES, count=self._messages, destination=DESTINATION, patience_s=300
+        )
+        return float(asked["cpu_s"])
+
+    def receive(self, role: str) -> Reception:
+        """Let a new node meet the sender, until it has everything."""
+        self._receivers += 1
+        arguments = ["--profile"] if self._profile else []
+        name = f"{role}-{self._receivers}"
+        with self._start(name, *arguments, altruistic=role == "carrier", hear=[]) as receiver:
+            receiver.answer()
+            if role == "consumer":
+                receiver.ask("subscribe", pattern=DESTINATION)
+            if self._profile:
+                receiver.ask("profile")
+            cpu_s, sender_cpu_s, began_s = receiver.cpu_s, self.sender.cpu_s, time.monotonic()
+            receiver.ask("gate", hear=None)
+            receiver.ask("await" if role == "consumer" else "held", count=self._messages, patience_s=300)
+            wall_s, spent_s = time.monotonic() - began_s, receiver.cpu_s - cpu_s
+            commits = receiver.ask("status")["store"]["commits"]
+            areas = receiver.ask("areas") if self._profile else {}
+            sender_s = self.sender.cpu_s - sender_cpu_s
+        return Reception(spent_s, wall_s, sender_s, self._messages / max(1, commits), areas)
+
+
+def _free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def verify_us() -> float:
+    """CPU microseconds of one verification."""
+    identity = Identity.derived(1, "a")
+    made = Descriptor(
+        identity.author, 1, 1, 0, None, DESTINATION, SIZE_BYTES, SIZE_BYTES, PayloadCodec.PLAIN, bytes(32), 1024
+    )
+    signed = identity.sign(made)
+    began = time.process_time()
+    for _ in range(VERIFICATIONS):
+        verify(signed)
+    return (time.process_time() - began) / VERIFICATIONS * 1e6
+
+
+def commit_us(path: Path, messages: int, per_commit: int) -> float:
+    """CPU microseconds per message to commit its rows, so many messages in one transaction."""
+    connection = schema.open_writer(path)
+    body, value, name = os.urandom(SIZE_BYTES), os.urandom(_ROW_BYTES), os.urandom(16)
+    began = time.process_time()
+    for first in range(0, messages, per_commit):
+        numbers = range(first, min(first + per_commit, messages))
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany("INSERT INTO message VALUES (?,?,?,?)", [(n, name, b"\x01", value) for n in numbers])
+        connection.executemany("INSERT INTO piece VALUES (?,?)", [(n << schema.PIECE_BITS, body) for n in numbers])
+        connection.execute("COMMIT")
+    spent_s = time.process_time() - began
+    connection.close()
+    return spent_s / messages * 1e6
+
+
+def role_row(role: str, messages: int, receptions: Sequence[Reception], floor_us: float) -> Row:
+    """The row of one kind of receiver."""
+    cpu_s = statistics.median(each.cpu_s for each in receptions)
+    cost_us = cpu_s / messages * 1e6
+    return {
+        "receiver": role,
+        "messages": messages,
+        "µs a message": cost_us,
+        "messages/CPU s": 1e6 / cost_us,
+        "goal": GOAL,
+        "met": 1e6 / cost_us >= GOAL,
+        "times floor": cost_us / floor_us,
+        "messages/s": messages / statistics.median(each.wall_s for each in receptions),
+        "sender µs a message": statistics.median(each.sender_cpu_s for each in receptions) / messages * 1e6,
+        "messages per commit": statistics.median(each.per_commit for each in receptions),
+    }
+
+
+def area_rows(role: str, messages: int, receptions: Sequence[Reception]) -> list[Row]:
+    """Where the time of one kind of receiver goes."""
+    areas = receptions[0].areas
+    spent = {area: statistics.median(each.areas.get(area, 0.0) for each in receptions) for area in areas}
+    whole_s = sum(spent.values())
+    return [
+        {
+            "receiver": role,
+            "area": area,
+            "share %": seconds / whole_s * 100,
+            "µs a message": seconds / messages * 1e6,
+        }
+        for area, seconds in sorted(spent.items(), key=lambda entry: -entry[1])
+    ]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the tables."""
+    parser = _report.parser("node", str(__doc__).split("\n\n", maxsplit=1)[0], "--messages 20000 --profile")
+    parser.add_argument("--quick", action="store_true", help="1,000 messages, once, in a few seconds")
+    parser.add_argument("--profile", action="store_true", help="also show where the time goes; costs a little itself")
+    parser.add_argument("--messages", type=int, default=12_000, metavar="N", help="messages of a meeting")
+    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="meetings of each kind")
+    given = parser.parse_args(argv)
+    if min(given.messages, given.repeats) < 1:
+        parser.error("--messages and --repeats must be at least 1")
+    messages, repeats = (1_000, 1) if given.quick else (given.messages, given.repeats)
+    try:
+        with scratch() as folder:
+            publish_s, receptions = measure(folder, messages, repeats, profile=given.profile)
+            per_commit = max(1, round(statistics.median(each.per_commit for each in receptions["carrier"])))
+            floors = {"verify": verify_us(), "commit": commit_us(folder / "bare.sqlite", messages, per_commit)}
+    except BenchmarkError as error:
+        say(f"carrypost bench node: {error}")
+        return 1
+    show = partial(_report.show, json=given.json)
+    floor_us = sum(floors.values())
+    show(
+        f"Reception: signed messages of {SIZE_BYTES:,} bytes, CPU time of the receiver's process, median of {repeats}",
+        [role_row(role, messages, receptions[role], floor_us) for role in ROLES],
+    )
+    if given.profile:
+        rows = [row for role in ROLES for row in area_rows(role, messages, receptions[role])]
+        show("Areas: where the receiver's CPU time goes", rows)
+    show(
+        "Floor: CPU µs a message of what cannot be avoided; publish is all that the sender did per message before",
+        [{"verify": floors["verify"], "commit": floors["commit"], "publish": publish_s / messages * 1e6}],
+    )
+    return 0
+
+
+def measure(folder: Path, messages: int, repeats: int, *, profile: bool) -> tuple[float, dict[str, list[Reception]]]:
+    """CPU seconds of all publications, and the receptions by role."""
+    meeting = Meeting(folder, messages, profile=profile)
+    receptions: dict[str, list[Reception]] = {role: [] for role in ROLES}
+    with meeting.sender:
+        say(f"publishing {messages:,} messages")
+        publish_s = meeting.publish()
+        for number in range(repeats):
+            for role in ROLES:
+                found = meeting.receive(role)
+                receptions[role].append(found)
+                rate = messages / found.cpu_s
+                say(f"{role}, {number + 1} of {repeats}: {rate:,.0f} a CPU second, {found.wall_s:.1f} s")
+    return publish_s, receptions
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,154 @@
+"""The benchmarks of real nodes run, show every table, and clean up. How fast they are is not tested."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sysconfig
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tools import netns
+
+Tables = dict[str, list[dict[str, Any]]]
+COMMAND = [str(Path(sysconfig.get_path("scripts")) / "carrypost"), "bench"]
+PATIENCE_S = 120.0
+needs_namespaces = pytest.mark.skipif(bool(netns.available()), reason=netns.available())
+
+
+def bench(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603 - our own command
+        [*COMMAND, *arguments], capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+
+
+def tables(folder: Path, *arguments: str) -> Tables:
+    """What a benchmark shows; it tells of its progress, and leaves no files behind."""
+    outcome = bench(*arguments, TMPDIR=str(folder))
+    assert outcome.returncode == 0, outcome.stderr
+    assert outcome.stderr
+    assert list(folder.iterdir()) == []
+    found: Tables = defaultdict(list)
+    for line in outcome.stdout.splitlines():
+        row = json.loads(line)
+        found[row.pop("table")].append(row)
+    for rows in found.values():
+        assert all(row.keys() == rows[0].keys() for row in rows)
+    return dict(found)
+
+
+@needs_namespaces
+def test_along_a_chain_everything_arrives_beside_the_reference(tmp_path: Path) -> None:
+    shown = tables(tmp_path, "chain", "--quick", "--json")
+    assert list(shown) == ["Saturated", "One at a time", "Goals"]
+    for name in ("Saturated", "One at a time"):
+        assert [(row["hops"], row["bytes"]) for row in shown[name]] == [(1, 1_000), (1, 100_000)]
+    for row in shown["Saturated"]:
+        for kind in ("reference", "signed", "off"):
+            assert row[f"{kind} kB/s"] > 0
+            assert row[f"{kind} wire"] > 1_000 > row[f"{kind} back"] > 0
+            assert row[f"{kind} CPU ms/MB"] > 0
+        assert row["signed %"] == pytest.approx(row["signed kB/s"] / row["reference kB/s"] * 100)
+        # 20 Mbit/s, a burst of 16 kB, and Ethernet's, IP's and UDP's 42 bytes for at most 1,200.
+        assert row["reference whole kB/s"] < 2_500 + 100
+        assert row["reference wire"] > 1_000 * 1_242 / 1_200
+    for row in shown["One at a time"]:
+        assert row["signed ms"] == pytest.approx(row["bytes"] / row["signed kB/s"])
+    assert [(row["what"], row["met"]) for row in shown["Goals"]] == [
+        (row["what"], row["least %"] >= row["goal %"]) for row in shown["Goals"]
+    ]
+    assert len(shown["Goals"]) == 4
+
+
+def test_a_receiver_is_weighed_as_consumer_and_as_carrier_against_the_least_possible(tmp_path: Path) -> None:
+    shown = tables(tmp_path, "node", "--quick", "--json", "--profile")
+    assert list(shown) == ["Reception", "Areas", "Floor"]
+    assert [row["receiver"] for row in shown["Reception"]] == ["consumer", "carrier"]
+    (floor,) = shown["Floor"]
+    for row in shown["Reception"]:
+        assert row["messages/CPU s"] == pytest.approx(1e6 / row["µs a message"])
+        assert row["times floor"] == pytest.approx(row["µs a message"] / (floor["verify"] + floor["commit"]))
+        assert row["times floor"] > 1
+        assert row["met"] is (row["messages/CPU s"] >= row["goal"])
+    for role in ("consumer", "carrier"):
+        areas = {row["area"]: row["share %"] for row in shown["Areas"] if row["receiver"] == role}
+        assert sum(areas.values()) == pytest.approx(100)
+        assert areas["verify"] > areas["decode"] > 0
+        assert areas["store, writer thread"] > 0
+        assert areas["sockets, receiving"] > 0
+
+
+@needs_namespaces
+def test_a_node_at_rest_is_weighed_alone_and_with_a_neighbour(tmp_path: Path) -> None:
+    shown = tables(tmp_path, "idle", "--quick", "--json")
+    assert list(shown) == ["Alone", "Neighbours"]
+    (alone,) = shown["Alone"]
+    assert alone["memory kB"] > alone["of it anonymous kB"] > 1_000
+    assert alone["CPU met"] is (alone["CPU µs/s"] < alone["goal µs/s"])
+    assert alone["memory met"] is (alone["memory kB"] < alone["goal kB"])
+    assert [row["neighbours"] for row in shown["Neighbours"]] == [0, 1]
+    # With somebody there, who wants it, a message is sent: its payload at least.
+    assert shown["Neighbours"][1]["a message: bytes"] > 1_000
+
+
+@pytest.mark.parametrize("name", ["chain", "node", "idle"])
+def test_help_gives_an_example(name: str) -> None:
+    outcome = bench(name, "--help")
+    assert outcome.returncode == 0
+    assert f"carrypost bench {name} --" in " ".join(outcome.stdout.split("For example:")[1].split())
+
+
+@pytest.mark.parametrize(
+    "arguments", [("chain", "--rounds", "0"), ("node", "--messages", "0"), ("idle", "--seconds", "0")]
+)
+def test_a_number_that_makes_no_sense_is_a_usage_error(arguments: tuple[str, ...]) -> None:
+    outcome = bench(*arguments)
+    assert (outcome.returncode, outcome.stdout) == (2, "")
+    assert arguments[1] in outcome.stderr
+
+
+@pytest.mark.parametrize("name", ["chain", "idle"])
+def test_where_there_are_no_namespaces_it_says_so(name: str, tmp_path: Path) -> None:
+    outcome = bench(name, "--quick", PATH=str(tmp_path))  # Nothing is installed there.
+    assert (outcome.returncode, outcome.stdout) == (1, "")
+    assert "namespaces" in outcome.stderr
+    assert "Traceback" not in outcome.stderr
+
+
+def processes_that_name(folder: Path) -> list[str]:
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = file.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in command:
+            found.append(command)
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_benchmark_that_is_stopped_leaves_nothing_behind(number: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        running = subprocess.Popen(  # noqa: S603 - our own command
+            [*COMMAND, "node", "--messages", "100000"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": name},
+        )  # fmt: skip
+        assert running.stderr is not None
+        assert b"publishing" in running.stderr.readline()
+        assert processes_that_name(folder)
+        running.send_signal(number)
+        running.communicate(timeout=PATIENCE_S)
+        assert running.returncode not in {0, None}
+        deadline_s = time.monotonic() + PATIENCE_S
+        while (left := processes_that_name(folder)) and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        assert left == []
+        assert list(folder.iterdir()) == []

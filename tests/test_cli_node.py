@@ -1,0 +1,455 @@
+"""The real command about a real node: run it, ask it, end it; and what it says when it cannot run."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.loopback import apart
+from tests.nodes import toml
+
+from carrypost.cli import _order
+from carrypost.cli import node as commands
+from carrypost.cli.app import run
+
+COMMAND = [sys.executable, "-c", "from carrypost.cli import main; main()"]
+PATIENCE_S = 30.0
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def _not_here(_order: object) -> None:
+    raise AssertionError("a node would run in the process of the test")
+
+
+class Shell:
+    """A user's shell: an environment, a folder to be in, and the commands that are given there."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.data = folder / "share" / "carrypost"
+        for name in [name for name in os.environ if name.startswith("CARRYPOST_")]:
+            monkeypatch.delenv(name)
+        settings = {"XDG_DATA_HOME": str(folder / "share"), "HOME": str(folder), "COLUMNS": "80", "TERM": "xterm"}
+        # No test lets a node speak on anything but loopback.
+        ours = {"UDP_INTERFACES": "lo", "UDP_PORT": apart()["port"], "ANNOUNCE_S_MIN": 0.2, "ANNOUNCE_S_MAX": 0.5}
+        for name, value in (settings | {f"CARRYPOST_{name}": str(value) for name, value in ours.items()}).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(_order, "become", _not_here)
+        self._nodes: list[subprocess.Popen[str]] = []
+
+    def run(self, *arguments: str, apart: bool = False) -> tuple[int, str, str]:
+        """A command that ends: exit code, stdout, stderr. Unless `apart` it is run in this process: it is quicker."""
+        if not apart:
+            with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+                code = run(arguments)
+            return code, out.getvalue(), err.getvalue()
+        done = subprocess.run(  # noqa: S603 - our own command
+            [*COMMAND, *arguments], timeout=PATIENCE_S, check=False, capture_output=True, text=True,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        return done.returncode, done.stdout, done.stderr
+
+    def lines(self, *arguments: str) -> list[dict[str, Any]]:
+        """What a command says to a program."""
+        code, out, err = self.run(*arguments)
+        assert (code, err) == (0, "")
+        return [json.loads(line) for line in out.splitlines()]
+
+    def refusal(self, *arguments: str, apart: bool = False) -> tuple[int, str]:
+        """A command that fails, with one sentence: exit code, and the sentence."""
+        code, out, err = self.run(*arguments, apart=apart)
+        assert out == ""
+        assert err.startswith("carrypost: ")
+        assert err.count("\n") == 1, err
+        return code, err.removeprefix("carrypost: ").strip()
+
+    def refused_nodes(self, *each: Sequence[str]) -> list[tuple[int, str]]:
+        """Nodes that do not run, with such arguments; side by side."""
+        with ThreadPoolExecutor(4) as pool:
+            return list(pool.map(lambda arguments: self.refusal("node", *arguments, apart=True), each))
+
+    def terminal(self, *arguments: str) -> str:
+        """What a command says to a person whose terminal has 80 columns, without styles."""
+        ours, theirs = pty.openpty()
+        with subprocess.Popen(  # noqa: S603 - our own command
+            [*COMMAND, *arguments], stdin=theirs, stdout=theirs, stderr=theirs
+        ) as process:
+            os.close(theirs)
+            shown = b""
+            deadline_s = time.monotonic() + PATIENCE_S
+            while time.monotonic() < deadline_s and select.select([ours], [], [], PATIENCE_S)[0]:
+                try:
+                    part = os.read(ours, 65_536)
+                except OSError:  # Linux says so when the other side is closed.
+                    break
+                shown += part
+            os.close(ours)
+            assert process.wait(PATIENCE_S) == 0, shown
+        text = _STYLE.sub("", shown.decode()).replace("\r\n", "\n")
+        assert max(map(len, text.splitlines())) <= 80
+        return text
+
+    def node(self, *arguments: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+        """A node that is ready, and what it says of itself."""
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            [*COMMAND, "node", *arguments], text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        self._nodes.append(process)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.communicate()[1]
+        return process, json.loads(line)
+
+    def end(self, process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, str, str]:
+        """End a node by a signal: exit code, and what it still said."""
+        process.send_signal(number)
+        out, err = process.communicate(timeout=PATIENCE_S)
+        return process.returncode, out, err
+
+    def clean_up(self) -> None:
+        for process in self._nodes:
+            process.kill()
+            process.communicate()
+
+    def contents(self) -> dict[str, bytes]:
+        """All files of the default node, but those that hold no state."""
+        files = [path for path in sorted(self.data.iterdir()) if path.is_file()]
+        return {
+            path.name: path.read_bytes()
+            for path in files
+            if path.stat().st_size and path.name not in {"lock", "store.sqlite-shm"}
+        }
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    made = Shell(tmp_path, monkeypatch)
+    yield made
+    made.clean_up()
+
+
+def kept(shell: Shell) -> dict[str, bytes]:
+    """A node that has run once: what it has."""
+    process, _ = shell.node()
+    assert shell.end(process) == (0, "", "")
+    return shell.contents()
+
+
+# --- a node's life --------------------------------------------------------------------------------------------------
+
+
+def test_a_node_runs_from_defaults_says_that_it_is_ready_and_ends_by_a_signal(shell: Shell) -> None:
+    process, ready = shell.node()
+    assert ready["event"] == "ready"
+    assert ready["pid"] == process.pid
+    assert ready["control"] == str(shell.data / "control.sock")
+    assert [address.partition(":")[0] for address in ready["addresses"]] == ["127.0.0.1"]
+    (status,) = shell.lines("status")
+    assert status["node"] == ready["node"]
+    assert status["pid"] == process.pid
+    assert shell.end(process) == (0, "", "")
+    assert not (shell.data / "control.sock").exists()
+    again, same = shell.node()
+    assert same["node"] == ready["node"]
+    (status,) = shell.lines("status")
+    assert status["incarnation"] == 2
+    assert shell.end(again, signal.SIGINT) == (0, "", "")
+    assert {path.name for path in shell.data.iterdir()} == {
+        "lock", "node.id", "node.key", "store.sqlite", "store.sqlite.reserve",
+    }  # fmt: skip
+
+
+def test_a_node_runs_from_a_file_whose_paths_start_at_its_folder(shell: Shell) -> None:
+    settings = {
+        "security": "off",
+        "node": {"data": "data", "name": "anna"},
+        "udp": {"interfaces": ["lo"]},
+        "record": {"folder": "rows"},
+    }
+    place = shell.folder / "place"
+    place.mkdir()
+    (place / "node.toml").write_text(toml(settings))
+    process, ready = shell.node("--config", "place/node.toml", "--set", "node.name=bert", "--verbose")
+    assert ready["node"] == "bert"
+    assert ready["control"] == str(place / "data" / "control.sock")
+    (status,) = shell.lines("status", "-c", "place/node.toml")
+    assert (status["security"], status["data"]) == ("off", str(place / "data"))
+    assert shell.lines("status", "--data", "place/data")[0]["node"] == "bert"
+    code, _, err = shell.end(process)
+    assert code == 0
+    assert "carrypost.udp: used: lo" in err
+    assert [path.suffix for path in (place / "rows").iterdir()] == [".jsonl"]
+    assert not shell.data.exists()
+
+
+def test_two_nodes_meet_and_their_peers_are_shown_to_programs_and_people(shell: Shell) -> None:
+    (a, anna), (b, bert) = shell.node(), shell.node("--data", "second")
+    deadline_s = time.monotonic() + PATIENCE_S
+    while [peer["state"] for peer in shell.lines("peers")] != ["linked"]:
+        assert time.monotonic() < deadline_s
+    (peer,) = shell.lines("peers")
+    assert (peer["node"], peer["name"]) == (bert["node"], "")
+    assert peer["address"] in bert["addresses"]
+    assert shell.run("keys", "name", bert["node"], "bert [x]") == (0, "", "")
+    assert shell.lines("peers")[0]["name"] == "bert [x]"
+    assert shell.lines("keys", "names") == [{"node": bert["node"], "name": "bert [x]"}]
+    shown = shell.terminal("peers")
+    for word in ("bert [x]", bert["node"], "linked"):
+        assert word in shown
+    shown = shell.terminal("status")
+    for word in (anna["node"], f"process {a.pid}", anna["addresses"][0], "ipv4-multicast", "lo"):
+        assert word in shown
+    assert "bert [x]" in shell.terminal("keys", "names")
+    for process in (a, b):
+        assert shell.end(process) == (0, "", "")
+
+
+def test_a_person_at_a_terminal_gets_sentences(shell: Shell) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(  # noqa: S603 - our own command
+        [*COMMAND, "node"], stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        shown, deadline_s = b"", time.monotonic() + PATIENCE_S
+        while b"from another terminal" not in shown:
+            assert time.monotonic() < deadline_s
+            if select.select([ours], [], [], 1)[0]:
+                shown += os.read(ours, 65_536)
+        assert b"is running in" in shown
+        assert "Nobody is in reach." in shell.terminal("peers")
+        assert shell.lines("peers") == []
+        os.write(ours, b"\x03")  # Ctrl-C
+        process.send_signal(signal.SIGINT)  # Without a session of its own the terminal does not do it.
+        assert process.wait(PATIENCE_S) == 0
+        os.close(ours)
+
+
+def test_a_node_that_was_killed_starts_again(shell: Shell) -> None:
+    process, ready = shell.node()
+    assert shell.end(process, signal.SIGKILL)[0] == -signal.SIGKILL
+    code, told = shell.refusal("status")
+    assert code == 4
+    assert "no node answers at" in told
+    again, same = shell.node()
+    assert same["node"] == ready["node"]
+    assert shell.end(again) == (0, "", "")
+
+
+def test_a_node_without_an_interface_runs_warns_and_names_those_there_are(shell: Shell) -> None:
+    process, ready = shell.node("--set", 'udp.interfaces=["nope0"]')
+    assert ready["addresses"] == []
+    assert "No usable interface; `carrypost doctor` tells why." in shell.terminal("status")
+    code, _, err = shell.end(process)
+    assert code == 0
+    assert "no usable interface called nope0; waiting for one; there are: lo" in err
+
+
+def test_a_node_that_hangs_is_told_after_a_while(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    process, _ = shell.node()
+    process.send_signal(signal.SIGSTOP)
+    monkeypatch.setattr(commands, "_ANSWER_S", 0.2)
+    try:
+        code, told = shell.refusal("status")
+    finally:
+        process.send_signal(signal.SIGCONT)
+    assert (code, told) == (3, f"the node at {shell.data / 'control.sock'} does not answer")
+    assert shell.end(process)[0] == 0
+
+
+# --- keys -----------------------------------------------------------------------------------------------------------
+
+
+def test_keys_are_shown_backed_up_and_restored(shell: Shell) -> None:
+    code, told = shell.refusal("keys", "show")
+    assert (code, told) == (
+        1,
+        f"there is no key at {shell.data / 'node.key'} yet; the first `carrypost node` makes one",
+    )
+    assert shell.refusal("keys", "backup", "copy")[0] == 1
+    process, ready = shell.node()
+    shell.end(process)
+    (key,) = shell.lines("keys", "show")
+    assert key["node"] == ready["node"]
+    assert set(key) == {"node", "public_key", "file"}
+    secret = (shell.data / "node.key").read_text().split()[-1]
+    shown = shell.terminal("keys", "show")
+    assert ready["node"] in shown
+    assert secret not in shown
+    code, out, err = shell.run("keys", "backup", "copy")
+    assert (code, out, err) == (0, "", "the key is in copy; keep it secret\n")
+    assert stat.S_IMODE((shell.folder / "copy").stat().st_mode) == 0o600
+    before = (shell.folder / "copy").read_bytes()
+    assert shell.refusal("keys", "backup", "copy") == (1, "copy exists already; it was left as it is")
+    assert (shell.folder / "copy").read_bytes() == before
+    code, told = shell.refusal("keys", "restore", "copy")
+    assert code == 1
+    assert "node.key exists already; it was left as it is" in told
+    code, _, err = shell.run("keys", "restore", "copy", "--data", "elsewhere")
+    assert (code, err) == (0, f"{shell.folder / 'elsewhere'} is the node {ready['node']} again\n")
+    assert shell.lines("keys", "show", "--data", "elsewhere")[0]["node"] == ready["node"]
+    other, _ = shell.node("--data", "other")
+    shell.end(other)
+    (shell.folder / "other" / "node.key").unlink()
+    code, told = shell.refusal("keys", "restore", "copy", "--data", "other")
+    assert code == 1
+    assert "belongs to the node" in told
+    assert not (shell.folder / "other" / "node.key").exists()
+
+
+def test_names_are_refused_that_are_none(shell: Shell) -> None:
+    assert shell.run("keys", "names") == (0, "", "")
+    assert shell.refusal("keys", "name", "a b", "anna") == (2, "'a b' is no node id")
+    assert shell.refusal("keys", "name", "n1", "") == (2, "the node n1 has no pet name")
+    assert shell.run("keys", "name", "n1", "anna")[0] == 0
+    assert shell.refusal("keys", "name", "n2", "anna") == (2, "'anna' is already the name of n1")
+    assert shell.run("keys", "name", "n1", "")[0] == 0
+    assert shell.lines("keys", "names") == []
+
+
+# --- when it cannot run ---------------------------------------------------------------------------------------------
+
+
+def test_mistakes_in_settings_are_usage_errors_that_name_the_nearest(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shell.folder / "node.toml").write_text("[udp]\nprot = 1\n")
+    early: Sequence[tuple[list[str], str]] = (
+        (["--config", "node.toml"], "node.toml: in the settings, udp.prot is not a setting; did you mean udp.port?"),
+        (["--config", "none.toml"], "cannot read the settings file none.toml: No such file or directory"),
+        (["--set", "udp.prot=1"], "udp.prot is not a setting; did you mean udp.port?"),
+        (["--set", "udp.port=x"], "udp.port must be a whole number from 1 to 65,535, not 'x'"),
+        (["--set", "udp.port"], "--set takes KEY=VALUE, as in udp.port=4000, not 'udp.port'"),
+    )
+    late: Sequence[tuple[list[str], str]] = (
+        early[0],
+        (["--set", "security=off", "--set", "node.name=a:b"], "a plain node name has 1 to 64 bytes and no colon"),
+        (["--set", 'udp.peers=["nobody"]', "--data", "second"], "udp.peers"),
+    )
+    found = [shell.refusal("node", *arguments) for arguments, _ in early]
+    found += shell.refused_nodes(*(arguments for arguments, _ in late))
+    for (code, told), (_, expected) in zip(found, (*early, *late), strict=True):
+        assert code == 2
+        assert told.startswith(expected)
+    monkeypatch.setenv("CARRYPOST_UDP_PROT", "1")
+    assert shell.refusal("status") == (2, "CARRYPOST_UDP_PROT is not a setting; did you mean CARRYPOST_UDP_PORT?")
+
+
+def test_a_second_node_in_the_folder_and_no_node_have_codes_of_their_own(shell: Shell) -> None:
+    for command in ("status", "peers"):
+        code, told = shell.refusal(command)
+        assert (code, told) == (
+            4, f"no node answers at {shell.data / 'control.sock'}; start one with: carrypost node",
+        )  # fmt: skip
+    process, _ = shell.node()
+    before = shell.contents()
+    code, told = shell.refusal("node", apart=True)
+    whose = f"{shell.data} (process {process.pid})"
+    assert code == 5
+    assert told == f"a node is already running in {whose}; another one needs its own folder: --data"
+    assert shell.contents().keys() == before.keys()
+    assert len(shell.lines("status")) == 1
+    assert shell.end(process) == (0, "", "")
+
+
+def test_a_damaged_store_is_told_and_left_as_it_is(shell: Shell) -> None:
+    kept(shell)
+    store = shell.data / "store.sqlite"
+    whole = store.read_bytes()
+    for content, told in (
+        (b"hello" * 1_000, "is damaged (it does not begin like a database): nothing was changed in it"),
+        (whole[:4_096] + bytes(len(whole) - 4_096), "is damaged"),
+    ):
+        store.write_bytes(content)
+        before = shell.contents()
+        code, sentence = shell.refusal("node", apart=True)
+        assert code == 1
+        assert told in sentence
+        assert shell.contents() == before
+    store.write_bytes(whole)
+    process, _ = shell.node()
+    assert shell.end(process) == (0, "", "")
+
+
+def test_a_damaged_or_missing_key_is_told_and_left_as_it_is(shell: Shell) -> None:
+    before = kept(shell)
+    key = shell.data / "node.key"
+    key.write_bytes(before["node.key"][:-20])
+    code, told = shell.refusal("node", apart=True)
+    assert code == 1
+    assert "node.key is no key file, or it is damaged: put it back from its backup; it was left as it is" in told
+    assert shell.contents() == before | {"node.key": before["node.key"][:-20]}
+    assert shell.refusal("keys", "show")[0] == shell.refusal("keys", "backup", "copy")[0] == 1
+    key.unlink()
+    code, told = shell.refusal("node", apart=True)
+    assert code == 1
+    assert "is missing, but the node's store is there: put the key back from its backup" in told
+    key.mkdir()
+    code, told = shell.refusal("node", apart=True)
+    assert (code, told) == (
+        1, f"cannot read the key file {key}: Is a directory; see who may read it; it was left as it is",
+    )  # fmt: skip
+    key.rmdir()
+    del before["node.key"]
+    assert shell.contents() == before
+
+
+def test_a_port_that_another_program_has_is_told(shell: Shell) -> None:
+    before = kept(shell)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("", 0))
+        port = other.getsockname()[1]
+        shared, own = shell.refused_nodes(
+            ["--set", f"udp.port={port}"], ["--set", f"udp.unicast_port={port}", "--data", "second"]
+        )
+    assert shared[0] == own[0] == 1
+    assert shared[1].startswith(f"UDP port {port} (setting udp.port) is taken by a program that does not share it: end")
+    assert own[1].startswith(f"UDP port {port} (setting udp.unicast_port) is taken by another program or node: end it")
+    after = shell.contents()
+    assert {name: after[name] for name in ("node.key", "node.id")} == {
+        name: before[name] for name in ("node.key", "node.id")
+    }
+
+
+def test_a_folder_that_cannot_be_used_is_told(shell: Shell) -> None:
+    (shell.folder / "file").write_text("mine")
+    (shell.folder / "notes").write_text("mine")
+    # Not even the administrator may make a folder in the second one.
+    folders = (("file/node", "Not a directory"), ("/sys/carrypost", ""))
+    *found, control = shell.refused_nodes(
+        *(["--data", folder] for folder, _ in folders), ["--set", "node.control=notes"]
+    )
+    for (code, told), (folder, reason) in zip(found, folders, strict=True):
+        assert code == 1
+        assert re.fullmatch(rf"cannot use the folder .*{folder}: {reason}.*; choose another one with --data", told)
+    assert control == (
+        1, f"{shell.folder / 'notes'} is no socket: it was left as it is; choose another path in [node] control",
+    )  # fmt: skip
+    for name in ("file", "notes"):
+        assert (shell.folder / name).read_text() == "mine"
+
+
+def test_help_fits_a_terminal_and_gives_examples(shell: Shell) -> None:
+    for command in ("node", "status", "peers", "keys show", "keys backup", "keys restore", "keys name", "keys names"):
+        code, shown, err = shell.run(*command.split(), "--help")
+        assert (code, err) == (0, "")
+        assert f"Usage: carrypost {command}" in shown
+        assert "For example" in shown
+        assert max(map(len, shown.splitlines())) <= 80
