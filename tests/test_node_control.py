@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import msgspec
@@ -139,6 +140,15 @@ async def test_a_path_that_is_too_long_for_a_socket_is_told(tmp_path: Path) -> N
 
 
 @scene
+async def test_a_folder_with_a_long_name_has_a_control_socket(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+        async with served(tmp_path, "x" * 120) as (node, _), await client_of(node) as client:
+            assert node.settings.control.parent == tmp_path
+            assert (await client.status())["data"] == str(tmp_path / ("x" * 120))
+
+
+@scene
 async def test_a_node_ends_when_it_is_asked_to(tmp_path: Path) -> None:
     ended = asyncio.Event()
 
@@ -150,7 +160,8 @@ async def test_a_node_ends_when_it_is_asked_to(tmp_path: Path) -> None:
 
     started: asyncio.Future[Node] = asyncio.get_running_loop().create_future()
     running = asyncio.create_task(life())
-    await asyncio.wait({started, running}, timeout=WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
+    either: set[asyncio.Future[Any]] = {started, running}
+    await asyncio.wait(either, timeout=WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
     node = started.result()
     async with await client_of(node) as client, await client_of(node) as other:
         await client.stop()
@@ -452,6 +463,22 @@ async def test_a_program_that_does_not_read_holds_nobody_up(tmp_path: Path) -> N
                     numbers.append(int.from_bytes(reply["payload"][:4], "big"))
         assert numbers == list(range(count))
         writer.close()
+
+
+def test_a_node_ends_though_a_program_does_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        async with asyncio.timeout(WITHIN_S), served(tmp_path) as (node, _), await client_of(node) as good:
+            _, writer = await raw(node)
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            writer.write(framed({"do": "subscribe", "number": 1, "pattern": "film"}))
+            await good.subscribe("film")
+            for _ in range(10):
+                await good.publish("film", bytes(256 * KIB))
+                await good.next_delivery(WITHIN_S)
+        writer.close()
+
+    asyncio.run(scene())
+    assert [record.getMessage() for record in caplog.records] == []
 
 
 @scene

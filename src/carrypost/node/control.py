@@ -36,7 +36,7 @@ class Control:
         self._node = node
         self._path = node.settings.control
         self._server: asyncio.Server | None = None
-        self._programs: set[Program] = set()
+        self._programs: dict[Program, asyncio.Task[None] | None] = {}
         self.stopping = stopping or asyncio.Event()
         """Somebody asked the node to end."""
 
@@ -59,8 +59,10 @@ class Control:
         if self._server is None:
             return
         self._server.close()
-        for program in list(self._programs):
+        for program in self._programs:
             program.close()
+        if talks := [talk for talk in self._programs.values() if talk is not None]:
+            await asyncio.wait(talks)
         await self._server.wait_closed()
         with contextlib.suppress(OSError):
             self._path.unlink()
@@ -68,11 +70,11 @@ class Control:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         program = Program(self._node, writer, self.stopping)
-        self._programs.add(program)
+        self._programs[program] = asyncio.current_task()
         try:
             await program.converse(reader)
         finally:
-            self._programs.discard(program)
+            del self._programs[program]
 
 
 def _clear(path: Path) -> None:
@@ -131,8 +133,12 @@ class Program:
         self._waiting.put_nowait(delivery)
 
     def close(self) -> None:
-        """Hang up."""
-        self._writer.close()
+        """Hang up, also on a program that does not listen."""
+        transport = self._writer.transport
+        if transport.get_write_buffer_size():
+            transport.abort()
+        else:
+            transport.close()
 
     async def converse(self, reader: asyncio.StreamReader) -> None:
         """Answer calls until the program hangs up."""

@@ -1,0 +1,122 @@
+"""A node's life in one process: what it gives back, what it warns of, what it keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from tests.loopback import apart
+from tests.nodes import scene
+
+from carrypost.errors import NodeError, SendError
+from carrypost.events import Delivery
+from carrypost.node.home import Home
+from carrypost.node.runtime import Node
+from carrypost.node.settings import NodeSettings, parse
+
+
+class Reader:
+    """A consumer that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.got: list[Delivery] = []
+
+    def take(self, delivery: Delivery) -> None:
+        self.got.append(delivery)
+
+
+def settings(folder: Path, **keywords: object) -> NodeSettings:
+    return parse("", {}, {"udp": apart(), "node.data": str(folder), **keywords})
+
+
+@scene
+async def test_what_was_published_just_before_the_end_is_there_after_it(tmp_path: Path) -> None:
+    node = Node(settings(tmp_path))
+    await node.start()
+    futures = [node.publish("news", str(number).encode()) for number in range(3)]
+    await node.stop()
+    messages = [future.result() for future in futures]
+    await node.stop()
+    async with Node(settings(tmp_path)) as again:
+        reader = Reader()
+        again.subscribe(reader, "news")
+        deadline_s = time.monotonic() + 10
+        while len(reader.got) < 3:
+            assert time.monotonic() < deadline_s
+            await asyncio.sleep(0.005)
+        assert [each.message for each in reader.got] == messages
+        assert [again.payload(each.descriptor) for each in reader.got] == [b"0", b"1", b"2"]
+
+
+@scene
+async def test_what_the_disk_did_not_answer_before_the_end_is_not_called_sent(tmp_path: Path) -> None:
+    node = Node(settings(tmp_path))
+    await node.start()
+    node.store.answers = list  # type: ignore[method-assign]
+    future = node.publish("news", b"")
+    await node.stop()
+    with pytest.raises(SendError, match="the node ended before the message was stored"):
+        await future
+
+
+@scene
+async def test_a_start_that_fails_gives_everything_back(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("", 0))
+        taken = {**apart(), "unicast_port": other.getsockname()[1]}
+        record = {"folder": str(tmp_path / "rows")}
+        node = Node(settings(tmp_path / "n", udp=taken, record=record))
+        with pytest.raises(NodeError, match="is taken by another program or node"):
+            await node.start()
+        with Home(node.settings).locked():
+            pass
+    async with Node(settings(tmp_path / "n", udp=taken, record=record)) as again:
+        await again.publish("news", b"")
+    assert [path.suffix for path in (tmp_path / "rows").iterdir()] == [".jsonl"]
+
+
+def test_a_store_with_a_damaged_row_leaves_no_half_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(_: object) -> None:
+        raise NodeError("a row does not decode")
+
+    monkeypatch.setattr("carrypost.node.store.Store.state", damaged)
+
+    async def scene() -> None:
+        await Node(settings(tmp_path / "n", record={"folder": str(tmp_path / "rows")})).start()
+
+    with pytest.raises(NodeError, match="a row does not decode"):
+        asyncio.run(scene())
+    assert [path.suffix for path in (tmp_path / "rows").iterdir()] == [".jsonl"]
+
+
+def test_a_key_that_others_can_read_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        for _ in range(2):
+            async with Node(settings(tmp_path)) as node:
+                node.home.key_file.chmod(0o644)
+
+    asyncio.run(scene())
+    assert [record.getMessage() for record in caplog.records] == [
+        f"others on this machine can read the key: chmod 600 {tmp_path / 'node.key'}"
+    ]
+
+
+def test_a_system_clock_that_is_behind_the_store_is_warned_of_and_not_followed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        async with Node(settings(tmp_path)):
+            pass
+        later_s = time.time() + 3_600
+        os.utime(tmp_path / "store.sqlite", (later_s, later_s))
+        async with Node(settings(tmp_path)) as node:
+            assert 3_590 < node.clock.ahead_us / 1e6 <= 3_600
+            await node.publish("news", b"")
+
+    asyncio.run(scene())
+    (record,) = caplog.records
+    assert record.getMessage().startswith("the system's clock is 3599 s behind this node's store: set it right")
