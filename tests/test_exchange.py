@@ -175,7 +175,7 @@ def test_what_a_node_gains_is_offered_at_once_along_a_chain_of_neighbours() -> N
             assert delivery.time < 300 + hops * 0.15
 
 
-def test_what_is_gained_within_the_coalescing_time_goes_into_one_offer() -> None:
+def test_the_first_after_a_quiet_time_is_offered_at_once_and_what_follows_soon_after_in_one_offer() -> None:
     with testing.network("a", "b", coalesce_s=2.0) as net:
         net.subscribe("b", "news")
         net.link("a", "b")
@@ -183,11 +183,39 @@ def test_what_is_gained_within_the_coalescing_time_goes_into_one_offer() -> None
         for number in range(10):
             net.publish("a", "news", b"%d" % number)
             net.advance(0.15)
-        assert payloads(net, "b") == []
+        assert payloads(net, "b") == [b"0"]
         net.advance(1)
         assert len(payloads(net, "b")) == 10
-        assert net.sent("a").frames["Offer"] == 1
-        assert net.traffic("b", "a").frames["Request"] == 1
+        assert net.sent("a").frames["Offer"] == 2
+        assert net.traffic("b", "a").frames["Request"] == 2
+
+
+def test_with_many_in_reach_what_was_received_waits_for_the_coalescing_time() -> None:
+    names = ("a", "b", "c", "d")
+    with testing.network(*names, coalesce_s=2.0, altruistic=True) as net:
+        for name in names[1:]:
+            net.link("a", name)
+        net.advance(30)
+        before = net.sent("a").frames["Offer"]
+        net.publish("b", "news", b"hello")
+        net.advance(1)
+        assert net.host("a").overview().messages == 1
+        assert net.sent("a").frames["Offer"] == before
+        net.advance(2)
+        assert net.host("d").overview().messages == 1
+
+
+def test_a_relay_passes_on_the_first_pieces_of_a_large_message_while_the_last_ones_come() -> None:
+    """Over links of the same rate, three hops take little longer than one."""
+    names = ("a", "b", "c", "d")
+    with testing.network(*names, altruistic=True, rate_bytes_per_s=1_000_000, delay_s=0.001, compress=False) as net:
+        net.subscribe("d", "files")
+        for first, second in pairwise(names):
+            net.link(first, second)
+        net.advance(30)
+        net.publish("a", "files", bytes(4_000_000))  # four seconds of one link
+        net.advance(6.5)
+        assert len(net.deliveries("d")) == 1
 
 
 def test_a_received_message_is_carried_on_by_whoever_wanted_it() -> None:

@@ -122,7 +122,7 @@ class Host:
         )  # fmt: skip
         if self._deliveries.deliver(copy):
             self._desk.keep(copy)
-        self._exchange.gained(now)
+        self._exchange.gained(now, own=True)
         self._settle(now)
         return copy.id
 

@@ -72,9 +72,9 @@ class Exchange:
         link.forget()
         self._requests.released(others, now)
 
-    def gained(self, now: int, *, partial: bool = False) -> None:
-        """Something new is here, be it only a piece of something."""
-        self._offers.gained(now, partial=partial)
+    def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:
+        """Something new is here: published, received, or only a piece of something."""
+        self._offers.gained(now, own=own, partial=partial)
 
     def interests_changed(self) -> None:
         """What was of no interest may be now."""

@@ -32,6 +32,10 @@ _ENTRY_BYTES = 16
 """An offer's entry without its id and bitmap."""
 _PARTIAL_US = 1_000_000
 """How often, at most, the growth of a half-received message is told."""
+_PARTIAL_PROMPT_US = 200_000
+"""The same where few are in reach: a relay passes on the first pieces while the last ones come."""
+_FEW_LINKS = 2
+"""With so many neighbours a host is a relay between them, and nobody else is likely to be."""
 _OFFER_RETRY_US = 500_000
 _OFFER_DOUBLINGS = 6
 _SHARE_WAIT_US = 20_000
@@ -55,12 +59,20 @@ class Offers:
         self._page_entries = self._page_bytes // _ENTRY_BYTES
         """At most; ids take their part of it."""
 
-    def gained(self, now: int, *, partial: bool = False) -> None:
-        """Something new is here: it is offered to the other neighbours soon, not at the next announcement."""
+    def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:
+        """Something new is here: it is offered to the other neighbours soon, not at the next announcement.
+
+        At once, if nothing was offered to them lately and nobody else could tell them first: it is this host's own, or
+        few are in reach. Else it waits for company; and where many are in reach, most hear of it meanwhile.
+        """
+        if self._desk.settings.paper_mode:
+            return
+        links = list(self._desk.usable_links())
+        prompt = own or len(links) <= _FEW_LINKS
         delay_us = max(_PARTIAL_US, self._coalesce_us) if partial else self._coalesce_us
-        if not self._desk.settings.paper_mode:
-            for link in self._desk.usable_links():
-                link.offering.due_us = min(link.offering.due_us, now + delay_us)
+        for link in links:
+            due_us = max(now, link.offering.next_us) if prompt else now + delay_us
+            link.offering.due_us = min(link.offering.due_us, due_us)
 
     def settle(self, now: int) -> None:
         """The end of a step: make the offers that are due."""
@@ -120,6 +132,8 @@ class Offers:
     def _note_offer(self, link: Link, mask: int, now: int) -> None:
         offer = link.offering.open[self._serial] = OpenOffer(mask)
         link.offering.offered |= mask
+        if mask:  # Some pieces of something do not keep what is whole waiting.
+            link.offering.next_us = now + self._coalesce_us
         self._wait_for_answer(link, offer, now)
 
     def _wait_for_answer(self, link: Link, offer: OpenOffer, now: int) -> None:
@@ -179,7 +193,8 @@ class Offers:
             link.offering.due_us = min(link.offering.due_us, link.offering.partials_us)
             return
         mask = view.matches & cache.partial & ~link.offering.known
-        link.offering.partials_us = now + _PARTIAL_US
+        few = sum(1 for _ in self._desk.usable_links()) <= _FEW_LINKS
+        link.offering.partials_us = now + (_PARTIAL_PROMPT_US if few else _PARTIAL_US)
         for slot in bits(mask):
             copy = cache.copies[slot]
             if copy is None or link.offering.partials.get(slot) == copy.held or self._wants.whole_at(link, copy.id):
