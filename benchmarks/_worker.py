@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from carrypost.events import Delivery
-from carrypost.node.runtime import Node
+from carrypost.node.runtime import Node, collect_seldom
 from carrypost.node.settings import load
 
 if TYPE_CHECKING:
@@ -196,6 +196,7 @@ async def _run(file: Path, areas: Areas | None) -> None:
     orders: asyncio.Queue[Order | None] = asyncio.Queue()
     threading.Thread(target=_read_orders, args=(asyncio.get_running_loop(), orders), daemon=True).start()
     async with Node(load(file)) as node:
+        collect_seldom()  # as `carrypost node` does
         worker = Worker(node, areas)
         _say({"ready": True, "addresses": node.udp.addresses})
         while (order := await orders.get()) is not None:

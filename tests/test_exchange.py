@@ -175,16 +175,17 @@ def test_what_a_node_gains_is_offered_at_once_along_a_chain_of_neighbours() -> N
             assert delivery.time < 300 + hops * 0.15
 
 
-def test_the_first_after_a_quiet_time_is_offered_at_once_and_what_follows_soon_after_in_one_offer() -> None:
-    with testing.network("a", "b", coalesce_s=2.0) as net:
+def test_what_is_gained_while_something_is_on_its_way_goes_into_one_offer() -> None:
+    with testing.network("a", "b", coalesce_s=2.0, delay_s=0.2) as net:
         net.subscribe("b", "news")
         net.link("a", "b")
         net.advance(30)
         for number in range(10):
             net.publish("a", "news", b"%d" % number)
-            net.advance(0.15)
-        assert payloads(net, "b") == [b"0"]
-        net.advance(1)
+            net.advance(0.01)
+        net.advance(0.55)
+        assert payloads(net, "b") == [b"0"]  # offered at once
+        net.advance(1.5)
         assert len(payloads(net, "b")) == 10
         assert net.sent("a").frames["Offer"] == 2
         assert net.traffic("b", "a").frames["Request"] == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -18,7 +17,7 @@ from carrypost.cli._order import Order
 from carrypost.cli._settings import settings_of
 from carrypost.errors import CarrypostError
 from carrypost.node.control import Control
-from carrypost.node.runtime import Node
+from carrypost.node.runtime import Node, collect_seldom
 from carrypost.node.settings import NodeSettings
 
 
@@ -34,18 +33,13 @@ def run(order: Order) -> None:
     asyncio.run(_run(settings_of(config, data, order.changes), json=order.json))
 
 
-_GARBAGE_THRESHOLDS = (20_000, 20, 50)
-
-
 async def _run(settings: NodeSettings, *, json: bool) -> None:
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt instead
             loop.add_signal_handler(number, stopping.set)
     async with Node(settings) as node:
-        # A node's garbage has few cycles: it is looked for seldom, and not among what lives as long as the process.
-        gc.freeze()
-        gc.set_threshold(*_GARBAGE_THRESHOLDS)
+        collect_seldom()
         control = Control(node, stopping)
         await control.open()
         try:

@@ -70,7 +70,7 @@ class OpenOffer:
 class Offering:
     """What this host believes of the neighbour's cache, and offers it (`gossip.offers`)."""
 
-    __slots__ = ("due_us", "known", "next_us", "offered", "open", "partials", "partials_us")
+    __slots__ = ("due_us", "known", "offered", "open", "partials", "partials_us")
 
     def __init__(self) -> None:
         self.known = 0
@@ -83,8 +83,6 @@ class Offering:
         """By slot: which pieces of a half-received message stood in the last offer."""
         self.partials_us = 0
         """When their growth may be told again."""
-        self.next_us = 0
-        """Until then what is new waits for company: something was offered a moment ago."""
         self.due_us = NEVER
 
     def knows(self, mask: int) -> None:

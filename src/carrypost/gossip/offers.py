@@ -62,8 +62,8 @@ class Offers:
     def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:
         """Something new is here: it is offered to the other neighbours soon, not at the next announcement.
 
-        At once, if nothing was offered to them lately and nobody else could tell them first: it is this host's own, or
-        few are in reach. Else it waits for company; and where many are in reach, most hear of it meanwhile.
+        At once, if nothing is on its way to them and nobody else could tell them first: it is this host's own, or few
+        are in reach. Else it waits for company; and where many are in reach, most hear of it meanwhile.
         """
         if self._desk.settings.paper_mode:
             return
@@ -71,8 +71,8 @@ class Offers:
         prompt = own or len(links) <= _FEW_LINKS
         delay_us = max(_PARTIAL_US, self._coalesce_us) if partial else self._coalesce_us
         for link in links:
-            due_us = max(now, link.offering.next_us) if prompt else now + delay_us
-            link.offering.due_us = min(link.offering.due_us, due_us)
+            idle = not (link.offering.offered or link.outbox.jobs)
+            link.offering.due_us = min(link.offering.due_us, now if prompt and idle else now + delay_us)
 
     def settle(self, now: int) -> None:
         """The end of a step: make the offers that are due."""
@@ -132,8 +132,6 @@ class Offers:
     def _note_offer(self, link: Link, mask: int, now: int) -> None:
         offer = link.offering.open[self._serial] = OpenOffer(mask)
         link.offering.offered |= mask
-        if mask:  # Some pieces of something do not keep what is whole waiting.
-            link.offering.next_us = now + self._coalesce_us
         self._wait_for_answer(link, offer, now)
 
     def _wait_for_answer(self, link: Link, offer: OpenOffer, now: int) -> None:

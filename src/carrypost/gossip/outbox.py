@@ -75,11 +75,15 @@ class Job:
         ones, and complete each other where they meet.
         """
         descriptor = self.copy.descriptor
+        if descriptor.small and len(descriptor.wire) <= body_bytes_max:
+            self.items, self.left = iter(_SMALL), 1
+        else:
+            self._plan_parts(body_bytes_max, rng)
+
+    def _plan_parts(self, body_bytes_max: int, rng: Random) -> None:
+        descriptor = self.copy.descriptor
         per_piece = descriptor.fragments_per_piece
         parts = -(-len(descriptor.wire) // body_bytes_max)
-        if descriptor.small and parts == 1:
-            self.items, self.left = iter(_SMALL), 1
-            return
         lists = range(0, descriptor.pieces if self.hashes else 0, body_bytes_max // HASH_BYTES)
         pieces = list(bits(self.wanted))
         start = rng.randrange(len(pieces))

@@ -9,6 +9,7 @@ the loop.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,10 +27,12 @@ from carrypost.node.udp import Udp
 
 _WAIT_S_MAX = 5.0
 """The system's clock may step while the node waits: it looks again after this at the latest."""
-
+_AGAIN_S = 1.0
+"""After a step that failed it is looked again whether something is due."""
 _BACKLOG_BYTES_MAX = 32 * 1024 * 1024
 """What may wait for the disk, in memory."""
 _TELLING = (Announce, Profile)
+_log = logging.getLogger("carrypost.node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,11 @@ class Driver:
             self._timer.cancel()
             self._timer = None
 
+    @property
+    def overloaded(self) -> bool:
+        """So much waits for the disk that nothing more should be taken."""
+        return self._store.unanswered_bytes > _BACKLOG_BYTES_MAX
+
     def now(self) -> int:
         """Microseconds; the host has been told if the clock stepped."""
         now = self._clock.now()
@@ -91,7 +99,7 @@ class Driver:
         """Datagrams came, each with its sender's address."""
         if not self._running:
             return
-        if self._store.unanswered_bytes > _BACKLOG_BYTES_MAX:
+        if self.overloaded:
             # The network is faster than the disk: as if the air had swallowed them, so that senders slow down.
             self.overrun += len(batch)
             return
@@ -131,8 +139,8 @@ class Driver:
                 pass
         finally:
             self._settling = False
-        if self._running:
-            self._set_timer()
+            if self._running:
+                self._set_timer()
 
     def write(self) -> list[Batch]:
         """Take the host's changes into the store, before anything else is taken; the batches, if any."""
@@ -150,7 +158,10 @@ class Driver:
                 self._transmit(transmission)
         for event in self.host.events():
             busy = True
-            self._take(event)
+            try:
+                self._take(event)
+            except Exception:  # Who cannot take one event must not cost others theirs: they are told only once.
+                _log.exception("an event of the host was not taken: %s", type(event).__name__)
         return busy
 
     def _transmit(self, transmission: Transmission) -> None:
@@ -210,10 +221,17 @@ class Driver:
 
     def _timer_fired(self) -> None:
         self._timer = None
-        now = self.now()
-        deadline = self.host.next_deadline()
-        if deadline is not None and deadline <= now:
-            self.host.tick(now)
-            self.settle()
-        else:
-            self._set_timer()
+        try:
+            now = self.now()
+            deadline = self.host.next_deadline()
+            if deadline is not None and deadline <= now:
+                self.host.tick(now)
+                self.settle()
+            else:
+                self._set_timer()
+        except Exception:
+            # Whatever went wrong, the next step comes: a node whose timer stopped would be silent for ever.
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer, self._timer_us = self._loop.call_later(_AGAIN_S, self._timer_fired), 0
+            raise
