@@ -245,6 +245,7 @@ async def test_the_record_of_two_real_nodes_tells_what_happened_in_order(tmp_pat
             await a.publish("news", str(number).encode())
         await until(lambda: len(reader.got) == 5)
         await b.confirm(reader, [each.message for each in reader.got])
+        await until(lambda: min(a.uptime_s, b.uptime_s) > 0.4)  # long enough for samples in between
     files = sorted((tmp_path / "records").iterdir())
     assert all(file.suffix == ".jsonl" for file in files)
     records = {

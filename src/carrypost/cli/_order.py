@@ -6,10 +6,13 @@ the command line's libraries, which would cost it a quarter of its memory.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
 import msgspec
+
+from carrypost.errors import ConfigError
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -24,11 +27,14 @@ class Order(msgspec.Struct, frozen=True):
 
 def become(order: Order) -> None:
     """Become the process that runs the node; does not return where the system can do that."""
-    if os.name != "posix":
-        from carrypost.cli import serve  # noqa: PLC0415 - what this module is there to avoid
+    try:
+        text = msgspec.json.encode(order).decode()
+    except UnicodeEncodeError:
+        raise ConfigError("what was given on the command line is not UTF-8 text") from None
+    if os.name == "posix" and sys.executable:
+        with contextlib.suppress(OSError):  # Too much for one argument, or the interpreter was just replaced.
+            # -P: a folder called carrypost where the command is given is none of our business.
+            os.execv(sys.executable, [sys.executable, "-P", "-m", "carrypost.cli.serve", text])  # noqa: S606 - this one
+    from carrypost.cli import serve  # noqa: PLC0415 - what this module is there to avoid
 
-        serve.run(order)
-        return
-    text = msgspec.json.encode(order).decode()
-    # -P: a folder called carrypost where the command is given is none of our business.
-    os.execv(sys.executable, [sys.executable, "-P", "-m", "carrypost.cli.serve", text])  # noqa: S606 - this program
+    serve.run(order)

@@ -42,6 +42,8 @@ class Recovery:
         self._confirmations: list[MessageId] = []
         self._undelivered: list[MessageId] = []
         self._incarnation: int | None = None
+        self._confine_us = 0
+        """The room for what is carried is not made smaller again before this."""
         self._relief_us = NEVER
         self._notes_us = NEVER
 
@@ -128,9 +130,10 @@ class Recovery:
         self._notes_us = now + _RETRY_US
 
     def _confine(self, now: int) -> None:
-        """Once per pause: batches that were lost together say the same thing."""
+        """Once per pause, as long as writes fail: batches that were lost together say the same thing."""
         desk = self._desk
-        if now >= desk.store_failed_until_us:
+        if now >= self._confine_us:
+            self._confine_us = now + _PAUSE_US
             desk.cache.confine(desk.cache.bytes * 9 // 10)
         desk.store_failed_until_us = now + _PAUSE_US
         self._relief_us = now + _RELIEF_US

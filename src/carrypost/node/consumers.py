@@ -18,6 +18,7 @@ from carrypost.config import Limits
 from carrypost.errors import LocalError
 from carrypost.events import Delivery
 from carrypost.gossip.interests import Matcher
+from carrypost.gossip.lives import CopyState
 from carrypost.host import Host
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
@@ -123,7 +124,11 @@ class Consumers:
         done = []
         for message in messages:
             handed = self._handed.get(message)
-            if handed is None or consumer not in handed.holders:
+            if handed is None:
+                if self._host.state_of(message) is CopyState.DONE:
+                    done.append(message)  # The copy gave way meanwhile; without a note it would come again one day.
+                continue
+            if consumer not in handed.holders:
                 continue
             handed.holders.remove(consumer)
             handed.confirmed = True
@@ -132,6 +137,10 @@ class Consumers:
         self._finish(done, now)
         return tuple(done)
 
+    def waits(self, message: MessageId) -> bool:
+        """Whether a message that was handed over is still here, and not confirmed by all."""
+        return message in self._handed
+
     def forget(self, descriptors: Iterable[Descriptor]) -> None:
         """Copies are gone: what of them was left behind is nobody's any more."""
         for descriptor in descriptors:
@@ -139,7 +148,7 @@ class Consumers:
 
     def _finish(self, messages: list[MessageId], now: int) -> None:
         for message in messages:
-            del self._handed[message]
+            self._handed.pop(message, None)
         if messages:
             self._host.confirm(messages, now)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 import socket
@@ -19,6 +20,7 @@ from typing import Any
 from carrypost import __version__
 from carrypost.errors import CarrypostError, LocalError, NodeError, RunningError
 from carrypost.events import Delivery
+from carrypost.gossip.lives import CopyState
 from carrypost.model.ids import MessageId, shown
 from carrypost.node import calls
 from carrypost.node.clock import MICROSECONDS
@@ -27,6 +29,12 @@ from carrypost.node.runtime import Node
 _log = logging.getLogger("carrypost.control")
 _SOCKET_MODE = 0o177
 """Mask that leaves the socket to its owner alone."""
+_TIDY_MIN = 4_096
+"""Deliveries of one program that are kept before it is looked which of them are over."""
+_TURN = 16
+"""Deliveries that are handed out before others have their turn."""
+_PAUSE_S = 0.005
+"""How often is looked whether the disk has caught up."""
 
 
 class Control:
@@ -37,6 +45,7 @@ class Control:
         self._path = node.settings.control
         self._server: asyncio.Server | None = None
         self._programs: dict[Program, asyncio.Task[None] | None] = {}
+        self._closing = False
         self.stopping = stopping or asyncio.Event()
         """Somebody asked the node to end."""
 
@@ -58,6 +67,7 @@ class Control:
         """End all connections and remove the socket."""
         if self._server is None:
             return
+        self._closing = True
         self._server.close()
         for program in self._programs:
             program.close()
@@ -69,6 +79,9 @@ class Control:
         self._server = None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._closing:  # It was let in just before, and nobody would wait for it to end.
+            writer.close()
+            return
         program = Program(self._node, writer, self.stopping)
         self._programs[program] = asyncio.current_task()
         try:
@@ -114,8 +127,11 @@ class Program:
         self._node = node
         self._writer = writer
         self._stopping = stopping
-        self._waiting: asyncio.Queue[Delivery] = asyncio.Queue()
+        self._waiting: dict[MessageId, Delivery] = {}
+        self._news = asyncio.Event()
+        """Something waits."""
         self._handed: dict[str, MessageId] = {}
+        self._tidy_at = _TIDY_MIN
         self._tasks: set[asyncio.Task[None]] = set()
         self._does: dict[type, Callable[[Any], Awaitable[object]]] = {
             calls.Status: self._status,
@@ -130,7 +146,22 @@ class Program:
 
     def take(self, delivery: Delivery) -> None:
         """A message for the program."""
-        self._waiting.put_nowait(delivery)
+        self._waiting[delivery.message] = delivery
+        self._news.set()
+        if len(self._waiting) + len(self._handed) > self._tidy_at:
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """A program that neither reads nor confirms is not to fill the memory: forget what is over."""
+        consumers, host = self._node.consumers, self._node.host
+        self._waiting = {message: each for message, each in self._waiting.items() if consumers.waits(message)}
+        # What gave way can still be confirmed, as long as the host remembers it.
+        self._handed = {
+            name: message
+            for name, message in self._handed.items()
+            if consumers.waits(message) or host.state_of(message) is not CopyState.UNKNOWN
+        }
+        self._tidy_at = max(_TIDY_MIN, 2 * (len(self._waiting) + len(self._handed)))
 
     def close(self) -> None:
         """Hang up, also on a program that does not listen."""
@@ -150,6 +181,8 @@ class Program:
                 if isinstance(call, calls.Refusal):
                     self._say(call)
                 else:
+                    if isinstance(call, calls.Publish):
+                        await self._disk()
                     self._begin(self._answer(call))
                 await self._writer.drain()
         except (EOFError, ConnectionError):
@@ -166,6 +199,11 @@ class Program:
             self._writer.close()
             with contextlib.suppress(ConnectionError):
                 await self._writer.wait_closed()
+
+    async def _disk(self) -> None:
+        """Wait while the disk has too much to write: a program that sends faster has to wait, too."""
+        while self._node.driver.overloaded and not self._writer.is_closing():  # noqa: ASYNC110 - seldom, and soon over
+            await asyncio.sleep(_PAUSE_S)
 
     def _begin(self, work: Any) -> None:  # noqa: ANN401 - any coroutine
         task = asyncio.get_running_loop().create_task(work)
@@ -188,33 +226,48 @@ class Program:
             self._say(calls.Answer(call.number, value))
 
     async def _hand_out(self) -> None:
-        with contextlib.suppress(ConnectionError):
-            while True:
-                delivery = await self._waiting.get()
-                descriptor = delivery.descriptor
-                payload = self._node.payload(descriptor)
-                if payload is None:
-                    continue
-                name = shown(descriptor.id)
-                self._handed[name] = descriptor.id
-                self._say(
-                    calls.Handed(
-                        message=name,
-                        destination=descriptor.destination,
-                        source=descriptor.node,
-                        payload=payload,
-                        attributes=dict(descriptor.attributes),
-                        label=descriptor.label,
-                        persistent=descriptor.persistent,
-                        priority=descriptor.priority,
-                        created_us=descriptor.created_us,
-                        deadline_us=descriptor.deadline_us,
-                        hops=delivery.hops,
-                        redelivered=delivery.redelivered,
-                        subscriptions=delivery.subscriptions,
-                    )
+        try:
+            await self._hand_out_all()
+        except ConnectionError:
+            pass
+        except Exception:  # noqa: BLE001 - A program that is deaf and does not know it would wait for ever.
+            _log.exception("a delivery could not be handed out; hanging up")
+            self.close()
+
+    async def _hand_out_all(self) -> None:
+        for number in itertools.count(1):
+            if not number % _TURN:
+                await asyncio.sleep(0)  # A socket that takes everything at once would keep the loop from all else.
+            while not self._waiting:
+                self._news.clear()
+                await self._news.wait()
+            delivery = self._waiting.pop(next(iter(self._waiting)))
+            descriptor = delivery.descriptor
+            if not self._node.consumers.waits(descriptor.id):
+                continue  # It expired, or gave way, while the program was busy.
+            payload = self._node.payload(descriptor)
+            if payload is None:
+                continue
+            name = shown(descriptor.id)
+            self._handed[name] = descriptor.id
+            self._say(
+                calls.Handed(
+                    message=name,
+                    destination=descriptor.destination,
+                    source=descriptor.node,
+                    payload=payload,
+                    attributes=dict(descriptor.attributes),
+                    label=descriptor.label,
+                    persistent=descriptor.persistent,
+                    priority=descriptor.priority,
+                    created_us=descriptor.created_us,
+                    deadline_us=descriptor.deadline_us,
+                    hops=delivery.hops,
+                    redelivered=delivery.redelivered,
+                    subscriptions=delivery.subscriptions,
                 )
-                await self._writer.drain()
+            )
+            await self._writer.drain()
 
     # --- calls ---------------------------------------------------------------------------------------------
 

@@ -160,7 +160,7 @@ class Driver:
             busy = True
             try:
                 self._take(event)
-            except Exception:  # Who cannot take one event must not cost others theirs: they are told only once.
+            except Exception:  # noqa: BLE001 - Who cannot take one must not cost others theirs: each is told once.
                 _log.exception("an event of the host was not taken: %s", type(event).__name__)
         return busy
 
@@ -230,8 +230,11 @@ class Driver:
             else:
                 self._set_timer()
         except Exception:
-            # Whatever went wrong, the next step comes: a node whose timer stopped would be silent for ever.
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer, self._timer_us = self._loop.call_later(_AGAIN_S, self._timer_fired), 0
+            self._look_again()
             raise
+
+    def _look_again(self) -> None:
+        """Whatever went wrong, the next step comes: a node whose timer stopped would be silent for ever."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_us = self._loop.call_later(_AGAIN_S, self._timer_fired), 0

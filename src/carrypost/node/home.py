@@ -69,8 +69,6 @@ class Home:
             try:
                 if fcntl is not None:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                file.truncate(0)
-                file.write(f"{os.getpid()}\n".encode())
             except BlockingIOError:
                 pid = file.read(32).strip().decode(errors="replace")
                 whose = f" (process {pid})" if pid.isdecimal() else ""
@@ -79,6 +77,9 @@ class Home:
                 ) from None
             except OSError as error:
                 raise self._unusable(error) from None
+            with contextlib.suppress(OSError):  # Who has it is good to know, but no reason not to start on a full disk.
+                file.truncate(0)
+                file.write(f"{os.getpid()}\n".encode())
             yield
 
     def _unusable(self, error: OSError) -> NodeError:

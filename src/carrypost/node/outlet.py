@@ -16,6 +16,8 @@ from carrypost.node.channels import Target
 QUEUE_BYTES_MAX = 1 << 20
 _PAUSE_S = 0.003
 """Until the next attempt where the system cannot say when there is room again."""
+_PATIENCE_S = 0.5
+"""An interface that takes nothing for so long is not to keep the others waiting."""
 _ONE_ONLY = frozenset({errno.EMSGSIZE})
 """Errors that say nothing about the next datagram to the same target."""
 
@@ -54,6 +56,8 @@ class Outlet:
         self._queue_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._writing = False
+        self._refused_s: float | None = None
+        """Since when the interface of the first in the queue takes nothing."""
         self._multicast_by = ""
 
     def send(self, datagrams: Sequence[bytes], target: Target) -> str:
@@ -78,6 +82,7 @@ class Outlet:
     def close(self) -> None:
         """Give up what waits."""
         self._queue.clear()
+        self._queue_bytes = 0
         self._rest()
 
     def _transmit(self, datagram: bytes, target: Target) -> OSError | None:
@@ -137,11 +142,30 @@ class Outlet:
             datagram, target = self._queue[0]
             error = self._transmit(datagram, target)
             if error is not None and error.errno in {errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS}:
+                if error.errno == errno.ENOBUFS and self._tired():
+                    self._give_up(target)
+                    continue
                 if error.errno == errno.ENOBUFS or not self._writing:
                     self._wait(error)
                 return
+            self._refused_s = None
             if error is not None:
                 self._traffic.failed(error)
             self._queue.popleft()
             self._queue_bytes -= len(datagram)
+        self._refused_s = None
         self._rest()
+
+    def _tired(self) -> bool:
+        """Whether the first in the queue has waited long enough for its interface."""
+        now_s = self._loop.time()
+        if self._refused_s is None:
+            self._refused_s = now_s
+        return now_s - self._refused_s >= _PATIENCE_S
+
+    def _give_up(self, target: Target) -> None:
+        """Drop what waits for this target."""
+        kept = [each for each in self._queue if each[1] != target]
+        self._traffic.counters["send_queue_dropped"] += len(self._queue) - len(kept)
+        self._queue = deque(kept)
+        self._queue_bytes = sum(len(datagram) for datagram, _ in kept)

@@ -109,6 +109,10 @@ class Node:
 
     async def stop(self) -> None:
         """End cleanly: what was published is on disk."""
+        with self._exits:  # The disk and the folder are given back whatever happens.
+            await self._stop()
+
+    async def _stop(self) -> None:
         await self.udp.close()
         driver = self._driver
         if driver is not None:
@@ -127,7 +131,6 @@ class Node:
             for each in waiting:
                 each.cancel()
         self._confirmations = {}
-        self._exits.close()
 
     @property
     def driver(self) -> Driver:

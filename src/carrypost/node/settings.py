@@ -121,13 +121,13 @@ class NodeSettings:
     @property
     def data(self) -> Path:
         """The node's folder."""
-        return self._path(self.place.data) if self.place.data else default_data()
+        return _told(self._path(self.place.data) if self.place.data else default_data())
 
     @property
     def control(self) -> Path:
         """Where its control socket is."""
         if self.place.control:
-            return self._path(self.place.control)
+            return _told(self._path(self.place.control))
         path = self.data / CONTROL_FILE
         if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES_MAX:
             return path
@@ -150,6 +150,17 @@ class NodeSettings:
             return self.base / Path(given).expanduser()
         except RuntimeError:
             raise ConfigError(f"there is no such user's folder: {given}") from None
+
+
+def _told(path: Path) -> Path:
+    """Paths are told to others, as text; raises `ConfigError` for one that is none."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"the name of the folder or file {str(path)!r} is not UTF-8 text: choose another one"
+        ) from None
+    return path
 
 
 FIELDS = Fields({"": Settings, "limits": Limits, "node": PlaceSettings, "udp": UdpSettings, "record": RecordSettings})

@@ -1,16 +1,20 @@
 """Static peers: nodes that are named in the settings and reached by unicast, wherever they are.
 
 Names are resolved by a thread, now and again, because a node that moves from network to network finds other addresses
-behind them. What cannot be resolved is said once and tried again.
+behind them. What cannot be resolved is said once and tried again; until then its last address stands, because a
+network without a name server may still have the node. Of several addresses the one that answers is kept.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
+import threading
+import time
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from carrypost.errors import ConfigError
 from carrypost.node.addresses import SocketAddress, family, literal, split
@@ -56,30 +60,80 @@ class StaticPeers:
         """Those whose address is known."""
         return {peer.address: peer for peer in self.peers if peer.address is not None}
 
-    async def resolve(self, families: Collection[int]) -> bool:
-        """Find out the addresses; whether all are known now."""
-        for peer in self.peers:
-            try:
-                peer.address = await self._found(peer, families)
-                peer.troubled = False
-            except (OSError, ValueError) as error:  # ValueError: what cannot be a name at all
-                peer.address = None
-                self._errors["resolve"] += 1
-                if not peer.troubled:
-                    _log.warning("static peer %s cannot be found, trying again: %s", peer.text, error)
-                    peer.troubled = True
+    async def resolve(self, families: Collection[int], changed: Callable[[], None]) -> bool:
+        """Find out the addresses, all at once, and tell of each that is another; whether all are known now."""
+        await asyncio.gather(*(self._resolve(peer, families, changed) for peer in self.peers))
         return not any(peer.troubled for peer in self.peers)
 
-    @staticmethod
-    async def _found(peer: StaticPeer, families: Collection[int]) -> SocketAddress:
-        address = literal(peer.host, peer.port)
-        if address is not None:
-            if family(address) not in families:
-                raise OSError("this machine does not speak that version of IP")
-            return address
-        loop = asyncio.get_running_loop()
-        for kind, _, _, _, found in await loop.getaddrinfo(peer.host, peer.port, type=socket.SOCK_DGRAM):
-            if kind in families:
-                host, *rest = found
-                return (str(host), peer.port, 0, int(rest[2])) if kind == socket.AF_INET6 else (str(host), peer.port)
+    async def _resolve(self, peer: StaticPeer, families: Collection[int], changed: Callable[[], None]) -> None:
+        before = peer.address
+        try:
+            peer.address = _written(peer, families) or await _named(peer, families)
+            peer.troubled = False
+        except (OSError, ValueError) as error:  # ValueError: what cannot be a name at all
+            self._errors["resolve"] += 1
+            if not peer.troubled:
+                _log.warning("static peer %s cannot be found, trying again: %s", peer.text, error)
+                peer.troubled = True
+        if peer.address != before:
+            changed()
+
+
+def _written(peer: StaticPeer, families: Collection[int]) -> SocketAddress | None:
+    """The address, if it is written as a number."""
+    address = literal(peer.host, peer.port)
+    if address is not None and family(address) not in families:
+        raise OSError("this machine does not speak that version of IP")
+    return address
+
+
+async def _named(peer: StaticPeer, families: Collection[int]) -> SocketAddress:
+    """One of the addresses behind the name: the same as before, unless nothing was heard from there."""
+    found = [address for address in await _looked_up(peer.host, peer.port) if family(address) in families]
+    if not found:
         raise OSError("no address that this machine could reach")
+    if peer.address not in found:
+        return found[0]
+    silent = time.monotonic() - peer.heard_s > RESOLVE_S
+    return found[(found.index(peer.address) + silent) % len(found)]
+
+
+async def _looked_up(host: str, port: int) -> list[SocketAddress]:
+    """What the system knows of a name.
+
+    In a thread that nobody waits for at the end: without a name server it may take a minute, and the loop's own
+    threads would keep the process alive for so long.
+    """
+    loop = asyncio.get_running_loop()
+    answered: asyncio.Future[list[SocketAddress]] = loop.create_future()
+
+    def settle(found: list[SocketAddress], error: Exception | None) -> None:
+        if answered.done():
+            return
+        if error is None:
+            answered.set_result(found)
+        else:
+            answered.set_exception(error)
+
+    def ask() -> None:
+        found: list[SocketAddress] = []
+        failure: Exception | None = None
+        try:
+            found = _addresses(host, port)
+        except (OSError, ValueError) as error:
+            failure = error
+        with contextlib.suppress(RuntimeError):  # The loop has ended.
+            loop.call_soon_threadsafe(settle, found, failure)
+
+    threading.Thread(target=ask, name="carrypost-names", daemon=True).start()
+    return await answered
+
+
+def _addresses(host: str, port: int) -> list[SocketAddress]:
+    found: list[SocketAddress] = []
+    for kind, _, _, _, (number, *rest) in socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM):
+        if kind == socket.AF_INET6:
+            found.append((str(number), port, 0, int(rest[2])))
+        elif kind == socket.AF_INET:
+            found.append((str(number), port))
+    return found

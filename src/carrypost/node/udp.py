@@ -110,9 +110,7 @@ class Udp:
         chores, self._chores = self._chores, []
         for chore in chores:
             chore.cancel()
-        for chore in chores:
-            with contextlib.suppress(asyncio.CancelledError):
-                await chore
+        await asyncio.gather(*chores, return_exceptions=True)
         for outlet in self._outlets.values():
             outlet.close()
         self._outlets.clear()
@@ -270,19 +268,28 @@ class Udp:
     async def _poll(self) -> None:
         while True:
             await asyncio.sleep(self.settings.poll_s)
-            now_s = time.monotonic()
-            self._intake.aliases.expire(now_s)
-            self._rename()
-            for channel in self._channels.values():
-                channel.forget(now_s)
             try:
-                found = interfaces.snapshot()
+                await self._look()
             except OSError as error:
                 self._traffic.failed(error)
-                continue
-            if found != self._all or self._retry:
-                self._all = found
-                await self._refresh()
+                self._retry = True
+            except Exception:  # noqa: BLE001 - Whatever is odd about an interface now, it may be gone next time.
+                self._traffic.errors["interfaces"] += 1
+                if not self._retry:
+                    _log.exception("the interfaces cannot be looked at; trying again")
+                self._retry = True
+
+    async def _look(self) -> None:
+        """Forget who was not heard for long, and see which interfaces there are now."""
+        now_s = time.monotonic()
+        self._intake.aliases.expire(now_s)
+        self._rename()
+        for channel in self._channels.values():
+            channel.forget(now_s)
+        found = interfaces.snapshot()
+        if found != self._all or self._retry:
+            self._all = found
+            await self._refresh()
 
     async def _refresh(self) -> None:
         """Close the channels of what vanished or changed, and open those of what is new."""
@@ -321,8 +328,12 @@ class Udp:
                 self._traffic.failed(error)
                 _log.warning("%s cannot be used for %s: %s", plan.interface, plan.means, reason)
             return
-        self._enlarge(ear)
-        close = await read(ear, functools.partial(self._take_from_link, key), self._traffic.failed)
+        try:
+            self._enlarge(ear)
+            close = await read(ear, functools.partial(self._take_from_link, key), self._traffic.failed)
+        except BaseException:
+            ear.close()
+            raise
         self._channels[key] = Channel(plan, ear, close)
 
     def _tell(self, used: Sequence[Interface]) -> None:
@@ -342,7 +353,7 @@ class Udp:
         now_s = time.monotonic()
         if now_s - self._looked_s >= _LOOK_S:
             self._looked_s = now_s
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):
                 self._know_own(interfaces.snapshot())
 
     def _know_own(self, found: Iterable[Interface] | None = None) -> None:
@@ -361,10 +372,7 @@ class Udp:
     async def _resolve(self) -> None:
         """Keep the addresses of static peers up to date."""
         while True:
-            known = self._statics.known
-            whole = await self._statics.resolve(self._own)
-            if self._statics.known != known:
-                self._know_own()
+            whole = await self._statics.resolve(self._own, self._know_own)
             await asyncio.sleep(RESOLVE_S if whole else RETRY_S)
 
 
