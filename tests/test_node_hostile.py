@@ -1,9 +1,9 @@
 """Real nodes under a flood of hostile datagrams from another process: they stay small, answer, and go on exchanging.
 
 The flood (`tests.flood`) is a third each of noise, of spoiled datagrams and of sound frames without sense. It goes to
-the victim's own port, to the group and to the broadcast address, so its friend gets half of it, too. Both have to read
-what comes before they know what it is; where more comes than they can read, the system drops datagrams of the honest
-as well, and those are sent again.
+the victim's own port, to the group and to the broadcast address, so its friend gets half of it, too. Noise is dropped
+by the system; of the rest only so much is read as does not keep a node from its neighbours. Where more comes than can
+be taken off the sockets, the system drops datagrams of the honest as well, and those are sent again.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tests.nodes import PATIENCE_S, Node, Nodes, scene, until
 
 ROOT = Path(__file__).parents[1]
 MIB = 1024 * 1024
-ARRIVAL_S_MAX = 40.0
-"""From publication at one of the honest nodes to delivery at the other, not counting the time of the flood itself."""
+ARRIVAL_S_MAX = 20.0
+"""From publication at one of the honest nodes to delivery at the other, while the flood goes on."""
 STATUS_S_MAX = 2.0
 GROWTH_BYTES_MAX = 30 * MIB
 IDLE_SHARE_MAX = 0.2
@@ -146,19 +146,19 @@ async def _flooded(folder: Path, **orders: object) -> None:
             after = process.memory_info().rss, process.cpu_times()
         status = await victim.client.status()
         _log.info(
-            "%s; read %d, refused %s; %.1f s of processor; grown by %.1f MB; status took %.2f s at worst; "
+            "%s; received %d, unread %d, refused %s; %.1f s of processor; grown by %.1f MB; status took %.2f s at worst; "
             "%d honest messages took %.2f s at worst",
-            done, status["udp"]["counters"]["received"], status["refused"],
+            done, status["udp"]["counters"]["received"], status["strangers_unread"], status["refused"],
             sum(after[1][:2]) - sum(before[1][:2]), (after[0] - before[0]) / 1e6, slowest_s,
             len(talk.took_s), max(talk.took_s.values()),
         )  # fmt: skip
-        assert max(talk.took_s.values()) < done["took_s"] + ARRIVAL_S_MAX
+        assert max(talk.took_s.values()) < ARRIVAL_S_MAX
         assert slowest_s < STATUS_S_MAX
         assert process.memory_info().rss - before[0] < GROWTH_BYTES_MAX
         await until(lambda: _idle(process), PATIENCE_S)
         # Else the test would be about nothing.
-        assert {"magic", "datagram", "frame"} <= status["refused"].keys()
-        assert sum(status["refused"].values()) > done["offered"] / 100
+        assert {"datagram", "frame"} <= status["refused"].keys()
+        assert sum(status["refused"].values()) + status["strangers_unread"] > done["offered"] / 100
         assert all(len(node.said) < SAID_BYTES_MAX for node in (victim, friend))
 
 
@@ -172,4 +172,5 @@ async def test_a_flood_of_hostile_datagrams_neither_stops_nor_swells_a_node(tmp_
 @pytest.mark.parametrize("sources", [1, 5_000])
 @scene
 async def test_ten_million_hostile_datagrams_neither_stop_nor_swell_a_node(tmp_path: Path, sources: int) -> None:
-    await _flooded(tmp_path, count=5_000_000, sources=sources, pool=100_000, seed=sources)
+    # More a second than this, and the system itself has no room for the datagrams of the honest.
+    await _flooded(tmp_path, count=5_000_000, per_s=40_000, sources=sources, pool=100_000, seed=sources)

@@ -50,7 +50,8 @@ class Node(Udp):
         self.came: list[tuple[str, bytes]] = []
         self.batches: list[int] = []
         given: dict[str, Any] = {"interfaces": ("lo",), **settings}
-        super().__init__(UdpSettings(**given), self._keep)
+        magic = given.pop("magic", b"")
+        super().__init__(UdpSettings(**given), self._keep, magic=magic)
 
     def _keep(self, batch: list[tuple[str, bytes]]) -> None:
         self.came += batch
@@ -106,6 +107,21 @@ def test_an_announcement_reaches_every_other_node_once_and_tells_where_to_answer
             assert a.came == [(b.address, b"to you")]
             await until(lambda: a.counters["echoes"] == 4)
             assert len(c.came) == 2
+
+    run(scene())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a program filter its own sockets")
+def test_the_system_drops_what_does_not_begin_with_the_magic_on_every_socket() -> None:
+    async def scene() -> None:
+        async with nodes({}, {"magic": b"CP"}) as (a, b):
+            for to in (None, b.address):
+                a.send([b"", b"C", b"noise", b"PC rubbish", b"CP", b"CP and more"], to, announcing=to is None)
+                await until(lambda: len(b.came) >= 2)
+                assert b.came == [(a.address, b"CP"), (a.address, b"CP and more")]
+                b.came.clear()
+            await until(lambda: b.counters["duplicates"] == 2)
+            assert b.counters["received"] == 6
 
     run(scene())
 

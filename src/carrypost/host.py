@@ -205,6 +205,11 @@ class Host:
         except RemoteError as error:
             self._desk.refuse(error.reason, link.peer)
 
+    def hears(self, peer: str) -> bool:
+        """Whether a link address is that of a neighbour: what comes from it goes before what strangers send."""
+        link = self._desk.links.get(peer)
+        return link is not None and link.usable
+
     def refused(self, reasons: Mapping[str, int], peer: str) -> None:
         """What the driver could not read of what came from a link address, by reason (`codec.Decoded.refused`)."""
         for reason, count in reasons.items():

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from carrypost.config import Settings
 from carrypost.events import Event
 from carrypost.gossip import codec, frames
+from carrypost.gossip.budget import Budget
 from carrypost.gossip.frames import Announce, Data, Frame, Profile, StoredData, Transmission
 from carrypost.gossip.journal import Batch, Key, Value
 from carrypost.host import Host
@@ -31,6 +32,8 @@ _AGAIN_S = 1.0
 """After a step that failed it is looked again whether something is due."""
 _BACKLOG_BYTES_MAX = 32 * 1024 * 1024
 """What may wait for the disk, in memory."""
+STRANGERS_PER_S = 1_000
+"""Datagrams a second that are read of all who are no neighbours, together: a flood must not drown the neighbours."""
 _TELLING = (Announce, Profile)
 _log = logging.getLogger("carrypost.node")
 
@@ -53,9 +56,12 @@ class Driver:
         """Frames that were not sent because their payload was no longer in the store."""
         self.overrun = 0
         """Datagrams that were not taken because the disk had too much to write already."""
+        self.unread = 0
+        """Datagrams of strangers that were not looked at because there were too many."""
         self.traffic: Counter[str] | None = None
         """Bytes sent by kind of frame, if somebody wants to know."""
         self._settings = settings
+        self._strangers = Budget(STRANGERS_PER_S)
         self._clock = machine.clock
         self._store = machine.store
         self._udp = machine.udp
@@ -107,6 +113,9 @@ class Driver:
         host, limits = self.host, self._settings.limits
         heard: dict[str, tuple[list[Frame], list[int]]] = {}
         for peer, datagram in batch:
+            if not (host.hears(peer) or self._strangers.take(1, now)):
+                self.unread += 1
+                continue
             decoded = codec.decode(datagram, limits)
             if decoded.refused:
                 host.refused(decoded.refused, peer)

@@ -16,7 +16,7 @@ from carrypost.node.outlet import Traffic
 from carrypost.node.readers import Raw
 from carrypost.node.statics import StaticPeer
 
-SOURCES_MAX = 4_096
+SOURCES_MAX = 8_192
 _ECHO, _GATED = "echoes", "gated"
 
 

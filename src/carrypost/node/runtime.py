@@ -19,6 +19,7 @@ from typing import Self, TypeVar
 
 from carrypost.errors import PayloadError, RemoteError, SendError, StateError, StoreError
 from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, Stored
+from carrypost.gossip.codec import MAGIC
 from carrypost.gossip.journal import INCARNATION
 from carrypost.host import Host
 from carrypost.model.descriptor import AttributeValue, Descriptor
@@ -44,7 +45,7 @@ class Node:
     def __init__(self, settings: NodeSettings, *, privilege: Privilege = privilege) -> None:
         self.settings = settings
         self.home = Home(settings)
-        self.udp = Udp(settings.udp, self._received)
+        self.udp = Udp(settings.udp, self._received, magic=MAGIC)
         self.chronicle: Chronicle | None = None
         self._privilege = privilege
         self._driver: Driver | None = None

@@ -43,10 +43,14 @@ _log = logging.getLogger("carrypost.udp")
 
 
 class Udp:
-    """The datagrams of one node. `received` is called on the loop's thread."""
+    """The datagrams of one node. `received` is called on the loop's thread.
 
-    def __init__(self, settings: UdpSettings, received: Received) -> None:
+    What does not begin with `magic` (two bytes) need not be received at all.
+    """
+
+    def __init__(self, settings: UdpSettings, received: Received, *, magic: bytes = b"") -> None:
         self.settings = settings
+        self._magic = magic
         self._received = received
         self._traffic = Traffic()
         self._intake = Intake(self._traffic, settings.hear, self._look_again)
@@ -91,7 +95,7 @@ class Udp:
             for family, made in self._own.items():
                 self._own_ports[family] = made.getsockname()[1]
                 self._outlets[family] = Outlet(made, self._traffic, loop)
-                self._enlarge(made)
+                self._fit_out(made)
                 self._closes.append(await read(made, self._take_unicast, self._traffic.failed))
             self._all = interfaces.snapshot()
             await self._refresh()
@@ -329,7 +333,7 @@ class Udp:
                 _log.warning("%s cannot be used for %s: %s", plan.interface, plan.means, reason)
             return
         try:
-            self._enlarge(ear)
+            self._fit_out(ear)
             close = await read(ear, functools.partial(self._take_from_link, key), self._traffic.failed)
         except BaseException:
             ear.close()
@@ -363,7 +367,9 @@ class Udp:
         self._intake.look(own, {each.index: each.name for each in everywhere}, self._statics.known)
         self._targets.clear()  # The numbers of interfaces may have changed.
 
-    def _enlarge(self, made: socket.socket) -> None:
+    def _fit_out(self, made: socket.socket) -> None:
+        if self._magic:
+            sockets.only_with_magic(made, self._magic)
         wanted = self.settings.receive_buffer_bytes
         granted = sockets.enlarge(made, wanted)
         if granted < wanted:
