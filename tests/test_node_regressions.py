@@ -68,6 +68,16 @@ async def running(folder: Path, **keywords: object) -> AsyncIterator[Node]:
         yield node
 
 
+@asynccontextmanager
+async def served(node: Node) -> AsyncIterator[Control]:
+    control = Control(node)
+    await control.open()
+    try:
+        yield control
+    finally:
+        await control.close()
+
+
 async def true(condition: Callable[[], object]) -> None:
     async def ask() -> object:
         return condition()
@@ -198,9 +208,7 @@ async def test_a_program_that_reads_nothing_does_not_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controls, "_TIDY_MIN", 16)
-    async with running(tmp_path, compress=False) as node:
-        control = Control(node)
-        await control.open()
+    async with running(tmp_path, compress=False) as node, served(node) as control:
         _, writer = await asyncio.open_unix_connection(node.settings.control)
         writer.write(packed(Subscribe(number=1, pattern="news")))
         await true(lambda: node.consumers.subscriptions)
@@ -210,16 +218,14 @@ async def test_a_program_that_reads_nothing_does_not_fill_the_memory(
             await true(lambda: not node.host.overview().messages)
         assert len(program._waiting) + len(program._handed) <= 48  # noqa: SLF001
         writer.close()
-        await control.close()
 
 
 @scene
 async def test_a_program_that_sends_faster_than_the_disk_writes_has_to_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(tmp_path) as node:
-        control, slow = Control(node), [True]
-        await control.open()
+    async with running(tmp_path) as node, served(node):
+        slow = [True]
         monkeypatch.setattr(Driver, "overloaded", property(lambda _: slow[0]), raising=False)
         _, writer = await asyncio.open_unix_connection(node.settings.control)
         for number in range(1, 101):
@@ -230,16 +236,13 @@ async def test_a_program_that_sends_faster_than_the_disk_writes_has_to_wait(
             slow[0] = False
             await true(lambda: node.host.overview().messages == 100)
         writer.close()
-        await control.close()
 
 
 @scene
 async def test_handing_out_very_much_leaves_the_node_time_for_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(tmp_path) as node:
-        control = Control(node)
-        await control.open()
+    async with running(tmp_path) as node, served(node):
         await asyncio.gather(*(node.publish("news", b"") for _ in range(200)))
         payload, run, longest = node.payload, 0, 0
 
@@ -262,7 +265,6 @@ async def test_handing_out_very_much_leaves_the_node_time_for_the_rest(
                 await client.next_delivery(WITHIN_S)
         turns.cancel()
         assert 0 < longest <= 16
-        await control.close()
 
 
 # --- static peers ----------------------------------------------------------------------------------------------
