@@ -249,7 +249,6 @@ _CONSTANTS = (
     ("offers._OFFER_RETRY_US", "an unanswered offer is repeated after this, or two timeouts of the link; doubles"),
     ("offers._OFFER_DOUBLINGS", "so many times at most"),
     ("offers._PARTIAL_US", "growth of a half-received message is told at most this often"),
-    ("offers._PARTIAL_PROMPT_US", "or this often, where few are in reach"),
     ("offers._FEW_LINKS", "so many neighbours are few: what is new is offered to them at once"),
     ("requests._REQUEST_RETRY_US", "a request that nothing comes of is repeated after this; doubles"),
     ("requests._REQUEST_DOUBLINGS", "so many times at most"),

@@ -32,10 +32,8 @@ _ENTRY_BYTES = 16
 """An offer's entry without its id and bitmap."""
 _PARTIAL_US = 1_000_000
 """How often, at most, the growth of a half-received message is told."""
-_PARTIAL_PROMPT_US = 200_000
-"""The same where few are in reach: a relay passes on the first pieces while the last ones come."""
 _FEW_LINKS = 2
-"""With so many neighbours a host is a relay between them, and nobody else is likely to be."""
+"""With so many neighbours, what is new is offered at once."""
 _OFFER_RETRY_US = 500_000
 _OFFER_DOUBLINGS = 6
 _SHARE_WAIT_US = 20_000
@@ -67,12 +65,11 @@ class Offers:
         """
         if self._desk.settings.paper_mode:
             return
-        links = list(self._desk.usable_links())
-        prompt = own or len(links) <= _FEW_LINKS
+        prompt = own or self._few_links()
         delay_us = max(_PARTIAL_US, self._coalesce_us) if partial else self._coalesce_us
-        for link in links:
-            idle = not (link.offering.offered or link.outbox.jobs)
-            link.offering.due_us = min(link.offering.due_us, now if prompt and idle else now + delay_us)
+        for link in self._desk.usable_links():
+            due_us = now if prompt and _idle(link) else now + delay_us
+            link.offering.due_us = min(link.offering.due_us, due_us)
 
     def settle(self, now: int) -> None:
         """The end of a step: make the offers that are due."""
@@ -187,12 +184,13 @@ class Offers:
         view, cache = link.view, self._desk.cache
         if view is None or not cache.partial:
             return
-        if now < link.offering.partials_us:
+        # A relay tells of more as soon as what it told of is through: it passes on the first pieces while others come.
+        prompt = self._few_links() and _idle(link)
+        if now < link.offering.partials_us and not prompt:
             link.offering.due_us = min(link.offering.due_us, link.offering.partials_us)
             return
         mask = view.matches & cache.partial & ~link.offering.known
-        few = sum(1 for _ in self._desk.usable_links()) <= _FEW_LINKS
-        link.offering.partials_us = now + (_PARTIAL_PROMPT_US if few else _PARTIAL_US)
+        link.offering.partials_us = now + _PARTIAL_US
         for slot in bits(mask):
             copy = cache.copies[slot]
             if copy is None or link.offering.partials.get(slot) == copy.held or self._wants.whole_at(link, copy.id):
@@ -279,9 +277,13 @@ class Offers:
             outbox.add(self._transfer.job(job.copy, job.more, job.level))
         outbox.unfinished.clear()
         if not outbox.jobs:
-            if self._new_for(link):
+            if self._new_for(link) or (self._desk.cache.partial and self._few_links()):
                 link.offering.due_us = now
             self._end_turn(link, now)
+
+    def _few_links(self) -> bool:
+        """Whether this host is a relay between a few, and nobody else is likely to be."""
+        return sum(1 for _ in self._desk.usable_links()) <= _FEW_LINKS
 
     @staticmethod
     def _end_turn(link: Link, now: int) -> None:
@@ -295,3 +297,8 @@ class Offers:
         link.outbox.tick(now)
         if link.offering.due_us <= now:
             self._repeat_offers(link, now)
+
+
+def _idle(link: Link) -> bool:
+    """Whether nothing is on its way to the neighbour, nor offered to it."""
+    return not (link.offering.open or link.outbox.jobs)
