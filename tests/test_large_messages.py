@@ -341,3 +341,37 @@ def test_a_message_that_was_evicted_in_mid_transfer_and_came_back_in_part_is_sti
         net.link("a", "d")
         net.advance(30)
         assert [each.descriptor.label for each in net.deliveries("d")] == ["urgent", "large"]
+
+
+def test_a_relay_that_passes_pieces_on_as_they_come_vouches_for_them_once() -> None:
+    with testing.network(
+        "a", "b", "c", security="signed", altruistic=True, rate_bytes_per_s=1_000_000, compress=False,
+        lifetime_s_default=3600, lifetime_s_max=86_400,
+    ) as net:  # fmt: skip
+        net.subscribe("c", "files")
+        net.link("a", "b")
+        net.link("b", "c")
+        net.advance(30)
+        payload = random.Random(1).randbytes(3_000_000)
+        net.publish("a", "files", payload)
+        net.advance(10)
+        assert [delivery.payload for delivery in net.deliveries("c")] == [payload]
+        sent = net.traffic("b", "c")
+        pieces = -(-len(payload) // PIECE_BYTES)
+        assert sent.frame_bytes["HashList"] < 1.5 * 32 * pieces
+        assert sent.frames["DescriptorPart"] <= 2
+        assert sent.frames["Offer"] > 10  # It did pass them on as they came.
+
+
+def test_a_neighbour_that_forgot_what_vouches_for_the_pieces_is_told_again() -> None:
+    """It has room for one half-received message, and another one comes in between."""
+    with testing.network(
+        "a", "b", "c", altruistic=True, rate_bytes_per_s=400_000, compress=False, limits={"partials_max": 1}
+    ) as net:
+        net.link("a", "b")
+        net.link("b", "c")
+        net.advance(30)
+        for number in range(6):
+            net.publish("a" if number % 2 else "b", "files", bytes([number]) * 400_000)
+        net.advance(120)
+        assert net.host("c").overview().messages == 6

@@ -35,7 +35,7 @@ class Bench:
         copy = self.cache.admit(descriptor, nbytes=size, privilege=0, interesting=True, held=(1 << pieces) - 1, now=0)
         assert isinstance(copy, Copy)
         job = Job(copy, (1 << pieces) - 1, level, b"")
-        job.plan(MTU, random.Random(1))
+        job.plan(MTU, random.Random(1), vouched=False)
         self.outbox.add(job)
         return job
 

@@ -235,9 +235,9 @@ class Offers:
                 link.offering.known |= offer.mask
         asked = 0
         for handle in frame.handles:
-            asked |= self._queue(link, handle, None)
+            asked |= self._queue(link, handle, None, now)
         for part in frame.parts:
-            asked |= self._queue(link, part.handle, from_bitmap(part.pieces))
+            asked |= self._queue(link, part.handle, from_bitmap(part.pieces), now)
         if self._new_for(link):
             link.offering.due_us = now
         if asked:
@@ -245,7 +245,7 @@ class Offers:
         else:
             self._end_turn(link, now)
 
-    def _queue(self, link: Link, handle: int, pieces: int | None) -> int:
+    def _queue(self, link: Link, handle: int, pieces: int | None, now: int) -> int:
         copy = self._desk.by_handle.get(handle)
         if copy is None:
             self._desk.refuse("handle", link.peer)
@@ -258,7 +258,8 @@ class Offers:
             # What is on its way, or was lost and is to go out again, was asked for twice; what came in since was not.
             running.more |= wanted & ~running.wanted
             return 0
-        link.outbox.add(self._transfer.job(copy, wanted, self._level(link, copy)))
+        vouched = link.outbox.vouched(copy, now)
+        link.outbox.add(self._transfer.job(copy, wanted, self._level(link, copy), vouched=vouched))
         return 1 << copy.slot
 
     def _wait_for_others(self, link: Link, asked: int, now: int) -> None:
@@ -274,7 +275,7 @@ class Offers:
         outbox = link.outbox
         link.offering.known |= outbox.acknowledge(frame.base, from_bitmap(frame.bitmap), now)
         for job in outbox.unfinished:
-            outbox.add(self._transfer.job(job.copy, job.more, job.level))
+            outbox.add(self._transfer.job(job.copy, job.more, job.level, vouched=True))
         outbox.unfinished.clear()
         if not outbox.jobs:
             if self._new_for(link) or (self._desk.cache.partial and self._few_links()):

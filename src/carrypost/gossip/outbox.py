@@ -9,7 +9,7 @@ later ones were acknowledged, or when nothing was for a whole timeout. `paper_mo
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -33,6 +33,8 @@ WINDOW_START_BYTES = 16 * 1024
 _DATAGRAMS_MIN = 2
 _LATER_ACKS = 3
 _SHRINK = 0.7
+_VOUCHED_US = 1_000_000
+_VOUCHED_MAX = 64
 _TIMEOUT_START_US = 1_000_000
 _TIMEOUT_MIN_US = 100_000
 _TIMEOUT_MAX_US = 4_000_000
@@ -44,7 +46,8 @@ class Job:
     """One message on its way to one neighbour."""
 
     __slots__ = (
-        "begun", "copy", "flying", "followers", "hashes", "items", "left", "level", "more", "spent", "wanted", "whole",
+        "begun", "copy", "flying", "followers", "hashes", "items", "left", "level", "more", "spent", "vouchers",
+        "wanted", "whole",
     )  # fmt: skip
 
     def __init__(self, copy: Copy, wanted: int, level: int, hashes: bytes) -> None:
@@ -64,12 +67,14 @@ class Job:
         """Something went out."""
         self.spent = False
         """Everything went out at least once."""
+        self.vouchers: list[Item] = []
+        """Descriptor and hash list, left out because the neighbour has them, unless it turns out that it has not."""
         self.flying = 0
         self.followers: list[tuple[Outbox, Job]] = []
         """The same message for other neighbours, served by the same broadcast frames."""
 
-    def plan(self, body_bytes_max: int, rng: Random) -> None:
-        """Everything to send, in order: what vouches before what is vouched for.
+    def plan(self, body_bytes_max: int, rng: Random, *, vouched: bool) -> None:
+        """Everything to send, in order: what vouches before what is vouched for, unless the neighbour has it.
 
         Pieces start anywhere and go round: carriers whose contacts were too short for all of them then hold different
         ones, and complete each other where they meet.
@@ -78,25 +83,25 @@ class Job:
         if descriptor.small and len(descriptor.wire) <= body_bytes_max:
             self.items, self.left = iter(_SMALL), 1
         else:
-            self._plan_parts(body_bytes_max, rng)
+            self._plan_parts(body_bytes_max, rng, vouched=vouched)
 
-    def _plan_parts(self, body_bytes_max: int, rng: Random) -> None:
+    def _plan_parts(self, body_bytes_max: int, rng: Random, *, vouched: bool) -> None:
         descriptor = self.copy.descriptor
         per_piece = descriptor.fragments_per_piece
         parts = -(-len(descriptor.wire) // body_bytes_max)
         lists = range(0, descriptor.pieces if self.hashes else 0, body_bytes_max // HASH_BYTES)
         pieces = list(bits(self.wanted))
         start = rng.randrange(len(pieces))
-        self.left = parts + len(lists) + sum(descriptor.fragments_in(piece) for piece in pieces)
-        self.items = chain(
-            ((DESCRIPTOR, part) for part in range(parts)),
-            ((HASHES, first) for first in lists),
-            (
-                (FRAGMENT, piece * per_piece + number)
-                for piece in pieces[start:] + pieces[:start]
-                for number in range(descriptor.fragments_in(piece))
-            ),
+        vouchers = [*((DESCRIPTOR, part) for part in range(parts)), *((HASHES, first) for first in lists)]
+        if vouched:
+            self.vouchers, vouchers = vouchers, []
+        self.left = len(vouchers) + sum(descriptor.fragments_in(piece) for piece in pieces)
+        fragments = (
+            (FRAGMENT, piece * per_piece + number)
+            for piece in pieces[start:] + pieces[:start]
+            for number in range(descriptor.fragments_in(piece))
         )
+        self.items = chain(vouchers, fragments)
 
 
 class Flight:
@@ -115,9 +120,9 @@ class Outbox:
     """Jobs by level, the retry queue, and the window."""
 
     __slots__ = (
-        "_levels", "_paper", "_smooth_us", "_spread_us", "_threshold", "_window_max", "_window_min", "flights",
-        "flying_bytes", "jobs", "lost_us", "not_before_us", "recover", "retries", "timeout_us", "unfinished", "wait_us",
-        "window",
+        "_levels", "_paper", "_smooth_us", "_spread_us", "_threshold", "_vouched", "_window_max", "_window_min",
+        "flights", "flying_bytes", "jobs", "lost_us", "not_before_us", "recover", "retries", "timeout_us", "unfinished",
+        "wait_us", "window",
     )  # fmt: skip
 
     def __init__(self, settings: Settings) -> None:
@@ -135,6 +140,8 @@ class Outbox:
         self._levels: dict[int, deque[Job]] = {}
         self.retries: deque[tuple[Job, Item]] = deque()
         self.unfinished: list[Job] = []
+        self._vouched: OrderedDict[int, int] = OrderedDict()
+        """By handle: when the last job of a message was through."""
         """Jobs that are through, while more of their message was asked for."""
         self.flights: dict[int, Flight] = {}
         self.flying_bytes = 0
@@ -238,7 +245,7 @@ class Outbox:
                 newest = newest or flight
                 later += 1
                 gained += flight.size
-                done |= self._through(flight.job)
+                done |= self._through(flight.job, now)
             elif later >= _LATER_ACKS:
                 lost.append(serial)
         if newest is not None:
@@ -271,6 +278,10 @@ class Outbox:
             self.timeout_us = min(_TIMEOUT_MAX_US, self.timeout_us * 2)
             self.recover = max(self.flights)
             self._lose(list(self.flights))
+            for job in self.jobs.values():
+                # Perhaps it cannot make anything of the data, because it forgot what vouches for them.
+                self.retries.extendleft((job, item) for item in reversed(job.vouchers))
+                job.vouchers = []
         self.arm(now)
 
     def arm(self, now: int) -> None:
@@ -283,13 +294,21 @@ class Outbox:
         flight.job.flying -= 1
         return flight
 
-    def _through(self, job: Job) -> int:
+    def vouched(self, copy: Copy, now: int) -> bool:
+        """Whether the neighbour was sent the descriptor and the hash list of this message a moment ago."""
+        return now - self._vouched.get(copy.handle, -NEVER) < _VOUCHED_US
+
+    def _through(self, job: Job, now: int) -> int:
         if not job.spent or job.flying or any(entry[0] is job for entry in self.retries):
             return 0
         slot = job.copy.slot
         if self.jobs.get(slot) is not job:
             return 0
         del self.jobs[slot]
+        if not job.copy.descriptor.small:
+            self._vouched[job.copy.handle] = now
+            if len(self._vouched) > _VOUCHED_MAX:
+                self._vouched.popitem(last=False)
         if job.more:
             self.unfinished.append(job)
             return 0

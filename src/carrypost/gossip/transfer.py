@@ -52,10 +52,10 @@ class Transfer:
         self._serial = 0
         self._body_bytes_max = desk.settings.mtu_bytes - FRAME_ROOM
 
-    def job(self, copy: Copy, wanted: int, level: int) -> Job:
-        """A message that a neighbour asked for."""
+    def job(self, copy: Copy, wanted: int, level: int, *, vouched: bool = False) -> Job:
+        """A message that a neighbour asked for; `vouched`: it has descriptor and hash list already."""
         job = Job(copy, wanted, level, self._desk.hashes.get(copy.slot, b""))
-        job.plan(self._body_bytes_max, self._desk.rng)
+        job.plan(self._body_bytes_max, self._desk.rng, vouched=vouched)
         return job
 
     def flush(self, links: Iterable[Link], now: int) -> None:
@@ -111,7 +111,8 @@ class Transfer:
             if other is link:
                 continue
             twin = other.outbox.jobs.get(slot)
-            if twin and twin.wanted == job.wanted and not twin.begun and other.outbox.open:
+            alike = twin and twin.wanted == job.wanted and twin.vouchers == job.vouchers
+            if twin and alike and not twin.begun and other.outbox.open:
                 other.outbox.follow(twin)
                 job.followers.append((other.outbox, twin))
 
