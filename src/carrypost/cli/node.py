@@ -101,6 +101,10 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
         rows.insert(2, ("clock", f"the system's clock is {duration(found['clock_ahead_s'])} behind this node's"))
     if store["failure"]:
         rows.insert(-1, ("last failure", store["failure"]))
+    if found["strangers_unread"]:
+        rows.append(("not read", f"{found['strangers_unread']:,} datagrams of strangers, who sent too many"))
+    if found["overrun"]:
+        rows.append(("not taken", f"{found['overrun']:,} datagrams, because the disk had too much to write"))
     if found["record_rows_lost"]:
         rows.append(("record", f"{found['record_rows_lost']:,} rows could not be written"))
     pairs(rows)
