@@ -146,7 +146,7 @@ async def _flooded(folder: Path, **orders: object) -> None:
             after = process.memory_info().rss, process.cpu_times()
         status = await victim.client.status()
         _log.info(
-            "%s; received %d, unread %d, refused %s; %.1f s of processor; grown by %.1f MB; status took %.2f s at worst; "
+            "%s; received %d, unread %d, refused %s; %.1f s of processor; grown by %.1f MB; status took %.2f s; "
             "%d honest messages took %.2f s at worst",
             done, status["udp"]["counters"]["received"], status["strangers_unread"], status["refused"],
             sum(after[1][:2]) - sum(before[1][:2]), (after[0] - before[0]) / 1e6, slowest_s,
