@@ -52,6 +52,23 @@ async def test_what_was_published_just_before_the_end_is_there_after_it(tmp_path
         assert [again.payload(each.descriptor) for each in reader.got] == [b"0", b"1", b"2"]
 
 
+@pytest.mark.parametrize("payload", [b"", b"x", os.urandom(16_384), os.urandom(16_385)], ids=len)
+@scene
+async def test_payloads_of_every_shape_arrive_as_they_were_published(tmp_path: Path, payload: bytes) -> None:
+    udp = apart()
+    reader = Reader()
+    quick = {"announce_s_min": 0.1, "announce_s_max": 0.3, "udp": udp}
+    async with Node(settings(tmp_path / "a", **quick)) as a, Node(settings(tmp_path / "b", **quick)) as b:
+        b.subscribe(reader, "news")
+        message = await a.publish("news", payload)
+        deadline_s = time.monotonic() + 10
+        while not reader.got:
+            assert time.monotonic() < deadline_s
+            await asyncio.sleep(0.005)
+        assert [each.message for each in reader.got] == [message]
+        assert b.payload(reader.got[0].descriptor) == payload
+
+
 @scene
 async def test_what_the_disk_did_not_answer_before_the_end_is_not_called_sent(tmp_path: Path) -> None:
     node = Node(settings(tmp_path))
