@@ -12,9 +12,11 @@ from collections import Counter
 from carrypost.config import Settings
 from carrypost.events import Delivered, Event
 from carrypost.gossip import codec
-from carrypost.gossip.frames import Announce, Data, Frame, StoredData, kind
+from carrypost.gossip.frames import Announce, Frame, kind
 from carrypost.gossip.journal import PIECE, Key, Value
+from carrypost.gossip.payloads import filled
 from carrypost.host import Host
+from carrypost.model.ids import MessageId
 from carrypost.security.identity import Identity
 
 ROUND_US = 1_000
@@ -80,13 +82,14 @@ class Side:
             self.host.confirm(event.deliveries, now)
 
     def _resolved(self, frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-        return tuple([self._bytes(frame) if type(frame) is StoredData else frame for frame in frames])
+        found, gone = filled(frames, self._piece)
+        assert not gone
+        return tuple(found)
 
-    def _bytes(self, frame: StoredData) -> Frame:
-        piece = self.store[PIECE, frame.message, frame.piece]
-        assert isinstance(piece, bytes)
-        body = piece[frame.offset : frame.offset + frame.length]
-        return Data(frame.handle, frame.serial, frame.index, frame.last, body)
+    def _piece(self, message: MessageId, piece: int) -> bytes:
+        body = self.store[PIECE, message, piece]
+        assert isinstance(body, bytes)
+        return body
 
 
 class Pair:

@@ -33,7 +33,7 @@ from carrypost.security.identity import Identity, verify
 SIZE_BYTES = 1_000
 BODY = os.urandom(SIZE_BYTES)
 CONTROL = ("Profile", "ProfileRequest", "Digest", "Offer", "Request", "Ack")
-DATA = ("DescriptorPart", "HashList", "Data")
+DATA = ("DescriptorPart", "HashList", "Data", "Parcel")
 CONTACT_S = 20
 CLIQUE_MESSAGES = 50
 CLIQUE_PAUSE_S = 0.5

@@ -147,13 +147,16 @@ class Pool:
         chance, number = self._chance, self._number
         descriptor, pieces, hashes = chance.choice(self._messages)
         handle = chance.randrange(20)
-        match chance.randrange(4):
+        match chance.randrange(5):
             case 0:
                 return f.DescriptorPart(handle, number(), number(), number(), 0, 1, descriptor.wire)
             case 1:
                 return f.DescriptorPart(handle, number(), 0, 0, chance.randrange(3), 3, chance.randbytes(100))
             case 2:
                 return f.HashList(handle, number(), chance.randrange(3), hashes or bytes(HASH_BYTES))
+            case 3:
+                body = pieces[0] if chance.random() < 0.7 else chance.randbytes(20)
+                return f.Parcel(handle, number(), number(), number(), chance.random() < 0.5, descriptor.wire, body)
             case _:
                 index = chance.randrange(16)
                 body = pieces[0][index * 1_024 :][:1_024]

@@ -28,6 +28,7 @@ from carrypost.gossip.frames import (
     HashList,
     Offer,
     OfferEntry,
+    Parcel,
     Profile,
     kind,
 )
@@ -192,6 +193,12 @@ class Attacker:
                 found.append(Data(handle, self.serial, index, last=False, body=body))
         assert all(len(piece) <= PIECE_BYTES for piece in given.pieces)
         return found
+
+    def parcel(self, given: Message, handle: int = 1, **changes: object) -> Parcel:
+        """A small message whole."""
+        self.serial += 1
+        made = Parcel(handle, self.serial, 1, 0, False, given.descriptor.wire, b"".join(given.pieces))
+        return msgspec.structs.replace(made, **changes)
 
     def give(self, victim: str, given: Message, handle: int = 1) -> None:
         """Offer a message and send all of it, asked or not."""

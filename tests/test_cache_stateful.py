@@ -456,7 +456,7 @@ class CacheMachine(RuleBasedStateMachine):
             if copy.here:
                 assert (set(bits(copy.held)), copy.held_bytes) == (naive.held, naive.nbytes)
         deadlines = [naive.deadline for naive in known.values() if naive.descriptor.deadline_us is not None]
-        assert cache.next_deadline() == min(deadlines, default=None)
+        assert cache.deadlines.next() == min(deadlines, default=None)
 
     @invariant()
     def a_slot_has_one_tenant_until_its_release_is_told(self) -> None:

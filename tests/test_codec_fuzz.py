@@ -117,7 +117,7 @@ def test_any_bytes_are_harmless(data: bytes) -> None:
     check_harmless(b"CP\x01\x91" + data)
 
 
-@given(st.integers(0, 11), st.binary(max_size=80))
+@given(st.integers(0, 12), st.binary(max_size=80))
 def test_any_bytes_behind_the_head_of_a_frame_are_harmless(kind: int, data: bytes) -> None:
     for fields in range(1, 11):
         check_harmless(bytes((*b"CP\x01\x91", 0x90 | fields, kind)) + data)
@@ -155,6 +155,7 @@ def test_every_claim_at_every_place_is_harmless(name: str) -> None:
             check_harmless(real[:at] + claim + real[at + 1 :])
 
 
+PARCEL_WIRE = b"\xc4\x16\x00\x9f\xa1a\x01\x01\x01\xc0\xa1d\x01\x01\x00\xc4\x00\xcd\x04\x00\x04\xc2\xa0\x80"
 FIELDS = {
     "datagram": b"",
     "frame": b"\x91",
@@ -173,6 +174,8 @@ FIELDS = {
     "descriptor, body": b"\x91\x98\x07\x01\x02\x03\x04\x00\x01",
     "hashes": b"\x91\x95\x08\x01\x02\x03",
     "data, body": b"\x91\x96\x09\x01\x02\x03\xc2",
+    "parcel, wire": b"\x91\x98\x0b\x01\x02\x03\x04\xc2",
+    "parcel, body": b"\x91\x98\x0b\x01\x02\x03\x04\xc2" + PARCEL_WIRE,
     "ack, bitmap": b"\x91\x93\x0a\x01",
     "unknown kind": b"\x91\x92\x7f",
     "trailing": b"\x91\x94\x0a\x01\xc4\x00",
@@ -194,9 +197,18 @@ def test_no_memory_is_allotted_for_what_is_only_declared(field: str, claim: str)
 )
 def test_no_memory_is_allotted_for_what_a_descriptor_declares(field: bytes, claim: str) -> None:
     body = b"\x00" + field + CLAIMS[claim]
-    hostile = b"CP\x01\x91\x98\x07\x01\x02\x03\x04\x00\x01\xc4" + bytes((len(body),)) + body
-    assert codec.decode(hostile, LIMITS) == codec.Decoded([], {"descriptor": 1})
-    assert peak_bytes(hostile) < 8_192
+    wire = b"\xc4" + bytes((len(body),)) + body
+    part = b"CP\x01\x91\x98\x07\x01\x02\x03\x04\x00\x01" + wire
+    parcel = b"CP\x01\x91\x98\x0b\x01\x02\x03\x04\xc2" + wire + b"\xc4\x01x"
+    for hostile in (part, parcel):
+        assert codec.decode(hostile, LIMITS) == codec.Decoded([], {"descriptor": 1})
+        assert peak_bytes(hostile) < 8_192
+
+
+def test_a_parcel_that_is_only_declared_a_little_is_taken() -> None:
+    """So that the claims about its fields fail for what they claim."""
+    decoded = codec.decode(b"CP\x01" + FIELDS["parcel, body"] + b"\xc4\x01x", LIMITS)
+    assert (len(decoded.frames), decoded.refused) == (1, {})
 
 
 @pytest.mark.parametrize(
@@ -238,8 +250,12 @@ def test_frame_far_above_its_limit_is_bounded(start: bytes, unit: bytes, most: i
     assert calls_made(hostile) <= 40 + 4 * most
 
 
-def test_deepest_descriptor_is_bounded() -> None:
+@pytest.mark.parametrize(
+    ("head", "tail"),
+    [(b"\x98\x07\x01\x02\x03\x04\x00\x01", b""), (b"\x98\x0b\x01\x02\x03\x04\xc2", b"\xc4\x01x")],
+)
+def test_deepest_descriptor_is_bounded(head: bytes, tail: bytes) -> None:
     body = b"\x00\x9f" + b"\x91" * 8_000
-    hostile = b"CP\x01\x91\x98\x07\x01\x02\x03\x04\x00\x01\xc5" + len(body).to_bytes(2, "big") + body
+    hostile = b"CP\x01\x91" + head + b"\xc5" + len(body).to_bytes(2, "big") + body + tail
     assert codec.decode(hostile, LIMITS) == codec.Decoded([], {"descriptor": 1})
     assert peak_bytes(hostile) <= 128 * len(hostile)

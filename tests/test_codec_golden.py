@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from carrypost.config import Limits
@@ -20,6 +21,7 @@ from carrypost.gossip.frames import (
     HashList,
     Offer,
     OfferEntry,
+    OpenParcel,
     PieceRequest,
     Profile,
     ProfileRequest,
@@ -38,10 +40,16 @@ SIGNED_ID = MessageId(bytes(range(16)))
 PLAIN_ID = MessageId(b"alan:1:7")
 
 PLAIN = Descriptor("alan", 1, 7, 1_700_000_000_000_000, None, "news", 1000, 1000, PayloadCodec.BLANK, b"", 1024)
+SMALL = Descriptor("alan", 1, 8, 1_700_000_000_000_000, None, "news", 5, 5, PayloadCodec.PLAIN, b"", 1024)
+EMPTY = Descriptor("alan", 1, 9, 1_700_000_000_000_000, None, "news", 0, 0, PayloadCodec.PLAIN, b"", 1024)
 SIGNED = Descriptor(
     bytes(range(32)), 2, 300, 1_700_000_000_000_000, 1_700_000_086_400_000, "täglich/*", 5000, 1234,
     PayloadCodec.ZSTD, bytes(range(32, 64)), 1100, priority=9, persistent=True, label="first",
     attributes={"language": "English", "urgent": True, "floor": -3, "height_m": 1.5},
+).with_signature(bytes(range(64)))  # fmt: skip
+SIGNED_SMALL = Descriptor(
+    bytes(range(32)), 2, 301, 1_700_000_000_000_000, 1_700_000_086_400_000, "täglich/*", 40, 40, PayloadCodec.PLAIN,
+    bytes(range(32, 64)), 1100,
 ).with_signature(bytes(range(64)))  # fmt: skip
 
 ANNOUNCE = Announce(NodeId("abcdefghijklmnopqrstuvwxyz"), 3, 1000, 5000, DIGEST, PREFIXES)
@@ -77,6 +85,16 @@ CASES: dict[str, tuple[Frame, ...]] = {
     "largest_numbers": (Data(2**63 - 1, 2**63 - 1, 2**18, True, b"\xff"), Ack(2**63 - 1, b"\x01")),
     "mixed_meeting": (ANNOUNCE, ProfileRequest(DIGEST), Profile(DIGEST, 0, 1, b"\x90"), Digest(DIGEST, 0)),
     "mixed_exchange": (OFFER, Request(PREFIXES[0], (9,), (1,)), WholeDescriptor(12, 9, 1, 50, SIGNED), DATA),
+    "parcel_plain": (OpenParcel(128, 4, 0, 0, False, SMALL, b"hello"),),
+    "parcel_signed": (OpenParcel(12, 70_000, 3, 86_400_000, True, SIGNED_SMALL, bytes(range(40))),),
+    "parcel_blank": (OpenParcel(128, 5, 1, 2500, True, PLAIN),),
+    "parcel_empty": (OpenParcel(1, 2, 0, 0, False, EMPTY, b""),),
+    "mixed_parcels": (
+        ANNOUNCE,
+        OpenParcel(128, 4, 0, 0, False, SMALL, b"hello"),
+        OpenParcel(1, 5, 0, 0, True, EMPTY, b""),
+        DATA,
+    ),
     "mixed_fifteen": tuple(Ack(base, b"\x01") for base in range(15)),
     "mixed_sixteen": tuple(Ack(base, b"\x01") for base in range(16)),
 }
@@ -86,6 +104,8 @@ def taken(frame: Frame) -> Frame:
     """What the receiver sees of a frame."""
     if isinstance(frame, BlankData):
         return Data(frame.handle, frame.serial, frame.index, frame.last, bytes(frame.length))
+    if isinstance(frame, OpenParcel) and frame.body is None:
+        return msgspec.structs.replace(frame, body=bytes(frame.descriptor.length))
     return frame
 
 
@@ -109,6 +129,14 @@ def test_signature_and_encoding_of_a_golden_descriptor_are_kept_verbatim() -> No
     assert isinstance(frame, WholeDescriptor)
     assert frame.descriptor.wire == SIGNED.wire
     assert frame.descriptor.id == SIGNED.id
+
+
+def test_signature_and_encoding_of_a_golden_parcel_are_kept_verbatim() -> None:
+    datagram = bytes.fromhex((GOLDEN / "parcel_signed.hex").read_text())
+    (frame,) = codec.decode(datagram, Limits()).frames
+    assert isinstance(frame, OpenParcel)
+    assert frame.descriptor.wire == SIGNED_SMALL.wire
+    assert frame.descriptor.id == SIGNED_SMALL.id
 
 
 def write_missing() -> None:

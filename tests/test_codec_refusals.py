@@ -21,11 +21,13 @@ from carrypost.gossip.frames import (
     HashList,
     Offer,
     OfferEntry,
+    OpenParcel,
     PieceRequest,
     Profile,
     ProfileRequest,
     Request,
     WholeDescriptor,
+    kind,
 )
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, NodeId
@@ -37,6 +39,7 @@ FOUR = b"1234"
 ALAN = NodeId("alan")
 ID = MessageId(b"alan:1:7")
 DESCRIPTOR = Descriptor("alan", 1, 7, 10**15, None, "news", 9, 9, PayloadCodec.PLAIN, b"", 1024)
+LONG_DESCRIPTOR = msgspec.structs.replace(DESCRIPTOR, label="x" * 1500)
 GOOD = Ack(5, b"\x01")
 
 ONE_OF_EACH: list[Frame] = [
@@ -51,12 +54,14 @@ ONE_OF_EACH: list[Frame] = [
     Data(1, 2, 3, True, b"xy"),
     GOOD,
     WholeDescriptor(1, 2, 3, 4, DESCRIPTOR),
+    OpenParcel(1, 2, 3, 4, True, DESCRIPTOR, b"nine byte"),
 ]
 
 
 def datagram(*frames: object) -> bytes:
     """A datagram of frames and of things that are none."""
-    return b"CP\x01" + msgspec.msgpack.encode(frames)
+    parts = [codec.encode(each) if isinstance(each, Frame) else msgspec.msgpack.encode(each) for each in frames]
+    return b"CP\x01" + msgspec.msgpack.encode([msgspec.Raw(part) for part in parts])
 
 
 def fields(frame: Frame) -> list[object]:
@@ -65,7 +70,7 @@ def fields(frame: Frame) -> list[object]:
 
 
 def test_there_is_one_of_each() -> None:
-    assert {type(frame) for frame in ONE_OF_EACH} >= set(WIRE_KINDS)
+    assert {kind(frame) for frame in ONE_OF_EACH} >= {each.__name__ for each in WIRE_KINDS}
 
 
 WHOLE_DATAGRAMS = [
@@ -102,7 +107,7 @@ NO_FRAMES: list[tuple[object, str]] = [
     (["Ack", 5, b""], "frame"),
     (msgspec.msgpack.Ext(5, b"12345678"), "frame"),
     ([0], "kind"),
-    ([11, 1, 2, 3], "kind"),
+    ([12, 1, 2, 3], "kind"),
     ([127], "kind"),
     ([128], "kind"),
     ([2**64 - 1, "x"], "kind"),
@@ -139,6 +144,21 @@ NO_FRAMES: list[tuple[object, str]] = [
     ([6, b"12345", []], "frame"),
     ([8, 1, 2, 3, b""], "frame"),
     ([8, 1, 2, 3, bytes(33)], "frame"),
+    ([11], "frame"),
+    ([11, 1, 2, 3, 4, True, DESCRIPTOR.wire], "frame"),
+    ([11, 1, 2, 3, 4, 1, DESCRIPTOR.wire, b"nine byte"], "frame"),
+    ([11, 1, 2, 3, 4, True, DESCRIPTOR.wire, "nine byte"], "frame"),
+    ([11, 1, 2, 3, 4, True, "wire", b"nine byte"], "frame"),
+    ([11, 1, 2, 3, 4, True, DESCRIPTOR.wire, None], "frame"),
+    ([11, -1, 2, 3, 4, True, DESCRIPTOR.wire, b"nine byte"], "frame"),
+    ([11, 1, 2**63, 3, 4, True, DESCRIPTOR.wire, b"nine byte"], "frame"),
+    ([11, 1, 2, 2**53 + 1, 4, True, DESCRIPTOR.wire, b"nine byte"], "frame"),
+    ([11, 1, 2, 3, -4, True, DESCRIPTOR.wire, b"nine byte"], "frame"),
+    ([11, 1, 2, 3, 4, True, b"", b"nine byte"], "descriptor"),
+    ([11, 1, 2, 3, 4, True, b"\x00", b"nine byte"], "descriptor"),
+    ([11, 1, 2, 3, 4, True, b"\x00\x90", b"nine byte"], "descriptor"),
+    ([11, 1, 2, 3, 4, True, DESCRIPTOR.wire[:-1], b"nine byte"], "descriptor"),
+    ([11, 1, 2, 3, 4, True, b"\x40" + DESCRIPTOR.encoded, b"nine byte"], "descriptor"),
     ([7, 1, 2, 3, 4, 0, 1, b""], "descriptor"),
     ([7, 1, 2, 3, 4, 0, 1, b"\x00"], "descriptor"),
     ([7, 1, 2, 3, 4, 0, 1, b"\x00\x90"], "descriptor"),
@@ -183,6 +203,11 @@ AT_THE_LIMIT: list[tuple[str, Frame, Limits]] = [
         Limits(descriptor_bytes_max=1024),
     ),
     ("descriptor_bytes_max", DescriptorPart(1, 2, 3, 4, 0, 1024, b"x"), Limits(descriptor_bytes_max=1024)),
+    (
+        "descriptor_bytes_max",
+        OpenParcel(1, 2, 3, 4, True, LONG_DESCRIPTOR, b"nine byte"),
+        Limits(descriptor_bytes_max=len(LONG_DESCRIPTOR.wire)),
+    ),
     ("message_bytes_max", Data(1, 2, 1024, False, b""), Limits(message_bytes_max=65_536)),
 ]
 
@@ -199,6 +224,10 @@ def test_frame_at_a_limit_is_taken_and_above_it_is_not(name: str, frame: Frame, 
     ("taken_frame", "refused_frame"),
     [
         (Data(1, 2, 3, False, bytes(16_384)), Data(1, 2, 3, False, bytes(16_385))),
+        (
+            OpenParcel(1, 2, 3, 4, False, DESCRIPTOR, bytes(16_384)),
+            OpenParcel(1, 2, 3, 4, False, DESCRIPTOR, bytes(16_385)),
+        ),
         (Ack(1, bytes(8192)), Ack(1, bytes(8193))),
         (HashList(1, 2, 1022, bytes(64)), HashList(1, 2, 1023, bytes(64))),
         (Offer(1, (OfferEntry(ID, 1, 1, 1, bytes(128)),)), Offer(1, (OfferEntry(ID, 1, 1, 1, bytes(129)),))),

@@ -13,7 +13,9 @@ from carrypost import testing
 from carrypost.config import Settings
 from carrypost.events import Event
 from carrypost.gossip import codec
-from carrypost.gossip.frames import Announce, Data
+from carrypost.gossip.frames import Announce, Data, OpenParcel
+from carrypost.gossip.outbox import SMALL_HEADER_BYTES
+from carrypost.gossip.transfer import AGE_MS_MAX, HOPS_MAX
 from carrypost.host import Host
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.security.identity import Identity
@@ -81,9 +83,9 @@ def cost_of_ten_new(author: str, *, same: bool) -> int:
         net.link("a", "b")
         net.advance(CONTACT_S)
         assert len(net.deliveries("a")) == len(net.deliveries("b")) == HELD + 10
-        assert meter.frames["Data"] == 10
-        # Each has a datagram of its own, which its descriptor shares.
-        return meter.datagrams - meter.frames["Data"]
+        assert meter.frames["Parcel"] == 10
+        # Each has a datagram of its own.
+        return meter.datagrams - meter.frames["Parcel"]
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -107,7 +109,7 @@ def test_ten_new_ones_from_one_who_only_publishes_cost_ten_datagrams_besides_the
         net.link("a", "b")
         net.advance(CONTACT_S)
         assert len(net.deliveries("b")) == HELD + 10
-        assert meter.datagrams - meter.frames["Data"] <= 10
+        assert meter.datagrams - meter.frames["Parcel"] <= 10
 
 
 def test_one_new_message_each_way_costs_little() -> None:
@@ -130,9 +132,9 @@ def test_an_increment_costs_the_same_whatever_is_held(held: int) -> None:
         net.publish("a", "news", b"new")
         net.advance(1)
         assert len(net.deliveries("b")) == held + 1
-        # Offer, request, descriptor with data, acknowledgement.
+        # Offer, request, descriptor and data in one, acknowledgement.
         assert meter.datagrams == 4
-        assert meter.frames - Counter(Announce=10) == Counter(Offer=1, Request=1, DescriptorPart=1, Data=1, Ack=1)
+        assert meter.frames - Counter(Announce=10) == Counter(Offer=1, Request=1, Parcel=1, Ack=1)
 
 
 def test_a_first_contact_costs_a_few_per_cent_of_the_data() -> None:
@@ -144,7 +146,7 @@ def test_a_first_contact_costs_a_few_per_cent_of_the_data() -> None:
         net.link("a", "b")
         net.advance(CONTACT_S)
         assert len(net.deliveries("b")) == 2_000
-        assert meter.frames["Data"] == 2_000
+        assert meter.frames["Parcel"] == 2_000
         assert meter.frames["Ack"] + meter.frames["Request"] + meter.frames["Offer"] < 250
 
 
@@ -208,6 +210,21 @@ def test_data_adds_at_most_twenty_bytes_to_its_body() -> None:
         assert sent.frame_bytes["Data"] - 200_000 <= 20 * sent.frames["Data"]
     largest = Data(2**32 - 1, 2**32 - 1, 2**14, last=True, body=bytes(1_024))
     assert codec.wire_size(largest) - 1_024 <= 20
+
+
+def test_a_parcel_adds_at_most_forty_six_bytes_to_descriptor_and_payload() -> None:
+    with testing.network("a", "b", security="signed", compress=False) as net:
+        net.subscribe("b", "news")
+        for _ in range(100):
+            net.publish("a", "news", bytes(500))
+        net.link("a", "b")
+        net.advance(CONTACT_S)
+        sent = net.sent("a")
+        given = sum(len(each.descriptor.wire) + 500 for each in net.deliveries("b"))
+        assert len(net.deliveries("b")) == sent.frames["Parcel"] == 100
+        assert sent.frame_bytes["Parcel"] - given <= SMALL_HEADER_BYTES * 100
+    largest = OpenParcel(2**63 - 1, 2**63 - 1, HOPS_MAX, AGE_MS_MAX, True, net.deliveries("b")[0].descriptor)
+    assert codec.wire_size(largest) - len(largest.descriptor.wire) - 500 <= SMALL_HEADER_BYTES
 
 
 def _chance() -> random.Random:

@@ -8,6 +8,7 @@ import io
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from itertools import zip_longest
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from carrypost.config import Limits, Settings
+from carrypost.emu.scenario import MODELS, Scenario
 from carrypost.events import Reason
 from carrypost.gossip.cache import Cache, Copy
 from carrypost.gossip.codec import Refusal
@@ -61,6 +63,20 @@ def test_an_example_runs_and_prints_what_stands_below_it(where: str, source: str
     with redirect_stdout(printed):
         exec(compile(source, where, "exec"), {"__name__": "example"})  # noqa: S102 - our own documents
     assert printed.getvalue() == (output or "")
+
+
+SCENARIOS = [block[2] for block in BLOCK.finditer(text_of("emulator.md")) if block[1] == "toml"]
+
+
+@pytest.mark.parametrize("text", SCENARIOS, ids=[text.splitlines()[0] for text in SCENARIOS])
+def test_an_example_of_a_scenario_has_only_keys_and_values_that_there_are(text: str) -> None:
+    whole = text if "duration_s" in tomllib.loads(text) else f"duration_s = 60\n{text}"
+    assert Scenario.parse(whole).duration_us > 0
+
+
+def test_every_model_of_mobility_has_an_example() -> None:
+    shown = {tomllib.loads(text).get("mobility", {}).get("model") for text in SCENARIOS}
+    assert shown - {None} == set(MODELS)
 
 
 def test_the_readme_has_a_first_program() -> None:

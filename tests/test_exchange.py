@@ -8,6 +8,7 @@ import pytest
 
 from carrypost import testing
 from carrypost.events import Event, NeighbourUp, Received
+from carrypost.gossip.outbox import FRAME_ROOM, SMALL_HEADER_BYTES
 
 
 def payloads(net: testing.Network, node: str) -> list[bytes]:
@@ -24,7 +25,61 @@ def test_a_message_takes_announcement_offer_request_data_and_acknowledgement() -
         there, back = net.traffic("a", "b").frames, net.traffic("b", "a").frames
         assert there["Announce"]
         assert back["Announce"]
-        assert (there["Offer"], back["Request"], there["DescriptorPart"], there["Data"], back["Ack"]) == (1, 1, 1, 1, 1)
+        assert (there["Offer"], back["Request"], there["Parcel"], back["Ack"]) == (1, 1, 1, 1)
+        assert not there.keys() & {"DescriptorPart", "Data"}
+
+
+@pytest.mark.parametrize(("nbytes", "parcels"), [(0, 1), (1_000, 1), (1_100, 0), (2_000, 0)])
+def test_what_does_not_fit_into_one_datagram_goes_as_descriptor_and_data(nbytes: int, parcels: int) -> None:
+    with testing.network("a", "b", compress=False, mtu_bytes=1_200) as net:
+        net.subscribe("b", "news")
+        net.publish("a", "news", bytes(nbytes), label="x" * 30)
+        net.link("a", "b")
+        net.advance(10)
+        assert payloads(net, "b") == [bytes(nbytes)]
+        there = net.traffic("a", "b")
+        assert there.frames["Parcel"] == parcels
+        assert there.frames["DescriptorPart"] == 1 - parcels
+        assert bool(there.frames["Data"]) == (not parcels)
+        assert there.bytes <= 1_200 * there.datagrams
+
+
+def test_the_largest_parcel_fits_into_a_datagram_with_room_to_spare() -> None:
+    with testing.network("a", "b", compress=False, mtu_bytes=1_200) as net:
+        net.subscribe("b", "news")
+        for nbytes in range(990, 1_025):
+            net.publish("a", "news", bytes(nbytes), label="x" * 60)
+        net.link("a", "b")
+        net.advance(20)
+        sizes = [len(each.payload) + len(each.descriptor.wire) + SMALL_HEADER_BYTES for each in net.deliveries("b")]
+        assert len(sizes) == 35
+        assert min(sizes) <= 1_200 - FRAME_ROOM < max(sizes)
+        sent = net.sent("a")
+        assert sent.frames["Parcel"] == sum(size <= 1_200 - FRAME_ROOM for size in sizes)
+        assert sent.bytes <= 1_200 * sent.datagrams
+
+
+def test_a_parcel_that_got_lost_comes_again() -> None:
+    with testing.network("a", "b", seed=3, loss=0.4) as net:
+        net.subscribe("b", "news")
+        for number in range(50):
+            net.publish("a", "news", b"%d" % number)
+        net.link("a", "b")
+        net.advance(60)
+        assert sorted(payloads(net, "b")) == sorted(b"%d" % number for number in range(50))
+        assert net.traffic("a", "b").frames["Parcel"] > 50
+
+
+def test_one_parcel_serves_all_who_asked() -> None:
+    with testing.network("a", "b", "c", "d") as net:
+        for name in "bcd":
+            net.subscribe(name, "news")
+            net.link("a", name)
+        net.advance(30)
+        net.publish("a", "news", b"hello")
+        net.advance(5)
+        assert [payloads(net, name) for name in "bcd"] == [[b"hello"]] * 3
+        assert net.sent("a").frames["Parcel"] == 1
 
 
 def test_only_what_matches_the_profile_is_offered() -> None:
@@ -38,7 +93,7 @@ def test_only_what_matches_the_profile_is_offered() -> None:
         net.link("a", "c")
         net.advance(30)
         assert [delivery.message for delivery in net.deliveries("b")] == [wanted]
-        assert net.traffic("a", "b").frames["Data"] == 1
+        assert net.traffic("a", "b").frames["Parcel"] == 1
         assert net.traffic("a", "c").frames["Offer"] == 0
 
 
@@ -121,8 +176,8 @@ def test_a_neighbour_that_has_it_already_is_not_sent_it_again() -> None:
             net.unlink(first, second)
             net.advance(20)
         assert payloads(net, "b") == payloads(net, "c") == [b"hello"]
-        assert net.sent("a").frames["Data"] == 2
-        assert net.sent("b").frames["Data"] == net.sent("c").frames["Data"] == 0
+        assert net.sent("a").frames["Parcel"] == 2
+        assert net.sent("b").frames["Parcel"] == net.sent("c").frames["Parcel"] == 0
 
 
 def test_of_two_who_offer_the_same_one_is_asked() -> None:
@@ -305,7 +360,7 @@ def test_a_contact_may_end_and_begin_at_any_time_and_goes_on_where_it_was() -> N
             net.advance(20)
         assert sorted(int(delivery.descriptor.label) for delivery in net.deliveries("b")) == list(range(200))
         # What was on its way when a contact broke goes out again; what had come does not.
-        assert net.sent("a").frames["Data"] < 200 + 100 * 30
+        assert 200 <= net.sent("a").frames["Parcel"] < 200 + 100 * 30
 
 
 def test_a_node_that_lost_its_store_is_served_again() -> None:

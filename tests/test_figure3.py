@@ -59,7 +59,7 @@ def test_the_scene_plays_as_in_the_figure(paper_mode: bool) -> None:
         assert there["Announce"]
         assert there["Offer"]
         assert back["Request"]
-        assert (there["Data"], back["Data"]) == (len(TO_H1), len(TO_H2))
+        assert (there["Parcel"], back["Parcel"]) == (len(TO_H1), len(TO_H2))
         assert back["Ack"] >= (len(TO_H1) if paper_mode else 1)
 
 
@@ -78,7 +78,7 @@ def test_in_paper_mode_each_message_is_acknowledged_before_the_next_goes_out(los
         for _ in range(round(60 / 0.01)):
             acknowledged = net.traffic("h1", "h2").frames["Ack"]
             net.advance(0.01)
-            sent = net.traffic("h2", "h1").frames["Data"]
+            sent = net.traffic("h2", "h1").frames["Parcel"]
             # No step is as long as the way there and back, so what went out in it is at most one new message,
             # and one that goes out for the first time has all before it acknowledged.
             assert sent - seen <= 1
@@ -91,9 +91,9 @@ def test_in_paper_mode_each_message_is_acknowledged_before_the_next_goes_out(los
 def test_without_paper_mode_many_are_on_their_way_at_once() -> None:
     with testing.network("h2", delay_s=0.02) as net:
         until_both_are_awake(net)
-        while not net.traffic("h2", "h1").frames["Data"]:
+        while not net.traffic("h2", "h1").frames["Parcel"]:
             net.advance(STEP_S)
-        assert net.traffic("h2", "h1").frames["Data"] == len(TO_H1)
+        assert net.traffic("h2", "h1").frames["Parcel"] == len(TO_H1)
         assert net.traffic("h1", "h2").frames["Ack"] == 0
 
 

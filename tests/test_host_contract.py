@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -10,8 +11,9 @@ from carrypost import testing
 from carrypost.config import Settings
 from carrypost.errors import ConfigError, LocalError, PatternError, PayloadError, StateError
 from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, NeighbourUp, Reason, Refused, Stored
-from carrypost.gossip.frames import Announce, Data, Frame, ProfileRequest, StoredData
+from carrypost.gossip.frames import Announce, Frame, OpenParcel, ProfileRequest, StoredData
 from carrypost.gossip.journal import INCARNATION, MESSAGE, PIECE, SEEN, Batch, Durability, Key, StoredMessage, Value
+from carrypost.gossip.payloads import filled
 from carrypost.gossip.pieces import Blank
 from carrypost.host import Host
 from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX
@@ -80,19 +82,21 @@ def exchange(a: Hand, b: Hand, seconds: float = 5.0, *, write: bool = True) -> l
             frames = hand.frames()
             if hand is a:
                 sent += frames
-            other.host.receive([resolved(hand, frame) for frame in frames], hand.name, other.now)
+            other.host.receive(resolved(hand, frames), hand.name, other.now)
             if write:
                 other.write()
     return sent
 
 
-def resolved(hand: Hand, frame: Frame) -> Frame:
-    if not isinstance(frame, StoredData):
-        return frame
-    piece = hand.disk[PIECE, frame.message, frame.piece]
-    assert isinstance(piece, bytes)
-    body = piece[frame.offset : frame.offset + frame.length]
-    return Data(frame.handle, frame.serial, frame.index, frame.last, body)
+def resolved(hand: Hand, frames: Sequence[Frame]) -> Sequence[Frame]:
+    def read(message: MessageId, piece: int) -> bytes:
+        body = hand.disk[PIECE, message, piece]
+        assert isinstance(body, bytes)
+        return body
+
+    found, gone = filled(frames, read)
+    assert not gone
+    return found
 
 
 def meet(a: Hand, b: Hand, seconds: float = 5.0) -> list[Frame]:
@@ -441,6 +445,16 @@ def test_a_host_names_the_stored_bytes_that_are_to_be_sent() -> None:
     assert b"".join(piece for piece in pieces if isinstance(piece, bytes)) == payload
 
 
+def test_a_host_names_the_small_message_that_is_to_be_sent_and_its_bytes_arrive() -> None:
+    a, b = ready("a"), ready("b")
+    b.host.subscribe("news", now=0)
+    message = a.publish(b"hello")
+    a.write()
+    (sent,) = [frame for frame in meet(a, b) if isinstance(frame, OpenParcel)]
+    assert (sent.descriptor.id, sent.body, sent.last) == (message, None, True)
+    assert b.disk[PIECE, message, 0] == b"hello"
+
+
 def test_a_payload_that_is_gone_is_dropped_told_and_not_offered_any_more() -> None:
     a, b = ready("a"), ready("b")
     b.host.subscribe("news", now=0)
@@ -452,7 +466,7 @@ def test_a_payload_that_is_gone_is_dropped_told_and_not_offered_any_more() -> No
     assert isinstance(dropped, Dropped)
     assert (dropped.reason, [each.id for each in dropped.descriptors]) == (Reason.PAYLOAD_GONE, [message])
     assert (MESSAGE, message, 0) not in a.disk
-    assert not any(isinstance(frame, StoredData) for frame in meet(a, b))
+    assert not any(isinstance(frame, OpenParcel | StoredData) for frame in meet(a, b))
 
 
 def test_received_pieces_leave_in_batches() -> None:

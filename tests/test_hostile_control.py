@@ -28,6 +28,7 @@ from carrypost.gossip.frames import (
     HashList,
     Offer,
     OfferEntry,
+    Parcel,
     PieceRequest,
     Profile,
     ProfileRequest,
@@ -35,6 +36,7 @@ from carrypost.gossip.frames import (
 )
 from carrypost.model.ids import MessageId, NodeId, node_prefix
 from carrypost.model.pattern import Entry, encode_entries, entry, profile_digest
+from carrypost.security.identity import Identity
 
 HUGE = 2**63 - 1
 
@@ -534,6 +536,8 @@ def test_offers_and_requests_with_too_much_of_anything_are_refused() -> None:
             Data(1, 1, 2**53, False, b""),
             Data(1, 1, 0, False, bytes(16_385)),
             DescriptorPart(1, 1, 0, 0, 0, 2, bytes(8_193)),
+            Parcel(1, 1, 0, 0, False, bytes(8_193), b""),
+            Parcel(1, 1, 0, 0, False, message(mallory.identity).descriptor.wire, bytes(16_385)),
         ]
         for frame in frames:
             mallory.say("b", frame)
@@ -546,6 +550,8 @@ def test_offers_and_requests_with_too_much_of_anything_are_refused() -> None:
             Request(b"12345", ()),
             Ack(-1, b""),
             DescriptorPart(1, 1, 0, 0, 2, 2, b"x"),
+            Parcel(1, -1, 0, 0, False, b"", b""),
+            Parcel(1, 1, 2**53 + 1, 0, False, b"", b""),
         ]
         for frame in strange:
             mallory.say("b", frame)
@@ -650,6 +656,7 @@ def test_a_requester_that_does_not_keep_up_holds_up_nobody_who_asked_for_the_sam
         Data(HUGE, HUGE, 2**10, True, b"x"),
         DescriptorPart(HUGE, HUGE, 2**53, 2**53, 0, 2, b"x"),
         HashList(3, HUGE, 0, bytes(32)),
+        Parcel(HUGE, HUGE, 2**53, 2**53, True, message(Identity.derived(1, "a")).descriptor.wire, b"rubbish"),
         Offer(HUGE, ()),
     ],
 )

@@ -62,7 +62,7 @@ def buckets(draw: st.DrawFn) -> f.Bucket:
 def transfers(draw: st.DrawFn) -> Frame:
     """Parts of messages that exist, of the right message or not."""
     each, handle, serial = draw(messages), draw(handles), draw(serials)
-    wire, kind = each.descriptor.wire, draw(st.sampled_from(["whole", "part", "hashes", "data"]))
+    wire, kind = each.descriptor.wire, draw(st.sampled_from(["whole", "part", "hashes", "data", "parcel"]))
     if kind == "whole":
         return f.DescriptorPart(handle, serial, draw(counts), draw(counts), 0, 1, wire)
     if kind == "part":
@@ -71,6 +71,9 @@ def transfers(draw: st.DrawFn) -> Frame:
     if kind == "hashes":
         start = draw(st.integers(0, 3))
         return f.HashList(handle, serial, start, each.hashes[start * HASH_BYTES :] or bytes(HASH_BYTES))
+    if kind == "parcel":
+        body = draw(st.sampled_from([*each.pieces, b"", b"nonsense"]))
+        return f.Parcel(handle, serial, draw(counts), draw(counts), draw(st.booleans()), wire, body)
     piece = draw(st.sampled_from(each.pieces))
     number = draw(st.integers(0, 16))
     index = each.pieces.index(piece) * 16 + number

@@ -13,8 +13,8 @@ import zstandard
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.events import Event, Received
-from carrypost.gossip.frames import Data, Frame, StoredData
 from carrypost.gossip.journal import PIECE, StoredMessage
+from carrypost.gossip.payloads import filled
 from carrypost.host import Host
 from carrypost.model.descriptor import PIECE_BYTES, PayloadCodec
 from carrypost.model.ids import MessageId
@@ -216,17 +216,13 @@ class Ferry:
                 self.store(host)
                 frames = [frame for sent in host.outgoing() for frame in sent.frames]
                 host.events()
-                self.hosts[other].receive([self._resolved(frame) for frame in frames], name, self.now)
+                found, gone = filled(frames, lambda message, piece: self.pieces[message, piece])
+                assert not gone
+                self.hosts[other].receive(found, name, self.now)
                 self.store(self.hosts[other])
         for name, other in (("a", "b"), ("b", "a")):
             self.hosts[name].link(other, False, self.now)
             self.hosts[name].outgoing()
-
-    def _resolved(self, frame: Frame) -> Frame:
-        if not isinstance(frame, StoredData):
-            return frame
-        body = self.pieces[frame.message, frame.piece][frame.offset : frame.offset + frame.length]
-        return Data(frame.handle, frame.serial, frame.index, frame.last, body)
 
 
 def test_what_comes_in_while_the_rest_is_on_its_way_follows_without_a_timeout() -> None:

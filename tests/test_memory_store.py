@@ -24,9 +24,10 @@ def batch(serial: int, puts: dict[Key, Value], *deletes: Key) -> Batch:
 def test_a_taken_batch_is_readable_and_a_crash_loses_it() -> None:
     store = MemoryStore()
     store.take(batch(1, {PIECE: b"0123456789"}))
-    assert store.read(M, 0, 2, 3) == b"234"
+    assert store.piece(M, 0) == b"0123456789"
+    assert store.piece(M, 1) is None
     store.crash()
-    assert store.read(M, 0, 2, 3) is None
+    assert store.piece(M, 0) is None
     assert store.unanswered == ()
 
 
@@ -45,9 +46,9 @@ def test_a_taken_deletion_hides_what_is_on_disk_until_it_is_lost() -> None:
     store.take(batch(1, {PIECE: b"0123"}))
     store.commit(1)
     store.take(batch(2, {}, PIECE))
-    assert store.read(M, 0, 0, 4) is None
+    assert store.piece(M, 0) is None
     store.crash()
-    assert store.read(M, 0, 0, 4) == b"0123"
+    assert store.piece(M, 0) == b"0123"
     store.take(batch(3, {}, PIECE))
     store.commit(3)
     assert len(store) == 0
@@ -79,8 +80,24 @@ def test_payloads_do_not_come_back_at_a_restart_but_stay_readable() -> None:
     store.commit(1)
     store.crash()
     assert list(store.state()) == [(META, 1)]
-    assert store.read(M, 0, 0, 1) == b"x"
-    assert store.read(M, 0, 0, 2) is None
+    assert store.piece(M, 0) == b"x"
+    assert store.piece(M, 1) is None
+
+
+@pytest.mark.parametrize("waiting", [False, True])
+def test_a_batch_that_is_written_at_once_is_durable_at_once(waiting: bool) -> None:
+    store = MemoryStore()
+    store.write(batch(1, {META: 1, PIECE: b"x"}))
+    if waiting:
+        store.take(batch(2, {META: 2}))
+        with pytest.raises(StateError, match="2 is next, not 3"):
+            store.write(batch(3, {}, PIECE))
+        store.commit(2)
+        store.commit(3)
+    else:
+        store.write(batch(2, {META: 2}, PIECE))
+    store.crash()
+    assert (store.get(META), store.piece(M, 0), len(store)) == (2, None, 1)
 
 
 @pytest.mark.parametrize("payload", [b"", b"short", b"text " * 20_000, bytes(n * n % 251 for n in range(40_000))])

@@ -105,7 +105,7 @@ def test_a_newcomer_that_is_least_privileged_is_refused() -> None:
         net.publish("a", "news", b"", priority=4)
         net.advance(60)
         assert [delivery.descriptor.priority for delivery in net.deliveries("b")] == [5] * 5
-        assert net.sent("a").frames["Data"] == 5
+        assert net.sent("a").frames["Parcel"] == 5
         net.publish("a", "news", b"", priority=6)
         net.advance(60)
         assert [delivery.descriptor.priority for delivery in net.deliveries("b")] == [5] * 5 + [6]

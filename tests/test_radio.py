@@ -3,64 +3,16 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 from functools import partial
 
 import pytest
+from tests.air import MTU, Air, data, hello
 
-from carrypost.emu.radio import Burst, LinkModel, Radio
-from carrypost.emu.scheduler import Phase, Scheduler
+from carrypost.emu.radio import LinkModel
+from carrypost.emu.scheduler import Phase
 from carrypost.errors import LocalError, StateError
 from carrypost.gossip import codec
-from carrypost.gossip.frames import Ack, Announce, BlankData, Data, Frame
-from carrypost.model.ids import NodeId
-
-MTU = 1_200
-
-
-@dataclass
-class Air:
-    """A radio with ears at every node."""
-
-    names: str = "abc"
-    seed: int = 1
-    model: LinkModel = field(default_factory=LinkModel)
-    encoded: bool = False
-
-    def __post_init__(self) -> None:
-        self.scheduler = Scheduler()
-        self.radio = Radio(self.scheduler, self.seed, model=self.model, encoded=self.encoded)
-        self.heard: dict[str, list[tuple[int, str, tuple[Frame, ...]]]] = {}
-        for name in self.names:
-            self.add(name)
-
-    def add(self, name: str) -> None:
-        heard = self.heard[name] = []
-
-        def receive(burst: Burst, peer: str) -> None:
-            heard.extend((self.scheduler.now, peer, datagram.frames) for datagram in burst)
-
-        self.radio.add(name, receive)
-
-    def send(self, sender: str, *frames: Frame, to: str | None = None) -> None:
-        self.radio.send(sender, frames, to, MTU)
-
-    def run(self, t_us: int = 1_000_000) -> None:
-        self.scheduler.run_until(self.scheduler.now + t_us)
-
-    def numbers(self, node: str) -> list[int]:
-        """Serials of the data that `node` heard, in order."""
-        return [
-            frame.serial for _, _, frames in self.heard[node] for frame in frames if isinstance(frame, Data | BlankData)
-        ]
-
-
-def hello(name: str = "a") -> Announce:
-    return Announce(NodeId(name), 1, 1, 1_000, b"12345678")
-
-
-def data(serial: int, nbytes: int = 1_000) -> Data:
-    return Data(1, serial, serial, last=False, body=bytes(nbytes))
+from carrypost.gossip.frames import Ack, BlankData, Data, Frame
 
 
 def test_a_broadcast_reaches_everyone_linked_and_nobody_else() -> None:
@@ -317,9 +269,30 @@ def test_what_is_sent_is_counted_per_direction_and_per_node_by_kind() -> None:
     assert air.radio.traffic("b", "a").datagrams == 0
 
 
+def test_what_is_sent_need_not_be_counted_for_each_link() -> None:
+    air = Air(by_link=False)
+    air.radio.link("a", "b")
+    air.send("a", hello(), data(1, 10))
+    air.run()
+    near, sent = air.radio.traffic("a", "b"), air.radio.sent("a")
+    assert sent.frames == {"Announce": 1, "Data": 1}
+    assert (near.frames, near.datagrams, near.bytes, near.arrived) == ({}, 0, 0, 1)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("loss", 1.5), ("duplicate", -0.1), ("reorder", 2), ("delay_us", -1), ("rate_bytes_per_s", 0)],
+    [
+        ("loss", 1.5),
+        ("duplicate", -0.1),
+        ("reorder", 2),
+        ("corrupt", 1.1),
+        ("truncate", -1),
+        ("delay_us", -1),
+        ("reorder_us", 0),
+        ("gather_us", -1),
+        ("rate_bytes_per_s", 0),
+        ("rate_bytes_per_s", 1.5),
+    ],
 )
 def test_a_link_that_cannot_be_is_refused(name: str, value: float) -> None:
     with pytest.raises(LocalError, match=name):

@@ -91,11 +91,55 @@ def test_any_mix_of_scheduling_and_cancelling_runs_exactly_the_rest_in_order(
     assert ran == kept
 
 
+def test_what_is_posted_runs_with_its_arguments_in_the_same_order_as_what_is_scheduled() -> None:
+    scheduler = Scheduler()
+    ran: list[tuple[object, ...]] = []
+
+    def note(*arguments: object) -> None:
+        ran.append((scheduler.now, *arguments))
+
+    scheduler.post(7, Phase.TIMER, "a", note, "timer")
+    scheduler.at(7, Phase.TIMER, "a", partial(note, "timer with a token"))
+    scheduler.post(7, Phase.ARRIVAL, "b", note, "arrival", 1, None)
+    scheduler.at(7, Phase.ARRIVAL, "a", partial(note, "arrival with a token"))
+    scheduler.post(3, Phase.PUBLISH, "z", note)
+    assert (len(scheduler), scheduler.next_time()) == (5, 3)
+    scheduler.run_until(7)
+    assert ran == [
+        (3,),
+        (7, "arrival with a token"),
+        (7, "arrival", 1, None),
+        (7, "timer"),
+        (7, "timer with a token"),
+    ]
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.sampled_from(["post", "keep", "cancel"])), max_size=400))
+def test_cancelling_leaves_alone_what_was_posted(plan: list[tuple[int, str]]) -> None:
+    scheduler = Scheduler()
+    ran: list[int] = []
+    tokens = []
+    for t_us, what in plan:
+        if what == "post":
+            scheduler.post(t_us, Phase.TIMER, "a", ran.append, t_us)
+        else:
+            token = scheduler.at(t_us, Phase.TIMER, "a", partial(ran.append, t_us))
+            tokens += [token] if what == "cancel" else []
+    for token in tokens:
+        assert scheduler.cancel(token)
+    kept = sorted(t_us for t_us, what in plan if what != "cancel")
+    assert (len(scheduler), scheduler.next_time()) == (len(kept), kept[0] if kept else None)
+    scheduler.run_until(50)
+    assert ran == kept
+
+
 def test_nothing_can_be_scheduled_in_the_past_and_time_does_not_go_back() -> None:
     scheduler = Scheduler()
     scheduler.run_until(10)
     with pytest.raises(StateError, match="9 µs is in the past, it is 10 µs"):
         scheduler.at(9, Phase.TIMER, "a", nothing)
+    with pytest.raises(StateError, match="9 µs is in the past, it is 10 µs"):
+        scheduler.post(9, Phase.TIMER, "a", nothing)
     with pytest.raises(StateError, match="does not go back"):
         scheduler.run_until(9)
 
@@ -130,6 +174,7 @@ def test_the_step_limit_is_per_instant() -> None:
 def test_cleared_actions_never_run() -> None:
     scheduler = Scheduler()
     token = scheduler.at(5, Phase.TIMER, "a", lambda: pytest.fail("it ran"))
+    scheduler.post(6, Phase.TIMER, "a", pytest.fail, "it ran")
     scheduler.clear()
     assert not scheduler.cancel(token)
     scheduler.run_until(10)

@@ -108,11 +108,11 @@ def test_waiting_for_other_requesters_is_not_taken_for_loss() -> None:
             net.subscribe(name, "news")
             net.link("a", name, delay_s=0.03 + number * 0.004)
         net.advance(30)
-        before = net.sent("a").frames["Data"]
+        before = net.sent("a").frames["Parcel"]
         for _ in range(20):
             net.publish("a", "news", testing.Blank(500))
             net.advance(2)
-        assert net.sent("a").frames["Data"] - before == 20
+        assert net.sent("a").frames["Parcel"] - before == 20
         assert [len(net.deliveries(name)) for name in "bc"] == [20, 20]
 
 

@@ -158,9 +158,9 @@ def test_a_full_cache_does_not_ask_again_for_what_it_evicted_until_there_is_room
         for number in range(10):
             net.publish("a", "low", b"%d" % number, priority=1, lifetime_s=900)
         net.advance(200)
-        assert net.sent("a").frames["Data"] == 10
+        assert net.sent("a").frames["Parcel"] == 10
         net.advance(500)
-        assert net.sent("a").frames["Data"] == 20
+        assert net.sent("a").frames["Parcel"] == 20
 
 
 def test_a_message_that_leaves_while_it_is_sent_harms_nobody() -> None:

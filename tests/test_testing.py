@@ -639,8 +639,9 @@ def test_deliveries_are_confirmed_by_themselves_or_by_their_ids_and_by_nothing_e
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"record": "x.jsonl"}, r"carrypost\.testing\.Record, not 'x\.jsonl'; files are written by the emulator"),
-    ({"contacts": "c.csv"}, "contacts comes with the emulator"),
+    ({"record": 5}, r"record takes a carrypost\.testing\.Record or the path of a file, not 5"),
+    ({"contacts": "c.csv"}, r"c\.csv: there is no such file"),
+    ({"duration_s": 5}, r"duration_s is for `carrypost\.emu\.run`"),
     ({"seed": None}, "seed is a whole number or text, not None"),
     ({"confirm": "no"}, "confirm is True or False, not 'no'"),
     ({"encoded": 1}, "encoded is True or False, not 1"),

@@ -61,10 +61,10 @@ def test_after_a_failed_write_nothing_is_asked_for_until_the_disk_had_time_to_re
         net.publish("a", "news", b"first")
         net.advance(1)
         asked = net.sent("b").frames["Request"]
-        sent = net.sent("a").frames["Data"]
+        sent = net.sent("a").frames["Parcel"]
         net.publish("a", "news", b"second")
         net.advance(3)
-        assert net.sent("a").frames["Data"] == sent
+        assert net.sent("a").frames["Parcel"] == sent
         assert net.sent("b").frames["Request"] > asked  # It answered; it only asked for nothing.
         net.fill_disk("b", full=False)
         net.advance(120)

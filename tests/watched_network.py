@@ -19,10 +19,13 @@ from dataclasses import asdict, dataclass, field
 from itertools import permutations
 from typing import Any, NamedTuple
 
+from tests import timers
+
 from carrypost import events, testing
 from carrypost.emu.memory import MemoryStore
 from carrypost.errors import StateError
 from carrypost.events import Reason
+from carrypost.gossip.journal import Batch
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 
@@ -59,6 +62,11 @@ class FaultyStore(MemoryStore):
         """So many batches until the crash; less than 0: none."""
         self.after = False
         """The crash comes right after that batch became durable, instead of right before."""
+
+    def write(self, batch: Batch) -> None:
+        """The disk takes a batch and has written it."""
+        self.take(batch)
+        self.commit(batch.serial)
 
     def commit(self, serial: int) -> None:
         """The disk has written a batch."""
@@ -178,6 +186,7 @@ class Watched:
         self.nodes = {name: Node() for name in config.names}
         self.script: list[Step] = []
         self._stack = ExitStack()
+        self._stack.enter_context(timers.checked())
         self.net.watch(self._take)
         self._safely(lambda: self._stack.enter_context(self.net))
 

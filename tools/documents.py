@@ -26,6 +26,7 @@ from typing import Any
 import msgspec
 
 from carrypost import config
+from carrypost.emu import scenario, tables
 from carrypost.gossip import frames, lives
 from carrypost.gossip.link import LINK_TABLE, LinkState, Sign
 from carrypost.model import descriptor
@@ -205,20 +206,22 @@ def _config_table(kind: type) -> str:
 
 def _allowed(each: dataclasses.Field[object]) -> str:
     rule = each.metadata["rule"]
-    if not hasattr(rule, "low"):
+    if not hasattr(rule, "optional"):
         return str(rule.allowed)
-    if rule.high >= config.UNBOUNDED:
-        return f"{_value(each.name, rule.low)} or more"
     end = ' or "none"' if rule.optional else ""
+    if rule.high >= config.UNBOUNDED:
+        return f"{_value(each.name, rule.low)} or more{end}"
     return f"{_value(each.name, rule.low)} to {_value(each.name, rule.high)}{end}"
 
 
-def _value(name: str, value: object) -> str:
+def _value(name: str, value: object) -> str:  # noqa: PLR0911 - one answer per kind
     """A value as people write it: flags as in TOML, bytes in KiB and MiB where that is exact."""
     if isinstance(value, bool):
         return str(value).lower()
     if value is None or value == ():
         return {"hear": '"all"', "interfaces": "automatic"}.get(name, "none")
+    if isinstance(value, tuple):
+        return f"[{', '.join(_value(name, one) for one in value)}]"
     if not isinstance(value, int | float):
         return f'"{value}"' if value else "empty"
     if "port" in name:
@@ -226,13 +229,42 @@ def _value(name: str, value: object) -> str:
     for unit, size in (("MiB", config.MIB), ("KiB", config.KIB)):
         if "bytes" in name and value >= size and value % size == 0:
             return f"{int(value // size):,} {unit}"
-    return f"{value:,}".removesuffix(".0")
+    # Python would write a microsecond as 1e-06.
+    return f"{value:,.6f}".rstrip("0") if 0 < value < 0.001 else f"{value:,}".removesuffix(".0")
+
+
+def scenario_tables() -> str:
+    """Every table of a scenario but the settings of the nodes and mobility."""
+    kinds = (
+        ("Top level", tables.RunTable), ("[nodes]", tables.NodesTable), ("[contacts]", tables.ContactsTable),
+        ("[radio]", tables.RadioTable), ("[[radio.link]]", tables.LinkTable),
+        ("[[workload]]", tables.WorkloadTable), ("[faults]", tables.FaultsTable),
+        ("[[faults.event]]", tables.EventTable),
+    )  # fmt: skip
+    return "\n\n".join(_scenario_table(f"### {title}", kind) for title, kind in kinds)
+
+
+def mobility_tables() -> str:
+    """Every model of mobility, and the tables that it has inside."""
+    found = []
+    for name, (module, kind_name) in scenario.MODELS.items():
+        kind = getattr(importlib.import_module(f"carrypost.emu.mobility.{module}"), kind_name)
+        found.append(_scenario_table(f'### model = "{name}"', kind))
+        for each in dataclasses.fields(kind):
+            inner = getattr(each.metadata.get("rule"), "kind", None)
+            if isinstance(inner, type) and dataclasses.is_dataclass(inner):
+                found.append(_scenario_table(f"### [[mobility.{each.name}]]", inner))
+    return "\n\n".join(found)
+
+
+def _scenario_table(title: str, kind: type) -> str:
+    return "\n\n".join([title, inspect.getdoc(kind) or "", _config_table(kind)])
 
 
 _CONSTANTS = (
-    ("neighbours.SILENT_PERIODS", "periods without a word after which a link has ended"),
-    ("neighbours._PERIOD_US_MIN", "a shorter announced period counts as this"),
-    ("neighbours._PERIOD_US_MAX", "a longer announced period counts as this"),
+    ("link.SILENT_PERIODS", "periods without a word after which a link has ended"),
+    ("link._PERIOD_US_MIN", "a shorter announced period counts as this"),
+    ("link._PERIOD_US_MAX", "a longer announced period counts as this"),
     ("beacon._HASTE_US", "a change is announced within this, at a moment chosen by chance"),
     ("beacon._GAP_US", "but not sooner than this after the last announcement"),
     ("beacon._JITTER", "part of a period by which chance may shorten it"),
@@ -297,6 +329,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "node settings": lambda: _config_table(node_settings.PlaceSettings),
     "udp settings": lambda: _config_table(node_settings.UdpSettings),
     "record settings": lambda: _config_table(node_settings.RecordSettings),
+    "scenario": scenario_tables,
+    "mobility": mobility_tables,
 }
 
 

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.security.identity import Identity
 
+_EXPIRY_SLACK_US = 2_000_000
+"""Every step begins with what has expired; for it alone nobody has to wake up at once."""
 _BEFORE_LINKED = (fr.Profile, fr.ProfileRequest, fr.Request)
 """Kinds that are taken from who does not list this host (yet); a request that names it is as good as a list."""
 
@@ -55,7 +57,7 @@ class Host:
             raise LocalError(f'the settings say security = "{settings.security}", but the identity is {level}')
         self._desk = desk = Desk(identity, settings, rng, privilege)
         self._deliveries = Deliveries(desk)
-        self._exchange = Exchange(desk, self._deliveries, self._whole)
+        self._exchange = Exchange(desk, self._deliveries, self._whole, self._all_whole)
         self._neighbours = Neighbours(desk, self._deliveries, self._exchange.up, self._exchange.down)
         self._publisher = Publisher(desk)
         self._recovery = Recovery(desk, self._deliveries)
@@ -141,8 +143,8 @@ class Host:
 
     def confirm(self, deliveries: Iterable[Delivery | MessageId], now: int) -> None:
         """The consumer has them, named by themselves or by their ids; told back by `Confirmed` once that is durable."""
-        self._deliveries.confirm(tuple(each.message if isinstance(each, Delivery) else each for each in deliveries))
-        self._settle(now)
+        self._desk.expire_due(now)
+        self._deliveries.confirm(tuple([each.message if isinstance(each, Delivery) else each for each in deliveries]))
 
     def discard(self, message: MessageId, reason: Reason, now: int) -> None:
         """Take a copy out of the cache, for good."""
@@ -168,36 +170,56 @@ class Host:
 
     # --- what happens --------------------------------------------------------------------------------------
 
-    def receive(self, frames: Sequence[fr.Frame], peer: str, now: int, *, nbytes: int = 0) -> None:
-        """Frames from one link address; `nbytes`: what came over the link for them, to be charged to it."""
+    def receive(self, frames: Sequence[fr.Frame], peer: str, now: int, *, nbytes: int = 0) -> bool:
+        """Frames from one link address; `nbytes`: what came over the link for them, to be charged to it.
+
+        False: they said nothing new, and there is nothing to do.
+        """
         if not self._ready:
-            return
+            return False
         desk = self._desk
-        desk.expire_due(now)
+        if desk.cache.deadlines.due_us <= now:
+            desk.expire_due(now)
         link = desk.links.get(peer)
-        if link is not None and not (
-            link.budgets.frames.take(len(frames), now) and link.budgets.bytes.take(nbytes, now)
-        ):
+        if link is not None and not link.budgets.volume.take(len(frames), nbytes, now):
             desk.refuse_many("link-budget", peer, len(frames))
-            return
-        quiet = True
+            return False
+        if not self._heard_new(link, frames, peer, now):
+            return False
+        link = desk.links.get(peer)
+        if link is not None and link.state is LinkState.LINKED:
+            link.heard(now)
+        self._settle(now)
+        if link is not None:
+            self._neighbours.wake_for(link)
+        return True
+
+    def _heard_new(self, link: Link | None, frames: Sequence[fr.Frame], peer: str, now: int) -> bool:
+        """Take the frames one by one, and small messages together. False: they said nothing new."""
+        desk = self._desk
+        new = False
+        parcels: list[fr.OpenParcel] = []
         for frame in frames:
-            if type(frame) is fr.Announce:
-                quiet = not self._neighbours.announced(frame, peer, now) and quiet
+            if isinstance(frame, fr.Announce):
+                new = self._neighbours.announced(frame, peer, now) or new
                 link = desk.links.get(peer)
-                continue
-            # What a stranger says changes nothing, so it must not cost a round over all neighbours.
-            if link is None or not link.node:
-                desk.refuse("unannounced", peer)
-            elif link.state is not LinkState.LINKED and type(frame) not in _BEFORE_LINKED:
-                desk.refuse("not-linked", peer)
+            elif link is None or (link.state is not LinkState.LINKED and not self._listens_to(link, frame)):
+                # What a stranger says changes nothing, so it must not cost a round over all neighbours.
+                desk.refuse("not-linked" if link is not None and link.node else "unannounced", peer)
+            elif isinstance(frame, fr.OpenParcel):
+                parcels.append(frame)
             else:
-                quiet = False
+                new = True
                 self._take(link, frame, now)
-        if not quiet:
-            if link is not None:
-                self._neighbours.heard(link, now)
-            self._settle(now)
+        if parcels and link is not None:
+            self._exchange.parcels(link, parcels, now)
+            return True
+        return new
+
+    @staticmethod
+    def _listens_to(link: Link, frame: fr.Frame) -> bool:
+        """Whether a frame is taken from who does not list this host (yet)."""
+        return bool(link.node) and isinstance(frame, _BEFORE_LINKED)
 
     def _take(self, link: Link, frame: fr.Frame, now: int) -> None:
         try:
@@ -220,24 +242,54 @@ class Host:
         self._desk.expire_due(now)
         self._neighbours.told(peer, up=up, now=now)
         self._settle(now)
+        self._neighbours.look_ahead()
 
     def tick(self, now: int) -> None:
-        """Do what is due."""
+        """Do what is due, if anything is."""
         desk = self._desk
-        desk.expire_due(now)
-        self._recovery.tick(now)
-        if self._ready:
-            if self._neighbours.tick(now):
-                self._exchange.announced(now)
+        if desk.cache.deadlines.due_us <= now:
+            desk.expire_due(now)
+        if min(self._recovery.notes_us, self._recovery.relief_us) <= now:
+            self._recovery.tick(now)
+            self._settle(now)
+        if not self._ready:
+            return
+        if desk.wake_us <= now:
+            self._neighbours.look_ahead()  # What was due may have come to pass meanwhile.
+        if desk.wake_us <= now:
+            self._neighbours.tick(now)
             self._exchange.tick(now)
-        self._settle(now)
+            self._settle(now)
+            self._neighbours.look_ahead()
+        if self._neighbours.beacon.due_us <= now:
+            self._neighbours.announce(now)
+            if desk.settings.paper_mode:
+                self._exchange.announced(now)
+                self._settle(now)
+            if desk.wake_us < self._neighbours.beacon.due_us:
+                self._neighbours.look_ahead()  # Else what is no longer due would wake it before the next announcement.
 
     def next_deadline(self) -> int | None:
         """When the next tick is due."""
-        due = min(self._recovery.due_us, self._desk.cache.next_deadline() or NEVER)
+        desk, recovery = self._desk, self._recovery
+        due = desk.cache.deadlines.due_us + _EXPIRY_SLACK_US
         if self._ready:
-            due = min(due, self._neighbours.next_due())
+            if desk.wake_us < due:
+                due = desk.wake_us
+            if self._neighbours.beacon.due_us < due:
+                due = self._neighbours.beacon.due_us
+        if recovery.notes_us < due:
+            due = recovery.notes_us
+        if recovery.relief_us < due:
+            due = recovery.relief_us
         return None if due >= NEVER else due
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to take: changes, what is to be sent, events."""
+        desk = self._desk
+        journal = desk.journal
+        return bool(desk.outgoing or desk.events or journal.puts or journal.deletes or desk.refusals)
 
     def durable(self, serial: int, now: int) -> None:
         """The batch is on disk."""
@@ -246,34 +298,44 @@ class Host:
         if serial in self._first_batches and not self._ready:
             self._ready = self._desk.ready = True
             self._neighbours.start(self._desk.incarnation, now)
+            self._neighbours.look_ahead()
 
     def lost(self, serial: int, reason: str, now: int) -> None:
         """The batch could not be written."""
         self._desk.expire_due(now)
         self._recovery.lost(serial, reason, now)
         self._settle(now)
+        self._neighbours.look_ahead()
 
     def clock_stepped(self, delta_us: int) -> None:
         """The clock was set forward by so much: that much silence was not silence."""
         self._neighbours.clock_stepped(delta_us)
+        self._neighbours.look_ahead()
 
     # --- what it wants -------------------------------------------------------------------------------------
 
     def changes(self) -> Batch | None:
         """What is to be stored; None if nothing."""
-        batch = self._desk.journal.take()
+        journal = self._desk.journal
+        if not (journal.puts or journal.deletes):
+            return None
+        batch = journal.take()
         if batch is not None and not self._ready and keys.INCARNATION in batch.puts:
             self._first_batches.add(batch.serial)
         return batch
 
     def outgoing(self) -> list[fr.Transmission]:
         """What is to be sent."""
-        taken, self._desk.outgoing = self._desk.outgoing, []
-        return fr.joined(taken)
+        taken = self._desk.outgoing
+        if not taken:
+            return []
+        self._desk.outgoing = []
+        return taken if len(taken) == 1 else fr.joined(taken)
 
     def events(self) -> list[Event]:
         """What happened."""
-        return self._desk.take_events()
+        desk = self._desk
+        return desk.take_events() if desk.events or desk.refusals else []
 
     # --- joints --------------------------------------------------------------------------------------------
 
@@ -286,6 +348,7 @@ class Host:
         if self._ready:
             self._neighbours.refresh_profile(now)
         self._settle(now)
+        self._neighbours.look_ahead()
 
     def _request(self, link: Link, frame: fr.Request, now: int) -> None:
         if frame.to != self._desk.prefix:
@@ -295,7 +358,7 @@ class Host:
         self._exchange.request(link, frame, now)
 
     def _whole(self, copy: Copy, link: Link, reception: Reception) -> None:
-        if self._desk.cache.evicted:
+        if self._desk.cache.changed:
             # Events come in order of happening: what came before, what had to go, and then this one.
             self._tell_receptions()
             self._desk.sweep()
@@ -304,6 +367,12 @@ class Host:
             self._deliveries.deliver(copy)
         self._desk.keep(copy)
 
+    def _all_whole(self, copies: Sequence[Copy], link: Link) -> None:
+        receptions = [Reception(copy.descriptor, copy.hops, copy.age_ms) for copy in copies]
+        self._receptions.setdefault(link.node, []).extend(receptions)
+        self._deliveries.deliver_all(copies)
+        self._desk.keep_all(copies)
+
     def _tell_receptions(self) -> None:
         for peer, receptions in self._receptions.items():
             self._desk.events.append(Received(peer, tuple(receptions)))
@@ -311,14 +380,18 @@ class Host:
 
     def _settle(self, now: int) -> None:
         """The end of every step: answer, acknowledge, offer, send; tell what happened."""
+        desk = self._desk
         if self._receptions:
             self._tell_receptions()
             self._exchange.gained(now)
-        if self._desk.grown:
-            self._desk.grown = False
+        if desk.grown:
+            desk.grown = False
             self._exchange.gained(now, partial=True)
-        self._desk.sweep()
-        self._deliveries.flush()
+        if desk.cache.changed:
+            desk.sweep()
+        if self._deliveries.burst:
+            self._deliveries.flush()
         if self._ready:
-            self._neighbours.ask_profiles(now)
+            if self._neighbours.lacking:
+                self._neighbours.ask_profiles(now)
             self._exchange.settle(now)

@@ -20,11 +20,15 @@ Without asyncio the same is ``with testing.network(...) as net`` and ``net.advan
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from carrypost.config import Settings
 from carrypost.emu.application import Delivery
 from carrypost.emu.checks import check_callable, check_flag, check_keywords, check_record, check_seed, microseconds
+from carrypost.emu.contacts import read_contacts
 from carrypost.emu.loop import DeadlockError, TimeLimitError, run
 from carrypost.emu.network import Network, Options, Watcher
+from carrypost.emu.playback import RecordFile
 from carrypost.emu.radio import LinkModel, Traffic
 from carrypost.emu.scheduler import RunawayError
 from carrypost.events import Delivered, Dropped, Event, NeighbourDown, NeighbourUp, Received
@@ -65,7 +69,8 @@ def network(
     reorder: float = 0.0,
     rate_bytes_per_s: int | None = None,
     encoded: bool = False,
-    record: Record | None = None,
+    contacts: str | Path | None = None,
+    record: Record | str | Path | None = None,
     privilege: Privilege = by_the_papers,
     **settings: object,
 ) -> Network:
@@ -75,7 +80,10 @@ def network(
     `confirm`: the application confirms what it is given, at once. `disk_delay_s`: how long a batch takes to
     become durable. `delay_s`, `loss`, `duplicate`, `reorder` (the last three are probabilities, per
     datagram) and `rate_bytes_per_s` are those of every link that does not say otherwise. `encoded`: every
-    frame goes through its bytes. `record` takes the event log, whose first row tells how the run was made.
+    frame goes through its bytes. `contacts` is a file of contacts (`a,b,start,end`, or The ONE's connection events),
+    which are played from the opening on; nodes that only it names are there too. `record` takes the event log, whose
+    first row tells how the run was made; as a path, it is written when the network is closed, as lines of JSON if it
+    ends in .jsonl, else as Parquet.
     `privilege` is the application's rule for which of two messages matters more.
     """
     check_keywords(settings)
@@ -91,6 +99,9 @@ def network(
         reorder=reorder,
         rate_bytes_per_s=rate_bytes_per_s,
     )
+    file = RecordFile(record) if isinstance(record, str | Path) else None
+    if isinstance(record, str | Path):
+        record = Record(f"{Path(record).stem}/default/{seed}")
     options = Options(
         seed=seed,
         confirm=confirm,
@@ -99,5 +110,7 @@ def network(
         encoded=encoded,
         record=record,
         privilege=privilege,
+        contacts=() if contacts is None else tuple(read_contacts(contacts)),
+        file=file,
     )
     return Network(names, options, Settings.emulated(**settings))

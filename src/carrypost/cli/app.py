@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from carrypost import CarrypostError, __version__
-from carrypost.cli import doctor, keys, node
+from carrypost.cli import doctor, emu, keys, node
 from carrypost.cli._exit import Exit, told
 
 app = typer.Typer(
@@ -41,6 +41,8 @@ def carrypost(
 
     * `carrypost doctor` finds out what this machine's network lets a node do
 
+    * `carrypost emu run SCENARIO.toml --out records.parquet` runs thousands of hosts in virtual time
+
     * `carrypost bench` lists the benchmarks
 
     * `carrypost bench NAME --help` tells what one of them takes
@@ -52,6 +54,7 @@ app.command()(node.status)
 app.command()(node.peers)
 app.command()(doctor.doctor)
 app.add_typer(keys.keys)
+app.add_typer(emu.emu)
 
 
 @app.command(

@@ -162,6 +162,28 @@ class _Texts:
         return [part.strip() for part in text.split(",") if part.strip()]
 
 
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """A list of numbers, one at least."""
+
+    low: float
+    high: float
+
+    @property
+    def allowed(self) -> str:
+        return f"a list of numbers from {self.low:,} to {self.high:,}"
+
+    def take(self, value: object) -> object:
+        if not isinstance(value, list | tuple) or not value:
+            raise ValueError
+        one = _Number(float, self.low, self.high)
+        return tuple(one.take(each) for each in value)
+
+    def read(self, text: str) -> object:
+        """As in TOML, or with commas."""
+        return [float(part) for part in text.strip("[]").split(",") if part.strip()]
+
+
 def whole(default: int, low: int, high: int) -> int:
     """A field that holds a whole number."""
     return field(default=default, metadata={"rule": _Number(int, low, high)})
@@ -175,6 +197,16 @@ def number(default: float, low: float, high: float) -> float:
 def lifetime(default: float) -> float | None:
     """A field that holds a lifetime in seconds, or none."""
     return field(default=default, metadata={"rule": _Number(float, 0.001, 100 * YEAR_S, optional=True)})
+
+
+def whole_or_none(low: int, high: int) -> int | None:
+    """A field that holds a whole number, or, by default, none."""
+    return field(default=None, metadata={"rule": _Number(int, low, high, optional=True)})
+
+
+def number_or_none(low: float, high: float) -> float | None:
+    """A field that holds a number, or, by default, none."""
+    return field(default=None, metadata={"rule": _Number(float, low, high, optional=True)})
 
 
 def flag(default: bool) -> bool:
@@ -200,6 +232,11 @@ def text(default: str, allowed: str) -> str:
 def texts(allowed: str) -> tuple[str, ...]:
     """A field that holds a list of texts; an empty one by default."""
     return field(default=(), metadata={"rule": _Texts(allowed)})
+
+
+def numbers(default: tuple[float, ...], low: float, high: float) -> tuple[float, ...]:
+    """A field that holds a list of numbers."""
+    return field(default=default, metadata={"rule": _Numbers(low, high)})
 
 
 def texts_or(word: str, allowed: str) -> tuple[str, ...] | None:

@@ -161,6 +161,8 @@ class Settings:
     """Compress payloads at publication where that makes them shorter."""
     coalesce_s: float = number(0.1, 0.0, 60.0)
     """How long something new may wait for company before it is offered."""
+    offer_s_min: float = number(0.0, 0.0, 3_600.0)
+    """Time between two offers of something new to one neighbour, at least: larger saves datagrams, and delays."""
     digest_every: int = whole(12, 1, 100_000)
     """Sets are compared again every so many announcements, because beliefs about a neighbour go stale."""
     shares: bool = flag(True)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from numbers import Real
+from pathlib import Path
 
 from carrypost.errors import LocalError
 from carrypost.record import Record
 
 MICROSECONDS = 1_000_000
-_EMULATOR_ONLY = ("contacts", "duration_s", "scenario")
+_EMULATOR_ONLY = ("duration_s", "scenario")
 """Keywords that a network in memory does not take, and that look like it did."""
 
 
@@ -55,11 +56,8 @@ def check_callable(name: str, value: object) -> None:
 
 def check_record(record: object) -> None:
     """Where the event log goes."""
-    if record is not None and not isinstance(record, Record):
-        raise LocalError(
-            f"record takes a carrypost.testing.Record, not {record!r}; files are written by the emulator, "
-            "or from `Record.json_lines`"
-        )
+    if record is not None and not isinstance(record, Record | str | Path):
+        raise LocalError(f"record takes a carrypost.testing.Record or the path of a file, not {record!r}")
 
 
 def check_keywords(keywords: Iterable[str]) -> None:
@@ -67,5 +65,6 @@ def check_keywords(keywords: Iterable[str]) -> None:
     for name in keywords:
         if name in _EMULATOR_ONLY:
             raise LocalError(
-                f"{name} comes with the emulator; here contacts are made by `net.link(a, b)` and `net.unlink(a, b)`"
+                f"{name} is for `carrypost.emu.run`; here contacts are made by `net.link(a, b)`, or come from a file "
+                "by `contacts`, and time passes by `net.run`"
             )

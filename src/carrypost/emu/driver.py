@@ -9,19 +9,22 @@ a suspended node misses what is sent to it, and does on its return what fell due
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from carrypost.config import Settings
 from carrypost.emu.chance import stream
+from carrypost.emu.clock import Clock
 from carrypost.emu.memory import MemoryStore
 from carrypost.emu.radio import Burst, Datagram, Radio
 from carrypost.emu.scheduler import Phase, RunawayError, Scheduler, Token
 from carrypost.errors import StateError
 from carrypost.events import Event
-from carrypost.gossip.frames import Data, Frame, StoredData
+from carrypost.gossip.frames import Frame
 from carrypost.gossip.journal import Batch
+from carrypost.gossip.link import NEVER
+from carrypost.gossip.payloads import filled
 from carrypost.host import Host
 from carrypost.model.ids import MessageId
 from carrypost.model.privilege import Privilege, privilege
@@ -80,6 +83,7 @@ class Driver:
         application: Application,
         *,
         privilege: Privilege = privilege,
+        clock: Clock | None = None,
     ) -> None:
         self.name = name
         self.identity = identity
@@ -87,15 +91,18 @@ class Driver:
         self.disk = Disk()
         self.life = Life.DOWN
         self.gone = 0
-        """Frames that were not sent because their payload was no longer in the store."""
+        """Messages that were not sent because their payload was no longer in the store."""
+        self.clock = clock or Clock()
+        self._skewed = not self.clock.right
+        self._scheduler = world.scheduler
         self._world = world
         self._application = application
         self._privilege = privilege
         self._host: Host | None = None
         self._boots = 0
         self._settling = False
-        self._timer: Token | None = None
-        self._timer_us = 0
+        self._timer_us = NEVER
+        """When the timer that is heeded comes."""
         self._answers: list[Token] = []
         self._late: list[Callable[[Host, int], None]] = []
         self._written_us = 0
@@ -110,8 +117,24 @@ class Driver:
 
     @property
     def now(self) -> int:
-        """Virtual microseconds."""
-        return self._world.scheduler.now
+        """What the node takes for the time, in microseconds."""
+        return self.clock.local(self._scheduler.now) if self._skewed else self._scheduler.now
+
+    @property
+    def t_us(self) -> int:
+        """The true time, by which the record goes."""
+        return self._scheduler.now
+
+    def step_clock(self, delta_us: int) -> None:
+        """The node's clock is set forward or, below 0, back."""
+        self.clock.step(delta_us, self._scheduler.now)
+        self._skewed = True
+        if delta_us > 0 and self._host is not None:
+            self._host.clock_stepped(delta_us)
+        if self.life is Life.RUNNING:
+            self._stop_timer()
+            self.host.tick(self.now)
+            self.settle()
 
     @property
     def store(self) -> MemoryStore:
@@ -142,7 +165,7 @@ class Driver:
         self.life = Life.DOWN
         self._host = None
         self.store.crash()
-        cancel = self._world.scheduler.cancel
+        cancel = self._scheduler.cancel
         for token in self._answers:
             cancel(token)
         self._answers.clear()
@@ -166,7 +189,7 @@ class Driver:
         late, self._late = self._late, []
         for answer in late:
             answer(self.host, now)
-        self._tick_if_due()
+        self.host.tick(now)
         self.settle()
 
     def command(self) -> Host:
@@ -185,16 +208,17 @@ class Driver:
         if self._settling:
             return
         self._settling = True
+        rounds = 0
         try:
-            for _ in range(ROUNDS_MAX):
-                if not self._round():
-                    break
-            else:
-                raise RunawayError(f"the host of {self.name!r} has something new after {ROUNDS_MAX} rounds")
+            while (host := self._host) is not None and self.life is Life.RUNNING and host.busy:
+                self._round(host)
+                rounds += 1
+                if rounds > ROUNDS_MAX:
+                    raise RunawayError(f"the host of {self.name!r} has something new after {ROUNDS_MAX} rounds")
         finally:
             self._settling = False
-        if self.life is Life.RUNNING:
-            self._set_timer()
+        if host is not None and self.life is Life.RUNNING:
+            self._set_timer(host)
 
     def write(self) -> list[Batch]:
         """Take the host's changes into the store, before anything else is taken; the batches, if any."""
@@ -204,28 +228,29 @@ class Driver:
             self._write(batch)
         return batches
 
-    def _round(self) -> bool:
-        """Whether there was anything. The application may crash the node by what it does with an event."""
-        if self.life is not Life.RUNNING:
-            return False
-        host = self.host
-        busy = bool(self.write())
+    def _round(self, host: Host) -> None:
+        """Changes, outgoing, events. The application may crash the node by what it does with an event."""
+        while (batch := host.changes()) is not None:
+            self._write(batch)
         for transmission in host.outgoing():
-            busy = True
-            frames = self._resolved(transmission.frames)
+            frames, gone = filled(transmission.frames, self.disk.store.piece)
+            if gone:
+                self._tell_gone(gone)
             if frames:
                 self._world.radio.send(self.name, frames, transmission.to, self.settings.mtu_bytes)
         for event in host.events():
-            busy = True
             self._application.take(self, event)
             if self._host is not host:
                 break
-        return busy
 
     def _write(self, batch: Batch) -> None:
-        self.store.take(batch)
-        scheduler = self._world.scheduler
-        due = max(scheduler.now + self.disk.delay_us, self._written_us)
+        disk, scheduler = self.disk, self._scheduler
+        due = max(scheduler.now + disk.delay_us, self._written_us)
+        if due == scheduler.now and not disk.full:
+            disk.store.write(batch)
+            self.host.durable(batch.serial, self.now)
+            return
+        disk.store.take(batch)
         if due == scheduler.now:
             self._answer(batch)
             return
@@ -249,63 +274,48 @@ class Driver:
         else:
             answer(self.host, self.now)
 
-    def _resolved(self, frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-        """The frames with their payload, less those whose payload is gone."""
-        if not any(type(frame) is StoredData for frame in frames):
-            return frames
-        found: list[Frame] = []
-        gone: dict[MessageId, None] = {}
-        for frame in frames:
-            if not isinstance(frame, StoredData):
-                found.append(frame)
-                continue
-            body = self.store.read(frame.message, frame.piece, frame.offset, frame.length)
-            if body is None:
-                self.gone += 1
-                gone[frame.message] = None
-            else:
-                found.append(Data(frame.handle, frame.serial, frame.index, frame.last, body))
-        for message in gone:
+    def _tell_gone(self, messages: Sequence[MessageId]) -> None:
+        """The payloads of these are no longer in the store."""
+        for message in messages:
+            self.gone += 1
             self.host.payload_gone(message, self.now)
-        return tuple(found)
 
     def _receive(self, burst: Burst, peer: str) -> None:
-        if self.life is not Life.RUNNING:
+        host = self._host
+        if self.life is not Life.RUNNING or host is None:
             return
-        now = self.now
-        for datagram in burst:
-            if datagram.refused:
-                self.host.refused(datagram.refused, peer)
-            self.host.receive(datagram.frames, peer, now, nbytes=datagram.size)
-        self.settle()
+        now = self.clock.local(self._scheduler.now) if self._skewed else self._scheduler.now
+        if len(burst) == 1 and not burst[0].refused:
+            frames: Sequence[Frame] = burst[0].frames
+            nbytes = burst[0].size
+        else:
+            found: list[Frame] = []
+            nbytes = 0
+            for datagram in burst:
+                found += datagram.frames
+                nbytes += datagram.size
+                if datagram.refused:
+                    host.refused(datagram.refused, peer)
+            frames = found
+        if host.receive(frames, peer, now, nbytes=nbytes) or host.busy:
+            self.settle()
 
-    def _set_timer(self) -> None:
-        deadline = self.host.next_deadline()
-        if self._timer is not None:
-            # A timer that comes too early is left to come: it looks again. Deadlines mostly move later.
-            if deadline is not None and self._timer_us <= deadline:
-                return
-            self._stop_timer()
-        if deadline is not None:
-            self._timer_us = max(deadline, self.now)
-            self._timer = self._world.scheduler.at(self._timer_us, Phase.TIMER, self.name, self._timer_fired)
+    def _set_timer(self, host: Host) -> None:
+        deadline = host.next_deadline()
+        if self._skewed and deadline is not None:
+            deadline = self.clock.world(deadline, self._scheduler.now)
+        # A timer that comes too early is left to come: it looks again. Deadlines mostly move later.
+        if deadline is None or self._timer_us <= deadline:
+            return
+        # One that would come too late is left, too, and not heeded any more: to post another is cheaper than to cancel.
+        self._timer_us = max(self._scheduler.now, deadline)
+        self._scheduler.post(self._timer_us, Phase.TIMER, self.name, self._timer_fired, self._timer_us, self._boots)
 
     def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._world.scheduler.cancel(self._timer)
-            self._timer = None
+        self._timer_us = NEVER
 
-    def _timer_fired(self) -> None:
-        self._timer = None
-        if self._tick_if_due():
+    def _timer_fired(self, timer_us: int, boot: int) -> None:
+        if timer_us == self._timer_us and boot == self._boots:
+            self._timer_us = NEVER
+            self.host.tick(self.now)
             self.settle()
-        else:
-            self._set_timer()
-
-    def _tick_if_due(self) -> bool:
-        now = self.now
-        deadline = self.host.next_deadline()
-        if deadline is None or deadline > now:
-            return False
-        self.host.tick(now)
-        return True

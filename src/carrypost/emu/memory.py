@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from carrypost.config import Limits
-from carrypost.errors import StateError, StoreError
+from carrypost.errors import StateError
 from carrypost.gossip.journal import PIECE, Batch, Key, Value
-from carrypost.gossip.pieces import unpack
-from carrypost.model.descriptor import Descriptor, PayloadCodec
+from carrypost.gossip.payloads import gathered
+from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 
 
@@ -50,6 +50,17 @@ class MemoryStore:
             disk.pop(key, None)
         disk.update(batch.puts)
 
+    def write(self, batch: Batch) -> None:
+        """Take and commit a batch in one."""
+        if self._taken:
+            self.take(batch)
+            self.commit(batch.serial)
+            return
+        disk = self._disk
+        for key in batch.deletes:
+            disk.pop(key, None)
+        disk.update(batch.puts)
+
     def refuse(self, serial: int) -> None:
         """The batch could not be written: it was never there."""
         if self._taken.pop(serial, None) is None:
@@ -68,26 +79,14 @@ class MemoryStore:
                 return None
         return self._disk.get(key)
 
-    def read(self, message: MessageId, piece: int, offset: int, length: int) -> bytes | None:
-        """`length` bytes of a piece from `offset` on; None if they are gone."""
-        if not length:
-            return b""
+    def piece(self, message: MessageId, piece: int) -> bytes | None:
+        """A piece of a payload; None if it is gone."""
         body = self.get((PIECE, message, piece))
-        if not isinstance(body, bytes) or offset + length > len(body):
-            return None
-        return body[offset : offset + length]
+        return body if isinstance(body, bytes) else None
 
     def payload(self, descriptor: Descriptor, limits: Limits) -> bytes:
-        """A whole payload as it was published."""
-        if descriptor.codec == PayloadCodec.BLANK or not descriptor.length:
-            return unpack(descriptor, b"", limits)
-        found: list[bytes] = []
-        for piece in range(descriptor.pieces):
-            body = self.get((PIECE, descriptor.id, piece))
-            if not isinstance(body, bytes):
-                raise StoreError(f"piece {piece} of {descriptor.shown} is gone")
-            found.append(body)
-        return unpack(descriptor, b"".join(found), limits)
+        """A whole payload as it was published; raises as `gathered` does."""
+        return gathered(descriptor, self.piece, limits)
 
     def state(self) -> Iterator[tuple[Key, Value]]:
         """Everything durable but payloads, in a fixed order: what a host is restored from."""

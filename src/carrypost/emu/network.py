@@ -19,8 +19,10 @@ from carrypost import __version__
 from carrypost.config import Settings, differences, text_form
 from carrypost.emu.application import Delivery, Inbox, message_ids
 from carrypost.emu.checks import check_callable, check_name, microseconds
+from carrypost.emu.contacts import Contact
 from carrypost.emu.driver import Driver, Life, World
 from carrypost.emu.loop import VirtualLoop
+from carrypost.emu.playback import Playback, RecordFile
 from carrypost.emu.radio import LinkModel, Radio, Traffic
 from carrypost.emu.recorder import Recorder
 from carrypost.emu.scheduler import Scheduler
@@ -53,6 +55,10 @@ class Options:
     encoded: bool
     record: Record | None
     privilege: Privilege
+    contacts: tuple[Contact, ...] = ()
+    """Played from the opening on."""
+    file: RecordFile | None = None
+    """Where the record goes when the network is closed."""
 
     def changed(self) -> dict[str, str]:
         """Those that differ from the defaults and by which a run differs, as text."""
@@ -94,6 +100,8 @@ class Network:
         self._state = "not open yet: use it by `with`"
         for name in names:
             self._make(name, settings)
+        for name in sorted({name for contact in options.contacts for name in contact[:2]} - self._nodes.keys()):
+            self._make(name, settings)
 
     def __enter__(self) -> Self:
         if self._state == "open":
@@ -109,6 +117,7 @@ class Network:
             self._recorder.run(self._options.seed, __version__, changes)
         for name in self._nodes:
             self._boot(name)
+        Playback(self._scheduler, self._radio, self._options.record).play(self._options.contacts)
         return self
 
     def __exit__(
@@ -118,6 +127,8 @@ class Network:
         self._scheduler.clear()
         if self._loop is not None:
             self._loop.detach(self._scheduler)
+        if self._options.file is not None and self._options.record is not None:
+            self._options.file.write(self._options.record)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()

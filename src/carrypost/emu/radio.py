@@ -1,154 +1,49 @@
 """The emulated radio: who hears whom, and what becomes of a datagram on the way.
 
-A transmission is cut into datagrams exactly as the codec would cut it; loss, duplication and delay act on
-datagrams, as on a real link, never on single frames. Each direction of each link draws from streams of its
-own, so that one more node, or one more link, does not disturb the others. A datagram that would arrive at
-or after the end of its link is lost. Frames are handed over as values; with `encoded` they go through their
-bytes, and nothing may differ.
+A transmission is cut into datagrams exactly as the codec would cut it; loss, duplication, delay and damage act on
+datagrams (`emu.links`). A datagram that would arrive at or after the end of its
+link is lost. Frames are handed over as values; with `encoded` they go through their bytes, and nothing may differ.
+
+Airtime is private (each direction of a link has its rate to itself) or shared: a transmission then keeps its sender and
+everybody who hears it from sending until it is over, so a node that relays halves its channel (JOMS-15 figure 5).
 """
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 from carrypost.config import Limits
-from carrypost.emu.chance import stream
-from carrypost.emu.checks import is_number
+from carrypost.emu.links import NEVER, Burst, Datagram, LinkModel, Traffic, Way, gathered, spaced
 from carrypost.emu.scheduler import Phase, Scheduler
 from carrypost.errors import LocalError, StateError
 from carrypost.gossip import codec
-from carrypost.gossip.frames import Frame, kind
+from carrypost.gossip.frames import Frame
 
-MICROSECONDS = 1_000_000
+__all__ = ["Burst", "Datagram", "LinkModel", "Radio", "Traffic"]
 
+_OVERHEAD_BYTES = codec.datagram_overhead(1)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkModel:
-    """How one direction of a link treats its datagrams."""
-
-    delay_us: int = 1_000
-    loss: float = 0.0
-    """Probability that a datagram does not arrive."""
-    duplicate: float = 0.0
-    """Probability that it arrives twice."""
-    reorder: float = 0.0
-    """Probability that it is held up, so that later ones overtake it."""
-    reorder_us: int = 20_000
-    """By how much, at most."""
-    rate_bytes_per_s: int | None = None
-    """Datagrams queue for the link at this rate; None: no limit."""
-
-    def __post_init__(self) -> None:
-        for name in ("loss", "duplicate", "reorder"):
-            value = getattr(self, name)
-            if not is_number(value) or not 0.0 <= value <= 1.0:
-                raise LocalError(f"{name} is a probability, from 0 to 1, not {value!r}")
-        for name, least in (("delay_us", 0), ("reorder_us", 1)):
-            if getattr(self, name) < least:
-                raise LocalError(f"{name} is at least {least}, not {getattr(self, name)!r}")
-        rate: object = self.rate_bytes_per_s
-        if rate is not None and (not isinstance(rate, int) or isinstance(rate, bool) or rate < 1):
-            raise LocalError(f"rate_bytes_per_s is a whole number, at least 1, or None, not {rate!r}")
-
-
-@dataclass(slots=True)
-class Traffic:
-    """What went over one direction of a link, or out of one node."""
-
-    datagrams: int = 0
-    bytes: int = 0
-    frames: Counter[str] = field(default_factory=Counter)
-    """Frames by kind."""
-    frame_bytes: Counter[str] = field(default_factory=Counter)
-    """Bytes by kind, less what the datagrams around them cost."""
-    lost: int = 0
-    """Datagrams: by chance."""
-    cut: int = 0
-    """Datagrams: because the link ended first."""
-    arrived: int = 0
-    """Datagrams: duplicates included."""
-
-    def count(self, load: Load) -> None:
-        """Add what was sent."""
-        self.datagrams += len(load.datagrams)
-        self.bytes += load.nbytes
-        for name, (frames, nbytes) in load.kinds.items():
-            self.frames[name] += frames
-            self.frame_bytes[name] += nbytes
-
-
-@dataclass(frozen=True, slots=True)
-class Datagram:
-    """Frames that share one fate."""
-
-    frames: tuple[Frame, ...]
-    size: int
-    refused: Mapping[str, int] = field(default_factory=dict)
-    """What could not be read of it, by reason."""
-
-
-Burst = Sequence[Datagram]
-"""Datagrams that arrive together, in order."""
+Airtime = Literal["private", "shared"]
 Receiver = Callable[[Burst, str], None]
 """Takes a burst and the name of its sender."""
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """One transmission, ready to be sent."""
+class _Station:
+    """One node on the air."""
 
-    datagrams: list[Datagram]
-    nbytes: int
-    kinds: dict[str, tuple[int, int]]
-    """Number and bytes of the frames of each kind."""
+    __slots__ = ("free_us", "met", "receive", "sent", "up")
 
-
-class _Way:
-    """One direction between two nodes; keeps its streams and counters while the link is down."""
-
-    __slots__ = ("_seed", "_streams", "free_us", "life", "model", "receiver", "sender", "traffic", "up")
-
-    def __init__(self, seed: int | str, sender: str, receiver: str) -> None:
-        self.sender, self.receiver = sender, receiver
-        self.model = LinkModel()
-        self.up = False
-        self.life = 0
-        """Which of the links that these two have had."""
+    def __init__(self, receive: Receiver) -> None:
+        self.receive = receive
+        self.sent = Traffic()
+        self.met: dict[str, None] = {}
+        """Everybody it was ever linked to."""
+        self.up: dict[str, Way] = {}
+        """Who hears it."""
         self.free_us = 0
-        """When the link has sent what was queued for it."""
-        self.traffic = Traffic()
-        self._seed = seed
-        self._streams: dict[str, random.Random] = {}
-
-    def open(self, model: LinkModel) -> None:
-        self.model, self.up, self.free_us = model, True, 0
-        self.life += 1
-
-    def arrivals(self, size: int, now: int) -> tuple[int, ...]:
-        """When a datagram that is sent now arrives: never, once or twice."""
-        model = self.model
-        sent = now
-        if model.rate_bytes_per_s is not None:
-            sent = max(now, self.free_us) - (-size * MICROSECONDS // model.rate_bytes_per_s)
-            self.free_us = sent
-        if model.loss and self._chance("loss").random() < model.loss:
-            self.traffic.lost += 1
-            return ()
-        first = sent + model.delay_us
-        if model.reorder and (late := self._chance("reorder")).random() < model.reorder:
-            first += late.randint(1, model.reorder_us)
-        if model.duplicate and (again := self._chance("duplicate")).random() < model.duplicate:
-            return first, first + again.randint(0, model.reorder_us)
-        return (first,)
-
-    def _chance(self, purpose: str) -> random.Random:
-        if purpose not in self._streams:
-            self._streams[purpose] = stream(self._seed, self.sender, self.receiver, purpose)
-        return self._streams[purpose]
+        """When the air around it is free, where airtime is shared."""
 
 
 class Radio:
@@ -161,29 +56,45 @@ class Radio:
         *,
         model: LinkModel | None = None,
         encoded: bool = False,
+        airtime: Airtime = "private",
         limits: Limits | None = None,
+        by_link: bool = True,
+        checked: bool = True,
     ) -> None:
         self.model = model or LinkModel()
         self.refused: Counter[str] = Counter()
-        """What the codec refused of what was sent, by reason; only with `encoded`."""
+        """What could not be read of what arrived, by reason; only where there are bytes."""
         self._scheduler = scheduler
         self._seed = seed
         self._encoded = encoded
+        self._shared = airtime == "shared"
         self._limits = limits or Limits()
-        self._receivers: dict[str, Receiver] = {}
-        self._sent: dict[str, Traffic] = {}
-        self._ways: dict[tuple[str, str], _Way] = {}
-        self._up: dict[str, dict[str, _Way]] = {}
+        self._by_link = by_link
+        """Whether the frames on each link are counted by kind, and not only those of each node."""
+        self._checked = checked
+        """Whether datagrams have a checksum, as those of UDP: a frame that is not as it was sent goes no further.
+
+        Without it only signatures tell what was damaged.
+        """
+        self._stations: dict[str, _Station] = {}
+        self._ways: dict[tuple[str, str], Way] = {}
 
     def add(self, node: str, receiver: Receiver) -> None:
         """A node joins, linked to nobody."""
-        if node in self._receivers:
+        if node in self._stations:
             raise StateError(f"there is a node {node!r} already")
-        self._receivers[node] = receiver
-        self._sent[node] = Traffic()
-        self._up[node] = {}
+        self._stations[node] = _Station(receiver)
 
-    def link(self, a: str, b: str, *, one_way: bool = False, model: LinkModel | None = None) -> None:
+    def remove(self, node: str) -> None:
+        """A node that has no links any more leaves for good; what is known of it goes with it."""
+        for other in self._stations.pop(node).met:
+            self._ways.pop((node, other), None)
+            self._ways.pop((other, node), None)
+            self._stations[other].met.pop(node, None)
+
+    def link(
+        self, a: str, b: str, *, one_way: bool = False, model: LinkModel | None = None, until_us: int = NEVER
+    ) -> None:
         """From now on `a` and `b` hear each other; with `one_way` only `b` hears `a`."""
         if a == b:
             raise LocalError(f"{a!r} cannot be linked to itself")
@@ -192,8 +103,8 @@ class Radio:
             if way.up:
                 raise StateError(f"{way.sender!r} and {way.receiver!r} are linked already")
         for way in ways:
-            way.open(model or self.model)
-            self._up[way.sender][way.receiver] = way
+            way.open(model or self.model, until_us)
+            self._stations[way.sender].up[way.receiver] = way
 
     def unlink(self, a: str, b: str, *, one_way: bool = False) -> None:
         """The link ends, and what is in the air is lost; with `one_way` only `b` no longer hears `a`."""
@@ -202,11 +113,11 @@ class Radio:
             raise StateError(f"{a!r} and {b!r} are not linked")
         for way in ways:
             way.up = False
-            del self._up[way.sender][way.receiver]
+            del self._stations[way.sender].up[way.receiver]
 
     def linked(self, a: str, b: str) -> bool:
         """Whether `b` hears `a`."""
-        return b in self._up[a]
+        return b in self._stations[a].up
 
     def traffic(self, a: str, b: str) -> Traffic:
         """What `a` sent to `b`, broadcasts that `b` could hear included."""
@@ -214,64 +125,119 @@ class Radio:
 
     def sent(self, node: str) -> Traffic:
         """What `node` sent; a broadcast counts once, however many hear it."""
-        return self._sent[node]
+        return self._stations[node].sent
 
     def send(self, sender: str, frames: Sequence[Frame], to: str | None, mtu_bytes: int) -> None:
         """Send frames to one neighbour, or to whoever hears; `StoredData` must have been resolved."""
-        load = self._packed(frames, mtu_bytes)
-        self._sent[sender].count(load)
-        linked = self._up[sender]
-        for way in linked.values() if to is None else filter(None, (linked.get(to),)):
-            way.traffic.count(load)
-            self._carry(way, load.datagrams)
+        station = self._stations[sender]
+        up = station.up
+        ways = list(up.values()) if to is None else [up[to]] if to in up else []
+        if len(frames) == 1:
+            sizes = [codec.wire_size(frames[0])]
+            nbytes = sizes[0] + _OVERHEAD_BYTES
+            datagrams = [Datagram(tuple(frames), nbytes)]
+        else:
+            sizes = [codec.wire_size(frame) for frame in frames]
+            runs = codec.runs(sizes, mtu_bytes)
+            datagrams = [Datagram(tuple(frames[start:stop]), size) for start, stop, size in runs]
+            nbytes = sum(datagram.size for datagram in datagrams)
+        sent = station.sent
+        sent.datagrams += len(datagrams)
+        sent.bytes += nbytes
+        sent.count_frames(frames, sizes)
+        if ways:
+            if self._encoded:
+                datagrams = [self._through_bytes(datagram) for datagram in datagrams]
+            aired = self._aired(station, datagrams, ways[0].model) if self._shared else None
+            for way in ways:
+                if self._by_link:
+                    way.traffic.datagrams += len(datagrams)
+                    way.traffic.bytes += nbytes
+                    way.traffic.count_frames(frames, sizes)
+                self._carry(way, datagrams, aired)
 
-    def _carry(self, way: _Way, datagrams: Iterable[Datagram]) -> None:
-        now = self._scheduler.now
+    def _aired(self, station: _Station, datagrams: Burst, model: LinkModel) -> list[int] | None:
+        """When each datagram has left, if the air is shared: sender and hearers keep silent until the last one has."""
+        rate = model.rate_bytes_per_s
+        if rate is None:
+            return None
+        times, end_us = spaced(datagrams, max(self._scheduler.now, station.free_us), rate)
+        station.free_us = end_us
+        for receiver in station.up:
+            hearer = self._stations[receiver]
+            hearer.free_us = max(hearer.free_us, end_us)
+        return times
+
+    def _carry(self, way: Way, datagrams: Burst, aired: list[int] | None) -> None:
+        now, model = self._scheduler.now, way.model
+        if way.certain and aired is None and model.rate_bytes_per_s is None:
+            t_us = now + model.delay_us
+            if t_us < way.until_us:
+                self._scheduler.post(t_us, Phase.ARRIVAL, way.receiver, self._arrive, way, way.life, datagrams)
+            else:
+                way.traffic.cut += len(datagrams)
+            return
+        times = aired if aired is not None else way.queued(datagrams, now)
+        if way.certain:
+            for start, stop in gathered(times, model.gather_us, way.until_us - model.delay_us):
+                self._deliver(way, times[stop - 1] + model.delay_us, datagrams[start:stop])
+            return
         bursts: dict[int, list[Datagram]] = {}
-        for datagram in datagrams:
-            for t_us in way.arrivals(datagram.size, now):
-                bursts.setdefault(t_us, []).append(datagram)
+        for datagram, sent_us in zip(datagrams, times, strict=True):
+            for t_us in way.arrivals(sent_us):
+                bursts.setdefault(t_us, []).append(self._worn(way, datagram))
         for t_us, burst in bursts.items():
-            arrive = partial(self._arrive, way, way.life, burst)
-            self._scheduler.at(t_us, Phase.ARRIVAL, way.receiver, arrive)
+            self._deliver(way, t_us, burst)
 
-    def _arrive(self, way: _Way, life: int, burst: list[Datagram]) -> None:
+    def _deliver(self, way: Way, t_us: int, burst: Burst) -> None:
+        if t_us >= way.until_us:
+            way.traffic.cut += len(burst)
+        else:
+            self._scheduler.post(t_us, Phase.ARRIVAL, way.receiver, self._arrive, way, way.life, burst)
+
+    def _arrive(self, way: Way, life: int, burst: Burst) -> None:
         if not way.up or way.life != life:
             way.traffic.cut += len(burst)
             return
         way.traffic.arrived += len(burst)
-        self._receivers[way.receiver](burst, way.sender)
+        self._stations[way.receiver].receive(burst, way.sender)
 
-    def _packed(self, frames: Sequence[Frame], mtu_bytes: int) -> Load:
-        """The datagrams that these frames make, in order."""
-        sizes = [codec.wire_size(frame) for frame in frames]
-        kinds: dict[str, tuple[int, int]] = {}
-        for frame, nbytes in zip(frames, sizes, strict=True):
-            name = kind(frame)
-            before = kinds.get(name, (0, 0))
-            kinds[name] = before[0] + 1, before[1] + nbytes
-        datagrams = []
-        for start, stop, size in codec.runs(sizes, mtu_bytes):
-            datagram = Datagram(tuple(frames[start:stop]), size)
-            datagrams.append(self._through_bytes(datagram) if self._encoded else datagram)
-        return Load(datagrams, sum(datagram.size for datagram in datagrams), kinds)
+    def _worn(self, way: Way, sent: Datagram) -> Datagram:
+        """What a link that damages its datagrams makes of one."""
+        if not (way.model.corrupt or way.model.truncate):
+            return sent
+        (encoded,) = codec.datagrams(sent.frames, max(sent.size, 1))
+        damaged = way.damaged(encoded)
+        if damaged == encoded:
+            return sent
+        read = self._read(damaged, sent.size)
+        if not self._checked:
+            return read
+        sound = self._read(encoded, sent.size).frames
+        kept = tuple(frame for frame in read.frames if frame in sound)
+        return Datagram(kept, sent.size, read.refused or {"checksum": 1})
 
     def _through_bytes(self, sent: Datagram) -> Datagram:
         """What a receiver makes of its bytes."""
-        (datagram,) = codec.datagrams(sent.frames, max(sent.size, 1))
-        assert len(datagram) == sent.size, f"{sent.size} bytes were counted, {len(datagram)} would be sent"
-        decoded = codec.decode(datagram, self._limits)
-        self.refused.update(decoded.refused)
-        return Datagram(tuple(decoded.frames), sent.size, decoded.refused)
+        (encoded,) = codec.datagrams(sent.frames, max(sent.size, 1))
+        assert len(encoded) == sent.size, f"{sent.size} bytes were counted, {len(encoded)} would be sent"
+        return self._read(encoded, sent.size)
 
-    def _directions(self, a: str, b: str, *, one_way: bool) -> list[_Way]:
+    def _read(self, encoded: bytes, size: int) -> Datagram:
+        decoded = codec.decode(encoded, self._limits)
+        self.refused.update(decoded.refused)
+        return Datagram(tuple(decoded.frames), size, decoded.refused)
+
+    def _directions(self, a: str, b: str, *, one_way: bool) -> list[Way]:
         for node in (a, b):
-            if node not in self._receivers:
+            if node not in self._stations:
                 raise LocalError(f"no node {node!r}")
         return [self._way(a, b)] if one_way else [self._way(a, b), self._way(b, a)]
 
-    def _way(self, sender: str, receiver: str) -> _Way:
+    def _way(self, sender: str, receiver: str) -> Way:
         pair = sender, receiver
         if pair not in self._ways:
-            self._ways[pair] = _Way(self._seed, sender, receiver)
+            self._ways[pair] = Way(self._seed, sender, receiver)
+            self._stations[sender].met[receiver] = None
+            self._stations[receiver].met[sender] = None
         return self._ways[pair]

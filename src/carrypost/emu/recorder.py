@@ -38,7 +38,7 @@ class Recorder:
         """Something that a host told."""
         record, held = self._record, self._held[driver.name]
         start = len(record)
-        record.observe(driver.now, driver.name, event, again=held)
+        record.observe(driver.t_us, driver.name, event, again=held)
         if isinstance(event, Received):
             held.update(reception.descriptor.id for reception in event.receptions)
         elif isinstance(event, Dropped):
@@ -52,4 +52,4 @@ class Recorder:
         for batch in batches:
             kept = batch.puts.get((MESSAGE, message, 0))
             if isinstance(kept, StoredMessage):
-                self._record.published(driver.now, driver.name, kept.descriptor)
+                self._record.published(driver.t_us, driver.name, kept.descriptor)

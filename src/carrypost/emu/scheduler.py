@@ -12,6 +12,7 @@ import enum
 from collections import Counter
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
+from typing import Any
 
 from carrypost.errors import CarrypostError, StateError
 
@@ -77,7 +78,7 @@ class Scheduler:
 
     def __init__(self, *, instant_steps_max: int = INSTANT_STEPS_MAX) -> None:
         self.now = 0
-        self._queue: list[tuple[int, Phase, str, int, Token]] = []
+        self._queue: list[tuple[int, Phase, str, int, Any, tuple[Any, ...]]] = []
         self._running = False
         self._serial = 0
         self._cancelled = 0
@@ -95,8 +96,15 @@ class Scheduler:
             raise StateError(f"{node}: {t_us} µs is in the past, it is {self.now} µs")
         token = Token(action)
         self._serial += 1
-        heappush(self._queue, (t_us, phase, node, self._serial, token))
+        heappush(self._queue, (t_us, phase, node, self._serial, token, ()))
         return token
+
+    def post(self, t_us: int, phase: Phase, node: str, action: Callable[..., None], *arguments: object) -> None:
+        """Like `at`, for what is never cancelled: nearly all that happens is the arrival of something."""
+        if t_us < self.now:
+            raise StateError(f"{node}: {t_us} µs is in the past, it is {self.now} µs")
+        self._serial += 1
+        heappush(self._queue, (t_us, phase, node, self._serial, action, arguments))
 
     def cancel(self, token: Token) -> bool:
         """Drop a scheduled action; false if it ran or was dropped before."""
@@ -104,7 +112,7 @@ class Scheduler:
             return False
         self._cancelled += 1
         if self._cancelled > _SWEEP_MIN and self._cancelled * 2 > len(self._queue):
-            self._queue[:] = [entry for entry in self._queue if entry[4].pending]
+            self._queue[:] = [entry for entry in self._queue if _pending(entry[4])]
             heapify(self._queue)
             self._cancelled = 0
         return True
@@ -112,7 +120,7 @@ class Scheduler:
     def next_time(self) -> int | None:
         """When the next action is due; None if there is none."""
         queue = self._queue
-        while queue and not queue[0][4].pending:
+        while queue and not _pending(queue[0][4]):
             heappop(queue)
             self._cancelled -= 1
         return queue[0][0] if queue else None
@@ -136,22 +144,24 @@ class Scheduler:
     def _run(self, end_us: int) -> None:
         queue = self._queue
         while queue and queue[0][0] <= end_us:
-            t_us, phase, node, _, token = heappop(queue)
-            action = token.take()
-            if action is None:
-                self._cancelled -= 1
-                continue
+            t_us, phase, node, _, action, arguments = heappop(queue)
+            if type(action) is Token:
+                action = action.take()
+                if action is None:
+                    self._cancelled -= 1
+                    continue
             if t_us != self.now:
                 self._move(t_us)
             self._steps += 1
             if self._steps > self._watched:
                 self._watch(phase, node)
-            action()
+            action(*arguments)
 
     def clear(self) -> None:
         """Forget everything that was to come."""
         for entry in self._queue:
-            entry[4].take()
+            if type(entry[4]) is Token:
+                entry[4].take()
         self._queue.clear()
         self._cancelled = 0
 
@@ -168,3 +178,8 @@ class Scheduler:
         if self._steps > self._steps_max:
             busy = ", ".join(f"{who} ({what} x {n})" for (who, what), n in self._tally.most_common(5))
             raise RunawayError(f"{self._steps_max} steps at {self.now} µs and no end; busiest of the last ones: {busy}")
+
+
+def _pending(action: object) -> bool:
+    """Whether it is still to come: only what has a token can be cancelled."""
+    return type(action) is not Token or action.pending

@@ -34,3 +34,30 @@ class Budget:
         """Charge for what was done already; `take` refuses until the debt is paid."""
         self.take(0, now)
         self._tokens -= amount
+
+
+class Volume:
+    """How many frames and bytes a second a link may bring. One for both: all that comes is charged to it."""
+
+    __slots__ = ("_byte_rate", "_bytes", "_bytes_full", "_frame_rate", "_frames", "_frames_full", "_when")
+
+    def __init__(self, frames_per_s: float, bytes_per_s: float, burst_s: float = 2.0) -> None:
+        self._frame_rate, self._byte_rate = frames_per_s / _SECOND_US, bytes_per_s / _SECOND_US
+        self._frames = self._frames_full = frames_per_s * burst_s
+        self._bytes = self._bytes_full = bytes_per_s * burst_s
+        self._when = 0
+
+    def take(self, frames: int, nbytes: int, now: int) -> bool:
+        """Spend so much if it is there; what is full always gives once."""
+        elapsed = now - self._when
+        have_frames, have_bytes = self._frames, self._bytes
+        if elapsed > 0:
+            self._when = now
+            have_frames = min(self._frames_full, have_frames + elapsed * self._frame_rate)
+            have_bytes = min(self._bytes_full, have_bytes + elapsed * self._byte_rate)
+        allowed = (have_frames >= frames or have_frames == self._frames_full) and (
+            have_bytes >= nbytes or have_bytes == self._bytes_full
+        )
+        self._frames = have_frames - frames if allowed else have_frames
+        self._bytes = have_bytes - nbytes if allowed else have_bytes
+        return allowed

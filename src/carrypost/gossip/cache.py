@@ -8,24 +8,23 @@ A message known here has a slot and one `Copy`, and is in one of these states, e
     `done`     not here, and never wanted again: delivered and confirmed, this host's own, or withdrawn
     `declined` not here: evicted, or no room; not to be asked for again until there is room
 
-The invariant is that the four are disjoint, that each bit has a `Copy` in `copies`, and that a slot whose
-tenancy ended is not given again before `take_released` told the owners of other bitsets. What is here stays
-within both limits, `done` and `declined` within `limits.seen_max` and `seen_bytes_max`: the earliest deadline is
-forgotten first.
-Nothing outlives its deadline, pinned or not. `declined` is forgotten when a copy leaves (but not for want of room) and
-less than nine tenths of both limits are used: there is room again. Who gives way to whom is decided in
-`gossip.ranking`.
+The invariant is that the four are disjoint, that each bit has a `Copy` in `copies`, and that a slot whose tenancy ended
+is not given again before `take_released` told the owners of other bitsets. What is here stays within both limits,
+`done` and `declined` within `limits.seen_max` and `seen_bytes_max`: the earliest deadline is forgotten first. Nothing
+outlives its deadline, pinned or not. `declined` is forgotten when a copy leaves (but not for want of room) and less
+than nine tenths of both limits are used. Who gives way to whom is decided in `gossip.ranking`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 
 from carrypost.config import Settings
 from carrypost.errors import StateError
 from carrypost.events import Reason
+from carrypost.gossip.deadlines import Deadlines
+from carrypost.gossip.link import NEVER
 from carrypost.gossip.ranking import Copy, Room, rank_of, sending_order
 from carrypost.gossip.slots import Slots, bits, mask_of
 from carrypost.model.descriptor import Descriptor
@@ -36,7 +35,7 @@ __all__ = ["Cache", "Copy"]
 _WANTED_RANK = rank_of(0, True, 0)
 """Whatever is below is only carried."""
 _STALE_SLACK = 64
-"""A heap is rebuilt when it has this many entries more than twice the copies it is for."""
+"""Entries of copies that left are swept out when there are this many more than twice the copies."""
 
 
 class Cache:
@@ -52,19 +51,21 @@ class Cache:
         self._seen_max = settings.limits.seen_max
         self._seen_bytes_max = settings.limits.seen_bytes_max
         self._seen_bytes = 0
-        self._room = Room(settings)
+        self._room = Room(settings, self._everybody)
         self._bytes_max = self._confined_bytes = settings.cache_bytes_max
         self._slots = Slots()
         self._by_id: dict[MessageId, Copy] = {}
         self.get: Callable[[MessageId], Copy | None] = self._by_id.get
         """The copy that is here, or (its `here` is false) the memory of one. Asked several times per message."""
         self._serial = 0
-        self._deadlines: list[tuple[int, int, Copy]] = []
-        """Lazy heap: an entry is stale once its copy has no slot any more."""
-        self._memories: list[tuple[float, int, Copy]] = []
+        self.deadlines = Deadlines(self.copies)
+        self._memories: list[tuple[int, int, Copy]] = []
         """Lazy heap of `done` and `declined` by deadline: stale likewise, or once its copy is here again."""
         self._removed: list[tuple[Copy, Reason]] = []
         self._released = 0
+
+    def _everybody(self) -> Iterator[Copy]:
+        return (copy for copy in self.copies if copy is not None and copy.here)
 
     @property
     def known(self) -> int:
@@ -145,6 +146,27 @@ class Cache:
         self._give_way(leaving)
         return copy
 
+    def roomy(self, messages: int, nbytes: int) -> bool:
+        """Whether so much more comes in without a question: nobody has to go for it, wanted here or not."""
+        room = self._room
+        return room.messages + messages <= room.messages_max and room.bytes + nbytes <= self._confined_bytes
+
+    def admit_small(
+        self, descriptor: Descriptor, privilege: int, *, giver: NodeId, hops: int, age_ms: int, now: int
+    ) -> Copy:
+        """Let in a whole message of one piece, wanted and not known here, where it is `roomy`: what most are."""
+        created_us, slot = descriptor.created_us, self._slots.take()
+        self._serial = serial = self._serial + 1
+        copy = Copy(
+            slot, serial, descriptor, descriptor.id, privilege, True, False, giver, hops, age_ms, now,
+            rank_of(privilege, True, created_us), sending_order(privilege, created_us), 1, descriptor.length, True,
+            True,
+        )  # fmt: skip
+        self._seat(copy)
+        self.whole |= 1 << slot
+        self._room.enter(copy)
+        return copy
+
     def grow(self, copy: Copy, piece: int, nbytes: int) -> bool:
         """One more verified piece of a copy. False: no room, or the copy left meanwhile; nothing changed."""
         if not copy.here:
@@ -166,11 +188,7 @@ class Cache:
         return True
 
     def confine(self, bytes_max: int) -> None:
-        """There is less room than was thought: for what is only carried, the rest counts as taken.
-
-        Carried copies go, the least privileged first; what is wanted here, or own, does not give way to a disk that may
-        have room again in a moment.
-        """
+        """There is less room than was thought: carried copies go, and only those: a disk may soon have room again."""
         self._confined_bytes = min(bytes_max, self._bytes_max)
         self._give_way([])
 
@@ -255,12 +273,7 @@ class Cache:
 
     def expire(self, now: int) -> list[Copy]:
         """Forget everything whose deadline has come; the copies that were here, earliest deadline first."""
-        ended: list[Copy] = []
-        heap = self._deadlines
-        while heap and heap[0][0] <= now:
-            copy = heappop(heap)[2]
-            if self.copies[copy.slot] is copy:
-                ended.append(copy)
+        ended = self.deadlines.take(now)
         gone = [copy for copy in ended if copy.here]
         for copy in gone:
             self._room.leave(copy)
@@ -269,17 +282,10 @@ class Cache:
             self._reconsider()
         return gone
 
-    def next_deadline(self) -> int | None:
-        """When `expire` has something to do."""
-        heap = self._deadlines
-        while heap and self.copies[heap[0][2].slot] is not heap[0][2]:
-            heappop(heap)
-        return heap[0][0] if heap else None
-
     @property
-    def evicted(self) -> bool:
-        """Whether `take_removed` has something to tell."""
-        return bool(self._removed)
+    def changed(self) -> bool:
+        """Whether `take_removed` or `take_released` has something to tell."""
+        return bool(self._removed or self._released)
 
     def take_removed(self) -> list[tuple[Copy, Reason]]:
         """The copies evicted since the last call, in order."""
@@ -295,21 +301,21 @@ class Cache:
 
     def _tenant(self, descriptor: Descriptor) -> Copy:
         """A slot and an empty copy for a message not known before."""
-        slot = self._slots.take()
         self._serial += 1
-        copy = self._by_id[descriptor.id] = Copy(slot, self._serial, descriptor)
+        copy = Copy(self._slots.take(), self._serial, descriptor, descriptor.id)
+        self._seat(copy)
+        return copy
+
+    def _seat(self, copy: Copy) -> None:
+        """A new copy takes its slot."""
+        slot, descriptor = copy.slot, copy.descriptor
+        self._by_id[copy.id] = copy
         if slot == len(self.copies):
             self.copies.append(copy)
         else:
             self.copies[slot] = copy
-        deadline_us = descriptor.deadline_us
-        if deadline_us is not None:
-            heap = self._deadlines
-            heappush(heap, (deadline_us, self._serial, copy))
-            if len(heap) > 2 * len(self._by_id) + _STALE_SLACK:
-                heap[:] = [entry for entry in heap if self.copies[entry[2].slot] is entry[2]]
-                heapify(heap)
-        return copy
+        if descriptor.deadline_us is not None:
+            self.deadlines.add(descriptor.deadline_us, copy, len(self._by_id))
 
     def _refuse(self, copy: Copy) -> None:
         """A new tenant does not get in."""
@@ -356,7 +362,7 @@ class Cache:
                 self.declined |= 1 << copy.slot
             deadline_us = copy.descriptor.deadline_us
             self._seen_bytes += len(copy.descriptor.wire)
-            heappush(heap, (math.inf if deadline_us is None else deadline_us, copy.serial, copy))
+            heappush(heap, (NEVER if deadline_us is None else deadline_us, copy.serial, copy))
         while len(self._by_id) - self._room.messages > self._seen_max or self._seen_bytes > self._seen_bytes_max:
             copy = heappop(heap)[2]
             if self._remembers(copy):

@@ -27,7 +27,7 @@ from carrypost.gossip import frames as f
 from carrypost.gossip.frames import Frame, WireFrame
 from carrypost.gossip.pieces import HASH_BYTES
 from carrypost.model import descriptor as descriptors
-from carrypost.model.descriptor import PIECE_BYTES, Descriptor
+from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
 
 MAGIC = b"CP"
 VERSION = 1
@@ -142,6 +142,17 @@ def _part_of_whole(whole: f.WholeDescriptor) -> f.DescriptorPart:
     return f.DescriptorPart(whole.handle, whole.serial, whole.hops, whole.age_ms, 0, 1, wire)
 
 
+def _parcel_of_open(parcel: f.OpenParcel) -> f.Parcel:
+    descriptor, body = parcel.descriptor, parcel.body
+    if body is None:
+        if descriptor.codec is not PayloadCodec.BLANK and descriptor.length:
+            raise LocalError(f"the payload of {descriptor.shown} has to be read from the store before it is encoded")
+        body = bytes(descriptor.length)
+    return f.Parcel(
+        parcel.handle, parcel.serial, parcel.hops, parcel.age_ms, parcel.last, descriptor.wire, body
+    )  # fmt: skip
+
+
 def _data_of_stored(stored: f.StoredData) -> f.Data:
     raise LocalError(f"fragment {stored.index} has to be read from the store before it is encoded")
 
@@ -149,6 +160,18 @@ def _data_of_stored(stored: f.StoredData) -> f.Data:
 def _data_size(data: f.BlankData | f.StoredData) -> int:
     # To encode the few numbers is the fastest way to learn their size; 1: the kind.
     return len(_encode((data.handle, data.serial, data.index, data.last))) + 1 + _binary_size(data.length)
+
+
+def _parcel_size(parcel: f.OpenParcel) -> int:
+    descriptor = parcel.descriptor
+    bulk = descriptor.__dict__.get("parcel_bytes")
+    if bulk is None:  # Of the same object for every host of an emulation. 3: the head, the kind, `last`.
+        bulk = 3 + _binary_size(_wire_bytes(descriptor)) + _binary_size(descriptor.length)
+        descriptor.__dict__["parcel_bytes"] = bulk
+    if parcel.body is not None and len(parcel.body) != descriptor.length:  # Somebody else's fault, if anybody's.
+        bulk += _binary_size(len(parcel.body)) - _binary_size(descriptor.length)
+    # The numbers with an array's head of one byte.
+    return len(_encode((parcel.handle, parcel.serial, parcel.hops, parcel.age_ms))) - 1 + bulk
 
 
 def _whole_size(whole: f.WholeDescriptor) -> int:
@@ -215,6 +238,8 @@ def _frame(view: memoryview, limits: Limits) -> tuple[Frame, bool]:
     trailing = fields > fields_known or (nested and len(view) > len(_encode(frame)))
     if isinstance(frame, f.DescriptorPart) and frame.parts == 1:
         return _whole(frame), trailing
+    if isinstance(frame, f.Parcel):
+        return _opened(frame), trailing
     return frame, trailing
 
 
@@ -222,6 +247,13 @@ def _whole(part: f.DescriptorPart) -> f.WholeDescriptor:
     # What may stand in a descriptor is checked by whoever takes it in, who can then remember its id.
     descriptor = descriptors.decode(part.body)
     return f.WholeDescriptor(part.handle, part.serial, part.hops, part.age_ms, descriptor)
+
+
+def _opened(parcel: f.Parcel) -> f.OpenParcel:
+    descriptor = descriptors.decode(parcel.wire)
+    return f.OpenParcel(
+        parcel.handle, parcel.serial, parcel.hops, parcel.age_ms, parcel.last, descriptor, parcel.body
+    )  # fmt: skip
 
 
 def _array_head(data: bytes | memoryview, at: int) -> tuple[int, int]:
@@ -318,6 +350,11 @@ def _check_data(frame: f.Data, limits: Limits) -> None:
         raise LimitError(Refusal.LIMIT)
 
 
+def _check_parcel(frame: f.Parcel, limits: Limits) -> None:
+    if len(frame.wire) > limits.descriptor_bytes_max or len(frame.body) > PIECE_BYTES:
+        raise LimitError(Refusal.LIMIT)
+
+
 def _check_ack(frame: f.Ack, _limits: Limits) -> None:
     _allow(len(frame.bitmap), ACK_BITMAP_BYTES_MAX)
 
@@ -326,11 +363,13 @@ _encode = msgspec.msgpack.Encoder().encode
 _cutter = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _WIRE_FORMS: dict[type, Callable[[Any], WireFrame]] = {
     f.BlankData: _data_of_blank,
+    f.OpenParcel: _parcel_of_open,
     f.StoredData: _data_of_stored,
     f.WholeDescriptor: _part_of_whole,
 }
 _SIZES: dict[type, Callable[[Any], int]] = {
     f.BlankData: _data_size,
+    f.OpenParcel: _parcel_size,
     f.StoredData: _data_size,
     f.WholeDescriptor: _whole_size,
 }
@@ -346,6 +385,7 @@ _CHECKS: dict[type[WireFrame], _Check] = {
     f.HashList: _check_hash_list,
     f.Data: _check_data,
     f.Ack: _check_ack,
+    f.Parcel: _check_parcel,
 }
 _Kind = tuple[Callable[[memoryview], WireFrame], int, _Check | None, bool]
 

@@ -14,17 +14,19 @@ from carrypost.events import Confirmed, Delivered, Delivery, Reason
 from carrypost.gossip import journal as keys
 from carrypost.gossip.interests import Matcher
 from carrypost.gossip.journal import Durability
-from carrypost.gossip.slots import bits
+from carrypost.gossip.slots import bits, mask_of
 from carrypost.model.pattern import encode_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from carrypost.gossip.cache import Copy
     from carrypost.gossip.desk import Desk
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
     from carrypost.model.pattern import Entry
+
+_TOLD_MAX = 256
 
 
 class Deliveries:
@@ -34,11 +36,14 @@ class Deliveries:
         self._desk = desk
         self._subscriptions: dict[int, Entry] = {}
         self._numbers: tuple[int, ...] = ()
-        self._matcher = Matcher((), desk.limits, own=True)
+        self._told: dict[tuple[int, ...], tuple[int, ...]] = {}
+        """Numbers of the subscriptions by their places: bursts mostly match the same ones."""
+        self.matcher = Matcher((), desk.limits, own=True)
         self._next = 1
         self._unconfirmed: dict[MessageId, Copy] = {}
         self._unconfirmed_bytes = 0
-        self._burst: list[Delivery] = []
+        self.burst: list[Delivery] = []
+        """Delivered, and not handed over yet."""
         desk.on_leave = self.forget
 
     @property
@@ -53,7 +58,7 @@ class Deliveries:
 
     def wants(self, descriptor: Descriptor) -> bool:
         """Whether a local subscription matches."""
-        return self._matcher.matches(descriptor)
+        return self.matcher.matches(descriptor)
 
     def carries(self, descriptor: Descriptor) -> bool:
         """Whether it is taken along for others: altruistically, or for somebody within the horizon."""
@@ -96,43 +101,84 @@ class Deliveries:
 
     def _rebuild(self) -> None:
         self._numbers = tuple(self._subscriptions)
-        self._matcher = Matcher(tuple(self._subscriptions.values()), self._desk.limits, own=True)
+        self._told = {}
+        self.matcher = Matcher(tuple(self._subscriptions.values()), self._desk.limits, own=True)
 
     def deliver(self, copy: Copy) -> bool:
         """Give a whole message to the application, unless it was given already. True: the caller keeps the copy."""
         desk = self._desk
         bit = 1 << copy.slot
-        again = bool(desk.again & bit)
-        if (desk.delivered & bit and not again) or copy.slot in desk.seen:
+        again = False
+        if desk.delivered & bit:
+            again = bool(desk.again & bit)
+            if not again:
+                return False
+        if copy.slot in desk.seen:
             return False
-        which = self._matcher.which(copy.descriptor)
+        which = self.matcher.which(copy.descriptor)
         if not which:
             return False
-        desk.again &= ~bit
-        desk.delivered |= bit
-        if not again:
+        if again:
+            desk.again &= ~bit
+        else:
+            desk.delivered |= bit
             self._pin(copy)
-        desk.cache.mark_done(copy)  # Within one life it never comes again, also if it is not pinned and leaves.
-        subscriptions = tuple([self._numbers[index] for index in which])
-        self._burst.append(Delivery(copy.descriptor, subscriptions, again, copy.hops))
+        # Within one life it never comes again, also if it is not pinned and leaves.
+        if copy.here:
+            copy.finished = True
+        else:
+            desk.cache.mark_done(copy)
+        subscriptions = self._told.get(which)
+        if subscriptions is None:
+            subscriptions = self._told[which] = tuple([self._numbers[index] for index in which])
+            if len(self._told) > _TOLD_MAX:
+                self._told.clear()
+        self.burst.append(Delivery(copy.descriptor, subscriptions, again, copy.hops))
         return not again
+
+    def deliver_all(self, copies: Sequence[Copy]) -> None:
+        """Give whole messages that were never here before to the application."""
+        desk, which_of, told, burst = self._desk, self.matcher.which, self._told, self.burst
+        slots: list[int] = []
+        for copy in copies:
+            descriptor = copy.descriptor
+            which = which_of(descriptor)
+            if not which:
+                continue
+            slots.append(copy.slot)
+            self._pin(copy)
+            copy.finished = True
+            subscriptions = told.get(which)
+            if subscriptions is None:
+                subscriptions = told[which] = tuple([self._numbers[index] for index in which])
+            burst.append(Delivery(descriptor, subscriptions, False, copy.hops))
+        if len(told) > _TOLD_MAX:
+            told.clear()
+        desk.delivered |= mask_of(slots)
 
     def flush(self) -> None:
         """Hand over what was delivered since the last call, once it is durable."""
-        if self._burst:
-            self._desk.journal.hold(Delivered(tuple(self._burst)))
-            self._burst = []
+        if self.burst:
+            self._desk.journal.hold(Delivered(tuple(self.burst)))
+            self.burst = []
 
     def confirm(self, messages: tuple[MessageId, ...]) -> None:
         """The application has them; told back by `Confirmed` once that is durable."""
         desk = self._desk
+        cache, seen, delivered = desk.cache, desk.seen, desk.delivered
         for message in messages:
             if (held := self._unconfirmed.pop(message, None)) is not None:
                 self._unconfirmed_bytes -= held.descriptor.length
-                desk.cache.unpin(held)
-            copy = desk.cache.get(message)
-            if copy is not None and copy.slot not in desk.seen and desk.delivered >> copy.slot & 1:
+                cache.unpin(held)
+            copy = cache.get(message)
+            if copy is None or copy.slot in seen or not delivered >> copy.slot & 1:
+                continue
+            if not copy.here or copy.descriptor.persistent:
                 self._remember(copy)
+                continue
+            seen[copy.slot] = message
+            copy.finished = True
+            desk.journal.put((keys.SEEN, message, 0), copy.descriptor)
         if messages:
             desk.journal.hold(Confirmed(messages))
 
@@ -167,9 +213,9 @@ class Deliveries:
             self._unconfirmed_bytes -= copy.descriptor.length
         desk, bit = self._desk, 1 << copy.slot
         if desk.delivered & bit and copy.slot not in desk.seen:
-            waiting = [delivery for delivery in self._burst if delivery.message != copy.id]
-            if desk.journal.retract(copy.id) or len(waiting) < len(self._burst):
-                self._burst = waiting
+            waiting = [delivery for delivery in self.burst if delivery.message != copy.id]
+            if desk.journal.retract(copy.id) or len(waiting) < len(self.burst):
+                self.burst = waiting
                 desk.delivered &= ~bit
 
     def restored(self, copy: Copy, *, delivered: bool, confirmed: bool) -> None:

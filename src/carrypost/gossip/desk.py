@@ -14,6 +14,7 @@ from carrypost.events import Dropped, Event, Reason, Refused
 from carrypost.gossip import journal as keys
 from carrypost.gossip.cache import Cache
 from carrypost.gossip.journal import Journal, StoredMessage
+from carrypost.gossip.link import NEVER
 from carrypost.gossip.profiles import ProfileBook
 from carrypost.gossip.slots import bits
 from carrypost.model.descriptor import PayloadCodec
@@ -21,7 +22,7 @@ from carrypost.model.ids import node_prefix
 from carrypost.model.privilege import clamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from carrypost.config import Settings
@@ -56,11 +57,15 @@ class Desk:
         self.own: View | None = None
         """This host's interest profile, as announced."""
         self.links: dict[str, Link] = {}
+        self.usable: list[Link] = []
+        """The neighbours with whom messages may be exchanged."""
         self.incarnation = 0
         self.ready = False
         """The incarnation is durable: what carries it may be told and sent."""
         self.grown = False
         """A half-received message got another piece."""
+        self.wake_us = NEVER
+        """Not after the earliest moment at which a link needs a tick; found exactly after each one."""
         self.on_leave: Callable[[Copy], None] = lambda _: None
         """Told of every copy that leaves."""
         self.delivered = 0
@@ -78,12 +83,17 @@ class Desk:
         self.dropped: Counter[str] = Counter()
         # Handles start anywhere, so that those of an earlier life are not mistaken for new ones.
         self._handle = rng.randrange(_HANDLE_BASE_MAX)
-        self._refusals: Counter[tuple[str, str]] = Counter()
+        self.refusals: Counter[tuple[str, str]] = Counter()
         self._named = 0
 
-    def usable_links(self) -> Iterator[Link]:
-        """The neighbours with whom messages may be exchanged."""
-        return (link for link in self.links.values() if link.usable)
+    def wake(self, due_us: int) -> None:
+        """Something on a link is due then."""
+        if due_us < self.wake_us:
+            self.wake_us = due_us
+
+    def links_changed(self) -> None:
+        """A link went, or became usable, or is so no more."""
+        self.usable = [link for link in self.links.values() if link.usable]
 
     def refuse(self, reason: str, peer: str, message: str | None = None) -> None:
         """Count something that was not taken. Those that name no message are told together."""
@@ -101,15 +111,15 @@ class Desk:
 
     def _gather(self, reason: str, peer: str, count: int) -> None:
         """Addresses are a stranger's to choose: beyond so many, what they cost is told without them."""
-        key = (reason, peer) if len(self._refusals) < self.limits.refusals_max else (reason, "")
-        self._refusals[key] += count
+        key = (reason, peer) if len(self.refusals) < self.limits.refusals_max else (reason, "")
+        self.refusals[key] += count
 
     def take_events(self) -> list[Event]:
         """Everything there is to tell, once."""
-        if self._refusals:
-            told = [Refused(reason, peer, count) for (reason, peer), count in self._refusals.items()]
+        if self.refusals:
+            told = [Refused(reason, peer, count) for (reason, peer), count in self.refusals.items()]
             self.events.extend(told)
-            self._refusals.clear()
+            self.refusals.clear()
         if not self.events:
             return []
         self._named = 0
@@ -119,7 +129,12 @@ class Desk:
 
     def rank(self, descriptor: Descriptor) -> int:
         """The privilege of a message, by the papers' rule or the application's own."""
-        return clamp(self.privilege(descriptor))
+        known = descriptor.__dict__.get("privilege")
+        if known is not None and known[0] is self.privilege:
+            return int(known[1])  # An emulation shows the same object to every host.
+        level = clamp(self.privilege(descriptor))
+        descriptor.__dict__["privilege"] = self.privilege, level
+        return level
 
     def handle_of(self, copy: Copy) -> int:
         """The number under which neighbours hear of this copy."""
@@ -140,6 +155,20 @@ class Desk:
         else:
             self.journal.put((keys.MESSAGE, copy.id, 0), stored, durability)
 
+    def keep_all(self, copies: Sequence[Copy]) -> None:
+        """Journal whole copies that the store has not, after they were delivered."""
+        put, delivered = self.journal.put, self.delivered
+        for copy in copies:
+            put((keys.MESSAGE, copy.id, 0), StoredMessage(
+                copy.descriptor, copy.held, copy.hops, copy.age_ms, copy.received_us, copy.giver, copy.own,
+                copy.interesting, bool(delivered >> copy.slot & 1),
+            ))  # fmt: skip
+
+    def keep_piece(self, descriptor: Descriptor, body: bytes) -> None:
+        """Journal the payload of a small message."""
+        if descriptor.codec is not PayloadCodec.BLANK:
+            self.journal.put((keys.PIECE, descriptor.id, 0), body)
+
     def discard(self, copy: Copy, reason: Reason, *, done: bool = False) -> None:
         """Take one copy out of the cache. What the store lost is forgotten, so that it may come again."""
         forgotten = reason in (Reason.STORE, Reason.PAYLOAD_GONE)
@@ -148,8 +177,7 @@ class Desk:
 
     def expire_due(self, now: int) -> None:
         """Deadlines: one predicate, everywhere."""
-        due = self.cache.next_deadline()
-        if due is not None and due <= now:
+        if self.cache.deadlines.due_us <= now:
             gone = self.cache.expire(now)
             if gone:
                 self._leave(gone, Reason.EXPIRED)

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING
 from carrypost.gossip import frames as fr
 from carrypost.gossip.inbound import Inbound
 from carrypost.gossip.offers import Offers
+from carrypost.gossip.parcels import Parcels
 from carrypost.gossip.requests import Requests
 from carrypost.gossip.review import Review
 from carrypost.gossip.transfer import Transfer
 from carrypost.gossip.wants import Wants
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from carrypost.events import Reception
     from carrypost.gossip.cache import Copy
@@ -36,17 +37,24 @@ if TYPE_CHECKING:
 class Exchange:
     """The exchange of one host with all its neighbours."""
 
-    def __init__(self, desk: Desk, deliveries: Deliveries, whole: Callable[[Copy, Link, Reception], None]) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        deliveries: Deliveries,
+        whole: Callable[[Copy, Link, Reception], None],
+        all_whole: Callable[[Sequence[Copy], Link], None],
+    ) -> None:
         self._desk = desk
         self._wants = Wants(desk)
         self._inbound = Inbound(desk, self._wants, deliveries, whole)
+        self._parcels = Parcels(desk, self._wants, self._inbound, all_whole)
         self._transfer = Transfer(desk)
         self._offers = Offers(desk, self._wants, self._transfer)
         self._requests = Requests(desk, self._wants)
         self._review = Review(desk)
         self.handlers: dict[type, Callable[..., None]] = {
             fr.Digest: self._review.take,
-            fr.Offer: self._requests.take_offer,
+            fr.Offer: self._offer,
             fr.WholeDescriptor: self._descriptor,
             fr.DescriptorPart: self._descriptor,
             fr.HashList: self._hash_list,
@@ -81,13 +89,12 @@ class Exchange:
         self._inbound.interests_changed()
 
     def announced(self, now: int) -> None:
-        """An announcement of this host went out."""
-        if self._desk.settings.paper_mode:
-            self._offers.offer_everything(now)
+        """`paper_mode`: an announcement of this host went out."""
+        self._offers.offer_everything(now)
 
     def tick(self, now: int) -> None:
         """Do what is due on the links."""
-        for link in list(self._desk.usable_links()):
+        for link in list(self._desk.usable):
             if link.due_us() <= now:
                 self._offers.tick(link, now)
                 self._requests.tick(link, now)
@@ -96,20 +103,37 @@ class Exchange:
 
     def settle(self, now: int) -> None:
         """The end of a step: answer, acknowledge, offer, send."""
-        for link, handle in self._wants.orphans():
-            link.inbox.fresh.append(handle)
-        links = self._desk.links.values()
+        if self._wants.orphaned:
+            for link, handle in self._wants.orphans():
+                link.inbox.fresh.append(handle)
+        links = self._desk.usable
         offers = sends = False
         for link in links:
             inbox = link.inbox
             if inbox.answers or inbox.fresh or inbox.ack_due_us <= now:
                 self._requests.settle(link, now)
-            offers = offers or link.offering.due_us <= now
-            sends = sends or bool(link.outbox.jobs)
+            if link.offering.due_us <= now:
+                offers = True
+            if link.outbox.jobs:
+                sends = True
         if offers:
             self._offers.settle(now)
         if sends:
             self._transfer.flush(links, now)
+
+    def parcels(self, link: Link, frames: Sequence[fr.OpenParcel], now: int) -> None:
+        """Small messages came, each of them whole."""
+        serials = self._parcels.take(link, frames, now)
+        if serials:
+            self._requests.all_arrived(link, serials, now, last=frames[-1].last)
+        elif frames[-1].last:
+            link.inbox.ack_due_us = now
+
+    def _offer(self, link: Link, frame: fr.Offer, now: int) -> None:
+        waiting = bool(link.offering.open)
+        self._requests.take_offer(link, frame, now)
+        if waiting and not link.offering.open:
+            self._offers.all_answered(link, now)
 
     def _descriptor(self, link: Link, frame: fr.WholeDescriptor | fr.DescriptorPart, now: int) -> None:
         if self._inbound.descriptor(link, frame, now):

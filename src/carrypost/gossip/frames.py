@@ -4,9 +4,9 @@ Frames are frozen values; bytes exist only at the edge, in `gossip.codec`. Every
 that is never reused, and its fields stand in a fixed order to which later versions only append. Frames carry
 ids and handles, never slots.
 
-Three frames exist in memory only, and travel as the frame that they stand for: `WholeDescriptor` (a one-part
-`DescriptorPart` that holds the descriptor by reference), `StoredData` (a `Data` whose bytes the driver still
-has to read from its store) and `BlankData` (a `Data` of so many zeros that nobody makes).
+Four frames exist in memory only, and travel as the frame that they stand for: `WholeDescriptor` (a one-part
+`DescriptorPart` that holds the descriptor by reference), `OpenParcel` (a `Parcel` that does), `StoredData` (a `Data`
+whose bytes the driver still has to read from its store) and `BlankData` (a `Data` of so many zeros that nobody makes).
 
 A *handle* is the number under which one host, in one life, speaks of one message; it is given with the offer.
 A *serial* is the number of one transfer frame of one host, whoever it goes to; acknowledgements name serials.
@@ -216,6 +216,26 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, tag=10):
     """Little-endian; bit i stands for serial base + i."""
 
 
+class Parcel(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """A small message whole: its descriptor and its only fragment, where both fit into one datagram.
+
+    `last` asks for an acknowledgement at once: nothing follows until it comes.
+    """
+
+    handle: Handle
+    serial: Serial
+    hops: Count
+    """How often the message was passed on."""
+    age_ms: Count
+    """How old the message is, as far as its carriers can tell."""
+    last: bool
+    """Whether to acknowledge at once."""
+    wire: bytes
+    """Signature and encoding of the descriptor."""
+    body: bytes
+    """The payload as sent."""
+
+
 class WholeDescriptor(msgspec.Struct, frozen=True):
     """In memory only: a `DescriptorPart` that is the only part."""
 
@@ -252,20 +272,42 @@ class BlankData(msgspec.Struct, frozen=True):
     length: int
 
 
-WireFrame = Announce | Profile | ProfileRequest | Digest | Offer | Request | DescriptorPart | HashList | Data | Ack
-Frame = WireFrame | WholeDescriptor | StoredData | BlankData
+class OpenParcel(msgspec.Struct, frozen=True, gc=False):
+    """In memory only: a `Parcel` with its descriptor by reference."""
+
+    handle: int
+    serial: int
+    hops: int
+    age_ms: int
+    last: bool
+    descriptor: Descriptor
+    body: bytes | None = None
+    """None: still in the driver's store, or blank."""
+
+
+WireFrame = (
+    Announce | Profile | ProfileRequest | Digest | Offer | Request | DescriptorPart | HashList | Data | Ack | Parcel
+)
+Frame = WireFrame | WholeDescriptor | OpenParcel | StoredData | BlankData
 
 WIRE_KINDS: tuple[type[WireFrame], ...] = (
-    Announce, Profile, ProfileRequest, Digest, Offer, Request, DescriptorPart, HashList, Data, Ack,
+    Announce, Profile, ProfileRequest, Digest, Offer, Request, DescriptorPart, HashList, Data, Ack, Parcel,
 )  # fmt: skip
 
 
 def kind(frame: Frame) -> str:
     """The name under which the frame is counted: that of the wire frame that it stands for."""
-    return _STANDS_FOR.get(type(frame), type(frame)).__name__
+    return kind_of(type(frame))
 
 
-_STANDS_FOR: dict[type, type] = {WholeDescriptor: DescriptorPart, StoredData: Data, BlankData: Data}
+def kind_of(frame_type: type[Frame]) -> str:
+    """The name under which frames of a type are counted."""
+    return _STANDS_FOR.get(frame_type, frame_type).__name__
+
+
+_STANDS_FOR: dict[type, type] = {
+    WholeDescriptor: DescriptorPart, OpenParcel: Parcel, StoredData: Data, BlankData: Data,
+}  # fmt: skip
 
 
 class Transmission(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from carrypost.errors import RemoteError
 from carrypost.events import Reason, Reception
 from carrypost.gossip import journal as keys
-from carrypost.gossip.frames import BlankData, Data, DescriptorPart, HashList, WholeDescriptor
+from carrypost.gossip.frames import BlankData, Data, DescriptorPart, HashList, OpenParcel, WholeDescriptor
 from carrypost.gossip.inspection import Inspection
 from carrypost.gossip.parts import Parts
 from carrypost.gossip.pieces import HASH_BYTES, full_mask, hash_of, root_of
@@ -45,7 +45,7 @@ class Inbound:
         self._wants = wants
         self._deliveries = deliveries
         self._arrived = arrived
-        self._inspection = Inspection(desk, deliveries)
+        self.inspection = Inspection(desk, deliveries)
         self._parts = Parts(desk.limits.descriptor_buffer_bytes_max)
 
     def drop_link(self, link: Link) -> None:
@@ -88,7 +88,7 @@ class Inbound:
                 if wire is None:
                     return True
                 found = descriptors.decode(wire)
-            want.interesting = self._inspection.inspect(found, want.entry, link, now)
+            want.interesting = self.inspection.inspect(found, want.entry, link, now)
         except RemoteError as error:
             self._wants.spurn(link, frame.handle, error.reason, now + SPURN_US)
             return True
@@ -159,6 +159,29 @@ class Inbound:
         else:
             self._buffer(link, want, (piece, number), body, now)
         return True
+
+    def parcel(self, link: Link, frame: OpenParcel, now: int) -> None:
+        """Take a small message whole, if it is wanted still."""
+        want = link.inbox.wants.get(frame.handle)
+        if want is None:
+            return
+        desk, descriptor, body = self._desk, frame.descriptor, frame.body
+        try:
+            interesting = self.inspection.inspect(descriptor, want.entry, link, now)
+        except RemoteError as error:
+            self._wants.spurn(link, frame.handle, error.reason, now + SPURN_US)
+            return
+        if not descriptor.small or (body is not None and len(body) != descriptor.length):
+            desk.refuse("fragment", link.peer)
+            return
+        want.hops = min(HOPS_MAX, max(1, frame.hops))
+        want.age_ms = min(AGE_MS_MAX, max(0, frame.age_ms))
+        copy = desk.cache.get(descriptor.id)
+        # Where the message is known, its signature was not looked at again: the one that was is kept.
+        want.descriptor = copy.descriptor if copy is not None and copy.here else descriptor
+        want.interesting, want.reset = interesting, False
+        blank = descriptor.codec is PayloadCodec.BLANK
+        self._store(link, want, 0, b"" if blank or body is None else body, now)
 
     def _buffer(self, link: Link, want: Want, at: tuple[int, int], body: bytes, now: int) -> None:
         """A fragment waits for the others of its piece; `at`: the piece, and its number there."""
@@ -272,10 +295,6 @@ class Inbound:
 
     def _settle(self, copy: Copy, link: Link, want: Want) -> None:
         """The whole message is here."""
-        bit = 1 << copy.slot
-        for other, handle in self._wants.sources(copy.id):
-            if not other.inbox.wants[handle].entry.pieces:
-                other.offering.known |= bit
-            self._wants.drop(other, handle)
+        self._wants.settle(copy.id, 1 << copy.slot)
         self._desk.book.settle(copy)
         self._arrived(copy, link, Reception(copy.descriptor, want.hops, want.age_ms))

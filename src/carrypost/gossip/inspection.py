@@ -26,15 +26,38 @@ class Inspection:
     def __init__(self, desk: Desk, deliveries: Deliveries) -> None:
         self._desk = desk
         self._deliveries = deliveries
+        self._signed = desk.identity.signed
+        self._author = desk.identity.author
         settings = desk.settings
         self._skew_us = round(settings.skew_s_max * 1e6)
         lifetime_s = settings.lifetime_s_max
         self._lifetime_us = None if lifetime_s is None else round(lifetime_s * 1e6) + self._skew_us
+        plain = lifetime_s is None and not self._signed
+        self._plain_limits: object = desk.limits if plain else self
+        """What the sizes of a message were checked against, if nothing else is to be asked; else nothing equals it."""
+
+    def plainly_wanted(self, found: Descriptor, entry: OfferEntry, now: int) -> bool:
+        """Whether `inspect` would say that it is wanted here, as far as that is easily seen; it raises nothing.
+
+        Where messages are signed, nothing is plain.
+        """
+        deadline_us = found.deadline_us
+        return (
+            found.__dict__.get("within") is self._plain_limits
+            and found.length == entry.length
+            and found.id == entry.message
+            and (deadline_us is None or deadline_us > now)
+            and found.created_us <= now + self._skew_us
+            and found.author != self._author
+            and type(found.author) is str
+            and found.small
+            and self._deliveries.matcher.matches(found)
+        )
 
     def inspect(self, found: Descriptor, entry: OfferEntry, link: Link, now: int) -> bool:
         """Raise `RemoteError` unless it may come in. True: it is wanted here; False: it is carried for others."""
         desk = self._desk
-        if found.length > desk.limits.message_bytes_max or found.length != entry.length:
+        if found.length != entry.length or found.length > desk.limits.message_bytes_max:
             raise LimitError("message-size")
         if found.__dict__.get("within") is not desk.limits:
             self._check_sizes(found)
@@ -48,21 +71,22 @@ class Inspection:
         wanted = self._deliveries.wants(found)
         if not wanted and not self._deliveries.carries(found):
             raise LimitError("interest")
-        if found.signed != desk.identity.signed:
+        signed = found.signed
+        if signed != self._signed:
             raise ForgeryError("security-level")
-        if found.signed:
+        if signed:
             copy = desk.cache.get(found.id)
             if copy is None or not copy.here:
                 self._verify(found, link, now)
         return wanted
 
     def _check_times(self, found: Descriptor, now: int) -> None:
-        if not found.alive(now):
+        deadline_us = found.deadline_us
+        if deadline_us is not None and deadline_us <= now:
             raise LimitError("expired")
         if found.created_us > now + self._skew_us:
             raise LimitError("created")
-        latest_us = None if self._lifetime_us is None else now + self._lifetime_us
-        if latest_us is not None and (found.deadline_us is None or found.deadline_us > latest_us):
+        if self._lifetime_us is not None and (deadline_us is None or deadline_us > now + self._lifetime_us):
             raise LimitError("deadline")
 
     def _remember_own(self, found: Descriptor, link: Link, now: int) -> None:

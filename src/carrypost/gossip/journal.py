@@ -77,12 +77,13 @@ class Answered(msgspec.Struct, frozen=True):
 class Journal:
     """Collects changes into batches and holds events until their batch is durable."""
 
-    __slots__ = ("_again", "_deletes", "_durability", "_held", "_open", "_puts", "_serial", "released")
+    __slots__ = ("_again", "_durability", "_held", "_open", "_serial", "deletes", "puts", "released")
 
     def __init__(self, released: list[Event]) -> None:
         self._serial = 0
-        self._puts: dict[Key, Value] = {}
-        self._deletes: dict[Key, None] = {}
+        self.puts: dict[Key, Value] = {}
+        """What the next batch has so far, as has `deletes`; changed here only."""
+        self.deletes: dict[Key, None] = {}
         self._again: set[Key] = set()
         self._durability = Durability.NORMAL
         self._held: list[Event] = []
@@ -92,27 +93,27 @@ class Journal:
 
     def put(self, key: Key, value: Value, durability: Durability = Durability.NORMAL) -> None:
         """Keep `value` under `key`."""
-        if self._deletes:
-            self._deletes.pop(key, None)
-        self._puts[key] = value
+        if self.deletes:
+            self.deletes.pop(key, None)
+        self.puts[key] = value
         if durability > self._durability:
             self._durability = durability
 
     def put_again(self, key: Key, value: Value) -> None:
         """Keep another value under a key that has one already."""
-        if key not in self._puts:
+        if key not in self.puts:
             self._again.add(key)
         self.put(key, value)
 
     def delete(self, key: Key) -> None:
         """Forget `key`."""
-        self._puts.pop(key, None)
+        self.puts.pop(key, None)
         self._again.discard(key)
-        self._deletes[key] = None
+        self.deletes[key] = None
 
     def hold(self, event: Event) -> None:
         """Release `event` once everything changed so far is durable."""
-        if self._puts or self._deletes:
+        if self.puts or self.deletes:
             self._held.append(event)
         elif self._open:
             next(reversed(self._open.values()))[1].append(event)
@@ -121,12 +122,12 @@ class Journal:
 
     def take(self) -> Batch | None:
         """The changes since the last call, as one batch; None if there are none."""
-        if not self._puts and not self._deletes:
+        if not self.puts and not self.deletes:
             return None
         self._serial += 1
-        batch = Batch(self._serial, self._durability, self._puts, tuple(self._deletes))
+        batch = Batch(self._serial, self._durability, self.puts, tuple(self.deletes))
         self._open[self._serial] = (batch, self._held, self._again)
-        self._puts, self._deletes, self._held, self._again = {}, {}, [], set()
+        self.puts, self.deletes, self._held, self._again = {}, {}, [], set()
         self._durability = Durability.NORMAL
         return batch
 

@@ -11,19 +11,24 @@ import enum
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.budget import Budget
+from carrypost.gossip.budget import Budget, Volume
 from carrypost.gossip.receipts import Receipts
 from carrypost.gossip.slots import bits
 from carrypost.model.ids import NodeId, node_prefix
 
 if TYPE_CHECKING:
     from carrypost.config import Limits, Settings
+    from carrypost.gossip.frames import Announce
     from carrypost.gossip.outbox import Outbox
     from carrypost.gossip.profiles import View
     from carrypost.gossip.wants import Want
 
 NEVER = 2**62
 """A time that does not come; so that the earliest of several is a plain `min`."""
+SILENT_PERIODS = 3
+"""A neighbour that was not heard for so many of its periods is gone."""
+_PERIOD_US_MIN = 50_000
+_PERIOD_US_MAX = 600_000_000
 _PROFILE_BURST_S = 5.0
 
 
@@ -70,13 +75,15 @@ class OpenOffer:
 class Offering:
     """What this host believes of the neighbour's cache, and offers it (`gossip.offers`)."""
 
-    __slots__ = ("due_us", "known", "offered", "open", "partials", "partials_us")
+    __slots__ = ("due_us", "known", "offered", "offered_us", "open", "partials", "partials_us", "retry_us", "stalled")
 
     def __init__(self) -> None:
         self.known = 0
         """Slots of messages that the neighbour is believed to know, or not to want."""
         self.offered = 0
         """Slots that stand in an offer not answered yet."""
+        self.offered_us = -NEVER
+        """When the last offer of something new went out."""
         self.open: dict[int, OpenOffer] = {}
         """Those offers, by serial."""
         self.partials: dict[int, int] = {}
@@ -84,6 +91,32 @@ class Offering:
         self.partials_us = 0
         """When their growth may be told again."""
         self.due_us = NEVER
+        """When what is new goes out."""
+        self.retry_us = NEVER
+        """When the first of the open offers is repeated."""
+        self.stalled = False
+        """The neighbour is overdue: nothing is offered, or offered again, until it is heard."""
+
+    def stall(self) -> None:
+        """The neighbour is overdue."""
+        self.due_us = self.retry_us = NEVER
+        self.stalled = True
+
+    def revive(self, now: int) -> None:
+        """It is heard again."""
+        self.stalled = False
+        self.due_us = self.retry_us = now
+
+    def answered(self, serial: int) -> int:
+        """The neighbour answered an offer: what stood in it is known to it, or on its way."""
+        offer = self.open.pop(serial, None)
+        if offer is None:
+            return 0
+        if not self.open:
+            self.retry_us = NEVER
+        self.offered &= ~offer.mask
+        self.known |= offer.mask
+        return offer.mask
 
     def knows(self, mask: int) -> None:
         """The neighbour has these: it offered them itself. Offers of them need no answer any more."""
@@ -96,6 +129,8 @@ class Offering:
                 offer.mask &= ~mask
                 if not offer.mask:
                     del self.open[serial]
+        if not self.open:
+            self.retry_us = NEVER
 
     def forget_slots(self, mask: int) -> None:
         """Believe nothing of these any more."""
@@ -179,11 +214,10 @@ class Inbox:
 class Budgets:
     """What the neighbour may make this host do."""
 
-    __slots__ = ("answers", "bytes", "forgeries", "frames", "profiles")
+    __slots__ = ("answers", "forgeries", "profiles", "volume")
 
     def __init__(self, limits: Limits) -> None:
-        self.frames = Budget(limits.link_frames_per_s)
-        self.bytes = Budget(limits.link_bytes_per_s)
+        self.volume = Volume(limits.link_frames_per_s, limits.link_bytes_per_s)
         self.forgeries = Budget(limits.link_forgeries_per_s)
         self.profiles = Budget(limits.link_profiles_per_s, burst_s=_PROFILE_BURST_S)
         """For learning its profiles."""
@@ -206,7 +240,7 @@ class Link:
         self.prefix = b""
         self.boot = -1
         self.counter = -1
-        self.period_us = 0
+        self.period_us = _PERIOD_US_MIN
         self.first_us = now
         """When this episode of hearing it began."""
         self.heard_us = now
@@ -238,6 +272,37 @@ class Link:
         """Whether messages may be exchanged over it."""
         return self.state is LinkState.LINKED
 
+    def heard(self, now: int) -> None:
+        """Anything at all from a usable neighbour shows that it is still there."""
+        self.heard_us = now
+        if self.offering.stalled:
+            self.offering.revive(now)
+
+    def announces_every(self, period_ms: int) -> None:
+        """So often it says that it announces itself."""
+        self.period_us = min(_PERIOD_US_MAX, max(_PERIOD_US_MIN, period_ms * 1000))
+
+    def repeats(self, frame: Announce) -> bool:
+        """Whether an announcement is the one after the last one over a link that works, as most are."""
+        return (
+            frame.counter > self.counter
+            and frame.boot == self.boot
+            and frame.profile == self.profile
+            and not frame.begins
+            and self.state is LinkState.LINKED
+            and self.view is not None
+            and frame.node == self.node
+        )
+
+    @property
+    def silent_us(self) -> int:
+        """When three periods will have passed without a word."""
+        return NEVER if self.told else self.heard_us + SILENT_PERIODS * self.period_us
+
+    def overdue(self, now: int) -> bool:
+        """Whether it should have been heard by now; it may be gone, though it is too early to tell."""
+        return not self.told and now > self.heard_us + self.period_us + (self.period_us >> 1)
+
     def claim(self, node: NodeId) -> None:
         """The link says whose it is."""
         self.node = node
@@ -251,8 +316,11 @@ class Link:
     def due_us(self, due: int = NEVER) -> int:
         """When this link needs a tick, if that is before `due`. Asked of every link after every step."""
         agreement, inbox, outbox = self.agreement, self.inbox, self.outbox
-        if self.offering.due_us < due and self.view is not None and (agreement.synced or agreement.lacking):
-            due = self.offering.due_us
+        offering = self.offering
+        if offering.due_us < due and self.view is not None and (agreement.synced or agreement.lacking):
+            due = offering.due_us
+        if offering.retry_us < due:
+            due = offering.retry_us
         if agreement.due_us < due:
             due = agreement.due_us
         if inbox.request_due_us < due:

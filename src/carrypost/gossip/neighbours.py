@@ -17,7 +17,7 @@ from carrypost.events import NeighbourDown, NeighbourUp, OneWay
 from carrypost.gossip.beacon import Beacon
 from carrypost.gossip.frames import Announce, Frame, Profile, ProfileRequest, Transmission
 from carrypost.gossip.horizon import carried_entries, profile_entries
-from carrypost.gossip.link import LINK_TABLE, NEVER, Link, LinkState, Sign
+from carrypost.gossip.link import LINK_TABLE, NEVER, SILENT_PERIODS, Link, LinkState, Sign
 from carrypost.gossip.outbox import FRAME_ROOM, Outbox
 from carrypost.gossip.parts import Parts
 from carrypost.model.pattern import decode_entries, encode_entries, profile_digest
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.profiles import View
 
-SILENT_PERIODS = 3
-_PERIOD_US_MIN = 50_000
-_PERIOD_US_MAX = 600_000_000
 _BEGIN_US = 2_000_000
 """A neighbour for whom the contact begins so much later than for this host has forgotten it in between."""
 _HEARD_BYTES = 6
@@ -54,9 +51,10 @@ class Neighbours:
         self._up = up
         self._down = down
         settings = desk.settings
-        self._beacon = Beacon(settings, desk.rng)
+        self.beacon = Beacon(settings, desk.rng)
         self._parts = Parts(desk.limits.descriptor_buffer_bytes_max)
-        self._lacking: list[Link] = []
+        self.lacking: list[Link] = []
+        """Links whose profile is to be asked for."""
         self._carried = carried_entries(settings)
         room = settings.mtu_bytes - FRAME_ROOM - _ANNOUNCE_BYTES
         self._heard_max = min(desk.limits.heard_max, desk.limits.neighbours_max, room // _HEARD_BYTES)
@@ -73,7 +71,7 @@ class Neighbours:
         """Begin to announce."""
         self.boot = boot
         self.refresh_profile(now)
-        self._beacon.hasten(now)
+        self.beacon.hasten(now)
         told, self._told_early = self._told_early, {}
         for peer in told:
             self.told(peer, up=True, now=now)
@@ -82,10 +80,10 @@ class Neighbours:
         """Say who is here, what it wants and whom it hears."""
         self._counter += 1
         links = self._desk.links
-        heard = tuple(link.prefix for link in links.values() if link.state is not LinkState.SILENT)
+        heard = [link.prefix for link in links.values() if link.state is not LinkState.SILENT]
         announced = Announce(
-            self._desk.node, self.boot, self._counter, self._beacon.period_us // 1000,
-            self._desk.own.digest if self._desk.own else b"", heard[: self._heard_max],
+            self._desk.node, self.boot, self._counter, self.beacon.period_us // 1000,
+            self._desk.own.digest if self._desk.own else b"", tuple(heard[: self._heard_max]),
             links[to].prefix if to is not None and begins else b"",
         )  # fmt: skip
         frames: list[Frame] = [announced]
@@ -94,7 +92,7 @@ class Neighbours:
         self._tell_profile = False
         self._desk.outgoing.append(Transmission(tuple(frames), to))
         if to is None:
-            self._beacon.sent(now)
+            self.beacon.sent(now)
         else:
             links[to].told_us = now
 
@@ -102,7 +100,7 @@ class Neighbours:
 
     def refresh_profile(self, now: int) -> None:
         """Subscriptions or neighbours changed: make the profile anew, and announce it if it is another one."""
-        views = [link.view for link in self._desk.usable_links() if link.view is not None]
+        views = [link.view for link in self._desk.usable if link.view is not None]
         neighbours = (view.entries for view in views)
         entries = profile_entries(self._deliveries.entries, self._carried, neighbours, self._desk.settings)
         encoded = encode_entries(entries)
@@ -117,7 +115,7 @@ class Neighbours:
             book.drop(before.digest)
         self._encoded = encoded
         self._tell_profile = True
-        self._beacon.hasten(now)
+        self.beacon.hasten(now)
         for link in self._desk.links.values():
             if link.told:
                 self._tell_profile = True
@@ -166,7 +164,7 @@ class Neighbours:
     def _make_room(self, now: int) -> bool:
         """A link over which nothing is exchanged gives way to a newcomer, whatever period it announced."""
         for link in self._desk.links.values():
-            patience_us = SILENT_PERIODS * self._beacon.period_max_us if link.usable else self._beacon.period_min_us
+            patience_us = SILENT_PERIODS * self.beacon.period_max_us if link.usable else self.beacon.period_min_us
             if not link.told and now - link.heard_us > patience_us:
                 self._end(link, now)
                 return True
@@ -177,9 +175,17 @@ class Neighbours:
         self._sign(link, Sign.SILENCE, now)
         self._parts.leave(link.peer)
         del self._desk.links[link.peer]
+        self._desk.links_changed()
 
     def announced(self, frame: Announce, peer: str, now: int) -> bool:
         """A neighbour says that it is there. False: nothing new."""
+        link = self._desk.links.get(peer)
+        if link is not None and link.repeats(frame) and self._desk.prefix in frame.heard:
+            link.counter = frame.counter
+            link.heard_us = link.announced_us = now
+            link.announces_every(frame.period_ms)
+            link.agreement.announcements += 1
+            return self._anything_due(link, now)
         if frame.node == self._desk.node:
             return False
         link = self.link(peer, now)
@@ -193,21 +199,26 @@ class Neighbours:
             self._sign(link, Sign.SILENCE, now)  # It has forgotten the contact that this host still believed in.
             link.profile = b""
         if link.profile == frame.profile and lists_me and link.state is LinkState.LINKED and link.view is not None:
-            return link.agreement.synced and self._review_due(link, now)
-        link.period_us = min(_PERIOD_US_MAX, max(_PERIOD_US_MIN, frame.period_ms * 1000))
+            return self._anything_due(link, now)
+        link.announces_every(frame.period_ms)
         if link.profile != frame.profile:
             self._drop_view(link)
             link.profile = frame.profile
         if link.state is LinkState.SILENT:
             self._tell_profile = True
             if not link.told:
-                self._beacon.hasten(now)
+                self.beacon.hasten(now)
         self._sign(link, Sign.LISTS_ME if lists_me else Sign.OMITS_ME, now, answer=frame.begins == self._desk.prefix)
         self._need_profile(link, now)
         if link.told and self._desk.prefix not in frame.heard and link.told_us <= now:
             self._tell_profile = True
             self.announce(now, peer)  # It could not listen yet when it was told.
         return True
+
+    def _anything_due(self, link: Link, now: int) -> bool:
+        """Whether an announcement that says nothing new lets something happen all the same."""
+        sooner = link.silent_us < self._desk.wake_us  # A shorter period may end before the silence expected so far.
+        return sooner or link.offering.stalled or (link.agreement.synced and self._review_due(link, now))
 
     def _review_due(self, link: Link, now: int) -> bool:
         """Beliefs go stale, so a review is repeated every so many announcements, by the smaller id if it can."""
@@ -224,13 +235,13 @@ class Neighbours:
         Announcements are not signed: a forger may have claimed any numbers, or another name, for this address. So what
         was claimed holds only until it has not been repeated for a while.
         """
-        lapsed = now - link.announced_us > 2 * self._beacon.period_max_us
+        lapsed = now - link.announced_us > 2 * self.beacon.period_max_us
         same = link.node == frame.node
         if same and link.boot == frame.boot:
             if frame.counter <= link.counter and not lapsed:
                 self._desk.refuse("replay", link.peer)
                 return False
-            link.period_us = min(_PERIOD_US_MAX, max(_PERIOD_US_MIN, frame.period_ms * 1000))
+            link.announces_every(frame.period_ms)
             return True
         if link.node and not lapsed and not (same and frame.boot > link.boot):
             self._desk.refuse("replay" if same else "address-taken", link.peer)
@@ -248,15 +259,11 @@ class Neighbours:
             self._sign(link, Sign.LISTS_ME, now)
             self._need_profile(link, now)
 
-    def heard(self, link: Link, now: int) -> None:
-        """Anything at all from a usable neighbour shows that it is still there."""
-        if link.state is LinkState.LINKED:
-            link.heard_us = now
-
     def _sign(self, link: Link, sign: Sign, now: int, *, answer: bool = False) -> None:
         before, link.state = link.state, LINK_TABLE[link.state, sign]
         if before is link.state:
             return
+        self._desk.links_changed()
         if before is LinkState.SILENT:
             link.first_us = now
         if link.state is LinkState.LINKED:
@@ -272,7 +279,7 @@ class Neighbours:
             self._desk.events.append(NeighbourDown(link.node))
             self._down(link, now)
             link.first_us = now
-            self._beacon.hasten(now)
+            self.beacon.hasten(now)
             if self._desk.settings.horizon_hops > 1:
                 self.refresh_profile(now)
         if link.state is LinkState.SILENT:
@@ -287,11 +294,11 @@ class Neighbours:
         if view is not None:
             self._learnt(link, view, now)
         else:
-            self._lacking.append(link)
+            self.lacking.append(link)
 
     def ask_profiles(self, now: int) -> None:
         """Ask for the profiles that are still lacking at the end of a step: most come with the announcement."""
-        lacking, self._lacking = self._lacking, []
+        lacking, self.lacking = self.lacking, []
         for link in lacking:
             if link.view is not None or not link.usable:
                 continue
@@ -331,6 +338,7 @@ class Neighbours:
         for each in self._desk.links.values():
             if each.profile == frame.digest:
                 self._need_profile(each, now)
+                self.wake_for(each)
 
     def answer_profile(self, link: Link, frame: ProfileRequest, now: int) -> None:
         """Tell the profile to one who asks for it, but not as often as it likes; raises `RemoteError`."""
@@ -341,44 +349,42 @@ class Neighbours:
 
     # --- time ----------------------------------------------------------------------------------------------
 
-    def tick(self, now: int) -> bool:
-        """Announce if it is time, and end links that fell silent. True: an announcement went out."""
+    def tick(self, now: int) -> None:
+        """End links that fell silent, and tell of those that work one way only."""
         for link in list(self._desk.links.values()):
-            if not link.told and now >= self.silent_us(link):
+            if now >= link.silent_us:
                 self._end(link, now)
             elif link.state is LinkState.LINKED:
                 self._need_profile(link, now)
             elif link.state is LinkState.HEARD and not link.one_way_told and now >= self._one_way_us(link):
                 link.one_way_told = True
                 self._desk.events.append(OneWay(link.node))
-        if now < self._beacon.due_us:
-            return False
-        self.announce(now)
-        return True
 
     def _one_way_us(self, link: Link) -> int:
         """When it will have been heard for long enough to tell that it does not hear this host."""
-        return link.first_us + SILENT_PERIODS * self._beacon.period_max_us
+        return link.first_us + SILENT_PERIODS * self.beacon.period_max_us
 
-    @staticmethod
-    def silent_us(link: Link) -> int:
-        """When three periods will have passed without a word."""
-        return NEVER if link.told else link.heard_us + SILENT_PERIODS * max(link.period_us, _PERIOD_US_MIN)
-
-    def next_due(self) -> int:
-        """When something is due: an announcement, the end of a link, or something on a link."""
-        due = self._beacon.due_us
+    def look_ahead(self) -> None:
+        """Find out when the next link needs a tick."""
+        self._desk.wake_us = NEVER
         for link in self._desk.links.values():
-            # By comparisons: with twenty neighbours this is what a step costs most.
-            if not link.told and link.heard_us + SILENT_PERIODS * link.period_us < due:
-                due = self.silent_us(link)
-            if link.state is LinkState.LINKED:
-                due = link.due_us(due)
-                if link.view is None:
-                    due = min(due, link.profile_asked_us + _PROFILE_RETRY_US)
-            elif not link.one_way_told and not link.told:
-                due = min(due, self._one_way_us(link))
-        return due
+            self.wake_for(link)
+
+    def wake_for(self, link: Link) -> None:
+        """This link may need a tick sooner than was thought. Done after every step that it had a part in."""
+        # By comparisons: this is done after every step.
+        desk = self._desk
+        due = desk.wake_us
+        if link.state is LinkState.LINKED:
+            due = link.due_us(due)
+            if link.view is None and link.profile_asked_us + _PROFILE_RETRY_US < due:
+                due = link.profile_asked_us + _PROFILE_RETRY_US
+        elif not (link.one_way_told or link.told) and self._one_way_us(link) < due:
+            due = self._one_way_us(link)
+        if link.silent_us < due:
+            due = link.silent_us
+        if due < desk.wake_us:
+            desk.wake_us = due
 
     def clock_stepped(self, delta_us: int) -> None:
         """The clock was set forward: that much silence was not silence."""

@@ -52,6 +52,7 @@ class Offers:
         self._transfer = transfer
         self._serial = 0
         self._coalesce_us = round(desk.settings.coalesce_s * 1e6)
+        self._gap_us = round(desk.settings.offer_s_min * 1e6)
         self._share_wait_us = min(_SHARE_WAIT_US, self._coalesce_us)
         self._page_bytes = desk.settings.mtu_bytes - FRAME_ROOM
         self._page_entries = self._page_bytes // _ENTRY_BYTES
@@ -67,17 +68,24 @@ class Offers:
             return
         prompt = own or self._few_links()
         delay_us = max(_PARTIAL_US, self._coalesce_us) if partial else self._coalesce_us
-        for link in self._desk.usable_links():
+        for link in self._desk.usable:
             due_us = now if prompt and _idle(link) else now + delay_us
-            link.offering.due_us = min(link.offering.due_us, due_us)
+            if self._gap_us:
+                due_us = max(due_us, link.offering.offered_us + self._gap_us)
+            if due_us < link.offering.due_us and not link.offering.stalled:
+                link.offering.due_us = due_us
+                self._desk.wake(due_us)
 
     def settle(self, now: int) -> None:
         """The end of a step: make the offers that are due."""
         groups: dict[int, list[Link]] = {}
-        for link in self._desk.usable_links():
+        for link in self._desk.usable:
             if link.offering.due_us > now:
                 continue
-            link.offering.due_us = min((offer.due_us for offer in link.offering.open.values()), default=NEVER)
+            if link.overdue(now):
+                link.offering.stall()
+                continue
+            link.offering.due_us = NEVER
             if link.agreement.synced or link.agreement.lacking:
                 if mask := self._new_for(link):
                     groups.setdefault(mask, []).append(link)
@@ -91,13 +99,14 @@ class Offers:
 
     def _concerns_all(self, mask: int, lacking: list[Link]) -> bool:
         """Whether an offer may be broadcast: whoever does not lack these messages has them, and asks for none."""
-        others = (link for link in self._desk.usable_links() if link not in lacking)
+        others = (link for link in self._desk.usable if link not in lacking)
         return not any(mask & ~link.offering.known for link in others)
 
     def offer_everything(self, now: int) -> None:
         """`paper_mode`: with each announcement the whole catalogue, for whoever is there."""
-        for link in self._desk.usable_links():
+        for link in self._desk.usable:
             link.offering.open.clear()
+            link.offering.retry_us = NEVER
             link.offering.offered = 0
             if link.view is not None and (mask := link.view.matches & self._desk.cache.whole):
                 self._offer([link], mask, link.peer, now)
@@ -129,6 +138,7 @@ class Offers:
     def _note_offer(self, link: Link, mask: int, now: int) -> None:
         offer = link.offering.open[self._serial] = OpenOffer(mask)
         link.offering.offered |= mask
+        link.offering.offered_us = now
         self._wait_for_answer(link, offer, now)
 
     def _wait_for_answer(self, link: Link, offer: OpenOffer, now: int) -> None:
@@ -138,7 +148,8 @@ class Offers:
             return
         patience_us = max(_OFFER_RETRY_US, 2 * link.outbox.timeout_us)
         offer.due_us = now + (patience_us << min(offer.tries, _OFFER_DOUBLINGS))
-        link.offering.due_us = min(link.offering.due_us, offer.due_us)
+        link.offering.retry_us = min(link.offering.retry_us, offer.due_us)
+        self._desk.wake(offer.due_us)
 
     def _page(self, entries: list[OfferEntry]) -> Offer:
         self._serial += 1
@@ -158,7 +169,8 @@ class Offers:
 
     @staticmethod
     def _level(link: Link, copy: Copy) -> int:
-        wants_it = link.view is not None and link.view.wants(copy.descriptor)
+        view = link.view
+        wants_it = view is not None and (not view.mixed or view.wants(copy.descriptor))
         return copy.privilege + (_WANTED if wants_it else 0)
 
     def _pages(self, copies: list[Copy]) -> list[list[Copy]]:
@@ -188,6 +200,7 @@ class Offers:
         prompt = self._few_links() and _idle(link)
         if now < link.offering.partials_us and not prompt:
             link.offering.due_us = min(link.offering.due_us, link.offering.partials_us)
+            self._desk.wake(link.offering.due_us)
             return
         mask = view.matches & cache.partial & ~link.offering.known
         link.offering.partials_us = now + _PARTIAL_US
@@ -206,6 +219,10 @@ class Offers:
     def _repeat_offers(self, link: Link, now: int) -> None:
         """Offers that nobody answered go out anew, under the same serial: an answer to either copy will do."""
         offering, copies = link.offering, self._desk.cache.copies
+        if link.overdue(now):
+            offering.stall()
+            return
+        offering.retry_us = min((offer.due_us for offer in offering.open.values() if offer.due_us > now), default=NEVER)
         frames: list[Frame] = []
         for serial, offer in list(offering.open.items()):
             if offer.due_us > now:
@@ -219,6 +236,7 @@ class Offers:
                 continue
             del offering.open[serial]
             offering.offered &= ~offer.mask
+            offering.due_us = now  # What it kept from being offered may go out at the end of this step.
             if not offer.mask:
                 offering.partials.clear()
         if frames:
@@ -229,10 +247,7 @@ class Offers:
     def take_request(self, link: Link, frame: Request, now: int) -> None:
         """Queue what the neighbour asks for."""
         for serial in frame.offers:
-            offer = link.offering.open.pop(serial, None)
-            if offer is not None:
-                link.offering.offered &= ~offer.mask
-                link.offering.known |= offer.mask
+            link.offering.answered(serial)
         asked = 0
         for handle in frame.handles:
             asked |= self._queue(link, handle, None, now)
@@ -244,6 +259,11 @@ class Offers:
             self._wait_for_others(link, asked, now)
         else:
             self._end_turn(link, now)
+
+    def all_answered(self, link: Link, now: int) -> None:
+        """The neighbour has all that was on offer: what had to wait for it, if nothing else brings it up, is next."""
+        if link.offering.due_us == NEVER and self._new_for(link):
+            link.offering.due_us = now
 
     def _queue(self, link: Link, handle: int, pieces: int | None, now: int) -> int:
         copy = self._desk.by_handle.get(handle)
@@ -258,7 +278,7 @@ class Offers:
             # What is on its way, or was lost and is to go out again, was asked for twice; what came in since was not.
             running.more |= wanted & ~running.wanted
             return 0
-        vouched = link.outbox.vouched(copy, now)
+        vouched = not copy.descriptor.small and link.outbox.vouched(copy, now)
         link.outbox.add(self._transfer.job(copy, wanted, self._level(link, copy), vouched=vouched))
         return 1 << copy.slot
 
@@ -267,8 +287,11 @@ class Offers:
         outbox = link.outbox
         if outbox.flights or not self._share_wait_us:
             return
-        if any(other.offering.offered & asked for other in self._desk.usable_links() if other is not link):
-            outbox.wait(now + self._share_wait_us)
+        for other in self._desk.usable:
+            if other.offering.offered & asked and other is not link:
+                outbox.wait(now + self._share_wait_us)
+                self._desk.wake(outbox.wait_us)
+                return
 
     def take_ack(self, link: Link, frame: Ack, now: int) -> None:
         """The neighbour has these in memory."""
@@ -284,7 +307,7 @@ class Offers:
 
     def _few_links(self) -> bool:
         """Whether this host is a relay between a few, and nobody else is likely to be."""
-        return sum(1 for _ in self._desk.usable_links()) <= _FEW_LINKS
+        return len(self._desk.usable) <= _FEW_LINKS
 
     @staticmethod
     def _end_turn(link: Link, now: int) -> None:
@@ -296,7 +319,7 @@ class Offers:
     def tick(self, link: Link, now: int) -> None:
         """Repeat what was lost: transfer frames, and offers."""
         link.outbox.tick(now)
-        if link.offering.due_us <= now:
+        if link.offering.retry_us <= now:
             self._repeat_offers(link, now)
 
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from carrypost.gossip.link import NEVER
 from carrypost.gossip.pieces import HASH_BYTES
 from carrypost.gossip.slots import bits
@@ -22,12 +24,17 @@ if TYPE_CHECKING:
     from random import Random
 
     from carrypost.config import Settings
-    from carrypost.gossip.cache import Copy
+    from carrypost.gossip.ranking import Copy
 
-DESCRIPTOR, HASHES, FRAGMENT, SMALL = range(4)
+DESCRIPTOR, HASHES, FRAGMENT, SMALL, PARCEL = range(5)
 Item = tuple[int, int]
-"""(DESCRIPTOR, part), (HASHES, first piece), (FRAGMENT, index), or both of a small message under one serial."""
+"""(DESCRIPTOR, part), (HASHES, first piece), (FRAGMENT, index), or a small message under one serial, as two frames
+or, if a datagram can hold it, as one."""
 _SMALL: tuple[Item, ...] = ((SMALL, 0),)
+THE_PARCEL: Item = (PARCEL, 0)
+_PARCEL: tuple[Item, ...] = (THE_PARCEL,)
+SMALL_HEADER_BYTES = 46
+"""What a small message takes beside its descriptor and its payload, at most."""
 
 WINDOW_START_BYTES = 16 * 1024
 _DATAGRAMS_MIN = 2
@@ -42,36 +49,32 @@ FRAME_ROOM = 64
 """Bytes of a datagram kept free for the headers of frame and datagram around a body."""
 
 
-class Job:
+class Job(msgspec.Struct, eq=False):
     """One message on its way to one neighbour."""
 
-    __slots__ = (
-        "begun", "copy", "flying", "followers", "hashes", "items", "left", "level", "more", "spent", "vouchers",
-        "wanted", "whole",
-    )  # fmt: skip
-
-    def __init__(self, copy: Copy, wanted: int, level: int, hashes: bytes) -> None:
-        self.copy = copy
-        self.hashes = hashes
-        self.wanted = wanted
-        """Bitset of the pieces to send."""
-        self.more = 0
-        """Of those asked for since: they came in while the others were on their way."""
-        self.whole = copy.whole
-        """Whether all that it lacked was there to be asked for."""
-        self.level = level
-        self.items: Iterator[Item] = iter(())
-        self.left = 0
-        """How many of them have not gone out yet."""
-        self.begun = False
-        """Something went out."""
-        self.spent = False
-        """Everything went out at least once."""
-        self.vouchers: list[Item] = []
-        """Descriptor and hash list, left out because the neighbour has them, unless it turns out that it has not."""
-        self.flying = 0
-        self.followers: list[tuple[Outbox, Job]] = []
-        """The same message for other neighbours, served by the same broadcast frames."""
+    copy: Copy
+    wanted: int
+    """Bitset of the pieces to send."""
+    level: int
+    hashes: bytes
+    whole: bool = True
+    """Whether all that it lacked was there to be asked for."""
+    more: int = 0
+    """Of those asked for since: they came in while the others were on their way."""
+    items: Iterator[Item] = iter(())
+    left: int = 0
+    """How many of them have not gone out yet."""
+    begun: bool = False
+    """Something went out."""
+    spent: bool = False
+    """Everything went out at least once."""
+    parcel: bool = False
+    """It is one frame."""
+    vouchers: list[Item] = []
+    """Descriptor and hash list, left out because the neighbour has them, unless it turns out that it has not."""
+    flying: int = 0
+    followers: list[tuple[Outbox, Job]] = []
+    """The same message for other neighbours, served by the same broadcast frames."""
 
     def plan(self, body_bytes_max: int, rng: Random, *, vouched: bool) -> None:
         """Everything to send, in order: what vouches before what is vouched for, unless the neighbour has it.
@@ -80,7 +83,13 @@ class Job:
         ones, and complete each other where they meet.
         """
         descriptor = self.copy.descriptor
-        if descriptor.small and len(descriptor.wire) <= body_bytes_max:
+        if not descriptor.small:
+            self._plan_parts(body_bytes_max, rng, vouched=vouched)
+            return
+        size = len(descriptor.wire)
+        if size + descriptor.length + SMALL_HEADER_BYTES <= body_bytes_max:
+            self.items, self.left, self.parcel = iter(_PARCEL), 1, True
+        elif size <= body_bytes_max:
             self.items, self.left = iter(_SMALL), 1
         else:
             self._plan_parts(body_bytes_max, rng, vouched=vouched)
@@ -104,16 +113,13 @@ class Job:
         self.items = chain(vouchers, fragments)
 
 
-class Flight:
+class Flight(msgspec.Struct, eq=False):
     """One transfer frame that is not acknowledged yet."""
 
-    __slots__ = ("item", "job", "sent_us", "size")
-
-    def __init__(self, job: Job, item: Item, size: int, sent_us: int) -> None:
-        self.job = job
-        self.item = item
-        self.size = size
-        self.sent_us = sent_us
+    job: Job
+    item: Item
+    size: int
+    sent_us: int
 
 
 class Outbox:
@@ -135,7 +141,8 @@ class Outbox:
     def clear(self) -> None:
         """The contact is over; nothing is owed any more."""
         for job in self.jobs.values():
-            self.part(job)
+            if job.followers:
+                self.part(job)
         self.jobs = {}
         self._levels: dict[int, deque[Job]] = {}
         self.retries: deque[tuple[Job, Item]] = deque()
@@ -193,14 +200,15 @@ class Outbox:
 
     def pull(self) -> Job | None:
         """The most privileged job that has something left to send."""
-        while self._levels:
-            level = max(self._levels)
-            queue = self._levels[level]
+        levels = self._levels
+        while levels:
+            level = max(levels) if len(levels) > 1 else next(iter(levels))
+            queue = levels[level]
             while queue:
                 job = queue.popleft()
                 if self.jobs.get(job.copy.slot) is job and not job.spent:
                     return job
-            del self._levels[level]
+            del levels[level]
         return None
 
     @property
@@ -299,7 +307,7 @@ class Outbox:
         return now - self._vouched.get(copy.handle, -NEVER) < _VOUCHED_US
 
     def _through(self, job: Job, now: int) -> int:
-        if not job.spent or job.flying or any(entry[0] is job for entry in self.retries):
+        if not job.spent or job.flying or (self.retries and any(entry[0] is job for entry in self.retries)):
             return 0
         slot = job.copy.slot
         if self.jobs.get(slot) is not job:

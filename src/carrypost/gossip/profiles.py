@@ -13,7 +13,7 @@ they neither cancel each other in the XOR nor stand twice in a listing, and who 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import or_, xor
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -62,7 +62,7 @@ class View:
 
     __slots__ = (
         "_book", "_fingerprints", "_fresh", "_matches", "_near", "_sorted", "digest", "entries", "matcher",
-        "references",
+        "references", "wants_something",
     )  # fmt: skip
 
     def __init__(self, book: ProfileBook, digest: bytes, entries: tuple[Entry, ...], limits: Limits) -> None:
@@ -71,6 +71,8 @@ class View:
         self.matcher = Matcher(entries, limits)
         near = tuple(entry for entry in entries if not entry.hops)
         self._near = Matcher(near, limits) if len(near) < len(entries) else None
+        self.wants_something = bool(near)
+        """Whether anything is wanted for the node itself."""
         self.references = 0
         """How many neighbours, and the host itself, use this view."""
         self._book = book
@@ -135,6 +137,13 @@ class View:
             return self._fingerprints[prefix]
         return reduce(xor, self.members(depth, prefix), 0)
 
+    def xors(self, depth: int, first: int, count: int) -> list[int]:
+        """The XORs over so many buckets of a depth, from number `first` on."""
+        if depth == ROOT_BITS:
+            self._book.apply()
+            return self._fingerprints[first : first + count]
+        return [self.fingerprint(depth, prefix) for prefix in range(first, first + count)]
+
     def slots(self, fingerprint: int) -> list[int]:
         """The slots of the member with this fingerprint: none or one; several where ids collide."""
         bucket = self._bucket(fingerprint >> _ROOT_SHIFT)
@@ -147,6 +156,11 @@ class View:
         """A message got this slot."""
         if self.matcher.matches(descriptor):
             self._fresh.append(slot)
+
+    def look_at_all(self, copies: Sequence[Slotted]) -> None:
+        """Messages got slots."""
+        matches = self.matcher.matches
+        self._fresh += [copy.slot for copy in copies if matches(copy.descriptor)]
 
     def toggle(self, fingerprints: Iterable[int]) -> None:
         """Members came or went."""
@@ -282,6 +296,13 @@ class ProfileBook:
         self._holders[fingerprint] = 1
         self.by_bucket[fingerprint >> _ROOT_SHIFT].add(slot)
         self._settling.append(slot)
+
+    def take_in(self, copies: Sequence[Slotted]) -> None:
+        """Messages got slots, and their ids are known from now on: `enter` and `settle` for each."""
+        for view in self._views.values():
+            view.look_at_all(copies)
+        for copy in copies:
+            self.settle(copy)
 
     def unsettle(self, copy: Slotted) -> None:
         """Its id is not known any more, and the message would be taken again; the slot stays. Idempotent."""

@@ -14,7 +14,10 @@ with mostly such entries is rebuilt. Authors and givers have a heap only once th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
+
+import msgspec
 
 from carrypost.config import Settings
 from carrypost.events import Reason
@@ -28,56 +31,48 @@ _STALE_SLACK = 64
 """A heap is rebuilt when it has this many entries more than twice the copies it is for."""
 
 
-class Copy:
+class Copy(msgspec.Struct, eq=False):
     """What the cache has, or had, of one message: one object per tenancy of a slot, changed by the cache only.
 
     `handle` and `entry` belong to the exchange. Of a copy that left (`here` is false) `held` and `held_bytes`
-    still say what it had, until it is admitted again.
+    still say what it had, until it is admitted again. What follows `id` up to `sending_order` is set when it is
+    admitted, and known only then.
     """
 
-    __slots__ = (
-        "age_ms", "author_party", "descriptor", "entry", "finished", "giver", "giver_party", "handle", "held",
-        "held_bytes", "here", "hops", "id", "interesting", "level", "own", "pinned", "privilege", "rank",
-        "received_us", "sending_order", "serial", "slot", "whole",
-    )  # fmt: skip
-
-    # How it came in: set when it is admitted, and known only then.
-    privilege: int
-    interesting: bool
+    slot: int
+    serial: int
+    """Rises with every tenancy in this cache."""
+    descriptor: Descriptor
+    id: MessageId
+    privilege: int = 0
+    interesting: bool = False
     """Wanted here, or own; else carried for others."""
-    own: bool
-    giver: NodeId | None
-    hops: int
-    age_ms: int
+    own: bool = False
+    giver: NodeId | None = None
+    hops: int = 0
+    age_ms: int = 0
     """At receipt."""
-    received_us: int
-    sending_order: int
-    # Whom its room is charged to: kept by `Room` for copies that are here.
-    author_party: Party | None
-    giver_party: Party | None
-    level: Usage
-
-    def __init__(self, slot: int, serial: int, descriptor: Descriptor) -> None:
-        self.slot = slot
-        self.serial = serial
-        """Rises with every tenancy in this cache."""
-        self.descriptor = descriptor
-        self.id: MessageId = descriptor.id
-        self.rank = 0
-        """(interesting, privilege, created_us) as one number; the larger stays longer."""
-        self.here = False
-        """It uses room: all, some or (just admitted) none of its pieces are held."""
-        self.whole = False
-        """It is here with all of its pieces."""
-        self.finished = False
-        """Once it leaves it is never wanted again."""
-        self.pinned = False
-        self.handle = -1
-        self.entry: OfferEntry | None = None
-        self.held = 0
-        """Bitset of pieces."""
-        self.held_bytes = 0
-        """Bytes it is charged with: those given to `admit`, and those of every `grow`."""
+    received_us: int = 0
+    rank: int = 0
+    """(interesting, privilege, created_us) as one number; the larger stays longer."""
+    sending_order: int = 0
+    held: int = 0
+    """Bitset of pieces."""
+    held_bytes: int = 0
+    """Bytes it is charged with: those given to `admit`, and those of every `grow`."""
+    here: bool = False
+    """It uses room: all, some or (just admitted) none of its pieces are held."""
+    whole: bool = False
+    """It is here with all of its pieces."""
+    finished: bool = False
+    """Once it leaves it is never wanted again."""
+    pinned: bool = False
+    handle: int = -1
+    entry: OfferEntry | None = None
+    # Whom its room is charged to: kept by `Room` for copies that are here, once room has been short.
+    author_party: Party | None = None
+    giver_party: Party | None = None
+    level: Usage = None  # type: ignore[assignment]
 
     @property
     def complete(self) -> bool:
@@ -212,10 +207,14 @@ class Heap:
 class Room(Usage):
     """The room there is, who uses it, and who gives way."""
 
-    __slots__ = ("_authors", "_booked", "_givers", "_heap", "_levels", "_shares", "bytes_max", "messages_max")
+    __slots__ = (
+        "_authors", "_booked", "_everybody", "_givers", "_heap", "_levels", "_shares", "bytes_max", "messages_max",
+    )  # fmt: skip
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, everybody: Callable[[], Iterable[Copy]]) -> None:
         super().__init__()
+        self._everybody = everybody
+        """All copies that are here."""
         self.messages_max = settings.cache_messages_max
         self.bytes_max = settings.cache_bytes_max
         self._shares = settings.shares
@@ -225,7 +224,7 @@ class Room(Usage):
         """What may give way, by level; 512 at most."""
         self._heap = Heap(self, [])
         self._booked = False
-        """Levels and parties are kept once room has been short; before, nobody asks for them."""
+        """Heap, levels and parties are kept once room has been short; before, nobody asks for them."""
 
     @property
     def plenty(self) -> bool:
@@ -253,8 +252,8 @@ class Room(Usage):
         self.messages += 1
         self.bytes += copy.held_bytes
         copy.here = True
-        self._heap.push(copy)
         if self._booked:
+            self._heap.push(copy)
             self._book(copy)
 
     def grow(self, copy: Copy, nbytes: int) -> None:
@@ -370,7 +369,8 @@ class Room(Usage):
     def _open_books(self) -> None:
         if not self._booked:
             self._booked = True
-            for copy in self._heap.copies():
+            for copy in self._everybody():
+                self._heap.push(copy)
                 self._book(copy)
 
     def _book(self, copy: Copy) -> None:

@@ -45,6 +45,16 @@ class Receipts:
         self.count += 1
         return ack
 
+    def note_all(self, serials: list[int]) -> list[Ack]:
+        """Frames came, mostly one after the other. Returns what has to be acknowledged first."""
+        first, count = serials[0], len(serials)
+        offset = first - self._base
+        if offset >= 0 and offset + count <= _WINDOW and serials == list(range(first, first + count)):
+            self._bits |= ((1 << count) - 1) << offset
+            self.count += count
+            return []
+        return [ack for serial in serials if (ack := self.note(serial)) is not None]
+
     def report(self) -> Ack:
         """The acknowledgement of everything noted."""
         self.count = 0

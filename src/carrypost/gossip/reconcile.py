@@ -175,11 +175,9 @@ def _compared(view: View, theirs: Bucket) -> Iterator[Bucket]:
     width = ROOT_BITS if len(theirs.fingerprints) == ROOT_CHILDREN else CHILD_BITS
     depth = theirs.depth + width
     first = theirs.prefix << width
-    differing = [
-        prefix
-        for prefix, fingerprint in enumerate(theirs.fingerprints, first)
-        if view.fingerprint(depth, prefix) != fingerprint
-    ]
+    mine_xors = view.xors(depth, first, len(theirs.fingerprints))
+    pairs = zip(mine_xors, theirs.fingerprints, strict=True)
+    differing = [prefix for prefix, (here, there) in enumerate(pairs, first) if here != there]
     if not differing:
         return
     members = [view.members(depth, prefix) for prefix in differing]

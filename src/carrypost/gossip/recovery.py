@@ -44,13 +44,10 @@ class Recovery:
         self._incarnation: int | None = None
         self._confine_us = 0
         """The room for what is carried is not made smaller again before this."""
-        self._relief_us = NEVER
-        self._notes_us = NEVER
-
-    @property
-    def due_us(self) -> int:
-        """When something is due."""
-        return min(self._notes_us, self._relief_us)
+        self.relief_us = NEVER
+        """When what is carried gets its room back."""
+        self.notes_us = NEVER
+        """When what was not written is to be written again."""
 
     def restore(self, state: Iterable[tuple[Key, Value]], now: int) -> int:
         """Take in what the batches of an earlier life add up to, less payloads. Returns its incarnation."""
@@ -127,7 +124,7 @@ class Recovery:
             self._fail(name, reason)
         if gone:
             self._confine(now)
-        self._notes_us = now + _RETRY_US
+        self.notes_us = now + _RETRY_US
 
     def _confine(self, now: int) -> None:
         """Once per pause, as long as writes fail: batches that were lost together say the same thing."""
@@ -136,7 +133,7 @@ class Recovery:
             self._confine_us = now + _PAUSE_US
             desk.cache.confine(desk.cache.bytes * 9 // 10)
         desk.store_failed_until_us = now + _PAUSE_US
-        self._relief_us = now + _RELIEF_US
+        self.relief_us = now + _RELIEF_US
 
     def _give_back(self, held: tuple[Event, ...], gone: dict[bytes, None], reason: str) -> None:
         """What was to be told once the batch is durable: later, otherwise, or not at all."""
@@ -185,11 +182,11 @@ class Recovery:
 
     def tick(self, now: int) -> None:
         """Write again what was only a note; see whether there is room again."""
-        if now >= self._relief_us:
-            self._relief_us = NEVER
+        if now >= self.relief_us:
+            self.relief_us = NEVER
             self._desk.cache.relieve()
-        if now >= self._notes_us:
-            self._notes_us = NEVER
+        if now >= self.notes_us:
+            self.notes_us = NEVER
             self._write_notes()
 
     def _write_notes(self) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _REQUEST_RETRY_US = 2_000_000
 _REQUEST_DOUBLINGS = 2
+_PATIENCE_US_MAX = _REQUEST_RETRY_US << _REQUEST_DOUBLINGS
 _REQUEST_TRIES = 4
 _REASK_US = 400_000
 _HANDLE_BYTES = 6
@@ -46,15 +47,16 @@ class Requests:
         cache, own = self._desk.cache, self._desk.own
         # Whether this host wants a message for itself is not known before its descriptor comes; of one that only
         # carries it is.
-        interesting = own is None or any(not each.hops for each in own.entries)
+        interesting = own is None or own.wants_something
         storing = now >= self._desk.store_failed_until_us
+        roomy = cache.roomy(len(frame.entries), sum(entry.length for entry in frame.entries))
         known: list[int] = []
         for entry in frame.entries:
             copy = cache.get(entry.message)
             if copy is not None and (copy.whole or not copy.here):
                 if not entry.pieces:  # Who offers some pieces lacks the others.
                     known.append(copy.slot)
-            elif storing and cache.admits(entry.length, entry.privilege, interesting=interesting):
+            elif storing and (roomy or cache.admits(entry.length, entry.privilege, interesting=interesting)):
                 want = self._wants.add(link, entry, now)
                 if want is not None:
                     if want.requested and want.descriptor is None and now - want.asked_us >= _REASK_US:
@@ -72,31 +74,37 @@ class Requests:
         """Ask for what is missing, and not asked for yet, of the wants with these handles."""
         handles: list[int] = []
         parts: list[PieceRequest] = []
+        inbox, wants = link.inbox, self._wants
         for handle in among:
-            want = link.inbox.wants.get(handle)
+            want = inbox.wants.get(handle)
             if want is None or not (missing := self._missing(want)):
                 continue
-            if elsewhere := self._wants.requested_elsewhere(want.entry.message, link, now):
+            if elsewhere := wants.requested_elsewhere(want.entry.message, link, now):
                 missing &= ~elsewhere
-                link.inbox.request_due_us = min(link.inbox.request_due_us, now + PATIENCE_US)
+                inbox.request_due_us = min(inbox.request_due_us, now + PATIENCE_US)
                 if not missing:
                     continue
             want.requested |= missing
             want.asked_us = now
-            link.inbox.request_due_us = min(link.inbox.request_due_us, now + _patience_us(want))
-            self._wants.asked(want.entry.message, now)
-            if missing == full_mask(_pieces(want)):
+            patience_us = _REQUEST_RETRY_US << want.tries if want.tries < _REQUEST_DOUBLINGS else _PATIENCE_US_MAX
+            if now + patience_us < inbox.request_due_us:
+                inbox.request_due_us = now + patience_us
+            wants.asked(want.entry.message, now)
+            if want.entry.length <= PIECE_BYTES or missing == full_mask(_pieces(want)):
                 handles.append(handle)
             else:
                 parts.append(PieceRequest(handle, to_bitmap(missing)))
+        self._desk.wake(link.inbox.request_due_us)
         frames = self._request_frames(link, serials, handles, parts)
         if frames:
             self._desk.outgoing.append(Transmission(tuple(frames), link.peer))
 
     def _missing(self, want: Want) -> int:
         entry = want.entry
-        offered = from_bitmap(entry.pieces) if entry.pieces else full_mask(_pieces(want))
         copy = self._desk.cache.get(entry.message)
+        if copy is None and entry.length <= PIECE_BYTES:
+            return 1 & ~want.requested
+        offered = from_bitmap(entry.pieces) if entry.pieces else full_mask(_pieces(want))
         held = copy.held if copy is not None and copy.here else 0
         return offered & ~(held | want.requested)
 
@@ -121,6 +129,18 @@ class Requests:
     def progress(self, link: Link, now: int) -> None:
         """Something that was asked for came."""
         link.inbox.progress_us = now
+
+    def all_arrived(self, link: Link, serials: list[int], now: int, *, last: bool) -> None:
+        """Transfer frames came together and need not come again."""
+        inbox = link.inbox
+        earlier = inbox.receipts.note_all(serials)
+        if earlier:
+            self._desk.outgoing.append(Transmission(tuple(earlier), link.peer))
+        if last or inbox.receipts.count >= _ACK_FRAMES:
+            inbox.ack_due_us = now
+        elif inbox.ack_due_us == NEVER:
+            inbox.ack_due_us = now + _ACK_DELAY_US
+        inbox.progress_us = now
 
     def arrived(self, link: Link, serial: int, now: int, *, last: bool) -> None:
         """A transfer frame came and need not come again."""

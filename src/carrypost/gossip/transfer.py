@@ -7,7 +7,6 @@ requesters"). Serials are numbered per host, so that a broadcast frame has the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,11 +18,12 @@ from carrypost.gossip.frames import (
     DescriptorPart,
     Frame,
     HashList,
+    OpenParcel,
     StoredData,
     Transmission,
     WholeDescriptor,
 )
-from carrypost.gossip.outbox import FRAME_ROOM, Flight, Item, Job, Outbox
+from carrypost.gossip.outbox import FRAME_ROOM, SMALL_HEADER_BYTES, THE_PARCEL, Flight, Item, Job, Outbox
 from carrypost.gossip.pieces import HASH_BYTES
 from carrypost.model.descriptor import PayloadCodec
 
@@ -36,7 +36,6 @@ HOPS_MAX = 255
 AGE_MS_MAX = 2**40
 _DATA_HEADER_BYTES = 20
 _DESCRIPTOR_HEADER_BYTES = 26
-_SMALL_HEADER_BYTES = _DATA_HEADER_BYTES + _DESCRIPTOR_HEADER_BYTES
 
 Unit = tuple[Frame, ...]
 """What goes under one serial: a frame, or the descriptor and the payload of a small message."""
@@ -54,19 +53,21 @@ class Transfer:
 
     def job(self, copy: Copy, wanted: int, level: int, *, vouched: bool = False) -> Job:
         """A message that a neighbour asked for; `vouched`: it has descriptor and hash list already."""
-        job = Job(copy, wanted, level, self._desk.hashes.get(copy.slot, b""))
+        job = Job(copy, wanted, level, self._desk.hashes.get(copy.slot, b""), copy.whole)
         job.plan(self._body_bytes_max, self._desk.rng, vouched=vouched)
         return job
 
-    def flush(self, links: Iterable[Link], now: int) -> None:
+    def flush(self, links: list[Link], now: int) -> None:
         """Send what the windows allow."""
-        links = [link for link in links if link.usable]
         for link in links:
             outbox = link.outbox
-            if outbox.not_before_us > now or not (outbox.retries or outbox.jobs):
-                continue
-            if outbox.open:
+            if outbox.not_before_us <= now and (outbox.retries or outbox.jobs) and outbox.open:
                 self._burst(link, links, now)
+        wake_us = self._desk.wake_us
+        for link in links:  # Also those who only follow another's burst.
+            outbox = link.outbox
+            wake_us = min(wake_us, outbox.lost_us, outbox.wait_us)
+        self._desk.wake_us = wake_us
 
     def _burst(self, link: Link, links: list[Link], now: int) -> None:
         outbox = link.outbox
@@ -79,8 +80,12 @@ class Transfer:
             job_next = outbox.pull()
             if job_next is None:
                 break
-            self._find_followers(job_next, link, links)
-            self._run(outbox, job_next, shared if job_next.followers else alone, now)
+            if len(links) > 1:
+                self._find_followers(job_next, link, links)
+            if job_next.parcel and not job_next.followers:
+                alone.append((self._parcel(outbox, job_next, now),))
+            else:
+                self._run(outbox, job_next, shared if job_next.followers else alone, now)
         self._close(alone, link.peer)
         self._close(shared, None)
         if alone or shared:
@@ -122,7 +127,7 @@ class Transfer:
             return
         frames = self._arranged(burst)
         final = frames[-1]
-        if isinstance(final, Data | StoredData | BlankData):
+        if isinstance(final, OpenParcel | Data | StoredData | BlankData):
             frames[-1] = msgspec.structs.replace(final, last=True)
         self._desk.outgoing.append(Transmission(tuple(frames), to))
 
@@ -131,6 +136,8 @@ class Transfer:
 
         A frame spans no datagrams: one by one, such descriptors would cost as many datagrams as the payloads.
         """
+        if not any(len(unit) > 1 for unit in burst):
+            return [unit[0] for unit in burst]
         frames: list[Frame] = []
         payloads: list[Frame] = []
         room = 0
@@ -157,13 +164,29 @@ class Transfer:
         fits = size + descriptor.descriptor.length + _DATA_HEADER_BYTES <= self._body_bytes_max
         return 0 if fits else size
 
+    def _parcel(self, outbox: Outbox, job: Job, now: int) -> OpenParcel:
+        """What most messages are: one frame for one neighbour, sent once and for all."""
+        self._serial = serial = self._serial + 1
+        job.begun = job.spent = True
+        job.left = 0
+        copy = job.copy
+        descriptor = copy.descriptor
+        size = len(descriptor.wire) + descriptor.length + SMALL_HEADER_BYTES
+        outbox.track(serial, Flight(job, THE_PARCEL, size, now))
+        hops, age_ms = _passed_on(copy, now)
+        return OpenParcel(copy.handle, serial, hops, age_ms, False, descriptor)
+
     def _send(self, outbox: Outbox, job: Job, item: Item, now: int, *, shared: bool = True) -> Unit:
         self._serial = serial = self._serial + 1
         kind, index = item
         frames: Unit
-        if kind == ob.SMALL:
+        if kind == ob.PARCEL:
+            hops, age_ms = _passed_on(job.copy, now)
+            frames = (OpenParcel(job.copy.handle, serial, hops, age_ms, False, job.copy.descriptor),)
+            size = len(job.copy.descriptor.wire) + job.copy.descriptor.length + SMALL_HEADER_BYTES
+        elif kind == ob.SMALL:
             frames = (self._descriptor(job.copy, 0, serial, now), self._fragment(job.copy, 0, serial))
-            size = len(job.copy.descriptor.wire) + job.copy.descriptor.length + _SMALL_HEADER_BYTES
+            size = len(job.copy.descriptor.wire) + job.copy.descriptor.length + SMALL_HEADER_BYTES
         elif kind == ob.FRAGMENT:
             frames = (self._fragment(job.copy, index, serial),)
             size = job.copy.descriptor.fragment_bytes + _DATA_HEADER_BYTES
@@ -194,10 +217,17 @@ class Transfer:
         return StoredData(handle, serial, index, False, descriptor.id, piece, offset, length)
 
     def _descriptor(self, copy: Copy, part: int, serial: int, now: int) -> Frame:
-        hops = min(HOPS_MAX, copy.hops + 1)
-        age_ms = min(AGE_MS_MAX, copy.age_ms + max(0, now - copy.received_us) // 1000)
+        hops, age_ms = _passed_on(copy, now)
         wire, step = copy.descriptor.wire, self._body_bytes_max
         if len(wire) <= step:
             return WholeDescriptor(copy.handle, serial, hops, age_ms, copy.descriptor)
         body = wire[part * step : (part + 1) * step]
         return DescriptorPart(copy.handle, serial, hops, age_ms, part, -(-len(wire) // step), body)
+
+
+def _passed_on(copy: Copy, now: int) -> tuple[int, int]:
+    """Hops and age of a message as the next one hears of it."""
+    hops, age_ms = copy.hops + 1, copy.age_ms
+    if now > copy.received_us:
+        age_ms += (now - copy.received_us) // 1000
+    return min(HOPS_MAX, hops), min(AGE_MS_MAX, age_ms)

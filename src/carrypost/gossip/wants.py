@@ -10,7 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from carrypost.gossip.link import NEVER
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from carrypost.gossip.cache import Copy
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.frames import OfferEntry
     from carrypost.gossip.link import Link
@@ -41,30 +48,24 @@ class PieceBuffer:
         self.bytes = 0
 
 
-class Want:
+class Want(msgspec.Struct, eq=False):
     """One message that one neighbour offers and this host would like."""
 
-    __slots__ = (
-        "_buffers", "_hash_parts", "age_ms", "asked_us", "descriptor", "entry", "hashes", "hops", "interesting",
-        "requested", "reset", "tries",
-    )  # fmt: skip
-
-    def __init__(self, entry: OfferEntry) -> None:
-        self.entry = entry
-        self.requested = 0
-        """Bitset of the pieces asked for here and not come yet."""
-        self.asked_us = 0
-        """When they were asked for, or when something of them last came."""
-        self.tries = 0
-        self.descriptor: Descriptor | None = None
-        self.hashes = b""
-        self.interesting = False
-        self.hops = 0
-        self.age_ms = 0
-        self.reset = False
-        """What had come was given up for want of room; until the descriptor comes again, fragments are of no use."""
-        self._buffers: dict[int, PieceBuffer] | None = None
-        self._hash_parts: dict[int, bytes] | None = None
+    entry: OfferEntry
+    requested: int = 0
+    """Bitset of the pieces asked for here and not come yet."""
+    asked_us: int = 0
+    """When they were asked for, or when something of them last came."""
+    tries: int = 0
+    descriptor: Descriptor | None = None
+    hashes: bytes = b""
+    interesting: bool = False
+    hops: int = 0
+    age_ms: int = 0
+    reset: bool = False
+    """What had come was given up for want of room; until the descriptor comes again, fragments are of no use."""
+    _buffers: dict[int, PieceBuffer] | None = None
+    _hash_parts: dict[int, bytes] | None = None
 
     @property
     def buffers(self) -> dict[int, PieceBuffer]:
@@ -109,7 +110,7 @@ class Wants:
         """What is not taken from whom, and until when."""
         self._asked: dict[MessageId, int] = {}
         """When somebody was asked for a message, and nothing came of it since."""
-        self._orphans: dict[MessageId, None] = {}
+        self.orphaned: dict[MessageId, None] = {}
         """Messages that somebody was asked for who is not waited for any more."""
 
     def add(self, link: Link, entry: OfferEntry, now: int) -> Want | None:
@@ -158,9 +159,9 @@ class Wants:
 
     def orphans(self) -> list[tuple[Link, int]]:
         """Once: who else offers what somebody was asked for in vain, under which handle."""
-        if not self._orphans:
+        if not self.orphaned:
             return []
-        messages, self._orphans = self._orphans, {}
+        messages, self.orphaned = self.orphaned, {}
         return [source for message in messages for source in self.sources(message)]
 
     def requested_elsewhere(self, message: MessageId, link: Link, now: int) -> int:
@@ -194,6 +195,8 @@ class Wants:
             for piece in list(want.buffers):
                 self.free(link, handle, piece)
         del link.inbox.wants[handle]
+        if not link.inbox.wants:
+            link.inbox.request_due_us = NEVER
         link.inbox.settled[handle] = None
         if len(link.inbox.settled) > _SETTLED_MAX:
             link.inbox.settled.popitem(last=False)
@@ -206,7 +209,35 @@ class Wants:
                 del self._sources[want.entry.message]
                 self._asked.pop(want.entry.message, None)
             elif want.requested:
-                self._orphans[want.entry.message] = None
+                self.orphaned[want.entry.message] = None
+
+    def settle(self, message: MessageId, bit: int) -> None:
+        """All of a message is here: nobody is asked for it any more, and who offered all of it has it."""
+        sources = self._sources.pop(message, None)
+        if sources is None:
+            return
+        self._asked.pop(message, None)
+        for link, handle in sources.values():
+            inbox = link.inbox
+            want = inbox.wants[handle]
+            if want.has_buffers:
+                for piece in list(want.buffers):
+                    self.free(link, handle, piece)
+            del inbox.wants[handle]
+            if not inbox.wants:
+                inbox.request_due_us = NEVER
+            inbox.settled[handle] = None
+            if len(inbox.settled) > _SETTLED_MAX:
+                inbox.settled.popitem(last=False)
+            if not want.entry.pieces:
+                link.offering.known |= bit
+            if self._open and (opened := self._open.get(link.peer)):
+                opened.pop(handle, None)
+
+    def settle_all(self, copies: Sequence[Copy]) -> None:
+        """All of these messages are here."""
+        for copy in copies:
+            self.settle(copy.id, 1 << copy.slot)
 
     def drop_link(self, link: Link) -> None:
         """The contact is over: whole pieces are in the cache, fragments go."""

@@ -18,10 +18,10 @@ from carrypost.config import Settings
 from carrypost.events import Event
 from carrypost.gossip import codec, frames
 from carrypost.gossip.budget import Budget
-from carrypost.gossip.frames import Announce, Data, Frame, Profile, StoredData, Transmission
+from carrypost.gossip.frames import Announce, Frame, Profile, Transmission
 from carrypost.gossip.journal import Batch, Key, Value
+from carrypost.gossip.payloads import filled
 from carrypost.host import Host
-from carrypost.model.ids import MessageId
 from carrypost.node.clock import MICROSECONDS, Clock
 from carrypost.node.store import Store
 from carrypost.node.udp import Udp
@@ -195,20 +195,9 @@ class Driver:
 
     def _resolved(self, wanted: tuple[Frame, ...]) -> Sequence[Frame]:
         """The frames with their payload, less those whose payload is gone."""
-        found: list[Frame] = []
-        gone: dict[MessageId, None] = {}
-        for frame in wanted:
-            if type(frame) is not StoredData:
-                found.append(frame)
-                continue
-            piece = self._store.read(frame.message, frame.piece)
-            if piece is None:
-                gone[frame.message] = None
-                self.gone += 1
-                continue
-            body = piece if frame.length == len(piece) else piece[frame.offset : frame.offset + frame.length]
-            found.append(Data(frame.handle, frame.serial, frame.index, frame.last, body))
+        found, gone = filled(wanted, self._store.read)
         for message in gone:
+            self.gone += 1
             self.host.payload_gone(message, self.now())
         return found
 

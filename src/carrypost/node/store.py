@@ -17,10 +17,10 @@ from pathlib import Path
 import msgspec
 
 from carrypost.config import Limits
-from carrypost.errors import DecodeError, NodeError, StateError, StoreError
+from carrypost.errors import DecodeError, NodeError, StateError
 from carrypost.gossip.journal import PIECE, Batch, Key, Value
-from carrypost.gossip.pieces import unpack
-from carrypost.model.descriptor import Descriptor, PayloadCodec
+from carrypost.gossip.payloads import gathered
+from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.node import rows, schema
 from carrypost.node.reserve import Reserve
@@ -201,18 +201,12 @@ class Store:
 
         Raises `StoreError` if it is gone, `RemoteError` if it does not expand.
         """
-        if descriptor.codec == PayloadCodec.BLANK or not descriptor.length:
-            return unpack(descriptor, b"", limits)
-        found: list[bytes] = []
-        for piece in range(descriptor.pieces):
-            # Not kept as recent: one large message would push out everything else.
-            body, known = self._at_hand((PIECE, descriptor.id, piece))
-            if not known:
-                body = self._from_disk(descriptor.id, piece)
-            if body is None:
-                raise StoreError(f"piece {piece} of {descriptor.shown} is gone")
-            found.append(body)
-        return unpack(descriptor, b"".join(found), limits)
+        return gathered(descriptor, self._piece, limits)
+
+    def _piece(self, message: MessageId, piece: int) -> bytes | None:
+        """Like `read`, but not kept as recent: one large message would push out everything else."""
+        body, known = self._at_hand((PIECE, message, piece))
+        return body if known else self._from_disk(message, piece)
 
     def _at_hand(self, key: Key) -> tuple[bytes | None, bool]:
         """A piece that is in memory, and whether the answer is final."""

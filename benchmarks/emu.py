@@ -1,0 +1,216 @@
+"""The emulator: CPU time of whole runs, receptions per CPU second, peak memory, share of the flood bound.
+
+Each case runs in a program of its own, in faithful mode and without order. CPU time begins when everything is imported;
+it includes reading the scenario, finding contacts, and writing the record as Parquet. The flood bound over the same
+contacts is reckoned in the same program: how often its time goes into that of the run is a figure that can be compared
+between machines. Cases:
+
+    city_bus, ostermalm            the shipped scenarios; ostermalm with lifetimes of 20 minutes
+    neutral-bus and so on          workloads given as files, as other simulators were measured on: `--workloads DIR`
+                                   has folders bus, ostermalm, rwp-100, rwp-500, rwp-1000, each with contacts.csv
+                                   (start,end,a,b), messages.csv (t,id,src,dst,size,ttl) and nodes.csv (node,start,end)
+    waypoint-100 to waypoint-5000  random waypoint for 600 s, a message every 5 s from one of the nodes
+
+Run: carrypost bench emu [--only CASE...] [--workloads DIR] [--seed N] [--repeats N] [--quick] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import _report, _scenes
+from benchmarks._processes import BenchmarkError, Row, say, scratch, start
+
+MEGABYTE: Final = 1_000_000
+PATIENCE_S: Final = 3 * 3_600.0
+_AREAS: Final = {"build_s": "build s", "run_s": "run s", "record_s": "record s"}
+
+Found = Mapping[str, Any]
+"""What a program measured, see benchmarks/_emulation.py."""
+Cases = Mapping[str, Found]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A figure of one case, and how large or small it should be."""
+
+    case: str
+    what: str
+    value: float
+    figure: Callable[[Found], float]
+    least: bool = False
+    """Whether it should be at least the value; otherwise at most."""
+    by: str = ""
+    """Divided by the same figure of this case."""
+
+    def measured(self, found: Cases) -> float | None:
+        """The figure; None: its cases were not measured."""
+        if self.case not in found or (self.by and self.by not in found):
+            return None
+        mine = self.figure(found[self.case])
+        return mine / self.figure(found[self.by]) if self.by else mine
+
+
+def _rate(found: Found) -> float:
+    return float(found["receptions"] / found["cpu_s"])
+
+
+def _megabytes(found: Found) -> float:
+    return float(found["peak_bytes"] / MEGABYTE)
+
+
+def _cpu_s(found: Found) -> float:
+    return float(found["cpu_s"])
+
+
+GOALS: Final = (
+    Goal("city_bus", "CPU s", 4, _cpu_s),
+    Goal("neutral-bus", "CPU s", 4, _cpu_s),
+    *(
+        goal
+        for case in ("ostermalm", "neutral-ostermalm")
+        for goal in (
+            Goal(case, "receptions/CPU s", 150_000, _rate, least=True),
+            Goal(case, "receptions/CPU s, aim", 300_000, _rate, least=True),
+            Goal(case, "peak MB", 600, _megabytes),
+        )
+    ),
+    Goal("waypoint-1000", "CPU s", 6, _cpu_s),
+    Goal("waypoint-5000", "CPU s by that of waypoint-1000", 6, _cpu_s, by="waypoint-1000"),
+)
+
+
+def measure(case: str, options: argparse.Namespace) -> Found:
+    """Run a case so often, each time in a program of its own; the one of median CPU time."""
+    found: list[Found] = []
+    for number in range(options.repeats):
+        say(f"{case}, {number + 1} of {options.repeats}")
+        with scratch() as folder:
+            scene = _scenes.scene(case, folder, options.workloads, options.seed, quick=options.quick)
+            order = {
+                "scenario": str(scene.scenario),
+                "overrides": dict(scene.overrides),
+                "seed": options.seed,
+                "out": str(folder / "records.parquet"),
+            }
+            with start(case, ["_emulation.py", json.dumps(order)]) as program:
+                found.append(program.answer(PATIENCE_S))
+    return sorted(found, key=_cpu_s)[(len(found) - 1) // 2]
+
+
+def run_row(case: str, found: Found) -> Row:
+    """What a run cost, and what it reached."""
+    return {
+        "case": case,
+        "nodes": found["nodes"],
+        "contacts": found["contacts"],
+        "messages": found["messages"],
+        "receptions": found["receptions"],
+        "CPU s": _cpu_s(found),
+        "receptions/CPU s": _rate(found),
+        "peak MB": _megabytes(found),
+        "share of bound %": found["receptions"] / found["bound"] * 100 if found["bound"] else None,
+        "bound CPU ms": found["bound_s"] * 1e3,
+        "times bound": found["cpu_s"] / found["bound_s"],
+    }
+
+
+def area_row(case: str, found: Found) -> Row:
+    """Where its CPU time went."""
+    return {
+        "case": case,
+        **{name: found[area] for area, name in _AREAS.items()},
+        **{f"{name.removesuffix(' s')} %": found[area] / found["cpu_s"] * 100 for area, name in _AREAS.items()},
+        "rows": found["rows"],
+        "record MB": found["record_bytes"] / MEGABYTE,
+        "imports s, not counted": found["start_s"],
+    }
+
+
+def goal_rows(found: Cases, *, quick: bool) -> list[Row]:
+    """Goals of the cases that were measured; whether they are met shows in whole runs only."""
+    rows: list[Row] = []
+    for goal in GOALS:
+        measured = goal.measured(found)
+        if measured is not None:
+            met = measured >= goal.value if goal.least else measured <= goal.value
+            rows.append(
+                {
+                    "case": goal.case,
+                    "what": goal.what,
+                    "measured": measured,
+                    "goal": f"{'at least' if goal.least else 'at most'} {goal.value:,}",
+                    "met": None if quick else met,
+                }
+            )
+    return rows
+
+
+def _chosen(options: argparse.Namespace) -> list[str]:
+    """The cases to measure; says which are left out, and why."""
+    found = []
+    for case in options.only or _scenes.CASES:
+        if why := _scenes.missing(case, options.workloads):
+            say(why)
+        else:
+            found.append(case)
+    return found
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def _options(argv: Sequence[str]) -> argparse.Namespace:
+    parser = _report.parser("emu", str(__doc__).split("\n\n", maxsplit=1)[0], "--only city_bus waypoint-1000 --seed 2")
+    parser.add_argument(
+        "--only", nargs="+", choices=_scenes.CASES, metavar="CASE", help=f"these cases: {', '.join(_scenes.CASES)}"
+    )
+    parser.add_argument(
+        "--workloads", type=Path, metavar="DIR", help="folders with contacts.csv, messages.csv, nodes.csv for neutral-…"
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="where chance comes from (default 1)")
+    parser.add_argument("--repeats", type=_positive, default=1, metavar="N", help="the median of so many (default 1)")
+    parser.add_argument("--quick", action="store_true", help="a short part of each case; says little about speed")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the tables."""
+    options = _options(argv)
+    found: dict[str, Found] = {}
+    try:
+        for case in _chosen(options):
+            found[case] = measure(case, options)
+    except BenchmarkError as error:
+        say(f"carrypost bench emu: {error}")
+        return 1
+    if not found:
+        say("carrypost bench emu: no case is left to measure")
+        return 1
+    show = partial(_report.show, json=options.json)
+    part = ", a short part of each case" if options.quick else ""
+    show(
+        f"Runs: faithful, seed {options.seed}{part}; CPU time from the scenario's file to the record's, imports apart",
+        [run_row(case, each) for case, each in found.items()],
+    )
+    show(
+        "Areas: where CPU time goes; build reads files, moves nodes and finds contacts, record writes rows",
+        [area_row(case, each) for case, each in found.items()],
+    )
+    show("Goals: of whole runs" + part, goal_rows(found, quick=options.quick))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,253 @@
+"""Commands of the emulator: run a scenario, show what a record tells, search for rare faults."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+import typer
+
+from carrypost.cli._output import JsonOption, duration, line, pairs, wants_json
+from carrypost.errors import LocalError
+
+if TYPE_CHECKING:
+    from carrypost.emu.scenario import Scenario
+    from carrypost.emu.world import Progress
+
+INTERRUPTED = 130
+"""As shells have it for who was ended by Ctrl-C."""
+_SECONDS = 1e-6
+
+emu = typer.Typer(
+    name="emu",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Thousands of real hosts in one process and in virtual time.",
+)
+
+SeedOption = Annotated[str, typer.Option("--seed", help="Where chance comes from: a whole number, or text.")]
+
+
+@emu.command("run")
+def run_scenario(
+    scenario: Annotated[Path, typer.Argument(help="What to emulate (TOML).", metavar="SCENARIO.toml")],
+    *,
+    seed: SeedOption = "1",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Record: Parquet, or JSON lines if it ends in .jsonl.", show_default=False),
+    ] = None,
+    changes: Annotated[
+        list[str],
+        typer.Option(
+            "--set", help="Any key of the scenario: workload.0.lifetime_s=600.", metavar="KEY=VALUE", show_default=False
+        ),
+    ] = [],  # noqa: B006 - typer makes a new list
+    mode: Annotated[
+        str | None, typer.Option("--mode", help="In place of the scenario's: faithful or ideal.", show_default=False)
+    ] = None,
+    export_one: Annotated[
+        Path | None,
+        typer.Option(
+            "--export-one", help="Also write the contacts as The ONE's connection events.", show_default=False
+        ),
+    ] = None,
+    encoded: Annotated[
+        bool, typer.Option("--encoded", help="Let every frame go through its bytes; the record is the same.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Emulate a scenario. The same scenario and seed give the same record, to the byte.
+
+    Ctrl-C ends a run early; the record has what came before.
+
+    For example:
+
+    * `carrypost emu run three.toml --seed 1 --out records.parquet`
+
+    * `carrypost emu run three.toml --set workload.0.lifetime_s=600 --set radio.loss=0.1 --out lossy.parquet`
+
+    * `carrypost emu run three.toml --mode ideal --export-one contacts.txt` for a cross-check with The ONE
+    """
+    needs_extra()
+    from carrypost.emu.scenario import Scenario  # noqa: PLC0415 - needed by this command only
+
+    overrides = [*changes, *([f"mode={mode}"] if mode is not None else [])]
+    made = Scenario.load(scenario, overrides)
+    _play(made, _seed(seed), out, export_one, encoded=encoded, json=wants_json(json))
+
+
+def _play(
+    scenario: Scenario, seed: int | str, out: Path | None, export_one: Path | None, *, encoded: bool, json: bool
+) -> None:
+    from carrypost.emu.contacts import write_one  # noqa: PLC0415 - needs the extra
+    from carrypost.emu.runs import prepare  # noqa: PLC0415 - likewise
+
+    prepared = prepare(scenario, seed, encoded=encoded)
+    if export_one is not None:
+        _write_text(export_one, write_one(prepared.contacts))
+    begun, started_s = time.process_time(), time.monotonic()
+    told = _Told()
+    try:
+        with _bar(scenario.name, told):
+            records = prepared.run(out, told, keep=False)
+    except KeyboardInterrupt:
+        where = f"; {out} has what came before" if out is not None else ""
+        sys.stderr.write(f"carrypost: interrupted at {told.t_us * _SECONDS:,.0f} s of virtual time{where}\n")
+        raise typer.Exit(INTERRUPTED) from None
+    found: dict[str, object] = {
+        "run": prepared.name,
+        "duration_s": scenario.run.duration_s,
+        "nodes": prepared.nodes,
+        "contacts": told.contacts,
+        "receptions": told.receptions,
+        "rows": len(records),
+        "cpu_s": round(time.process_time() - begun, 3),
+        "elapsed_s": round(time.monotonic() - started_s, 3),
+        "record": None if out is None else str(out),
+    }
+    if json:
+        line(found)
+    else:
+        pairs([(name.removesuffix("_s"), _shown(value)) for name, value in found.items()])
+
+
+@emu.command()
+def show(
+    records: Annotated[list[Path], typer.Argument(help="Records, as `emu run --out` writes them.", metavar="RECORDS")],
+    *,
+    json: JsonOption = False,
+) -> None:
+    """What happened in a run: nodes, contacts, messages, delays, drops by reason, bytes, share of the flood bound.
+
+    For example: `carrypost emu show records.parquet`, `carrypost emu show first.parquet second.parquet --json`
+    """
+    needs_extra()
+    from carrypost.emu.log import runs  # noqa: PLC0415 - needed by this command only
+    from carrypost.emu.records import read  # noqa: PLC0415
+    from carrypost.emu.summary import summarise  # noqa: PLC0415
+
+    for path in records:
+        for table in runs(read(path)):
+            found = summarise(table)
+            typer.echo(found.json() if wants_json(json) else found.text())
+
+
+@emu.command()
+def soak(
+    *,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many random scenarios.")] = 100,
+    first: Annotated[int, typer.Option("--first", min=0, help="The first seed.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="How many at the same time.")] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Where scenarios that fail are kept.", metavar="FOLDER", show_default=False),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Run random scenarios with faults and check every record; says which seed failed, and how to run it again.
+
+    For example: `carrypost emu soak --seeds 5000 --jobs 4`, `carrypost emu soak --seeds 1 --first 77`
+    """
+    needs_extra()
+    from carrypost.emu import soak as search  # noqa: PLC0415 - needed by this command only
+
+    raise typer.Exit(search.main(seeds, first, jobs=jobs, json=wants_json(json), out=out))
+
+
+def needs_extra() -> None:
+    """Say how to install what is missing, rather than which module is."""
+    try:
+        import numpy  # noqa: F401, ICN001, PLC0415 - only to see whether they are there
+        import pyarrow  # noqa: F401, ICN001, PLC0415
+    except ImportError:
+        raise LocalError("the emulator needs numpy and pyarrow: pip install 'carrypost[emu]'") from None
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, float):
+        return duration(value)
+    return f"{value:,}" if isinstance(value, int) else value or "not kept"
+
+
+def _seed(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
+def _write_text(path: Path, lines: Iterator[str]) -> None:
+    """A file that is whole, or not there."""
+    if path.exists() and not path.is_file():
+        raise LocalError(f"{path} cannot be written: that is no file")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text("".join(f"{each}\n" for each in lines), encoding="utf-8", newline="\n")
+        partial.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise LocalError(f"{path} cannot be written: {error.strerror}") from None
+
+
+# --- how far it is -------------------------------------------------------------------------------------------
+
+
+class _Shown(Protocol):
+    """A bar on the terminal."""
+
+    def move(self, progress: Progress) -> None:
+        """The run is so far."""
+
+
+class _Told:
+    """What a run told last, and the bar that shows it."""
+
+    def __init__(self) -> None:
+        self.t_us = 0
+        self.contacts = 0
+        self.receptions = 0
+        self.bars: Sequence[_Shown] = ()
+
+    def __call__(self, progress: Progress) -> None:
+        self.t_us, self.contacts, self.receptions = progress.t_us, progress.contacts, progress.receptions
+        for bar in self.bars:
+            bar.move(progress)
+
+
+@contextmanager
+def _bar(name: str, told: _Told) -> Iterator[None]:
+    """A bar while the run lasts, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console  # noqa: PLC0415 - loaded only where a bar is shown
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.progress import Progress as Bars  # noqa: PLC0415
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[state]}"),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(name, total=1.0, state="")
+        began_s = time.monotonic()
+
+        class Bar:
+            """Virtual time, its speed, contacts and receptions."""
+
+            def move(self, progress: Progress) -> None:
+                seconds = progress.t_us * _SECONDS
+                speed = seconds / max(time.monotonic() - began_s, 1e-3)
+                state = (
+                    f"{duration(seconds)}, {speed:,.0f} s/s, {progress.contacts:,} contacts, "
+                    f"{progress.receptions:,} receptions"
+                )
+                bars.update(task, completed=progress.t_us / progress.end_us, state=state)
+
+        told.bars = (Bar(),)
+        with suppress(GeneratorExit):
+            yield

@@ -1,0 +1,288 @@
+"""The flood bound: who could have received what, had every transfer been instantaneous and every cache endless.
+
+It owes nothing to the protocol: contacts, publications and presences are swept in order of time, and whatever is new
+to a node comes to all that are connected with it then. What a node holds is one whole number with a bit per message,
+so a step costs one operation per node that gains something, however many messages it gains.
+
+Edges are exact, in whole microseconds. Presences and contacts are half open; a message is alive while the time is
+before its deadline. At one instant contacts end first, then lives, then contacts begin, then messages are published.
+So a message passes over a contact that begins when it is published, not over one that ends then, nor over one that
+begins at its deadline. A node that is away neither receives nor relays, and keeps what it has.
+
+The emulator's order of things at one instant is that of DESIGN §8: down, leave, expiry, join, up, publish.
+"""
+
+from __future__ import annotations
+
+import bisect
+import enum
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from numbers import Real
+
+from carrypost.errors import LocalError
+
+MICROSECONDS = 1_000_000
+
+Span = tuple[int, int]
+"""Microseconds, half open."""
+Contact = tuple[str, str, float, float]
+"""Two nodes, in either order, start and end in seconds."""
+Message = tuple[str, str, float, float | None]
+"""The message, its source, when it was published, and its lifetime, in seconds; None: endless."""
+Presence = tuple[str, float, float | None]
+"""A node, when it joined and left, in seconds; None: it stayed. Several of one node: it came back."""
+
+_FOREVER_US = 2**62
+
+
+class _Step(enum.IntEnum):
+    """What comes first at one instant. Joining and leaving are in the contacts, which are clipped to presences."""
+
+    DOWN = 0
+    EXPIRY = 1
+    UP = 2
+    PUBLISH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Flood:
+    """What a flood reaches. Bit i of a number stands for message i."""
+
+    messages: tuple[str, ...]
+    """In order of publication."""
+    reached: dict[str, int]
+    """By node, what it could have received; its own messages are not among them. Every node is here."""
+
+    def __len__(self) -> int:
+        """Number of receptions."""
+        return sum(bits.bit_count() for bits in self.reached.values())
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """Every reception, as (message, node)."""
+        for node, bits in self.reached.items():
+            for index in _indices(bits):
+                yield self.messages[index], node
+
+    def counts(self) -> dict[str, int]:
+        """By message, how many nodes could have received it."""
+        # Planes of a binary counter, one column per message: adding a node costs a few operations on whole numbers.
+        planes: list[int] = []
+        for bits in self.reached.values():
+            carry, level = bits, 0
+            while carry:
+                if level == len(planes):
+                    planes.append(0)
+                planes[level], carry = planes[level] ^ carry, planes[level] & carry
+                level += 1
+        found = [0] * len(self.messages)
+        for level, plane in enumerate(planes):
+            for index in _indices(plane):
+                found[index] += 1 << level
+        return dict(zip(self.messages, found, strict=True))
+
+
+def flood_bound(
+    contacts: Iterable[Contact], messages: Iterable[Message], nodes: Iterable[Presence] | None = None
+) -> set[tuple[str, str]]:
+    """Every (message, node) that a flood reaches, the source excluded.
+
+    Without `nodes`, all that contacts and messages name are present throughout. Overlapping contacts of one pair
+    count as one. A message of a node that is absent when it is published is an error.
+    """
+    return set(flood(contacts, messages, nodes))
+
+
+def flood_count(
+    contacts: Iterable[Contact], messages: Iterable[Message], nodes: Iterable[Presence] | None = None
+) -> int:
+    """The size of the bound, without the memory for its members."""
+    return len(flood(contacts, messages, nodes))
+
+
+def flood(contacts: Iterable[Contact], messages: Iterable[Message], nodes: Iterable[Presence] | None = None) -> Flood:
+    """The bound as bits: what `flood_bound` has as a set."""
+    contacts_us = [
+        (a, b, _us(start, f"start of contact {a}–{b}"), _us(end, f"end of contact {a}–{b}"))
+        for a, b, start, end in contacts
+    ]
+    messages_us = [
+        (name, source, at_us, None if life is None else at_us + _us(life, f"lifetime of message {name}"))
+        for name, source, t, life in messages
+        for at_us in (_us(t, f"time of message {name}"),)
+    ]
+    presences_us = None if nodes is None else [
+        (node, _us(join, f"join of {node}"), None if leave is None else _us(leave, f"leave of {node}"))
+        for node, join, leave in nodes
+    ]  # fmt: skip
+    return flood_us(contacts_us, messages_us, presences_us)
+
+
+def flood_us(
+    contacts: Sequence[tuple[str, str, int, int]],
+    messages: Sequence[tuple[str, str, int, int | None]],
+    presences: Iterable[tuple[str, int, int | None]] | None = None,
+) -> Flood:
+    """As `flood`, in whole microseconds and with deadlines in place of lifetimes."""
+    repeated = [name for name, count in Counter(message[0] for message in messages).items() if count > 1]
+    if repeated:
+        raise LocalError(f"message {repeated[0]!r} is published twice")
+    known = None if presences is None else _lives(presences)
+    for name, source, at_us, _ in messages:
+        _check_present(name, source, at_us, known)
+    ordered = sorted(messages, key=lambda message: message[2])
+    named = {name: None for a, b, _, _ in contacts for name in (a, b)} | {each[1]: None for each in ordered}
+    numbers = {name: number for number, name in enumerate(named if known is None else known)}
+    sweep = _Sweep(len(numbers))
+    for _, step, first, second in _steps(contacts, ordered, known, numbers):
+        sweep.take(step, first, second)
+    held = sweep.held
+    for index, message in enumerate(ordered):
+        held[numbers[message[1]]] &= ~(1 << index)
+    return Flood(tuple(message[0] for message in ordered), {name: held[number] for name, number in numbers.items()})
+
+
+class _Sweep:
+    """Holds what each node has, and closes it under the open contacts after every step."""
+
+    def __init__(self, nodes: int) -> None:
+        self.held = [0] * nodes
+        self._near: list[Counter[int]] = [Counter() for _ in range(nodes)]
+        """How many contacts of each pair are open: more than one where they overlap."""
+        self._alive = 0
+
+    def take(self, step: _Step, first: int, second: int) -> None:
+        """One step; `first` and `second` are nodes, or a message and its source."""
+        held = self.held
+        if step is _Step.UP:
+            alive = self._alive
+            for giver, taker in ((first, second), (second, first)):
+                self._spread(taker, held[giver] & alive & ~held[taker])
+            self._near[first][second] += 1
+            self._near[second][first] += 1
+        elif step is _Step.DOWN:
+            for here, there in ((first, second), (second, first)):
+                self._near[here][there] -= 1
+                if not self._near[here][there]:
+                    del self._near[here][there]
+        elif step is _Step.EXPIRY:
+            self._alive &= ~(1 << first)
+        else:
+            self._alive |= 1 << first
+            self._spread(second, 1 << first)
+
+    def _spread(self, node: int, new: int) -> None:
+        """What nobody had who is connected with `node` comes to all of them.
+
+        All who are connected hold the same messages, of those that are alive: that is what every step keeps up.
+        """
+        if not new:
+            return
+        near = self._near
+        connected = {node}
+        waiting = [node]
+        for here in waiting:
+            fresh = near[here].keys() - connected
+            connected |= fresh
+            waiting.extend(fresh)
+        held = self.held
+        for each in waiting:
+            held[each] |= new
+
+
+def _steps(
+    contacts: Iterable[tuple[str, str, int, int]],
+    messages: Sequence[tuple[str, str, int, int | None]],
+    known: dict[str, list[Span]] | None,
+    numbers: dict[str, int],
+) -> list[tuple[int, _Step, int, int]]:
+    """Everything that happens, in order."""
+    steps: list[tuple[int, _Step, int, int]] = []
+    for a, b, start_us, end_us in contacts:
+        if a == b:
+            raise LocalError(f"a contact is between two nodes, not {a!r} and itself")
+        if end_us < start_us:
+            raise LocalError(f"contact {a}–{b} ends at {_s(end_us)} s, before it starts at {_s(start_us)} s")
+        spans = [(start_us, end_us)] if known is None else _together(a, b, (start_us, end_us), known)
+        for begin_us, finish_us in spans:
+            if begin_us < finish_us:
+                steps.append((begin_us, _Step.UP, numbers[a], numbers[b]))
+                steps.append((finish_us, _Step.DOWN, numbers[a], numbers[b]))
+    for index, (name, source, at_us, deadline_us) in enumerate(messages):
+        if deadline_us is not None and deadline_us <= at_us:
+            if deadline_us < at_us:
+                raise LocalError(f"the deadline of message {name!r} is before its publication")
+            continue  # It is never alive.
+        steps.append((at_us, _Step.PUBLISH, index, numbers[source]))
+        if deadline_us is not None:
+            steps.append((deadline_us, _Step.EXPIRY, index, 0))
+    steps.sort()
+    return steps
+
+
+def _lives(presences: Iterable[tuple[str, int, int | None]]) -> dict[str, list[Span]]:
+    """By node, when it was there, in order."""
+    lives: dict[str, list[Span]] = {}
+    for node, join_us, leave_us in presences:
+        span = (join_us, _FOREVER_US if leave_us is None else leave_us)
+        if span[1] < span[0]:
+            raise LocalError(f"node {node!r} leaves at {_s(span[1])} s, before it joins at {_s(span[0])} s")
+        lives.setdefault(node, []).append(span)
+    for node, spans in lives.items():
+        spans.sort()
+        for (_, leave_us), (join_us, _) in pairwise(spans):
+            if join_us < leave_us:
+                raise LocalError(f"node {node!r} joins at {_s(join_us)} s while it is there until {_s(leave_us)} s")
+    return lives
+
+
+def _together(a: str, b: str, contact: Span, known: dict[str, list[Span]]) -> list[Span]:
+    """The parts of a contact during which both are there."""
+    for node in (a, b):
+        if node not in known:
+            raise LocalError(f"contact {a}–{b} names node {node!r}, which is not among the nodes")
+    return _clipped(_clipped([contact], known[a]), known[b])
+
+
+def _clipped(spans: Sequence[Span], lives: Sequence[Span]) -> list[Span]:
+    found: list[Span] = []
+    for start_us, end_us in spans:
+        first = max(0, bisect.bisect_right(lives, (start_us, _FOREVER_US)) - 1)
+        for join_us, leave_us in lives[first:]:
+            if join_us >= end_us:
+                break
+            if max(start_us, join_us) < min(end_us, leave_us):
+                found.append((max(start_us, join_us), min(end_us, leave_us)))
+    return found
+
+
+def _check_present(message: str, source: str, at_us: int, known: dict[str, list[Span]] | None) -> None:
+    if known is None:
+        return
+    if source not in known:
+        raise LocalError(f"message {message!r} is published by {source!r}, which is not among the nodes")
+    if not _clipped([(at_us, at_us + 1)], known[source]):
+        raise LocalError(f"message {message!r} is published at {_s(at_us)} s by {source!r}, which is not there then")
+
+
+def _indices(bits: int) -> Iterator[int]:
+    """The positions of the ones."""
+    digits = f"{bits:b}"[::-1]
+    found = digits.find("1")
+    while found >= 0:
+        yield found
+        found = digits.find("1", found + 1)
+
+
+def _us(seconds: object, what: str) -> int:
+    """Whole microseconds: rounded once, at the edge."""
+    if isinstance(seconds, bool) or not isinstance(seconds, Real) or not 0 <= float(seconds) < math.inf:
+        raise LocalError(f"the {what} is a number of seconds, 0 or more, not {seconds!r}")
+    return round(float(seconds) * MICROSECONDS)
+
+
+def _s(us: int) -> str:
+    return f"{us / MICROSECONDS:.6f}".rstrip("0").rstrip(".")

@@ -1,0 +1,242 @@
+"""Contacts and presences: who can hear whom, and who is there at all.
+
+Both are half open: at its end a contact is over, at its leave a node is gone. A contact is of an unordered pair, kept
+with the lower name first; contacts of one pair never overlap. Two that touch are two contacts: the link went down and
+up at that instant. Times are whole microseconds of the run.
+
+Read from CSV (``a,b,start,end`` and ``node,join,leave``, in seconds) or from The ONE's connection files (``t CONN a b
+up``, ``t CONN a b down``; events about messages are passed over), which are also written, so that others can check us.
+Whatever is wrong is a `LocalError` that names the file and the line.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from carrypost.emu.csvfiles import MICROSECONDS, Line, read_text, rows
+from carrypost.errors import LocalError
+
+FOREVER_US = 2**53
+"""End of a contact of which a connection file tells no end."""
+_CONN_WORDS = (5, 6)
+"""The sixth is the name of an interface, of which there is one here."""
+_ONE_HOST = re.compile(r"[^0-9\s]*([0-9]{1,9})")
+_ONE_NAMED = re.compile(r"# host ([0-9]+) is (\S.*)")
+_ONE_OTHERS = frozenset({"C", "S", "DE", "DR", "A", "R"})
+"""Events of The ONE that are about messages, not about contacts."""
+
+
+class Contact(NamedTuple):
+    """Two nodes are in range of each other in [start, end); a < b, start < end."""
+
+    a: str
+    b: str
+    start_us: int
+    end_us: int
+
+
+class Presence(NamedTuple):
+    """A node is there in [join, leave); None: to the end of the run."""
+
+    node: str
+    join_us: int
+    leave_us: int | None
+
+
+def read_contacts(path: str | Path, nodes: Collection[str] | None = None) -> list[Contact]:
+    """The contacts of a file, CSV or The ONE's, sorted by start, a, b.
+
+    With `nodes`, a contact of any other node is an error.
+    """
+    return read_meetings(path, nodes)[0]
+
+
+def read_meetings(path: str | Path, nodes: Collection[str] | None = None) -> tuple[list[Contact], list[str]]:
+    """Contacts as from `read_contacts`, and whom the file names, in contacts that last no time too."""
+    return _parsed(read_text(path), str(path), nodes)
+
+
+def parse_contacts(text: str, name: str, nodes: Collection[str] | None = None) -> list[Contact]:
+    """The contacts of a text; `name` is what errors call it."""
+    return _parsed(text, name, nodes)[0]
+
+
+def _parsed(text: str, name: str, nodes: Collection[str] | None) -> tuple[list[Contact], list[str]]:
+    known = None if nodes is None else frozenset(nodes)
+    parse = _parse_one if _is_one(text) else _parse_csv
+    names: set[str] = set()
+    found: dict[tuple[str, str], list[tuple[int, int, Line]]] = {}
+    for line, a, b, start_us, end_us in parse(text, name):
+        pair = _pair(line, a, b, known)
+        names.update(line.node(node) for node in pair if node not in names)
+        if end_us < start_us:
+            raise line.error(f"the contact ends at {_s(end_us)} s, before it starts at {_s(start_us)} s")
+        if end_us > start_us:
+            found.setdefault(pair, []).append((start_us, end_us, line))
+    return _without_overlaps(found), sorted(names)
+
+
+def _without_overlaps(found: dict[tuple[str, str], list[tuple[int, int, Line]]]) -> list[Contact]:
+    contacts: list[Contact] = []
+    for (a, b), intervals in found.items():
+        intervals.sort(key=lambda interval: interval[:2])
+        for one, two in itertools.pairwise(intervals):
+            if two[0] < one[1]:
+                later, earlier = (two, one) if two[2].number > one[2].number else (one, two)
+                times = f"[{_s(earlier[0])}, {_s(earlier[1])}) s of line {earlier[2].number}"
+                raise later[2].error(f"this contact of {a} and {b} overlaps {times}; those of one pair must not")
+        contacts.extend(Contact(a, b, start_us, end_us) for start_us, end_us, _ in intervals)
+    return sorted(contacts, key=_by_start)
+
+
+def read_presences(path: str | Path) -> list[Presence]:
+    """The presences of a CSV file ``node,join,leave``, sorted by node and join; no leave: to the end of the run."""
+    return parse_presences(read_text(path), str(path))
+
+
+def parse_presences(text: str, name: str) -> list[Presence]:
+    """The presences of a text; `name` is what errors call it."""
+    found: dict[str, list[tuple[Presence, Line]]] = {}
+    for row in rows(text, name, ("node", "join"), ("leave",)):
+        node, join_us = row.line.node(row.text("node")), row.time_us("join")
+        leave_us = row.time_us("leave") if "leave" in row else None
+        if leave_us is not None and leave_us <= join_us:
+            raise row.line.error(f"{node} leaves at {_s(leave_us)} s, which is not after it joins at {_s(join_us)} s")
+        found.setdefault(node, []).append((Presence(node, join_us, leave_us), row.line))
+    if not found:
+        raise LocalError(f"{name}, line 1: there is no node below the header")
+    for node, stays in found.items():
+        stays.sort(key=lambda stay: stay[0].join_us)
+        for (one, first), (two, second) in itertools.pairwise(stays):
+            if one.leave_us is None or two.join_us < one.leave_us:
+                later, earlier = (second, first) if second.number > first.number else (first, second)
+                raise later.error(f"{node} is there already, by line {earlier.number}")
+    return [presence for _, stays in sorted(found.items()) for presence, _ in stays]
+
+
+def write_one(contacts: Iterable[Contact]) -> Iterator[str]:
+    """The lines of The ONE's connection file, in order of time; at one instant links go down before others come up.
+
+    The ONE knows hosts by number. Where it could not tell the nodes by the numbers that their names end in, they are
+    numbered from 0 in order of their names, and comments at the top say who is who.
+    """
+    contacts = list(contacts)
+    names = sorted({node for contact in contacts for node in (contact.a, contact.b)})
+    hosts = {name: name for name in names}
+    if not _told_apart(names):
+        hosts = {name: str(number) for number, name in enumerate(names)}
+        yield from (f"# host {number} is {name}" for name, number in hosts.items())
+    events: list[tuple[int, int, str, str]] = []
+    for contact in contacts:
+        events.append((contact.start_us, 1, contact.a, contact.b))
+        if contact.end_us < FOREVER_US:
+            events.append((contact.end_us, 0, contact.a, contact.b))
+    for t_us, up, a, b in sorted(events):
+        yield f"{_s(t_us)} CONN {hosts[a]} {hosts[b]} {'up' if up else 'down'}"
+
+
+def _told_apart(names: Iterable[str]) -> bool:
+    """Whether The ONE understands these names: each ends in its only number, and no two in the same one."""
+    numbers: set[int] = set()
+    for name in names:
+        found = _ONE_HOST.fullmatch(name)
+        if found is None or int(found[1]) in numbers:
+            return False
+        numbers.add(int(found[1]))
+    return True
+
+
+def clipped(contacts: Iterable[Contact], presences: Iterable[Presence] | None, end_us: int) -> list[Contact]:
+    """What is left of contacts while both nodes are there, within [0, end); sorted by start, a, b.
+
+    One during which a node was away, if only for an instant, is two. Without presences (None) all nodes are there
+    throughout; with them, a node without any is never there.
+    """
+    stays: dict[str, list[tuple[int, int]]] | None = None
+    if presences is not None:
+        stays = {}
+        for node, join_us, leave_us in sorted(presences, key=lambda presence: presence[:2]):
+            stays.setdefault(node, []).append((join_us, end_us if leave_us is None else min(leave_us, end_us)))
+    found: list[Contact] = []
+    for a, b, start_us, until_us in contacts:
+        left = [(max(start_us, 0), min(until_us, end_us))]
+        if stays is not None:
+            left = _common(_common(left, stays.get(a, ())), stays.get(b, ()))
+        found.extend(Contact(a, b, start, end) for start, end in left if start < end)
+    return sorted(found, key=_by_start)
+
+
+def _common(some: Iterable[tuple[int, int]], others: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    return [(max(start, since), min(end, until)) for start, end in some for since, until in others]
+
+
+def _by_start(contact: Contact) -> tuple[int, str, str]:
+    return contact.start_us, contact.a, contact.b
+
+
+def _pair(line: Line, a: str, b: str, known: frozenset[str] | None) -> tuple[str, str]:
+    if a == b:
+        raise line.error(f"{a} is in contact with itself")
+    for node in (a, b):
+        if known is not None and node not in known:
+            raise line.error(f"there is no node {node} in the list of nodes")
+    return (a, b) if a < b else (b, a)
+
+
+def _s(t_us: int) -> str:
+    """Seconds, with no more digits than needed."""
+    whole, rest = divmod(t_us, MICROSECONDS)
+    return f"{whole}.{rest:06}".rstrip("0").rstrip(".")
+
+
+# -------------------------------------------------------------------------------------------------- formats
+_Found = tuple[Line, str, str, int, int]
+
+
+def _parse_csv(text: str, name: str) -> Iterator[_Found]:
+    for row in rows(text, name, ("a", "b", "start", "end")):
+        yield row.line, row.text("a"), row.text("b"), row.time_us("start"), row.time_us("end")
+
+
+def _is_one(text: str) -> bool:
+    """Whether the first line that says something is an event of The ONE."""
+    words = next((line.split() for line in text.splitlines() if _says(line)), [])
+    return len(words) > 1 and (words[1] == "CONN" or words[1] in _ONE_OTHERS)
+
+
+def _says(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
+def _parse_one(text: str, name: str) -> Iterator[_Found]:
+    up: dict[tuple[str, str], tuple[int, Line]] = {}
+    hosts = {named[1]: named[2] for each in text.splitlines() if (named := _ONE_NAMED.fullmatch(each))}
+    now_us = 0
+    for number, content in enumerate(text.splitlines(), 1):
+        if not _says(content):
+            continue
+        line, words = Line(name, number), content.split()
+        if len(words) > 1 and words[1] in _ONE_OTHERS:
+            continue
+        if len(words) not in _CONN_WORDS or words[1] != "CONN" or words[4].lower() not in {"up", "down"}:
+            raise line.error(f"must read TIME CONN NODE NODE up|down, not {content.strip()!r}")
+        t_us = line.time_us(words[0], "the time")
+        if t_us < now_us:
+            raise line.error(f"time goes back, from {_s(now_us)} s to {_s(t_us)} s")
+        now_us = t_us
+        pair = _pair(line, hosts.get(words[2], words[2]), hosts.get(words[3], words[3]), None)
+        if words[4].lower() == "up":
+            if pair in up:
+                raise line.error(f"{pair[0]} and {pair[1]} are in contact already, by line {up[pair][1].number}")
+            up[pair] = t_us, line
+        elif pair in up:
+            start_us, since = up.pop(pair)
+            yield since, *pair, start_us, t_us
+        else:
+            raise line.error(f"the contact of {pair[0]} and {pair[1]} ends, but never started")
+    for pair, (start_us, since) in up.items():
+        yield since, *pair, start_us, FOREVER_US

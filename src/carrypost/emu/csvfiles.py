@@ -1,0 +1,147 @@
+"""Text files that people bring: contacts, presences, scripts, movement.
+
+Files may be packed with gzip. A CSV file has a header, and its columns are found by name; others are ignored. A time is
+a number of seconds, rounded to a whole microsecond here and nowhere else. Whatever is wrong is a `LocalError` that
+names the file and the line.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from carrypost.errors import LocalError
+from carrypost.security.identity import Identity
+
+MICROSECONDS = 1_000_000
+TIME_S_MAX = 9e9
+"""Beyond, a float no longer holds every microsecond, and somebody mistook the unit."""
+
+
+class Line(NamedTuple):
+    """A line of a file, of which it says what is wrong."""
+
+    name: str
+    number: int
+
+    def error(self, message: str) -> LocalError:
+        """What to raise: file, line and what is wrong there."""
+        return LocalError(f"{self.name}, line {self.number}: {message}")
+
+    def number_of(self, text: str, what: str) -> float:
+        """A finite number."""
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise self.error(f"{what} must be a number, not {text!r}")
+        return value
+
+    def node(self, name: str) -> str:
+        """A name that a node can have."""
+        try:
+            Identity.plain(name)
+        except LocalError as error:
+            raise self.error(str(error)) from None
+        return name
+
+    def time_us(self, text: str, what: str) -> int:
+        """A time of the run, given in seconds."""
+        seconds = self.number_of(text, what)
+        if not 0 <= seconds <= TIME_S_MAX:
+            raise self.error(f"{what} must be a time from 0 to {TIME_S_MAX:,.0f} s, not {text.strip()}")
+        return round(seconds * MICROSECONDS)
+
+
+class Row:
+    """A row of a CSV file; cells are looked at when they are asked for."""
+
+    __slots__ = ("line", "_cells", "_positions")
+
+    def __init__(self, line: Line, cells: list[str], positions: dict[str, int]) -> None:
+        self.line = line
+        self._cells = cells
+        self._positions = positions
+
+    def __contains__(self, column: str) -> bool:
+        """Whether this cell is there and not empty."""
+        return column in self._positions and bool(self._cells[self._positions[column]].strip())
+
+    def text(self, column: str) -> str:
+        """A text that is not empty."""
+        if not (found := self._cells[self._positions[column]].strip()):
+            raise self.line.error(f"{column} must not be empty")
+        if not found.isprintable():
+            raise self.line.error(f"{column} has characters that cannot be shown: {found!r}")
+        return found
+
+    def number(self, column: str) -> float:
+        """A finite number."""
+        return self.line.number_of(self.text(column), column)
+
+    def time_us(self, column: str) -> int:
+        """A time of the run, given in seconds."""
+        return self.line.time_us(self.text(column), column)
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a file, packed with gzip or not."""
+    try:
+        data = Path(path).read_bytes()
+        # By its first bytes, whatever it is called.
+        return (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode("utf-8-sig")
+    except FileNotFoundError:
+        raise LocalError(f"{path}: there is no such file") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise LocalError(f"{path}: cannot be read: {error}") from None
+    except UnicodeDecodeError as error:
+        raise LocalError(f"{path}: is not text in UTF-8 (byte {error.start})") from None
+
+
+def rows(text: str, name: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Row]:
+    """The rows of a CSV text; empty lines are skipped.
+
+    All of `columns` must be there; those of `optional` may be missing, as if empty.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
+    positions: dict[str, int] = {}
+    width = columns_there = 0
+    try:
+        for cells in reader:
+            if not any(map(str.strip, cells)):
+                continue
+            line = Line(name, reader.line_num)
+            if not positions:
+                positions = _header(line, [cell.strip() for cell in cells], columns, optional)
+                width, columns_there = max(positions.values()) + 1, len(cells)
+                continue
+            if len(cells) < width:
+                missing = next(column for column, position in positions.items() if position >= len(cells))
+                raise line.error(f"{missing} is missing: the row has {len(cells)} cells")
+            # Whoever writes numbers with a comma has more cells than columns, and every number is another one.
+            if any(map(str.strip, cells[columns_there:])):
+                raise line.error(f"the row has {len(cells)} cells, the header names {columns_there} columns")
+            yield Row(line, cells, positions)
+    except csv.Error as error:
+        raise Line(name, reader.line_num).error(f"is not CSV: {error}") from None
+    if not positions:
+        wanted = ", ".join(columns)
+        raise LocalError(f"{name}, line 1: the file is empty; it must start with a header that names {wanted}")
+
+
+def _header(line: Line, cells: list[str], columns: Sequence[str], optional: Sequence[str]) -> dict[str, int]:
+    for column in columns:
+        if column not in cells:
+            wanted, found = ", ".join(columns), ", ".join(cells)
+            raise line.error(f"column {column} is missing; the header must name {wanted}, found {found}")
+    for column in cells:
+        if column in (*columns, *optional) and cells.count(column) > 1:
+            raise line.error(f"column {column} is there twice")
+    return {column: cells.index(column) for column in (*columns, *optional) if column in cells}

@@ -1,0 +1,185 @@
+"""What a record says when its rows are taken together: who was there, what was held, when it had to end.
+
+`Facts` reads a log (`carrypost.emu.log`) and nothing else. Everything is reckoned when it is first asked for. Copies
+are numbered by node and message; questions of the kind "what happened last to this copy before row 17" are answered
+for all rows at once.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from carrypost.emu.bound import Flood, flood_us
+from carrypost.emu.log import KIND, MICROSECONDS, Flags, Ints, Log
+from carrypost.record import Kind
+
+CRASHES = ("crash", "crash-lost")
+"""Details of a `leave` after which something may be missing without a word."""
+_CLOCK_FAULTS = ("clock_skew_s", "clock_drift_ppm", "clock_step_per_h")
+NEVER_US = int(np.iinfo(np.int64).max)
+"""A deadline that never comes."""
+
+
+class Before:
+    """Finds, among some rows that belong to keys, the last one of a key before another row."""
+
+    def __init__(self, keys: Ints, rows: Ints, total: int) -> None:
+        self._stride = total + 1
+        self._sorted = np.sort(keys * self._stride + rows)
+
+    def find(self, keys: Ints, rows: Ints) -> Ints:
+        """The row, or -1 where there is none."""
+        if not len(self._sorted):
+            return np.full(len(keys), -1, np.int64)
+        at = np.searchsorted(self._sorted, keys * self._stride + rows) - 1
+        found = self._sorted[np.maximum(at, 0)]
+        return np.where((at >= 0) & (found // self._stride == keys), found % self._stride, -1)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A log, and what several rules want to know of it."""
+
+    log: Log
+
+    def copy(self, rows: Ints, nodes: Ints | None = None) -> Ints:
+        """A number for the copy of the row's message at the row's node, or at another one."""
+        of = self.log.node[rows] if nodes is None else nodes
+        return of * np.int64(len(self.log.messages) + 1) + self.log.message[rows]
+
+    def before(self, rows: Ints) -> Before:
+        """An index of these rows by copy."""
+        return Before(self.copy(rows), rows, len(self.log))
+
+    def first(self, rows: Ints) -> Ints:
+        """For each message, the first of these rows; the log's length where there is none."""
+        found = np.full(len(self.log.messages) + 1, len(self.log), np.int64)
+        np.minimum.at(found, self.log.message[rows], rows)
+        return found[:-1]
+
+    @cached_property
+    def published(self) -> Ints:
+        """By message, the row of its publication."""
+        return self.first(self.log.rows(Kind.PUBLISH))
+
+    @cached_property
+    def _publications(self) -> Before:
+        """Rows of publications, by message."""
+        rows = self.log.rows(Kind.PUBLISH)
+        return Before(self.log.message[rows], rows, len(self.log))
+
+    def origin(self, rows: Ints) -> Ints:
+        """The publication of each row's message that came last before it, or -1."""
+        return self._publications.find(self.log.message[rows], rows)
+
+    def deadline_us(self, rows: Ints) -> Ints:
+        """The deadline of each row's message, by its author's clock; `NEVER_US` where it has none."""
+        origin = np.where(self.log.kind[rows] == KIND[Kind.PUBLISH], rows, self.origin(rows))
+        told = self._told_us[np.maximum(origin, 0)]
+        return np.where((origin >= 0) & (told >= 0), told, NEVER_US)
+
+    @cached_property
+    def _told_us(self) -> Ints:
+        return self.log.attr_us("deadline")
+
+    @cached_property
+    def clock_us(self) -> Ints:
+        """For every row what the node's clock showed, if it was wrong; else -1."""
+        return self.log.attr_us("clock")
+
+    @cached_property
+    def wrong_clocks(self) -> Flags:
+        """By node, whether its clock may be wrong: the scenario says so, or some row does."""
+        faults = self.in_force.get("faults", {})
+        steps = any(event.get("kind") == "clock-step" for event in faults.get("event", ()))
+        found = np.full(len(self.log.nodes), steps or any(faults.get(name) for name in _CLOCK_FAULTS), np.bool_)
+        found[self.log.node[self.clock_us >= 0]] = True
+        return found
+
+    @cached_property
+    def lives(self) -> Before:
+        """Rows of coming and going, by node."""
+        rows = self.log.rows(Kind.JOIN, Kind.LEAVE)
+        return Before(self.log.node[rows], rows, len(self.log))
+
+    @cached_property
+    def crashes(self) -> Before:
+        """Rows of crashes, by node. Where a record is not the emulator's, any node that leaves may have crashed."""
+        log = self.log
+        rows = log.rows(Kind.LEAVE)
+        if self.emulated:
+            told = [log.details.index(each) for each in CRASHES if each in log.details]
+            rows = rows[np.isin(log.detail[rows], told)]
+        return Before(log.node[rows], rows, len(log))
+
+    @cached_property
+    def emulated(self) -> bool:
+        """Whether the record tells the truth about contacts."""
+        return "scenario" in self.log.run_attrs() or len(self.log.rows(Kind.CONTACT)) > 0
+
+    def limit(self, name: str) -> int | None:
+        """A number of the nodes' settings, if the record tells it."""
+        value = self.in_force.get("settings", {}).get(name, self.log.run_attrs().get(name))
+        return int(value) if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()) else None
+
+    @cached_property
+    def in_force(self) -> dict[str, Any]:
+        """The keys of the scenario, defaults included; none in records of real nodes."""
+        try:
+            return tomllib.loads(self.log.run_attrs().get("defaults", ""))
+        except tomllib.TOMLDecodeError:
+            return {}
+
+    def shown(self, row: int) -> str:
+        """Who and what a row is about."""
+        log = self.log
+        message = log.messages[log.message[row]] if log.message[row] >= 0 else "?"
+        return f"{log.nodes[log.node[row]]}: {message} at {log.t_us[row] / MICROSECONDS:.6f} s"
+
+    @cached_property
+    def presences(self) -> list[tuple[str, int, int | None]]:
+        """Who was there from when to when, in microseconds; None: to the end."""
+        log, since = self.log, dict[int, int]()
+        found: list[tuple[str, int, int | None]] = []
+        for row in log.rows(Kind.JOIN, Kind.LEAVE).tolist():
+            node, t_us = int(log.node[row]), int(log.t_us[row])
+            if log.kind[row] == KIND[Kind.JOIN]:
+                since.setdefault(node, t_us)
+            elif node in since:
+                found.append((log.nodes[node], since.pop(node), t_us))
+        return found + [(log.nodes[node], t_us, None) for node, t_us in since.items()]
+
+    @cached_property
+    def contacts(self) -> list[tuple[str, str, int, int]]:
+        """Who could hear whom, in microseconds."""
+        log, end_us = self.log, self.log.attr_us("end")
+        return [
+            (log.nodes[log.node[row]], log.nodes[log.peer[row]], int(log.t_us[row]), int(end_us[row]))
+            for row in log.rows(Kind.CONTACT).tolist()
+        ]
+
+    @cached_property
+    def bound(self) -> Flood:
+        """What a flood over these contacts reaches. Where clocks are wrong, as if messages lived without end."""
+        log, lives = self.log, self.presences
+        endless = bool(self.wrong_clocks.any())
+        known = {life[0] for life in lives}
+        contacts = [each for each in self.contacts if each[0] in known and each[1] in known and each[2] <= each[3]]
+        rows = log.rows(Kind.PUBLISH)
+        last = self.lives.find(log.node[rows], rows)
+        rows = rows[(last >= 0) & (log.kind[np.maximum(last, 0)] == KIND[Kind.JOIN])]
+        deadlines = self.deadline_us(rows)
+        messages: dict[int, tuple[str, str, int, int | None]] = {}
+        for row, deadline_us in zip(rows.tolist(), deadlines.tolist(), strict=True):
+            message, t_us = int(log.message[row]), int(log.t_us[row])
+            life = None if endless or deadline_us == NEVER_US else max(deadline_us, t_us)
+            if (first := messages.get(message)) is not None:  # The id of what a crash took was given anew.
+                t_us = first[2]
+                life = None if life is None or first[3] is None else max(life, first[3])
+            messages[message] = (log.messages[message], log.nodes[log.node[row]], t_us, life)
+        return flood_us(contacts, list(messages.values()), lives)

@@ -1,0 +1,168 @@
+"""What goes wrong in a run, drawn from the seed before it begins.
+
+Every kind of fault of every node has a stream of its own, so one more node, or one more kind, leaves the others alone.
+Because all is known beforehand, a node's times of absence, whatever their cause, are one list of lives; contacts are
+clipped to them like to any presence, and so the record tells the truth about who could hear whom. A node that lost
+its store is a new node: its later lives have the name NAME.2, and so on.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+from typing import NamedTuple
+
+from carrypost.emu.chance import stream
+from carrypost.emu.clock import Clock
+from carrypost.emu.contacts import Contact, Presence
+from carrypost.emu.tables import EventTable, FaultsTable
+
+MICROSECONDS = 1_000_000
+HOUR_US = 3_600 * MICROSECONDS
+LEAVE, AWAY, SUSPEND, CRASH, CRASH_LOST = "leave", "away", "suspend", "crash", "crash-lost"
+DISK_FULL, CLOCK_STEP = "disk-full", "clock-step"
+
+
+class Fault(NamedTuple):
+    """Something that goes wrong with one node."""
+
+    t_us: int
+    node: str
+    kind: str
+    duration_us: int
+    step_us: int = 0
+
+
+class Life(NamedTuple):
+    """A node takes part in [start, end)."""
+
+    node: str
+    """What it is called in this life."""
+    place: str
+    """What the scenario calls it."""
+    start_us: int
+    end_us: int
+    end: str
+    """Why it ends; empty at the end of the run."""
+    last: bool
+    """Nobody of this name comes back."""
+
+
+class Plan(NamedTuple):
+    """The faults of a run."""
+
+    lives: list[Life]
+    """By start, then by name."""
+    others: list[Fault]
+    """Full disks and clocks that are set, by time; `node` is what the scenario calls it."""
+
+    def contacts(self, contacts: Iterable[Contact]) -> list[Contact]:
+        """The contacts, told of every name that a node has in the run; still to be clipped."""
+        names: dict[str, list[str]] = {}
+        for life in self.lives:
+            known = names.setdefault(life.place, [])
+            if life.node not in known:
+                known.append(life.node)
+        if all(known == [place] for place, known in names.items()):
+            return list(contacts)
+        return [
+            Contact(min(a, b), max(a, b), contact.start_us, contact.end_us)
+            for contact in contacts
+            for a in names.get(contact.a, ())
+            for b in names.get(contact.b, ())
+        ]
+
+    def presences(self) -> list[Presence]:
+        """When nodes are there."""
+        return [Presence(life.node, life.start_us, life.end_us) for life in self.lives]
+
+
+def plan(
+    faults: FaultsTable,
+    events: Sequence[EventTable],
+    presences: Iterable[Presence],
+    seed: int | str,
+    end_us: int,
+) -> Plan:
+    """Who takes part when, and what else goes wrong."""
+    there: dict[str, list[tuple[int, int]]] = {}
+    for presence in presences:
+        leave_us = end_us if presence.leave_us is None else min(presence.leave_us, end_us)
+        if presence.join_us < leave_us:
+            there.setdefault(presence.node, []).append((presence.join_us, leave_us))
+    told: dict[str, list[Fault]] = {}
+    for event in events:
+        assert event.t is not None, "checked by the scenario"
+        times = (round(each * MICROSECONDS) for each in (event.t, event.duration_s, event.step_s))
+        t_us, duration_us, step_us = times
+        told.setdefault(event.node, []).append(Fault(t_us, event.node, event.kind, duration_us, step_us))
+    lives: list[Life] = []
+    others: list[Fault] = []
+    for node in sorted(there):
+        found = sorted([*_drawn(node, faults, seed, end_us), *told.get(node, ())])
+        names = (name for number in count(2) if (name := f"{node}.{number}") not in there)
+        lives += _lives(node, names, sorted(there[node]), found, end_us)
+        others += [fault for fault in found if fault.kind in {DISK_FULL, CLOCK_STEP} and fault.t_us < end_us]
+    return Plan(sorted(lives, key=lambda life: (life.start_us, life.node)), sorted(others))
+
+
+def clock(faults: FaultsTable, seed: int | str, node: str) -> Clock:
+    """The clock of a node when it starts."""
+    skew_s = drift_ppm = 0.0
+    if faults.clock_skew_s:
+        skew_s = stream(seed, node, "clock skew").uniform(-1, 1) * faults.clock_skew_s
+    if faults.clock_drift_ppm:
+        drift_ppm = stream(seed, node, "clock drift").uniform(-1, 1) * faults.clock_drift_ppm
+    return Clock(round(skew_s * MICROSECONDS), drift_ppm)
+
+
+def _drawn(node: str, faults: FaultsTable, seed: int | str, end_us: int) -> list[Fault]:
+    found: list[Fault] = []
+    for kind, per_h, mean_s in (
+        (AWAY, faults.away_per_h, faults.away_s),
+        (SUSPEND, faults.suspend_per_h, faults.suspend_s),
+        (CRASH, faults.crash_per_h, faults.restart_s),
+        (DISK_FULL, faults.disk_full_per_h, faults.disk_full_s),
+        (CLOCK_STEP, faults.clock_step_per_h, 0.0),
+    ):
+        if not per_h:
+            continue
+        chance = stream(seed, node, "fault", kind)
+        t_us = _gap(chance, per_h)
+        while t_us < end_us:
+            duration_us = max(1, round(chance.expovariate(1 / mean_s) * MICROSECONDS)) if mean_s else 0
+            what, step_us = kind, 0
+            if kind == CRASH and chance.random() < faults.store_lost:
+                what = CRASH_LOST
+            if kind == CLOCK_STEP:
+                step_us = round(chance.uniform(-1, 1) * faults.clock_step_s * MICROSECONDS)
+            found.append(Fault(t_us, node, what, duration_us, step_us))
+            t_us += _gap(chance, per_h)
+    return found
+
+
+def _gap(chance: random.Random, per_h: float) -> int:
+    return max(1, round(chance.expovariate(per_h) * HOUR_US))
+
+
+def _lives(
+    place: str, names: Iterator[str], there: Sequence[tuple[int, int]], faults: Iterable[Fault], end_us: int
+) -> list[Life]:
+    """One node's lives; `names` has those that it gets later. A fault that strikes who is not there does nothing."""
+    outages = [fault for fault in faults if fault.kind in {AWAY, SUSPEND, CRASH, CRASH_LOST}]
+    found: list[Life] = []
+    name, back_us = place, 0
+    for join_us, leave_us in there:
+        start_us = max(join_us, back_us)
+        for fault in outages:
+            if start_us < fault.t_us < leave_us:
+                found.append(Life(name, place, start_us, fault.t_us, fault.kind, last=False))
+                if fault.kind == CRASH_LOST:
+                    name = next(names)
+                start_us = back_us = fault.t_us + fault.duration_us
+        if start_us < leave_us:
+            end = LEAVE if leave_us < end_us else ""
+            found.append(Life(name, place, start_us, leave_us, end, last=False))
+    final = {life.node: index for index, life in enumerate(found)}
+    return [life._replace(last=final[life.node] == index) for index, life in enumerate(found)]

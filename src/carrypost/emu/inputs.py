@@ -1,0 +1,133 @@
+"""What a scenario's files and its mobility say: who is there, who meets whom, who publishes what by a script.
+
+Read once, before the run. Of every file its SHA-256 goes into the record and, if it is short, its text: with the
+scenario they are all that is needed to repeat the run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from carrypost.emu.contacts import Contact, Presence, read_meetings, read_presences
+from carrypost.emu.mobility.paths import names as counted
+from carrypost.emu.scenario import MICROSECONDS, Scenario
+from carrypost.emu.workload import Publication, check_script, read_script
+from carrypost.errors import ConfigError, LocalError
+from carrypost.security.identity import Identity
+
+TEXT_BYTES_MAX = 65_536
+"""A longer file is known in the record by its hash only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What is known before the run begins."""
+
+    presences: list[Presence]
+    contacts: list[Contact]
+    """Not clipped yet."""
+    scripts: dict[int, list[Publication]]
+    """By number of the workload."""
+    files: dict[str, str] = field(default_factory=dict)
+    """For the record: hashes and texts of what was read."""
+
+
+def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
+    """Read everything that the scenario names."""
+    scripts = {
+        index: read_script(scenario.path(each.file))
+        for index, each in enumerate(scenario.workloads)
+        if each.kind == "script"
+    }
+    presences, contacts, met = _who_and_whom(scenario, seed)
+    if presences is None:
+        named = {*met, *(each.node for script in scripts.values() for each in script)}
+        presences = [Presence(name, 0, None) for name in sorted(named)]
+    if not presences:
+        raise ConfigError(
+            f"{scenario.name}: there are no nodes; [nodes], [contacts], [mobility] or a script names them"
+        )
+    there: dict[str, list[Presence]] = {}
+    for presence in presences:
+        there.setdefault(presence.node, []).append(presence)
+    for index, script in scripts.items():
+        path = scenario.path(scenario.workloads[index].file)
+        due = [each for each in script if each.t_us < scenario.duration_us]
+        check_script(path, due, there, scenario.settings.limits)
+    _check_names(scenario, there)
+    return Inputs(presences, contacts, scripts, _files(scenario))
+
+
+def _who_and_whom(scenario: Scenario, seed: int | str) -> tuple[list[Presence] | None, list[Contact], list[str]]:
+    """Who is there when, if that is told; contacts; and whom they name."""
+    presences: list[Presence] | None = None
+    if scenario.nodes.file:
+        presences = read_presences(scenario.path(scenario.nodes.file))
+    elif scenario.nodes.count is not None:
+        presences = [Presence(name, 0, None) for name in counted(scenario.nodes.count)]
+    if scenario.mobility is not None:
+        return *_by_mobility(scenario, seed, presences), []
+    if not scenario.contacts.file:
+        return presences, [], []
+    known = None if presences is None else {presence.node for presence in presences}
+    return presences, *read_meetings(scenario.path(scenario.contacts.file), known)
+
+
+def _by_mobility(
+    scenario: Scenario, seed: int | str, presences: list[Presence] | None
+) -> tuple[list[Presence], list[Contact]]:
+    from carrypost.emu.encounters import encounters  # noqa: PLC0415 - needs numpy, and is needed only here
+
+    assert scenario.mobility is not None
+    movement = scenario.mobility.move(seed, scenario.duration_us)
+    if presences is None:
+        presences = movement.presences
+    elif unknown := set(movement.tracks.nodes) - {presence.node for presence in presences}:
+        raise ConfigError(f"{scenario.name}: [mobility] moves {min(unknown)!r}, and there is no such node in [nodes]")
+    radio = scenario.radio
+    found = encounters(
+        movement.tracks,
+        radio.range_m,
+        max_gap_us=getattr(scenario.mobility, "max_gap_us", None),
+        merge_gap_us=round(radio.merge_gap_s * MICROSECONDS),
+        min_duration_us=round(radio.min_duration_s * MICROSECONDS),
+    )
+    return presences, found.contacts()
+
+
+def _check_names(scenario: Scenario, there: dict[str, list[Presence]]) -> None:
+    """Nodes have names that a host can have, and whoever is named by a table of the scenario is known."""
+    for name in there:
+        Identity.plain(name)
+    named = [(f"radio.link.{index}", name) for index, each in enumerate(scenario.links) for name in (each.a, each.b)]
+    named += [(f"faults.event.{index}", each.node) for index, each in enumerate(scenario.events)]
+    for where, name in named:
+        if name not in there:
+            raise ConfigError(f"{where}: there is no node {name!r} in this scenario")
+
+
+def _files(scenario: Scenario) -> dict[str, str]:
+    """Hashes, and texts of short files, by what the scenario calls them."""
+    named = {name: scenario.path(name) for name in (scenario.nodes.file, scenario.contacts.file) if name}
+    named |= {each.file: scenario.path(each.file) for each in scenario.workloads if each.file}
+    if movement := getattr(scenario.mobility, "file", ""):
+        named[Path(movement).name] = Path(movement)
+    found: dict[str, str] = {}
+    for name, path in named.items():
+        content = _content(path)
+        found[f"sha256:{name}"] = hashlib.sha256(content).hexdigest()
+        if len(content) <= TEXT_BYTES_MAX and path.is_file():
+            found[f"text:{name}"] = content.decode("utf-8", "replace")
+    return found
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a file, or of the files in a folder, by name."""
+    try:
+        if path.is_file():
+            return path.read_bytes()
+        return b"".join(each.name.encode() + each.read_bytes() for each in sorted(path.iterdir()) if each.is_file())
+    except OSError as error:
+        raise LocalError(f"{path} cannot be read: {error.strerror}") from None

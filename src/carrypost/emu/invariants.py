@@ -1,0 +1,306 @@
+"""What must hold in every run, checked by code that reads its record and nothing else.
+
+Each rule is a function that yields violations; `check` runs them all. They know the meaning of the rows (DESIGN §8),
+not how hosts work: a message is delivered only after it was published, once per node, to nodes that are there, before
+its deadline; it comes from a neighbour that had it, over a contact that was open; nobody receives what a flood could
+not have brought; caches keep to their limits; every copy that ends says why; time does not go back.
+
+A crash excuses a second reception or delivery, which must be marked. Where a node's clock is wrong, its deadlines are
+judged by that clock, if the row tells what it showed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from carrypost.emu.facts import Before, Facts
+from carrypost.emu.log import KIND, MICROSECONDS, Ints, Log, log_of
+from carrypost.events import Reason
+from carrypost.model.descriptor import PIECE_BYTES
+from carrypost.record import AGAIN, REDELIVERED, Kind, Record
+
+SHOWN_MAX = 20
+"""Violations of one rule that are told one by one."""
+LATE_US_MAX = 5_000_000
+"""How long after its deadline a copy may be dropped: it is of no use any more, and nobody wakes up for it alone."""
+
+
+class Violation(NamedTuple):
+    """Something that must not be in a record."""
+
+    rule: str
+    row: int
+    """Counted from 0; -1 where no single row is to blame."""
+    text: str
+
+    def __str__(self) -> str:
+        where = f"row {self.row}: " if self.row >= 0 else ""
+        return f"{where}{self.text} ({self.rule})"
+
+
+def check(record: pa.Table | Record, *, bound: bool = True) -> list[Violation]:
+    """Everything that is wrong with the record of one run, rule by rule; `bound` off spares the flood."""
+    facts = Facts(log_of(record))
+    found: list[Violation] = []
+    for rule in RULES:
+        if rule is within_the_bound and not bound:
+            continue
+        name = rule.__name__.replace("_", " ")
+        violations = list(rule(facts))
+        found += [Violation(name, row, text) for row, text in violations[:SHOWN_MAX]]
+        if len(violations) > SHOWN_MAX:
+            found.append(Violation(name, -1, f"and {len(violations) - SHOWN_MAX:,} more"))
+    return found
+
+
+Found = Iterator[tuple[int, str]]
+"""Rows, and what is wrong with them."""
+
+
+def time_does_not_go_back(facts: Facts) -> Found:
+    """Rows are in order of happening."""
+    t_us = facts.log.t_us
+    for row in (np.flatnonzero(np.diff(t_us) < 0) + 1).tolist():
+        yield row, f"{t_us[row] / MICROSECONDS:.6f} s comes after {t_us[row - 1] / MICROSECONDS:.6f} s"
+
+
+def only_what_was_published(facts: Facts) -> Found:
+    """Nothing is received, delivered or dropped that was not published before; each message is published once.
+
+    An id may be given anew where a crash took the first message before anybody saw it.
+    """
+    log = facts.log
+    published = log.rows(Kind.PUBLISH)
+    first = facts.origin(published)
+    rows = log.rows(Kind.RECEIVE, Kind.DELIVER, Kind.DROP, Kind.EXPIRE)
+    shown = log.rows(Kind.RECEIVE, Kind.DELIVER)
+    seen = Before(log.message[shown], shown, len(log)).find(log.message[published], published)
+    lost = (facts.crashes.find(log.node[published], published) > first) & (seen < first)
+    for row in published[(first >= 0) & ~lost].tolist():
+        yield row, f"{facts.shown(row)}: published a second time"
+    origin = facts.origin(rows)
+    for row in rows[origin < 0].tolist():
+        yield row, f"{facts.shown(row)}: never published before"
+    known, origin = rows[origin >= 0], origin[origin >= 0]
+    other = (log.source[known] != log.node[origin]) | (log.size[known] != log.size[origin])
+    for row in known[other].tolist():
+        yield row, f"{facts.shown(row)}: source or size are not those of its publication"
+
+
+def only_who_is_there(facts: Facts) -> Found:
+    """Nodes that are away do nothing; whoever joins was away."""
+    log = facts.log
+    rows = log.rows(Kind.PUBLISH, Kind.RECEIVE, Kind.DELIVER, Kind.DROP, Kind.EXPIRE, Kind.LEAVE)
+    last = facts.lives.find(log.node[rows], rows)
+    here = (last >= 0) & (log.kind[np.maximum(last, 0)] == KIND[Kind.JOIN])
+    for row in rows[~here].tolist():
+        yield row, f"{facts.shown(row)}: the node is not there"
+    joins = log.rows(Kind.JOIN)
+    last = facts.lives.find(log.node[joins], joins)
+    for row in joins[(last >= 0) & (log.kind[np.maximum(last, 0)] == KIND[Kind.JOIN])].tolist():
+        yield row, f"{log.nodes[log.node[row]]} joins, and is there already"
+
+
+def received_once(facts: Facts) -> Found:
+    """A second reception follows a drop, or is marked and follows a crash; the author receives nothing of its own."""
+    log = facts.log
+    rows = log.rows(Kind.RECEIVE)
+    for row in rows[log.node[rows] == log.source[rows]].tolist():
+        yield row, f"{facts.shown(row)}: received by its author"
+    copies = log.rows(Kind.RECEIVE, Kind.DROP)
+    last = facts.before(copies).find(facts.copy(rows), rows)
+    had = (last >= 0) & (log.kind[np.maximum(last, 0)] == KIND[Kind.RECEIVE])
+    again = log.is_detail(AGAIN)[rows]
+    for row in rows[had & ~again].tolist():
+        yield row, f"{facts.shown(row)}: received twice"
+    for row in rows[again & ~had].tolist():
+        yield row, f"{facts.shown(row)}: received again, and was not here"
+    crash = facts.crashes.find(log.node[rows], rows)
+    for row in rows[again & had & (crash < last)].tolist():
+        yield row, f"{facts.shown(row)}: received again without a crash"
+
+
+def delivered_once(facts: Facts) -> Found:
+    """What is delivered is here; a second delivery is marked and follows a crash."""
+    log = facts.log
+    rows = log.rows(Kind.DELIVER)
+    here = facts.before(log.rows(Kind.RECEIVE, Kind.PUBLISH)).find(facts.copy(rows), rows)
+    for row in rows[here < 0].tolist():
+        yield row, f"{facts.shown(row)}: delivered where it is not"
+    again = log.is_detail(REDELIVERED)[rows]
+    last = facts.before(rows).find(facts.copy(rows), rows)
+    for row in rows[(last >= 0) & ~again].tolist():
+        yield row, f"{facts.shown(row)}: delivered twice"
+    for row in rows[again & (last < 0)].tolist():
+        yield row, f"{facts.shown(row)}: delivered again, and never before"
+    crash = facts.crashes.find(log.node[rows], rows)
+    for row in rows[again & (last >= 0) & (crash < last)].tolist():
+        yield row, f"{facts.shown(row)}: delivered again without a crash"
+
+
+def before_the_deadline(facts: Facts) -> Found:
+    """Nothing is received or delivered at its deadline or later, nor expires earlier, by the node's own clock."""
+    log = facts.log
+    rows = log.rows(Kind.RECEIVE, Kind.DELIVER)
+    deadline_us = facts.deadline_us(rows)
+    clock_us = np.where(facts.clock_us[rows] >= 0, facts.clock_us[rows], log.t_us[rows])
+    judged = (facts.clock_us[rows] >= 0) | ~facts.wrong_clocks[log.node[rows]]
+    late = judged & (clock_us >= deadline_us)
+    for row, due_us in zip(rows[late].tolist(), deadline_us[late].tolist(), strict=True):
+        yield row, f"{facts.shown(row)}: its deadline was {due_us / MICROSECONDS:.6f} s"
+    drops = log.rows(Kind.DROP, Kind.EXPIRE)
+    drops = drops[log.is_detail(Reason.EXPIRED.value)[drops] & ~facts.wrong_clocks[log.node[drops]]]
+    for row in drops[log.t_us[drops] < facts.deadline_us(drops)].tolist():
+        yield row, f"{facts.shown(row)}: expired before its deadline"
+
+
+def over_an_open_contact(facts: Facts) -> Found:
+    """Whatever is received comes from a neighbour whose contact is open at that time."""
+    log = facts.log
+    rows = log.rows(Kind.RECEIVE)
+    if not facts.emulated:
+        return
+    contacts = log.rows(Kind.CONTACT)
+    end_us = log.attr_us("end")
+    pairs, rank = np.unique(_pair(log, contacts), return_inverse=True)
+    stride = np.int64(log.t_us.max(initial=0) + 1)
+    order = np.argsort(rank * stride + log.t_us[contacts], kind="stable")
+    begins = (rank * stride + log.t_us[contacts])[order]
+    pair = _pair(log, rows)
+    place = np.searchsorted(pairs, pair)
+    met = (place < len(pairs)) & (pairs[np.minimum(place, max(0, len(pairs) - 1))] == pair) if len(pairs) else place < 0
+    at = np.searchsorted(begins, place * stride + log.t_us[rows], side="right") - 1
+    open_ = np.zeros(len(rows), np.bool_)
+    asked = met & (at >= 0)
+    contact = contacts[order[at[asked]]]
+    open_[asked] = (_pair(log, contact) == pair[asked]) & (end_us[contact] > log.t_us[rows[asked]])
+    for row in rows[~open_].tolist():
+        yield row, f"{facts.shown(row)}: from {log.nodes[log.peer[row]]}, with whom there is no contact"
+
+
+def hop_by_hop(facts: Facts) -> Found:
+    """The neighbour had the message before, one hop nearer to its author.
+
+    Not so where a message has several pieces: those come from several neighbours, and from some that lack the rest.
+    """
+    log = facts.log
+    rows = log.rows(Kind.RECEIVE)
+    rows = rows[log.size[rows] <= PIECE_BYTES]
+    holders = log.rows(Kind.PUBLISH, Kind.RECEIVE)
+    had = facts.before(holders).find(facts.copy(rows, log.peer[rows]), rows)
+    for row in rows[had < 0].tolist():
+        yield row, f"{facts.shown(row)}: from {log.nodes[log.peer[row]]}, which did not have it"
+    if facts.in_force.get("faults", {}).get("corrupt"):
+        return  # Nothing vouches for the number of hops.
+    hops = np.where(log.kind == KIND[Kind.PUBLISH], 0, log.hops)
+    given = hops[np.maximum(had, 0)] + 1
+    # Whoever crashed may have got it again by another way, and have passed on what it had before.
+    crashed = facts.crashes.find(log.peer[rows], rows) >= 0
+    for row in rows[(had >= 0) & (log.hops[rows] != given) & ~crashed].tolist():
+        yield row, f"{facts.shown(row)}: {log.hops[row]} hops, from {log.nodes[log.peer[row]]}, which is not one nearer"
+
+
+def within_the_bound(facts: Facts) -> Found:
+    """Nobody receives what a flood over the record's own contacts could not have brought."""
+    if not facts.emulated:
+        return
+    log = facts.log
+    rows = log.rows(Kind.RECEIVE)
+    reached = facts.bound
+    place = {name: index for index, name in enumerate(reached.messages)}
+    bit = np.array([place.get(name, -1) for name in log.messages] or [-1], np.int64)[log.message[rows]]
+    width = len(reached.messages) // 8 + 1
+    by_node = np.argsort(log.node[rows], kind="stable")
+    for group in np.split(by_node, np.flatnonzero(np.diff(log.node[rows][by_node])) + 1):
+        if not len(group):
+            continue
+        held = reached.reached.get(log.nodes[log.node[rows[group[0]]]], 0)
+        bits = np.unpackbits(np.frombuffer(held.to_bytes(width, "little"), np.uint8), bitorder="little")
+        for row in rows[group[(bits[bit[group]] == 0) & (bit[group] >= 0)]].tolist():
+            yield row, f"{facts.shown(row)}: no flood could have brought it there"
+
+
+def caches_within_limits(facts: Facts) -> Found:
+    """No cache holds more than the run's settings allow, by its own count and by what came and went."""
+    log = facts.log
+    if (most := facts.limit("cache_messages_max")) is not None:
+        rows = log.rows(Kind.REGISTRY)
+        rows = rows[log.is_detail("cache")[rows]]
+        for row in rows[log.size[rows] > most].tolist():
+            yield row, f"{log.nodes[log.node[row]]} has {log.size[row]:,} messages in its cache, at most {most:,}"
+    rows, gain = _balance(facts)
+    if not len(rows):
+        return
+    node, t_us = log.node[rows], log.t_us[rows]
+    ends = np.append((np.diff(node) != 0) | (np.diff(t_us) != 0), True)
+    starts = np.append(0, np.flatnonzero(np.diff(node)) + 1)
+    for name in ("cache_messages_max", "cache_bytes_max"):
+        if (most := facts.limit(name)) is None:
+            continue
+        total = np.cumsum(gain if name == "cache_messages_max" else gain * log.size[rows])
+        total -= np.repeat(np.append(0, total)[starts], np.diff(np.append(starts, len(rows))))
+        for at in np.flatnonzero(ends & (total > most)).tolist():
+            yield int(rows[at]), f"{facts.shown(int(rows[at]))}: {total[at]:,} in the cache, {name} is {most:,}"
+
+
+def every_end_has_a_reason(facts: Facts) -> Found:
+    """Drops say why; what is here past its deadline was dropped."""
+    log = facts.log
+    drops = log.rows(Kind.DROP)
+    known = [log.details.index(reason.value) for reason in Reason if reason.value in log.details]
+    for row in drops[~np.isin(log.detail[drops], known)].tolist():
+        yield row, f"{facts.shown(row)}: dropped, and no known reason"
+    refusals = log.rows(Kind.REFUSE)
+    for row in refusals[log.detail[refusals] < 0].tolist():
+        yield row, f"{facts.shown(row)}: refused, and no reason"
+    copies = log.rows(Kind.PUBLISH, Kind.RECEIVE, Kind.DROP, Kind.EXPIRE)
+    order = np.lexsort((copies, facts.copy(copies)))
+    last = copies[order][np.append(np.diff(facts.copy(copies)[order]) != 0, True)] if len(copies) else copies
+    end = np.full(len(last), len(log), np.int64)
+    life = facts.lives.find(log.node[last], end)
+    here = (life >= 0) & (log.kind[np.maximum(life, 0)] == KIND[Kind.JOIN])
+    sure = (facts.crashes.find(log.node[last], end) < last) & ~facts.wrong_clocks[log.node[last]]
+    kept = np.isin(log.kind[last], [KIND[Kind.PUBLISH], KIND[Kind.RECEIVE]])
+    overdue = facts.deadline_us(last) < log.t_us.max(initial=0) - LATE_US_MAX
+    for row in last[kept & here & sure & overdue].tolist():
+        yield row, f"{facts.shown(row)}: still here after its deadline, and no drop says otherwise"
+
+
+def _pair(log: Log, rows: Ints) -> Ints:
+    """A number for the two nodes of a row, in either order."""
+    a, b = log.node[rows], log.peer[rows]
+    return np.minimum(a, b) * np.int64(len(log.nodes)) + np.maximum(a, b)
+
+
+def _balance(facts: Facts) -> tuple[Ints, Ints]:
+    """Rows at which a whole copy comes (1) or goes (-1), by node, then in order."""
+    log = facts.log
+    rows = log.rows(Kind.PUBLISH, Kind.RECEIVE, Kind.DROP, Kind.EXPIRE)
+    last = facts.before(rows).find(facts.copy(rows), rows)
+    comes = np.isin(log.kind, [KIND[Kind.PUBLISH], KIND[Kind.RECEIVE]])
+    had = (last >= 0) & comes[np.maximum(last, 0)]
+    gain = np.where(comes[rows], np.where(had, 0, 1), np.where(had, -1, 0)).astype(np.int64)
+    # What a crash took is not told: from then on the balance says nothing.
+    sure = facts.crashes.find(log.node[rows], rows) < 0
+    rows, gain = rows[sure], gain[sure]
+    order = np.lexsort((rows, log.node[rows]))
+    return rows[order], gain[order]
+
+
+RULES: tuple[Callable[[Facts], Found], ...] = (
+    time_does_not_go_back,
+    only_what_was_published,
+    only_who_is_there,
+    received_once,
+    delivered_once,
+    before_the_deadline,
+    over_an_open_contact,
+    hop_by_hop,
+    within_the_bound,
+    caches_within_limits,
+    every_end_has_a_reason,
+)

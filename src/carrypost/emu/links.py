@@ -1,0 +1,206 @@
+"""One direction of an emulated link: how it treats datagrams, and what went over it.
+
+Loss, duplication, delay and damage act on datagrams, as on a real link, never on single frames. Each direction of each
+link draws from streams of its own, so that one more node, or one more link, does not disturb the others.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import msgspec
+
+from carrypost.emu.chance import stream
+from carrypost.emu.checks import is_number
+from carrypost.errors import LocalError
+from carrypost.gossip.frames import Frame, kind_of
+
+MICROSECONDS = 1_000_000
+NEVER = 2**62
+_UNTOUCHED: Mapping[str, int] = MappingProxyType({})
+_PROBABILITIES = ("loss", "duplicate", "reorder", "corrupt", "truncate")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkModel:
+    """How one direction of a link treats its datagrams."""
+
+    delay_us: int = 1_000
+    loss: float = 0.0
+    """Probability that a datagram does not arrive."""
+    duplicate: float = 0.0
+    """Probability that it arrives twice."""
+    reorder: float = 0.0
+    """Probability that it is held up, so that later ones overtake it."""
+    reorder_us: int = 20_000
+    """By how much, at most."""
+    corrupt: float = 0.0
+    """Probability that a byte of it is changed."""
+    truncate: float = 0.0
+    """Probability that its end is cut off."""
+    rate_bytes_per_s: int | None = None
+    """Datagrams queue for the link at this rate; None: no limit."""
+    gather_us: int = 0
+    """Datagrams of one transmission that arrive within so much are handed over together, when the last is there."""
+
+    def __post_init__(self) -> None:
+        for name in _PROBABILITIES:
+            value = getattr(self, name)
+            if not is_number(value) or not 0.0 <= value <= 1.0:
+                raise LocalError(f"{name} is a probability, from 0 to 1, not {value!r}")
+        for name, least in (("delay_us", 0), ("reorder_us", 1), ("gather_us", 0)):
+            if getattr(self, name) < least:
+                raise LocalError(f"{name} is at least {least}, not {getattr(self, name)!r}")
+        rate: object = self.rate_bytes_per_s
+        if rate is not None and (not isinstance(rate, int) or isinstance(rate, bool) or rate < 1):
+            raise LocalError(f"rate_bytes_per_s is a whole number, at least 1, or None, not {rate!r}")
+
+    @property
+    def certain(self) -> bool:
+        """Whether nothing is left to chance."""
+        return not (self.loss or self.duplicate or self.reorder or self.corrupt or self.truncate)
+
+
+class Traffic:
+    """What went over one direction of a link, or out of one node."""
+
+    __slots__ = ("arrived", "bytes", "cut", "datagrams", "lost", "tally")
+
+    def __init__(self) -> None:
+        self.datagrams = 0
+        self.bytes = 0
+        self.lost = 0
+        """Datagrams: by chance."""
+        self.cut = 0
+        """Datagrams: because the link ended first."""
+        self.arrived = 0
+        """Datagrams: duplicates included."""
+        self.tally: dict[type[Frame], list[int]] = {}
+        """Number and bytes of the frames of each type."""
+
+    @property
+    def frames(self) -> Counter[str]:
+        """Frames by kind."""
+        return self._by_kind(0)
+
+    @property
+    def frame_bytes(self) -> Counter[str]:
+        """Bytes by kind, less what the datagrams around them cost."""
+        return self._by_kind(1)
+
+    def _by_kind(self, column: int) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for frame_type, counts in self.tally.items():
+            found[kind_of(frame_type)] += counts[column]
+        return found
+
+    def count_frames(self, frames: Sequence[Frame], sizes: Sequence[int]) -> None:
+        """Add frames by type."""
+        tally = self.tally
+        for frame, size in zip(frames, sizes, strict=True):
+            counts = tally.get(type(frame))
+            if counts is None:
+                counts = tally[type(frame)] = [0, 0]
+            counts[0] += 1
+            counts[1] += size
+
+
+class Datagram(msgspec.Struct, frozen=True, gc=False):
+    """Frames that share one fate."""
+
+    frames: tuple[Frame, ...]
+    size: int
+    refused: Mapping[str, int] = _UNTOUCHED
+    """What could not be read of it, by reason."""
+
+
+Burst = Sequence[Datagram]
+"""Datagrams that arrive together, in order."""
+
+
+class Way:
+    """One direction between two nodes; keeps its streams and counters while the link is down."""
+
+    __slots__ = (
+        "_seed", "_streams", "certain", "free_us", "life", "model", "receiver", "sender", "traffic", "until_us", "up",
+    )  # fmt: skip
+
+    def __init__(self, seed: int | str, sender: str, receiver: str) -> None:
+        self.sender, self.receiver = sender, receiver
+        self.model = LinkModel()
+        self.certain = True
+        self.up = False
+        self.life = 0
+        """Which of the links that these two have had."""
+        self.free_us = 0
+        """When the link has sent what was queued for it."""
+        self.until_us = NEVER
+        """When it will end, if that is known: what would arrive then or later is lost."""
+        self.traffic = Traffic()
+        self._seed = seed
+        self._streams: dict[str, random.Random] = {}
+
+    def open(self, model: LinkModel, until_us: int) -> None:
+        """The link begins."""
+        self.model, self.certain, self.up = model, model.certain, True
+        self.free_us, self.until_us = 0, until_us
+        self.life += 1
+
+    def queued(self, datagrams: Burst, now: int) -> list[int]:
+        """When each datagram has left, if this direction has the air to itself."""
+        rate = self.model.rate_bytes_per_s
+        if rate is None:
+            return [now] * len(datagrams)
+        times, self.free_us = spaced(datagrams, max(now, self.free_us), rate)
+        return times
+
+    def arrivals(self, sent_us: int) -> tuple[int, ...]:
+        """When a datagram that has left at `sent_us` arrives: never, once or twice."""
+        model = self.model
+        if model.loss and self.chance("loss").random() < model.loss:
+            self.traffic.lost += 1
+            return ()
+        first = sent_us + model.delay_us
+        if model.reorder and (late := self.chance("reorder")).random() < model.reorder:
+            first += late.randint(1, model.reorder_us)
+        if model.duplicate and (again := self.chance("duplicate")).random() < model.duplicate:
+            return first, first + again.randint(0, model.reorder_us)
+        return (first,)
+
+    def damaged(self, encoded: bytes) -> bytes:
+        """What becomes of the bytes of a datagram."""
+        model = self.model
+        if model.corrupt and (chance := self.chance("corrupt")).random() < model.corrupt:
+            at = chance.randrange(len(encoded))
+            encoded = encoded[:at] + bytes((encoded[at] ^ chance.randint(1, 255),)) + encoded[at + 1 :]
+        if model.truncate and (chance := self.chance("truncate")).random() < model.truncate:
+            encoded = encoded[: chance.randrange(len(encoded))]
+        return encoded
+
+    def chance(self, purpose: str) -> random.Random:
+        """The stream of this direction for a purpose."""
+        if purpose not in self._streams:
+            self._streams[purpose] = stream(self._seed, self.sender, self.receiver, purpose)
+        return self._streams[purpose]
+
+
+def spaced(datagrams: Burst, free_us: int, rate: int) -> tuple[list[int], int]:
+    """When each datagram has left, one after the other at this rate, and when the last one has."""
+    times: list[int] = []
+    for datagram in datagrams:
+        free_us -= -datagram.size * MICROSECONDS // rate
+        times.append(free_us)
+    return times, free_us
+
+
+def gathered(times: list[int], gather_us: int, until_us: int) -> Iterator[tuple[int, int]]:
+    """Runs of datagrams that are handed over together; none of them is kept back beyond `until_us`."""
+    start = 0
+    for at in range(1, len(times) + 1):
+        if at == len(times) or times[at] > times[start] + gather_us or times[at] >= until_us:
+            yield start, at
+            start = at

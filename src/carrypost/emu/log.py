@@ -1,0 +1,172 @@
+"""A record as arrays of numbers, for code that looks at millions of rows.
+
+Nodes, messages and details become whole numbers that index lists of names; times become whole microseconds again; what
+is empty is -1. Rows keep their numbers, counted from 0 in the record, so whatever is found in the arrays can be shown
+to people. Checkers and summaries read records through this and through nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from carrypost.errors import LocalError
+from carrypost.record import SCHEMA, Kind, Record
+
+MICROSECONDS = 1_000_000
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+_ATTRS = pa.map_(pa.string(), pa.string())
+_TYPES = {"string": pa.string(), "float64": pa.float64(), "int32": pa.int32(), "int64": pa.int64()}
+
+
+@dataclass(frozen=True, eq=False)
+class Log:
+    """One run."""
+
+    run: str
+    nodes: list[str]
+    """Everything that stands in the columns `node`, `peer` and `source`."""
+    messages: list[str]
+    details: list[str]
+    t_us: Ints
+    kind: Ints
+    """Position in `KINDS`."""
+    node: Ints
+    peer: Ints
+    source: Ints
+    message: Ints
+    detail: Ints
+    hops: Ints
+    size: Ints
+    attrs: pa.MapArray
+
+    def __len__(self) -> int:
+        return len(self.t_us)
+
+    def rows(self, *kinds: Kind) -> Ints:
+        """The numbers of the rows of these kinds, in order."""
+        return np.flatnonzero(np.isin(self.kind, [KIND[kind] for kind in kinds]))
+
+    def is_detail(self, text: str) -> Flags:
+        """Which rows have this detail."""
+        code = self.details.index(text) if text in self.details else -2
+        return np.equal(self.detail, code)
+
+    def attr(self, name: str) -> dict[int, str]:
+        """By row, the value of an attribute, where there is one."""
+        keys, items, offsets = self.attrs.keys, self.attrs.items, self.attrs.offsets.to_numpy()
+        at = np.flatnonzero(pc.equal(keys, name).to_numpy(zero_copy_only=False))
+        at = at[(at >= offsets[0]) & (at < offsets[-1])]  # The array may be a part of a longer one.
+        rows = np.searchsorted(offsets, at, side="right") - 1
+        return dict(zip(rows.tolist(), items.take(pa.array(at)).to_pylist(), strict=True))
+
+    def attr_us(self, name: str) -> Ints:
+        """For every row, an attribute in seconds as whole microseconds; -1 where there is none."""
+        found = np.full(len(self), -1, np.int64)
+        for row, text in self.attr(name).items():
+            try:
+                found[row] = round(float(text) * MICROSECONDS)
+            except (ValueError, OverflowError):
+                raise LocalError(f"row {row} of the record: {name} is a number of seconds, not {text!r}") from None
+        return found
+
+    def run_attrs(self) -> dict[str, str]:
+        """What the first row tells of the run; nothing where it is of another kind."""
+        first = self.rows(Kind.RUN)
+        return dict(self.attrs[int(first[0])].as_py() or ()) if len(first) else {}
+
+
+KINDS = tuple(Kind)
+"""What the numbers in `Log.kind` stand for."""
+KIND = {kind: number for number, kind in enumerate(KINDS)}
+
+
+def log_of(record: pa.Table | Record) -> Log:
+    """The log of one run; several runs in one table are an error (`runs` takes them apart)."""
+    table = _table(record) if isinstance(record, Record) else record
+    for column in SCHEMA:
+        if column.name not in table.column_names:
+            raise LocalError(f"this is no record: it has no column {column.name!r}")
+    names = _texts(table["run"]).unique().to_pylist()
+    if len(names) > 1:
+        raise LocalError(f"this record holds {len(names)} runs: {', '.join(map(repr, names[:3]))} …; one is looked at")
+    (node, peer, source), nodes = _codes([table["node"], table["peer"], table["source"]])
+    (message,), messages = _codes([table["message"]])
+    (detail,), details = _codes([table["detail"]])
+    (kind,), kinds = _codes([table["kind"]])
+    unknown = [name for name in kinds if name not in set(KINDS)]
+    if unknown:
+        raise LocalError(f"a record has no rows of kind {unknown[0]!r}; it has {', '.join(KINDS)}")
+    places = np.array([KIND[Kind(name)] for name in kinds] or [0], np.int64)
+    return Log(
+        run=names[0] if names else "",
+        nodes=nodes,
+        messages=messages,
+        details=details,
+        t_us=_times_us(table["t"]),
+        kind=places[kind],
+        node=node,
+        peer=peer,
+        source=source,
+        message=message,
+        detail=detail,
+        hops=_numbers(table["hops"]),
+        size=_numbers(table["size"]),
+        attrs=_combined(table["attrs"].cast(_ATTRS), _ATTRS),
+    )
+
+
+def runs(table: pa.Table) -> list[pa.Table]:
+    """The runs of a table, each on its own, in order of their first rows."""
+    column = _texts(table["run"])
+    names = column.unique().to_pylist()
+    if len(names) <= 1:
+        return [table]
+    return [table.filter(pc.equal(column, name)) for name in names]
+
+
+def _table(record: Record) -> pa.Table:
+    columns = record.columns()
+    columns["attrs"] = [None if each is None else list(each.items()) for each in columns["attrs"]]
+    return pa.table({each.name: pa.array(columns[each.name], _TYPES.get(each.type, _ATTRS)) for each in SCHEMA})
+
+
+def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+
+
+def _codes(columns: Iterable[pa.ChunkedArray]) -> tuple[list[Ints], list[str]]:
+    """Numbers for the texts of some columns, and the texts that they stand for."""
+    texts = [_texts(column) for column in columns]
+    joined = pa.chunked_array([chunk for column in texts for chunk in column.chunks], pa.string())
+    encoded = _combined(joined.dictionary_encode(), pa.dictionary(pa.int32(), pa.string()))
+    codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    edges = np.cumsum([len(column) for column in texts])[:-1]
+    return np.split(codes, edges), encoded.dictionary.to_pylist()
+
+
+def _times_us(column: pa.ChunkedArray) -> Ints:
+    seconds = column.to_numpy()
+    if not np.isfinite(seconds).all():
+        raise LocalError(f"row {np.flatnonzero(~np.isfinite(seconds))[0]} of the record: t must be a number of seconds")
+    found: Ints = np.rint(seconds * MICROSECONDS).astype(np.int64)
+    return found
+
+
+def _numbers(column: pa.ChunkedArray) -> Ints:
+    found: Ints = pc.fill_null(column.cast(pa.int64()), -1).to_numpy().astype(np.int64)
+    return found
+
+
+def _combined(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    if not column.num_chunks:
+        return pa.array([], kind)
+    combined = column.unify_dictionaries().combine_chunks()
+    return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined

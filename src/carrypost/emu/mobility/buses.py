@@ -1,0 +1,328 @@
+"""Bus lines in a town that is drawn from a number.
+
+Streets are a square grid. Hubs stand at crossings: the first in the middle, the others on a circle round it. A line
+runs from a terminus by way of its hubs to another terminus, in steps along streets, and stops every few crossings. Its
+buses keep to a timetable: the round trip divided by the buses is the headway, service starts from both termini, and a
+bus that is late turns round at once. Some buses (to school and back) run at certain hours only.
+
+Invariants: `town` alone decides streets, routes and timetable; the seed decides departures, traffic and stops, and
+every bus draws from a stream of its own. A bus moves only along streets, and is present from its first departure to
+the last arrival of each service. The setting is that of CAUSAL §VI-A, whose own timetable and map we do not have.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from carrypost.config import DAY_S, HOUR_S, UNBOUNDED
+from carrypost.config.rules import flag, keep_checked, number, text, texts, whole
+from carrypost.emu.chance import stream
+from carrypost.emu.contacts import Presence
+from carrypost.emu.mobility.hours import clock_s
+from carrypost.emu.mobility.lists import made, tables, wholes
+from carrypost.emu.tracks import Movement, Tracks
+from carrypost.errors import ConfigError
+
+MICROSECONDS = 1_000_000
+_HUBS_MAX = 1_000
+_BEND_RAD = 0.8
+"""The termini of a line lie opposite each other, as seen from the middle, give or take this."""
+_FIRST_HUB_RAD = 0.6
+"""The outer hubs are off the streets that cross in the middle, or all lines between hubs would take the same one."""
+_TRAFFIC_MIN = 0.5
+"""No bus is more than twice as fast as the timetable has it."""
+_AWAY_S_MIN = 1.0
+"""Between two services a bus is away, if only for a moment: it may start again elsewhere."""
+
+Crossing = tuple[int, int]
+Sample = tuple[int, float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One bus line."""
+
+    name: str = text("", "a name")
+    """Its buses are called NAME-1, NAME-2 and so on; has to be given."""
+    buses: int = whole(4, 1, 10_000)
+    """How many run on it."""
+    service: tuple[str, ...] = texts('a list of hours such as "06:00-20:30"')
+    """First and last departure; several: buses are away in between. Empty: as in `[mobility]`."""
+    via: tuple[int, ...] = wholes("a list of hubs, the one in the middle being 0")
+    """Hubs that it passes; empty: one or two, drawn from the town."""
+    across: bool = flag(True)
+    """Whether it goes on to a second terminus; otherwise it ends at its last hub."""
+
+    def __post_init__(self) -> None:
+        keep_checked(self, "line")
+        if not self.name:
+            raise ConfigError("line.name is missing: buses are called after their line")
+        _services(self.service, f"service of line {self.name}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buses:
+    """Bus lines through one town."""
+
+    town: int = whole(1, 0, UNBOUNDED)
+    """Which town: its routes are drawn from this number, and never from the seed."""
+    start: str = text("06:00", "a time such as 05:30")
+    """What the clock shows when the run starts."""
+    lines: int = whole(8, 1, 1_000)
+    """How many lines there are, L01 and so on, where none are given as [[mobility.line]]."""
+    buses: int = whole(4, 1, 1_000)
+    """How many buses run on each of those."""
+    service: tuple[str, ...] = texts('a list of hours such as "06:00-20:30"')
+    """First and last departure of lines that do not have their own; empty: all day."""
+    block_m: float = number(200.0, 1.0, 10_000.0)
+    """From one street to the next."""
+    hubs: int = whole(3, 1, _HUBS_MAX)
+    """Interchanges where lines meet."""
+    hub_m: float = number(1_500.0, 0.0, 1e6)
+    """How far from the middle the others are."""
+    reach_m_min: float = number(3_000.0, 1.0, 1e6)
+    """How far from the middle a terminus is at least."""
+    reach_m_max: float = number(5_000.0, 1.0, 1e6)
+    """And at most."""
+    turn: float = number(0.3, 0.0, 1.0)
+    """Probability that a route turns at a crossing where both ways lead on."""
+    stop_m: float = number(400.0, 1.0, 100_000.0)
+    """From one stop to the next, in whole blocks."""
+    speed_m_per_s: float = number(6.0, 0.1, 100.0)
+    """Between stops."""
+    dwell_s: float = number(20.0, 0.0, HOUR_S)
+    """How long a bus stands at a stop."""
+    hub_dwell_s: float = number(120.0, 0.0, HOUR_S)
+    """And at a hub."""
+    layover_s: float = number(180.0, 0.0, DAY_S)
+    """And at a terminus, by the timetable."""
+    traffic: float = number(0.1, 0.0, 1.0)
+    """By what share the time between stops differs from trip to trip (standard deviation)."""
+    dwell_spread: float = number(0.3, 0.0, 1.0)
+    """By what share stops are shorter or longer, at most."""
+    jitter_s: float = number(30.0, 0.0, HOUR_S)
+    """How late a bus departs, at most, although it was there in time."""
+    line: tuple[Line, ...] = tables(Line)
+    """The lines, where they are not all alike."""
+
+    def __post_init__(self) -> None:
+        keep_checked(self, "mobility")
+        object.__setattr__(self, "line", made(Line, self.line))
+        clock_s(self.start, "mobility.start")
+        _services(self.service, "mobility.service")
+        if self.reach_m_min > self.reach_m_max:
+            raise ConfigError(
+                f"mobility.reach_m_min must be at most reach_m_max ({self.reach_m_max:,}), not {self.reach_m_min:,}"
+            )
+        names = [line.name for line in self.line]
+        for index, line in enumerate(self.line):
+            if line.name in names[:index]:
+                raise ConfigError(f"mobility.line: there are two lines with the name {line.name!r}")
+            if max(line.via, default=0) >= self.hubs:
+                allowed = f"hubs from 0 to {self.hubs - 1}"
+                raise ConfigError(f"mobility.line: via of {line.name!r} must name {allowed}, not {max(line.via)}")
+
+    def move(self, seed: int | str, duration_us: int) -> Movement:
+        """Where every bus is, and when."""
+        samples: dict[str, list[Sample]] = {}
+        presences: list[Presence] = []
+        for line in self.line or self._alike():
+            route = _route(self, line)
+            for index in range(line.buses):
+                name = f"{line.name}-{index + 1}"
+                bus = _Bus(self, route, stream(seed, name, "buses"))
+                bus.run(_departures(self, line, route, index), duration_us / MICROSECONDS)
+                if bus.samples:
+                    samples[name] = bus.samples
+                    presences += [
+                        Presence(name, join, leave if leave < duration_us else None) for join, leave in bus.lives
+                    ]
+        return Movement(Tracks.of(samples), presences)
+
+    def _alike(self) -> tuple[Line, ...]:
+        return tuple(Line(name=f"L{index:02}", buses=self.buses) for index in range(1, self.lines + 1))
+
+
+class _Point(NamedTuple):
+    """A place on a route where a bus turns or stops."""
+
+    x: float
+    y: float
+    run_s: float
+    """Driving time from the point before."""
+    dwell_s: float
+
+
+class _Route(NamedTuple):
+    """A line as its buses see it; the timetable's times."""
+
+    there: list[_Point]
+    back: list[_Point]
+    trip_s: float
+
+
+class _Departure(NamedTuple):
+    """One entry of a bus's timetable."""
+
+    t_s: float
+    back: bool
+    begins: bool
+    """Whether a service begins with it."""
+
+
+class _Bus:
+    """Drives the departures of one bus and notes where it was."""
+
+    def __init__(self, town: Buses, route: _Route, chance: random.Random) -> None:
+        self._town = town
+        self._route = route
+        self._chance = chance
+        self.samples: list[Sample] = []
+        self.lives: list[tuple[int, int]] = []
+
+    def run(self, departures: Iterator[_Departure], until_s: float) -> None:
+        """Drive those that are before the end of the run."""
+        now_s = -_AWAY_S_MIN
+        joined_us = 0
+        for departure in departures:
+            earliest_s = now_s + (_AWAY_S_MIN if departure.begins else 0.0)
+            leave_s = max(earliest_s, departure.t_s + self._chance.uniform(0.0, self._town.jitter_s))
+            if leave_s >= until_s:
+                if not departure.begins:  # At the end it waits for this one.
+                    self.samples.append((round(leave_s * MICROSECONDS), *self.samples[-1][1:]))
+                break
+            if departure.begins:
+                self._end(joined_us)
+                joined_us = round(leave_s * MICROSECONDS)
+            now_s = self._drive(leave_s, self._route.back if departure.back else self._route.there)
+        self._end(joined_us)
+
+    def _end(self, joined_us: int) -> None:
+        if self.samples:
+            self.lives.append((joined_us, self.samples[-1][0]))
+
+    def _drive(self, now_s: float, points: list[_Point]) -> float:
+        """One trip; returns when it arrives."""
+        town, chance, note = self._town, self._chance, self.samples.append
+        pace = max(_TRAFFIC_MIN, chance.gauss(1.0, town.traffic))
+        shortest, longest = 1.0 - town.dwell_spread, 1.0 + town.dwell_spread
+        for x, y, run_s, dwell_s in points:
+            if run_s:
+                now_s += run_s * pace
+                note((round(now_s * MICROSECONDS), x, y))
+            if dwell_s:
+                now_s += dwell_s * chance.uniform(shortest, longest)
+                note((round(now_s * MICROSECONDS), x, y))
+            elif not run_s:
+                note((round(now_s * MICROSECONDS), x, y))
+        return now_s
+
+
+def _departures(town: Buses, line: Line, route: _Route, bus: int) -> Iterator[_Departure]:
+    """The timetable of one bus: from its first terminus at even half rounds, from the other at odd ones."""
+    half_s = route.trip_s + town.layover_s
+    headway_s = 2 * half_s / line.buses
+    start_s = clock_s(town.start)
+    for first_s, last_s in _services(line.service or town.service) or [(start_s, math.inf)]:
+        t_s, back = first_s + bus * headway_s, False
+        if t_s - half_s >= first_s:
+            t_s, back = t_s - half_s, True
+        begins = True
+        while t_s <= last_s:
+            if t_s >= start_s:
+                yield _Departure(t_s - start_s, back, begins)
+                begins = False
+            t_s, back = t_s + half_s, not back
+
+
+def _route(town: Buses, line: Line) -> _Route:
+    """The way of a line, drawn from the town."""
+    chance = stream(town.town, line.name, "route")
+    bearing = chance.uniform(0.0, math.tau)
+    start = _terminus(town, chance, bearing)
+    end = _terminus(town, chance, bearing + math.pi + chance.uniform(-_BEND_RAD, _BEND_RAD))
+    via = [_hub(town, hub) for hub in line.via] or _drawn_hubs(town, chance, start)
+    path = [start]
+    for goal in [*via, end] if line.across else via:
+        path += _walk(chance, path[-1], goal, town.turn)
+    if len(path) == 1:
+        raise ConfigError(f"mobility: line {line.name} has no length: raise reach_m_min or lower block_m")
+    there = _points(town, path, set(via))
+    back = _points(town, path[::-1], set(via))
+    return _Route(there, back, sum(point.run_s + point.dwell_s for point in there))
+
+
+def _hub(town: Buses, index: int) -> Crossing:
+    if index == 0:
+        return 0, 0
+    angle = _FIRST_HUB_RAD + math.tau * (index - 1) / (town.hubs - 1)
+    return round(town.hub_m * math.cos(angle) / town.block_m), round(town.hub_m * math.sin(angle) / town.block_m)
+
+
+def _drawn_hubs(town: Buses, chance: random.Random, start: Crossing) -> list[Crossing]:
+    """One of the outer hubs, and twice out of three the middle, in the order in which a line from there passes them."""
+    if town.hubs == 1:
+        return [_hub(town, 0)]
+    found = [_hub(town, chance.randrange(1, town.hubs))]
+    if chance.randrange(3):
+        found.append(_hub(town, 0))
+    return sorted(found, key=lambda hub: math.dist(start, hub))
+
+
+def _terminus(town: Buses, chance: random.Random, angle: float) -> Crossing:
+    reach = chance.uniform(town.reach_m_min, town.reach_m_max) / town.block_m
+    return round(reach * math.cos(angle)), round(reach * math.sin(angle))
+
+
+def _walk(chance: random.Random, start: Crossing, goal: Crossing, turn: float) -> Iterator[Crossing]:
+    """Crossings on one of the shortest ways, without the first."""
+    (x, y), (x_goal, y_goal) = start, goal
+    along_x = chance.random() < 0.5  # noqa: PLR2004 - as likely as not
+    while (x, y) != goal:
+        if x == x_goal or y == y_goal:
+            along_x = x != x_goal
+        elif chance.random() < turn:
+            along_x = not along_x
+        if along_x:
+            x += 1 if x_goal > x else -1
+        else:
+            y += 1 if y_goal > y else -1
+        yield x, y
+
+
+def _points(town: Buses, path: list[Crossing], hubs: set[Crossing]) -> list[_Point]:
+    """Where something happens on a way from terminus to terminus."""
+    every = max(1, round(town.stop_m / town.block_m))
+    last = len(path) - 1
+    points = [_Point(path[0][0] * town.block_m, path[0][1] * town.block_m, 0.0, 0.0)]
+    run_m = 0.0
+    for index in range(1, last + 1):
+        (x, y), here = path[index - 1], path[index]
+        run_m += town.block_m
+        ahead = path[min(index + 1, last)]
+        straight = (here[0] - x, here[1] - y) == (ahead[0] - here[0], ahead[1] - here[1])
+        # Counted from the same end in both directions, a stop would serve one of them only.
+        stop = min(index, last - index) % every == 0
+        dwell_s = 0.0 if index == last else town.hub_dwell_s if here in hubs else town.dwell_s if stop else 0.0
+        if dwell_s or not straight:
+            points.append(_Point(here[0] * town.block_m, here[1] * town.block_m, run_m / town.speed_m_per_s, dwell_s))
+            run_m = 0.0
+    return points
+
+
+def _services(hours: tuple[str, ...], what: str = "service") -> list[tuple[float, float]]:
+    """First and last departures, in seconds of the day; `what` names the setting to whoever wrote something else."""
+    found: list[tuple[float, float]] = []
+    for each in hours:
+        first, dash, last = each.partition("-")
+        if not dash:
+            raise ConfigError(f'{what} must be a list of hours such as "06:00-20:30", not {each!r}')
+        first_s, last_s = clock_s(first, what), clock_s(last, what)
+        if first_s > last_s or (found and first_s <= found[-1][1]):
+            raise ConfigError(f"{what} must name hours that follow one another, not {', '.join(hours)}")
+        found.append((first_s, last_s))
+    return found

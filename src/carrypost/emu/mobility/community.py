@@ -1,0 +1,139 @@
+"""Group mobility: hosts live in clouds that wander about, and now and then one goes over to another cloud.
+
+This is the kind of movement of EMMA's evaluation (§4.1: a group mobility model, hosts "in the same cloud"); the paper
+gives 16, 24 and 32 hosts on 1 km² and a range of 200 m, but neither the number of clouds nor any speed: those are ours.
+
+A cloud is a disc whose centre goes from one random place to the next. A host walks in straight lines to random places
+in its cloud: it heads for where such a place will be when it arrives, since the cloud goes on meanwhile. At each of
+them it may choose another cloud. Hosts are faster than clouds, so there always is a place to meet.
+
+Clouds and hosts draw from streams of their own: one more host leaves the others alone.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from carrypost.config.rules import keep_checked, number, whole
+from carrypost.emu.chance import stream
+from carrypost.emu.contacts import Presence
+from carrypost.emu.mobility.paths import Sample, cut, names
+from carrypost.emu.tracks import Movement, Tracks
+from carrypost.errors import ConfigError
+
+_MICROSECONDS = 1_000_000
+_CLOSE_S = 1e-7
+_TRIES = 200
+"""Each try divides the error by host speed / cloud speed; who is only a little faster arrives a little off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Community:
+    """Hosts that move in groups, on a square."""
+
+    count: int = whole(32, 1, 100_000)
+    """How many hosts."""
+    side_m: float = number(1_000.0, 2.0, 1e7)
+    """Side of the square."""
+    clouds: int = whole(4, 1, 10_000)
+    """How many groups; hosts are dealt out to them in turn."""
+    cloud_radius_m: float = number(100.0, 1.0, 1e6)
+    """Members of a cloud stay this near to its centre."""
+    cloud_speed_min_m_per_s: float = number(0.3, 0.0, 1_000.0)
+    """A cloud's speed is drawn evenly between this and `cloud_speed_max_m_per_s` for each of its ways."""
+    cloud_speed_max_m_per_s: float = number(0.9, 0.001, 1_000.0)
+    """The fastest that a cloud moves."""
+    speed_min_m_per_s: float = number(1.0, 0.001, 1_000.0)
+    """A host's speed is drawn evenly between this and `speed_max_m_per_s` for each of its ways."""
+    speed_max_m_per_s: float = number(2.0, 0.001, 1_000.0)
+    """The fastest that a host moves."""
+    change: float = number(0.1, 0.0, 1.0)
+    """Probability that a host, having reached a place, goes over to another cloud."""
+
+    def __post_init__(self) -> None:
+        keep_checked(self, "mobility")
+        for name in ("cloud_speed", "speed"):
+            low, high = getattr(self, f"{name}_min_m_per_s"), getattr(self, f"{name}_max_m_per_s")
+            if high < low:
+                raise ConfigError(f"mobility.{name}_max_m_per_s must be at least {low:g}, the minimum, not {high:g}")
+        if self.speed_min_m_per_s <= self.cloud_speed_max_m_per_s:
+            found = f"{self.speed_min_m_per_s:g}"
+            least = f"more than {self.cloud_speed_max_m_per_s:g}, as fast as clouds are"
+            raise ConfigError(f"mobility.speed_min_m_per_s must be {least}, or hosts fall behind, not {found}")
+        if 2 * self.cloud_radius_m >= self.side_m:
+            found = f"{self.cloud_radius_m:g}"
+            raise ConfigError(f"mobility.cloud_radius_m must be less than half of side_m, {self.side_m:g}, not {found}")
+
+    def move(self, seed: int | str, duration_us: int) -> Movement:
+        """Everybody's path from 0 to the end of the run."""
+        clouds = [_Cloud(self, seed, index) for index in range(self.clouds)]
+        nodes = names(self.count)
+        paths = {name: cut(self._path(seed, i, clouds, duration_us), 0, duration_us) for i, name in enumerate(nodes)}
+        return Movement(Tracks.of(paths), [Presence(name, 0, None) for name in nodes])
+
+    def _path(self, seed: int | str, index: int, clouds: list[_Cloud], end_us: int) -> list[Sample]:
+        chance = stream(seed, index, "places")
+        member = index % len(clouds)
+        t_s = 0.0
+        x, y = clouds[member].at(t_s, self._place(chance.random(), chance.random()))
+        path = [(0, x, y)]
+        while path[-1][0] < end_us:
+            # Drawn even if there is nowhere else to go, so that `clouds` alone decides what a draw means.
+            leaves, which = chance.random() < self.change, chance.random()
+            if leaves and len(clouds) > 1:
+                member = (member + 1 + int(which * (len(clouds) - 1))) % len(clouds)
+            place = self._place(chance.random(), chance.random())
+            speed = self.speed_min_m_per_s + chance.random() * (self.speed_max_m_per_s - self.speed_min_m_per_s)
+            t_s = _meeting(clouds[member], place, (t_s, x, y), speed)
+            x, y = clouds[member].at(t_s, place)
+            path.append((round(t_s * _MICROSECONDS), x, y))
+        return path
+
+    def _place(self, far: float, turn: float) -> tuple[float, float]:
+        """A place in a cloud, from its centre; the root makes the disc evenly filled."""
+        radius_m, angle = self.cloud_radius_m * math.sqrt(far), 2 * math.pi * turn
+        return radius_m * math.cos(angle), radius_m * math.sin(angle)
+
+
+class _Cloud:
+    """Where the centre of a cloud is; its way is drawn as far as it is asked for."""
+
+    def __init__(self, model: Community, seed: int | str, index: int) -> None:
+        self._model = model
+        self._chance = stream(seed, "cloud", index)
+        self._t_s = [0.0]
+        self._places = [self._draw()]
+
+    def at(self, t_s: float, place: tuple[float, float]) -> tuple[float, float]:
+        """Where a place of the cloud is."""
+        while self._t_s[-1] <= t_s:
+            self._go_on()
+        after = bisect_right(self._t_s, t_s)
+        t0_s, (x0, y0), (x1, y1) = self._t_s[after - 1], self._places[after - 1], self._places[after]
+        part = (t_s - t0_s) / (self._t_s[after] - t0_s)
+        return x0 + part * (x1 - x0) + place[0], y0 + part * (y1 - y0) + place[1]
+
+    def _go_on(self) -> None:
+        slowest, fastest = self._model.cloud_speed_min_m_per_s, self._model.cloud_speed_max_m_per_s
+        # 1 - random() is above 0, and so is the speed.
+        speed = slowest + (1 - self._chance.random()) * (fastest - slowest)
+        goal = self._draw()
+        self._t_s.append(self._t_s[-1] + math.dist(self._places[-1], goal) / speed)
+        self._places.append(goal)
+
+    def _draw(self) -> tuple[float, float]:
+        low, high = self._model.cloud_radius_m, self._model.side_m - self._model.cloud_radius_m
+        return self._chance.uniform(low, high), self._chance.uniform(low, high)
+
+
+def _meeting(cloud: _Cloud, place: tuple[float, float], since: tuple[float, float, float], speed: float) -> float:
+    """When a host that leaves now, at this speed, meets a place of a cloud that moves on."""
+    t0_s, *here = since
+    t_s = t0_s
+    for _ in range(_TRIES):
+        before_s, t_s = t_s, t0_s + math.dist(here, cloud.at(t_s, place)) / speed
+        if abs(t_s - before_s) < _CLOSE_S:
+            break
+    return t_s

@@ -1,0 +1,236 @@
+"""Files of a GTFS feed: which trips run on a day, and where they stop when.
+
+Reads ``stops``, ``routes``, ``trips``, ``stop_times``, ``calendar``, ``calendar_dates`` and ``frequencies`` from a zip
+file or a folder; a feed need not have routes, frequencies, or more than one of the two calendars. Whatever is wrong is
+a `LocalError` that names the file and the line.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from carrypost.emu.csvfiles import Row, read_text, rows
+from carrypost.emu.mobility.hours import clock_s
+from carrypost.errors import ConfigError, LocalError
+
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_ADDED, _REMOVED = "1", "2"
+_RUNS_PER_TRIP_MAX = 100_000
+"""More than one a second is a mistake in the feed."""
+_ODD = re.compile(r"[^\w.+-]+")
+"""What has no place in the name of a node."""
+_NAME_MAX = 12
+"""Nor has a long name: in any script this leaves room for a number within what a node may be called."""
+
+
+class Call(NamedTuple):
+    """A stop of a trip."""
+
+    lat: float
+    lon: float
+    arrival_s: float | None
+    """None: the feed does not say; likewise the departure."""
+    departure_s: float | None
+
+
+class Trip(NamedTuple):
+    """One run of a vehicle along its stops."""
+
+    id: str
+    route: str
+    block: str
+    """Trips of one block are driven by one vehicle; empty: the feed does not say."""
+    calls: list[Call]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    sequence: float
+    row: Row
+    arrival_s: float | None
+    departure_s: float | None
+
+
+class Feed:
+    """A feed; nothing is read before it is asked for."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self._texts: dict[str, str] | None = None if self._path.is_dir() else _unpacked(self._path)
+
+    def trips(self, day: dt.date) -> list[Trip]:
+        """The trips of a day, in the order of the feed; those with frequencies as often as they run."""
+        services = self._services(day)
+        names = self._route_names()
+        chosen = {
+            row.text("trip_id"): row
+            for row in self._rows("trips", ("route_id", "service_id", "trip_id"), ("block_id",))
+            if row.text("service_id") in services
+        }
+        if not chosen:
+            raise LocalError(f"{self._path}: no trip runs on {day.isoformat()}")
+        stops = self._stops_of(chosen)
+        places = {row.text("stop_id"): row for row in self._rows("stops", ("stop_id",), ("stop_lat", "stop_lon"))}
+        repeats = self._frequencies()
+        found: list[Trip] = []
+        for trip, row in chosen.items():
+            calls = _calls(trip, stops.get(trip, []), places)
+            if len(calls) > 1:
+                route = row.text("route_id")
+                name = _ODD.sub("_", names.get(route) or route)[:_NAME_MAX]
+                found += _repeated(Trip(trip, name, _optional(row, "block_id"), calls), repeats.get(trip))
+        if not found:
+            raise LocalError(f"{self._path}: trips of {day.isoformat()} have no stops")
+        return found
+
+    def _services(self, day: dt.date) -> set[str]:
+        """Services that run on a day."""
+        date = day.strftime("%Y%m%d")
+        found: set[str] = set()
+        if not (self._has("calendar") or self._has("calendar_dates")):
+            raise LocalError(f"{self._path}: the feed has neither calendar.txt nor calendar_dates.txt")
+        if self._has("calendar"):
+            for row in self._rows("calendar", ("service_id", *WEEKDAYS, "start_date", "end_date")):
+                in_season = row.text("start_date") <= date <= row.text("end_date")
+                if in_season and row.text(WEEKDAYS[day.weekday()]) == "1":
+                    found.add(row.text("service_id"))
+        if self._has("calendar_dates"):
+            for row in self._rows("calendar_dates", ("service_id", "date", "exception_type")):
+                if row.text("date") != date:
+                    continue
+                if row.text("exception_type") == _ADDED:
+                    found.add(row.text("service_id"))
+                elif row.text("exception_type") == _REMOVED:
+                    found.discard(row.text("service_id"))
+                else:
+                    raise row.line.error(f"exception_type must be 1 or 2, not {row.text('exception_type')!r}")
+        return found
+
+    def _route_names(self) -> dict[str, str]:
+        if not self._has("routes"):
+            return {}
+        return {
+            row.text("route_id"): _optional(row, "route_short_name")
+            for row in self._rows("routes", ("route_id",), ("route_short_name",))
+        }
+
+    def _stops_of(self, trips: dict[str, Row]) -> dict[str, list[_Stop]]:
+        """By trip, in order of their sequence."""
+        found: dict[str, list[_Stop]] = {}
+        columns = ("trip_id", "stop_id", "stop_sequence")
+        for row in self._rows("stop_times", columns, ("arrival_time", "departure_time")):
+            if (trip := row.text("trip_id")) in trips:
+                arrival_s, departure_s = _time(row, "arrival_time"), _time(row, "departure_time")
+                # Where only one of them is given, it is both.
+                arrival_s = departure_s if arrival_s is None else arrival_s
+                departure_s = arrival_s if departure_s is None else departure_s
+                stop = _Stop(row.number("stop_sequence"), row, arrival_s, departure_s)
+                found.setdefault(trip, []).append(stop)
+        for stops in found.values():
+            stops.sort(key=lambda stop: stop.sequence)
+        return found
+
+    def _frequencies(self) -> dict[str, list[tuple[float, float, float]]]:
+        """Start, end and headway by trip."""
+        found: dict[str, list[tuple[float, float, float]]] = {}
+        if self._has("frequencies"):
+            for row in self._rows("frequencies", ("trip_id", "start_time", "end_time", "headway_secs")):
+                first_s, end_s = _time(row, "start_time"), _time(row, "end_time")
+                headway_s = row.number("headway_secs")
+                if first_s is None or end_s is None:
+                    raise row.line.error("start_time and end_time must be given")
+                if headway_s <= 0 or (end_s - first_s) / headway_s > _RUNS_PER_TRIP_MAX:
+                    raise row.line.error(f"headway_secs must be above 0, not {headway_s:g}")
+                found.setdefault(row.text("trip_id"), []).append((first_s, end_s, headway_s))
+        return found
+
+    def _has(self, table: str) -> bool:
+        file = f"{table}.txt"
+        return (self._path / file).is_file() if self._texts is None else file in self._texts
+
+    def _rows(self, table: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Row]:
+        path = self._path / f"{table}.txt"
+        if not self._has(table):
+            raise LocalError(f"{self._path}: the feed has no {table}.txt")
+        return rows(read_text(path) if self._texts is None else self._texts[path.name], str(path), columns, optional)
+
+
+def _unpacked(path: Path) -> dict[str, str]:
+    """The text files of a zip file, by name; some feeds are packed with their folder."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".txt") and "__MACOSX" not in name]
+            return {PurePosixPath(name).name: archive.read(name).decode("utf-8-sig") for name in names}
+    except FileNotFoundError:
+        raise LocalError(f"{path}: there is no such file or folder") from None
+    except UnicodeDecodeError:
+        raise LocalError(f"{path}: a file in it is not text in UTF-8") from None
+    except (OSError, zipfile.BadZipFile) as error:
+        raise LocalError(f"{path}: cannot be read as a zip file: {error}") from None
+
+
+def _optional(row: Row, column: str) -> str:
+    return row.text(column) if column in row else ""
+
+
+def _time(row: Row, column: str) -> float | None:
+    if column not in row:
+        return None
+    try:
+        return clock_s(row.text(column), column)
+    except ConfigError as error:
+        raise row.line.error(str(error)) from None
+
+
+def _calls(trip: str, stops: list[_Stop], places: dict[str, Row]) -> list[Call]:
+    """The stops of a trip, with times that never go back."""
+    if len(stops) < 2:  # noqa: PLR2004 - from somewhere to somewhere
+        return []
+    for end in (stops[0], stops[-1]):
+        if end.arrival_s is None:
+            raise end.row.line.error(f"the first and the last stop of trip {trip} must have times")
+    found: list[Call] = []
+    latest_s = 0.0
+    for stop in stops:
+        if stop.arrival_s is not None and stop.departure_s is not None:
+            if not latest_s <= stop.arrival_s <= stop.departure_s:
+                raise stop.row.line.error(f"trip {trip} goes back in time here")
+            latest_s = stop.departure_s
+        place = places.get(stop.row.text("stop_id"))
+        if place is None:
+            raise stop.row.line.error(f"there is no stop {stop.row.text('stop_id')!r} in stops.txt")
+        lat, lon = place.number("stop_lat"), place.number("stop_lon")
+        if not (-90 <= lat <= 90 and -360 <= lon <= 360):  # noqa: PLR2004 - degrees
+            raise place.line.error(f"stop_lat and stop_lon must be degrees, not {lat}, {lon}")
+        found.append(Call(lat, lon, stop.arrival_s, stop.departure_s))
+    return found
+
+
+def _repeated(trip: Trip, repeats: list[tuple[float, float, float]] | None) -> Iterator[Trip]:
+    """The trip, or where it stands for many that run at intervals, those."""
+    if not repeats:
+        yield trip
+        return
+    leaves_s = trip.calls[0].departure_s
+    assert leaves_s is not None, "checked with the calls"
+    for first_s, end_s, headway_s in repeats:
+        run_s = first_s
+        while run_s < end_s:
+            shift_s = run_s - leaves_s
+            calls = [
+                Call(
+                    call.lat,
+                    call.lon,
+                    None if call.arrival_s is None else call.arrival_s + shift_s,
+                    None if call.departure_s is None else call.departure_s + shift_s,
+                )
+                for call in trip.calls
+            ]
+            yield Trip(f"{trip.id}@{run_s:.0f}", trip.route, trip.block, calls)
+            run_s += headway_s

@@ -1,0 +1,194 @@
+"""Street walkers: people who come into a district by one of its streets, walk through it, and leave.
+
+The district is a rectangle with streets from side to side and from bottom to top. Both ends of every street are entry
+points; at each, walkers arrive by a Poisson process of its own. Each is a node of its own, which joins where and when
+it enters. It keeps its speed, which is drawn from a truncated normal distribution, and its side of the street. At
+crossings it goes straight on, turns, or goes back; when it comes to the border it leaves, for good. Whoever is still
+inside when the run ends leaves then.
+
+This is how the walkers of the causal broadcast paper move (§VI-B); its traces were made with another simulator, on a
+map of the real district.
+
+Arrivals draw from (seed, entry point), walkers from (seed, entry point, how many came before): neither another street
+nor a longer run changes who comes in elsewhere or earlier. Names are given in order of arrival.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import NormalDist
+from typing import NamedTuple
+
+from carrypost.config.rules import DAY_S, keep_checked, number, numbers
+from carrypost.emu.chance import stream
+from carrypost.emu.contacts import Presence
+from carrypost.emu.mobility.paths import Sample, cut, names
+from carrypost.emu.tracks import Movement, Tracks
+from carrypost.errors import ConfigError
+
+_MICROSECONDS = 1_000_000
+_SIDE_M_MAX = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streets:
+    """A district of streets, and who walks there."""
+
+    width_m: float = number(400.0, 1.0, _SIDE_M_MAX)
+    """From the left border of the district to the right one."""
+    height_m: float = number(400.0, 1.0, _SIDE_M_MAX)
+    """From the bottom to the top."""
+    columns_m: tuple[float, ...] = numbers((100.0, 200.0, 300.0), 0.0, _SIDE_M_MAX)
+    """Where the streets are that run from bottom to top: distances from the left border, rising."""
+    rows_m: tuple[float, ...] = numbers((100.0, 200.0, 300.0), 0.0, _SIDE_M_MAX)
+    """Where the streets are that run from left to right: distances from the bottom, rising."""
+    street_m: float = number(8.0, 0.0, 1_000.0)
+    """How wide streets are; a walker keeps to its own line."""
+    arrivals_per_s: float = number(0.01, 1e-9, 1_000.0)
+    """How many walkers arrive at each entry point, on average."""
+    speed_mean_m_per_s: float = number(1.3, 0.001, 100.0)
+    """Mean of the normal distribution of speeds."""
+    speed_sd_m_per_s: float = number(0.25, 0.001, 100.0)
+    """Its standard deviation, before it is truncated."""
+    speed_min_m_per_s: float = number(0.6, 0.001, 100.0)
+    """Nobody is slower."""
+    speed_max_m_per_s: float = number(2.0, 0.001, 100.0)
+    """Nobody is faster."""
+    straight: float = number(0.5, 0.0, 1.0)
+    """Probability that a walker goes straight on at a crossing."""
+    back: float = number(0.0, 0.0, 1.0)
+    """Probability that it goes back; in all other cases it turns left or right, which are equally likely."""
+    pause: float = number(0.0, 0.0, 1.0)
+    """Probability that it stops at a crossing before it goes on."""
+    pause_mean_s: float = number(60.0, 0.001, DAY_S)
+    """Mean of how long; pauses are distributed exponentially."""
+
+    def __post_init__(self) -> None:
+        keep_checked(self, "mobility")
+        self._check_streets("columns_m", self.columns_m, "width_m", self.width_m)
+        self._check_streets("rows_m", self.rows_m, "height_m", self.height_m)
+        if not self.speed_min_m_per_s <= self.speed_mean_m_per_s <= self.speed_max_m_per_s:
+            between = f"{self.speed_min_m_per_s:g} and {self.speed_max_m_per_s:g}, the slowest and the fastest"
+            raise ConfigError(f"mobility.speed_mean_m_per_s must be between {between}, not {self.speed_mean_m_per_s:g}")
+        if (together := self.straight + self.back) > 1:
+            raise ConfigError(f"mobility.straight and mobility.back must be at most 1 together, not {together:g}")
+
+    def move(self, seed: int | str, duration_us: int) -> Movement:
+        """Everybody's path, from entry to exit or to the end of the run."""
+        entries = self._entries()
+        arrivals = sorted(
+            (t_us, index, before)
+            for index, entry in enumerate(entries)
+            for before, t_us in enumerate(self._arrivals(seed, entry, duration_us))
+        )
+        paths: dict[str, list[Sample]] = {}
+        presences: list[Presence] = []
+        for name, (t_us, index, before) in zip(names(len(arrivals)), arrivals, strict=True):
+            path = list(_Walker(self, seed, entries[index], before).path(t_us, duration_us))
+            if path[-1][0] > duration_us:
+                path = [(t_us + since_us, x, y) for since_us, x, y in cut(path, t_us, duration_us)]
+            paths[name] = path
+            presences.append(Presence(name, t_us, path[-1][0]))
+        return Movement(Tracks.of(paths), presences)
+
+    def _check_streets(self, name: str, streets_m: tuple[float, ...], side: str, side_m: float) -> None:
+        half_m = self.street_m / 2
+        # No street lies in another or reaches over the border; so every leg has a length.
+        ends_m = (-half_m, *streets_m, side_m + half_m)
+        if any(after_m - before_m <= 2 * half_m for before_m, after_m in pairwise(ends_m)):
+            found = ", ".join(f"{each:g}" for each in streets_m)
+            allowed = f"rise from 0 to {side}, {side_m:g}, with more than street_m, {self.street_m:g}, between them"
+            raise ConfigError(f"mobility.{name} must {allowed} and half of it from the border, not {found}")
+
+    def _entries(self) -> list[_Entry]:
+        columns, rows = len(self.columns_m), len(self.rows_m)
+        return [
+            *(_Entry(f"left {row}", 0, row, 1, 0) for row in range(1, rows + 1)),
+            *(_Entry(f"right {row}", columns + 1, row, -1, 0) for row in range(1, rows + 1)),
+            *(_Entry(f"bottom {column}", column, 0, 0, 1) for column in range(1, columns + 1)),
+            *(_Entry(f"top {column}", column, rows + 1, 0, -1) for column in range(1, columns + 1)),
+        ]
+
+    def _arrivals(self, seed: int | str, entry: _Entry, end_us: int) -> Iterator[int]:
+        chance = stream(seed, entry.name, "arrivals")
+        t_s = 0.0
+        while True:
+            t_s += chance.expovariate(self.arrivals_per_s)
+            if (t_us := round(t_s * _MICROSECONDS)) >= end_us:
+                return
+            yield t_us
+
+
+class _Entry(NamedTuple):
+    """An end of a street, by the numbers of the streets that cross there (0: the border), and the way in."""
+
+    name: str
+    column: int
+    row: int
+    right: int
+    up: int
+
+
+class _Walker:
+    """One person: its speed, its side of the street, and the way it takes."""
+
+    def __init__(self, streets: Streets, seed: int | str, entry: _Entry, before: int) -> None:
+        self._streets = streets
+        self._entry = entry
+        person = stream(seed, entry.name, before, "person")
+        self._speed_m_per_s = _truncated_normal(streets, person.random())
+        # One shift for the whole way keeps the walker in every street that it takes, and its turns square.
+        self._shift_x_m = (person.random() - 0.5) * streets.street_m
+        self._shift_y_m = (person.random() - 0.5) * streets.street_m
+        self._way = stream(seed, entry.name, before, "way")
+        self._pauses = stream(seed, entry.name, before, "pauses") if streets.pause else None
+
+    def path(self, t_us: int, end_us: int) -> Iterator[Sample]:
+        """Samples at the entry, at every crossing, and at the exit, or at the first crossing after the end."""
+        columns, rows = len(self._streets.columns_m), len(self._streets.rows_m)
+        _, column, row, right, up = self._entry
+        t_s = t_us / _MICROSECONDS
+        x, y = self._place(column, row)
+        yield t_us, x, y
+        while True:
+            column, row = column + right, row + up
+            before, (x, y) = (x, y), self._place(column, row)
+            t_s += math.dist(before, (x, y)) / self._speed_m_per_s
+            yield round(t_s * _MICROSECONDS), x, y
+            if column in {0, columns + 1} or row in {0, rows + 1} or t_s * _MICROSECONDS > end_us:
+                return
+            if self._pauses is not None and self._pauses.random() < self._streets.pause:
+                t_s += self._pauses.expovariate(1 / self._streets.pause_mean_s)
+                yield round(t_s * _MICROSECONDS), x, y
+            right, up = self._turned(right, up)
+
+    def _place(self, column: int, row: int) -> tuple[float, float]:
+        streets = self._streets
+        x = (0.0, *streets.columns_m, streets.width_m)[column]
+        y = (0.0, *streets.rows_m, streets.height_m)[row]
+        return (
+            min(max(x + self._shift_x_m, 0.0), streets.width_m),
+            min(max(y + self._shift_y_m, 0.0), streets.height_m),
+        )
+
+    def _turned(self, right: int, up: int) -> tuple[int, int]:
+        draw = self._way.random()
+        if draw < self._streets.straight:
+            return right, up
+        if draw < self._streets.straight + self._streets.back:
+            return -right, -up
+        side = self._way.choice((-1, 1))
+        return -up * side, right * side
+
+
+def _truncated_normal(streets: Streets, draw: float) -> float:
+    """A speed, from an even draw in [0, 1)."""
+    slowest, fastest = streets.speed_min_m_per_s, streets.speed_max_m_per_s
+    normal = NormalDist(streets.speed_mean_m_per_s, streets.speed_sd_m_per_s)
+    low, high = normal.cdf(slowest), normal.cdf(fastest)
+    # The inverse is not defined at 0 and 1, which a narrow distribution gives far from its mean.
+    inside = min(max(low + draw * (high - low), 1e-12), 1 - 1e-12)
+    return min(max(normal.inv_cdf(inside), slowest), fastest)

@@ -1,0 +1,91 @@
+"""Random waypoint: every node walks to a place drawn at random, rests there, and goes on to the next.
+
+Nodes are there throughout the run. Each draws from a stream of its own, so one more node leaves the paths of the others
+alone; where the area follows from a density, it scales them.
+
+The model's known flaws are part of it: nodes gather in the middle, and their mean speed falls at first, as slow legs
+take longer. `warm_up_s` lets that pass before the run begins.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from carrypost.config.rules import DAY_S, keep_checked, number, number_or_none, whole
+from carrypost.emu.chance import stream
+from carrypost.emu.contacts import Presence
+from carrypost.emu.mobility.paths import Sample, cut, names
+from carrypost.emu.tracks import Movement, Tracks
+from carrypost.errors import ConfigError
+
+_MICROSECONDS = 1_000_000
+_SIDE_M = 1_000.0
+_SIDE_M_MAX = 1e7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomWaypoint:
+    """Nodes in a square, each on its way from one random place to the next."""
+
+    count: int = whole(100, 1, 1_000_000)
+    """How many nodes."""
+    side_m: float | None = number_or_none(1.0, _SIDE_M_MAX)
+    """Side of the square; without this and `nodes_per_km2`: 1,000."""
+    nodes_per_km2: float | None = number_or_none(0.001, 1e6)
+    """In place of `side_m`: the square is as large as this density makes it."""
+    speed_min_m_per_s: float = number(0.5, 0.001, 1_000.0)
+    """A leg's speed is drawn evenly between this and `speed_max_m_per_s`."""
+    speed_max_m_per_s: float = number(1.5, 0.001, 1_000.0)
+    """The fastest that a node walks."""
+    pause_min_s: float = number(0.0, 0.0, DAY_S)
+    """After each leg a node rests, for a time drawn evenly between this and `pause_max_s`."""
+    pause_max_s: float = number(120.0, 0.0, DAY_S)
+    """The longest that a node rests."""
+    warm_up_s: float = number(0.0, 0.0, 100 * DAY_S)
+    """Nodes have moved for so long when the run begins."""
+
+    def __post_init__(self) -> None:
+        keep_checked(self, "mobility")
+        if self.side_m is not None and self.nodes_per_km2 is not None:
+            raise ConfigError("mobility: the area follows from side_m or from nodes_per_km2, not from both")
+        for name, low, high in (
+            ("speed_max_m_per_s", self.speed_min_m_per_s, self.speed_max_m_per_s),
+            ("pause_max_s", self.pause_min_s, self.pause_max_s),
+        ):
+            if high < low:
+                raise ConfigError(f"mobility.{name} must be at least {low:g}, the least allowed here, not {high:g}")
+
+    @property
+    def area_side_m(self) -> float:
+        """The side of the square, however it was given."""
+        if self.nodes_per_km2 is not None:
+            return 1_000 * math.sqrt(self.count / self.nodes_per_km2)
+        return _SIDE_M if self.side_m is None else self.side_m
+
+    def move(self, seed: int | str, duration_us: int) -> Movement:
+        """Everybody's path from 0 to the end of the run."""
+        start_us = round(self.warm_up_s * _MICROSECONDS)
+        nodes = names(self.count)
+        paths = {
+            name: cut(self._path(seed, index, start_us + duration_us), start_us, start_us + duration_us)
+            for index, name in enumerate(nodes)
+        }
+        return Movement(Tracks.of(paths), [Presence(name, 0, None) for name in nodes])
+
+    def _path(self, seed: int | str, index: int, end_us: int) -> list[Sample]:
+        chance = stream(seed, index, "waypoints").random
+        side_m = self.area_side_m
+        slowest, faster = self.speed_min_m_per_s, self.speed_max_m_per_s - self.speed_min_m_per_s
+        shortest, longer = self.pause_min_s, self.pause_max_s - self.pause_min_s
+        t_s = 0.0
+        x, y = side_m * chance(), side_m * chance()
+        path = [(0, x, y)]
+        while path[-1][0] < end_us:
+            goal_x, goal_y = side_m * chance(), side_m * chance()
+            t_s += math.hypot(goal_x - x, goal_y - y) / (slowest + faster * chance())
+            x, y = goal_x, goal_y
+            path.append((round(t_s * _MICROSECONDS), x, y))
+            t_s += shortest + longer * chance()
+            path.append((round(t_s * _MICROSECONDS), x, y))
+        return path

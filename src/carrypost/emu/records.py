@@ -1,0 +1,291 @@
+"""The record of an emulated run as Arrow tables and Parquet files.
+
+Rows come in columns of Python values (`carrypost.record.Record`) and leave, some hundred thousand at a time, as Arrow
+batches: into memory, or into a file that has a temporary name until it is whole. Texts are dictionary-encoded, which is
+what keeps millions of rows small and quick to write; readers see plain texts, as the schema says. The same rows give
+the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from carrypost.errors import LocalError
+from carrypost.record import SCHEMA, Record
+
+ROWS_MAX = 100_000
+"""Rows that are kept as Python values."""
+MICROSECONDS = 1_000_000
+_ATTRS = pa.map_(pa.string(), pa.string())
+_TYPES = {"string": pa.string(), "float64": pa.float64(), "int32": pa.int32(), "int64": pa.int64()}
+_CODES = pa.dictionary(pa.int32(), pa.string())
+
+
+def _type(name: str, *, encoded: bool) -> pa.DataType:
+    kind = _TYPES.get(name, _ATTRS)
+    return _CODES if encoded and kind == pa.string() else kind
+
+
+def _schema(*, encoded: bool) -> pa.Schema:
+    return pa.schema([pa.field(each.name, _type(each.type, encoded=encoded), each.nullable) for each in SCHEMA])
+
+
+ARROW_SCHEMA = _schema(encoded=False)
+"""The schema of the record, as readers see it."""
+_ENCODED = _schema(encoded=True)
+
+
+class Records:
+    """The record of one run, whole or as far as it came."""
+
+    def __init__(self, batches: list[pa.RecordBatch] | None = None, path: Path | None = None, rows: int = 0) -> None:
+        self._batches = batches
+        self.path = path
+        """Where it was written as it came; None: it is in memory."""
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @property
+    def table(self) -> pa.Table:
+        """All rows, in order of happening."""
+        if self._batches is not None:
+            return pa.Table.from_batches(self._batches, _ENCODED).cast(ARROW_SCHEMA)
+        assert self.path is not None
+        return read(self.path)
+
+    def write(self, path: str | Path) -> None:
+        """Write a file: JSON lines if it ends in .jsonl, else Parquet; it is there whole, or not at all."""
+        batches = self.table.to_batches() if self._batches is None else self._batches
+        with Sink(Path(path)) as sink:
+            for record in _records_of(batches):
+                sink.take(record)
+
+
+def read(path: str | Path) -> pa.Table:
+    """The record that a file holds."""
+    path = Path(path)
+    try:
+        table = _read_lines(path) if _is_lines(path) else _read_parquet(path)
+    except FileNotFoundError:
+        raise LocalError(f"{path} is no record that can be read: there is no such file") from None
+    except (OSError, pa.ArrowException, LocalError) as error:
+        raise LocalError(f"{path} is no record that can be read: {error}") from None
+    if not table.num_rows:
+        raise LocalError(f"{path} is no record that can be read: it is empty")
+    return table
+
+
+def _read_lines(path: Path) -> pa.Table:
+    with path.open("rb") as file:
+        record = Record.from_json_lines(file)
+    return pa.Table.from_batches([_batch(record)], _ENCODED).cast(ARROW_SCHEMA)
+
+
+def _read_parquet(path: Path) -> pa.Table:
+    with path.open("rb"):  # A folder would be read as a record of many files.
+        there = pq.read_schema(path).names
+    if missing := [each.name for each in SCHEMA if each.name not in there]:
+        raise LocalError(f"it has no column {missing[0]!r}; a record has {', '.join(each.name for each in SCHEMA)}")
+    return pq.read_table(path, schema=ARROW_SCHEMA)
+
+
+class Destination(Protocol):
+    """Where rows go."""
+
+    def take(self, record: Record) -> None:
+        """Some more rows."""
+
+    def close(self) -> None:
+        """There are no more."""
+
+
+class _Nowhere:
+    """Rows that nobody wants to keep."""
+
+    def take(self, record: Record) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class _Memory:
+    """Arrow batches."""
+
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+
+    def take(self, record: Record) -> None:
+        self.batches.append(_batch(record))
+
+    def close(self) -> None:
+        pass
+
+
+class _Parquet:
+    """A Parquet file, a row group for every batch."""
+
+    def __init__(self, path: Path) -> None:
+        self._writer = pq.ParquetWriter(
+            path, _ENCODED, compression="zstd", compression_level=1, store_schema=False, write_statistics=["t"]
+        )
+
+    def take(self, record: Record) -> None:
+        self._writer.write_batch(_batch(record))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _Lines:
+    """A file of JSON lines."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w", encoding="utf-8", newline="\n")
+
+    def take(self, record: Record) -> None:
+        self._file.writelines(f"{line}\n" for line in record.json_lines())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Sink:
+    """Takes rows, to keep them in memory or to write them to a file that gets its name when it is closed."""
+
+    def __init__(self, path: Path | None = None, *, keep: bool = True) -> None:
+        self.rows = 0
+        self._path = path
+        self._partial: Path | None = None
+        self._to: Destination = _Memory() if keep else _Nowhere()
+        if path is None:
+            return
+        # A file that is there is replaced when the run is over; a folder cannot be, and a device must not be.
+        if path.exists() and not path.is_file():
+            raise LocalError(f"the record {path} cannot be written: that is no file")
+        self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        with self._explained():
+            self._to = _Lines(self._partial) if _is_lines(path) else _Parquet(self._partial)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """After Ctrl-C what came so far is kept; after any other failure there is no file."""
+        if error is None or isinstance(error, KeyboardInterrupt):
+            self.close()
+            return
+        with suppress(OSError):  # The disk may be full, and something in a buffer.
+            self._to.close()
+        self._give_up()
+
+    def take(self, record: Record) -> None:
+        """Take all rows out of a record."""
+        if count := _even(record):
+            with self._explained(), _undisturbed():
+                self._to.take(record)
+                self.rows += count
+                record.clear()
+
+    def close(self) -> Records:
+        """The rows so far; a file gets its name."""
+        if self._path is None:
+            return Records(self._to.batches if isinstance(self._to, _Memory) else [], rows=self.rows)
+        if self._partial is not None:
+            with self._explained(), _undisturbed():
+                self._to.close()
+                self._partial.replace(self._path)
+                self._partial = None
+        return Records(path=self._path, rows=self.rows)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """What the system refuses is told as a sentence, and nothing half-written stays."""
+        try:
+            yield
+        except OSError as error:
+            self._give_up()
+            why = os.strerror(error.errno) if error.errno else error
+            raise LocalError(f"the record {self._path} cannot be written: {why}") from None
+
+    def _give_up(self) -> None:
+        if self._partial is not None:
+            self._partial.unlink(missing_ok=True)
+            self._partial = None
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C waits: rows that were written are not written again, and a file that is whole gets its name."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Ctrl-C comes to the main thread only.
+        return
+    came: list[int] = []
+    usual = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    if came:
+        raise KeyboardInterrupt
+
+
+def _even(record: Record) -> int:
+    """How many rows there are. Whoever was interrupted may have left columns of different lengths: they are cut."""
+    columns = [record.t_us, *(getattr(record, each.name) for each in SCHEMA if each.name not in {"run", "t"})]
+    count = min(map(len, columns))
+    for column in columns:
+        del column[count:]
+    return count
+
+
+def _is_lines(path: Path) -> bool:
+    return path.suffix in {".jsonl", ".ndjson"}
+
+
+def _batch(record: Record) -> pa.RecordBatch:
+    """The rows of a record."""
+    count = len(record)
+    run = pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [record.run])
+    arrays = [run, pa.array(np.fromiter(record.t_us, np.int64, count) / MICROSECONDS)]
+    for field in list(_ENCODED)[2:]:
+        values = getattr(record, field.name)
+        if field.type == _CODES:
+            arrays.append(pa.array(values, pa.string()).dictionary_encode())
+        elif field.type == _ATTRS:
+            arrays.append(_attrs(values))
+        else:
+            arrays.append(pa.array(values, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=_ENCODED)
+
+
+def _attrs(values: list[Any]) -> pa.Array:
+    """Most rows have none."""
+    if not any(values):
+        return pa.nulls(len(values), _ATTRS)
+    return pa.array([None if each is None else list(each.items()) for each in values], _ATTRS)
+
+
+def _records_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Record]:
+    """Rows as they came."""
+    for batch in batches:
+        record = Record()
+        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+        columns["attrs"] = [None if each is None else dict(each) for each in columns["attrs"]]
+        record.run = next(iter(columns.pop("run")), "")
+        record.t_us = [round(t * MICROSECONDS) for t in columns.pop("t")]
+        for name, column in columns.items():
+            setattr(record, name, column)
+        yield record

@@ -1,0 +1,122 @@
+"""`run`: a scenario and a seed in, a record out; the same in, the same out, to the byte.
+
+A run is prepared first, which reads all files and finds all mistakes, and then played. Rows leave the memory as they
+come. Whoever interrupts a run has the rows up to that moment.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from carrypost.emu.checks import check_seed
+from carrypost.emu.contacts import Contact
+from carrypost.emu.inputs import read_inputs
+from carrypost.emu.records import ROWS_MAX, Records, Sink
+from carrypost.emu.scenario import Scenario
+from carrypost.emu.world import Emulation, Progress, run_attributes
+from carrypost.errors import LocalError
+from carrypost.record import Kind, Record
+
+Watch = Callable[[Progress], None]
+_STEPS_MIN = 200
+_STEP_US_MAX = 60_000_000
+_COLLECT_EVERY = 50_000
+
+
+def run(
+    scenario: str | Path | Scenario,
+    seed: int | str = 1,
+    *,
+    overrides: Sequence[str] | Mapping[str, object] = (),
+    settings: str = "default",
+    out: str | Path | None = None,
+    encoded: bool = False,
+    watch: Watch | None = None,
+) -> Records:
+    """Emulate a scenario, given as a file or as a value.
+
+    `overrides` change single keys of a file (``{"workload.0.lifetime_s": 600}``, or texts ``KEY=VALUE``). `settings` is
+    what this choice of keys is called in the column `run`: name/settings/seed. With `out` the record is written as it
+    comes, and not kept in memory. `encoded`: every frame goes through its bytes, which changes nothing but the time
+    that it takes. `watch` is told how far the run is. After Ctrl-C the record as far as it came is in `out`.
+    """
+    if not isinstance(scenario, Scenario):
+        scenario = Scenario.load(scenario, overrides)
+    elif overrides:
+        raise LocalError("overrides change a scenario's file; give them to Scenario.load or Scenario.parse")
+    prepared = prepare(scenario, seed, settings=settings, encoded=encoded)
+    return prepared.run(None if out is None else Path(out), watch)
+
+
+class Prepared:
+    """A run that can be played, once."""
+
+    def __init__(self, emulation: Emulation, record: Record) -> None:
+        self.name = record.run
+        self._emulation = emulation
+        self._record = record
+        self._receptions = 0
+
+    @property
+    def contacts(self) -> Sequence[Contact]:
+        """Those that will be played, clipped to the lives of both nodes."""
+        return self._emulation.contacts
+
+    @property
+    def nodes(self) -> int:
+        """How many take part; one that comes back without its store counts again."""
+        return self._emulation.nodes
+
+    def run(self, out: Path | None = None, watch: Watch | None = None, *, keep: bool = True) -> Records:
+        """Let the time of the scenario pass. Without `out` and `keep` rows are counted and forgotten."""
+        record, emulation = self._record, self._emulation
+        end_us = emulation.scenario.duration_us
+        steps = max(_STEPS_MIN, -(-end_us // _STEP_US_MAX))
+        with _collecting_seldom(), Sink(out, keep=keep) as sink:
+            try:
+                for step in range(1, steps + 1):
+                    emulation.run_until(-(-end_us * step // steps))
+                    if len(record) >= ROWS_MAX:
+                        self._flush(sink)
+                    if watch is not None:
+                        watch(self._progress(sink.rows, end_us))
+            except KeyboardInterrupt:
+                self._flush(sink)
+                raise
+            self._flush(sink)
+            return sink.close()
+
+    def _flush(self, sink: Sink) -> None:
+        self._receptions += self._record.kind.count(Kind.RECEIVE.value)
+        sink.take(self._record)
+
+    def _progress(self, rows: int, end_us: int) -> Progress:
+        receptions = self._receptions + self._record.kind.count(Kind.RECEIVE.value)
+        emulation = self._emulation
+        return Progress(emulation.now, end_us, emulation.contacts_begun, receptions, rows + len(self._record))
+
+
+@contextmanager
+def _collecting_seldom() -> Iterator[None]:
+    """A run makes millions of objects and hardly a cycle: to look for those as often as usual takes a tenth of it."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECT_EVERY, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+def prepare(scenario: Scenario, seed: int | str = 1, *, settings: str = "default", encoded: bool = False) -> Prepared:
+    """Read what the scenario names, and make everything ready; all mistakes show here."""
+    check_seed(seed)
+    inputs = read_inputs(scenario, seed)
+    record = Record(f"{scenario.name}/{settings}/{seed}")
+    record.add(Kind.RUN, 0, "", attrs=run_attributes(scenario, seed, inputs))
+    return Prepared(Emulation(scenario, seed, inputs, record, encoded=encoded), record)

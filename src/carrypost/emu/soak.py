@@ -1,0 +1,135 @@
+"""The search for rare faults: random scenarios, each run and checked; what fails is told with the line that repeats it.
+
+A run fails if it raises, if its record breaks an invariant (`carrypost.emu.invariants`), if an ideal one that nothing
+disturbs does not reach the flood bound, or if letting every frame go through its bytes changes the record. The same
+seed draws the same scenario and gives the same run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json as jsons
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+from carrypost.emu.draws import SCENARIO, Drawn, draw
+from carrypost.emu.facts import Facts
+from carrypost.emu.invariants import check
+from carrypost.emu.log import Log, log_of
+from carrypost.emu.runs import run
+from carrypost.record import Kind
+
+ENCODED_EVERY = 10
+"""So many seeds per one that is run a second time, with every frame going through its bytes."""
+_FAILED, _DONE = 1, 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one seed."""
+
+    seed: int
+    rows: int
+    received: int
+    problems: tuple[str, ...]
+    """Empty: all is well."""
+
+
+def soak(seeds: Iterable[int], *, jobs: int = 1) -> Iterator[Outcome]:
+    """Try these seeds, in order; with several jobs in as many processes."""
+    if jobs <= 1:
+        yield from map(attempt, seeds)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(attempt, seeds, chunksize=4)
+
+
+def attempt(seed: int) -> Outcome:
+    """Draw, run and check one scenario."""
+    drawn = draw(seed)
+    with tempfile.TemporaryDirectory(prefix="carrypost-soak-") as folder:
+        scenario = drawn.write(Path(folder))
+        try:
+            table = run(scenario, seed).table
+            log = log_of(table)
+            problems = [str(each) for each in check(table)]
+            if drawn.exact:
+                problems += _missed(log)
+            if seed % ENCODED_EVERY == 0 and not run(scenario, seed, encoded=True).table.equals(table):
+                problems.append("frames that go through their bytes give another record")
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is what the search is for
+            where = traceback.format_exception(error)
+            return Outcome(seed, 0, 0, (f"{type(error).__name__}: {error}", "".join(where).rstrip()))
+    return Outcome(seed, len(log), len(log.rows(Kind.RECEIVE)), tuple(problems))
+
+
+def _missed(log: Log) -> list[str]:
+    """What a flood reaches and the run did not."""
+    rows = log.rows(Kind.RECEIVE)
+    pairs = zip(log.message[rows].tolist(), log.node[rows].tolist(), strict=True)
+    reached = {(log.messages[message], log.nodes[node]) for message, node in pairs}
+    missed = sorted(set(Facts(log).bound) - reached)
+    found = [f"{node}: {message} never came, and a flood would have brought it" for message, node in missed[:5]]
+    return [*found, f"{len(missed):,} receptions missed in all"] if missed else []
+
+
+def replay(seed: int) -> str:
+    """The command that runs one seed again."""
+    return f"carrypost emu soak --first {seed} --seeds 1"
+
+
+def main(seeds: int, first: int = 1, *, jobs: int = 1, json: bool = False, out: Path | None = None) -> int:
+    """The command: tries seeds, tells of those that fail, keeps their scenarios below `out`; an exit code."""
+    failed: list[int] = []
+    tried = rows = received = 0
+    with contextlib.suppress(KeyboardInterrupt):
+        for outcome in soak(range(first, first + seeds), jobs=jobs):
+            tried += 1
+            rows += outcome.rows
+            received += outcome.received
+            if outcome.problems:
+                failed.append(outcome.seed)
+                _tell(outcome, _kept(draw(outcome.seed), out or Path()), json=json)
+            _progress(tried, seeds, len(failed))
+    figures = {"tried": tried, "failed": failed, "rows": rows, "received": received}
+    if json:
+        _say(jsons.dumps(figures))
+    else:
+        verdict = f"failed: {', '.join(map(str, failed))}" if failed else "none failed"
+        _say(f"{tried:,} seeds from {first}, {rows:,} rows, {received:,} receptions; {verdict}")
+    return _FAILED if failed or tried < seeds else _DONE
+
+
+def _kept(drawn: Drawn, out: Path) -> Path:
+    """Where the scenario of a failed seed was put."""
+    return drawn.write(out / f"soak-{drawn.seed}")
+
+
+def _tell(outcome: Outcome, scenario: Path, *, json: bool) -> None:
+    again = f"carrypost emu run {scenario} --seed {outcome.seed} --out {scenario.with_name('records.parquet')}"
+    if json:
+        _say(jsons.dumps(asdict(outcome) | {"replay": replay(outcome.seed), "run": again}, ensure_ascii=False))
+        return
+    _say(f"seed {outcome.seed} FAILED")
+    for problem in outcome.problems:
+        _say("  " + problem.replace("\n", "\n  "))
+    _say(f"  again: {replay(outcome.seed)}\n     or: {again}")
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 - what the command has found
+
+
+def _progress(tried: int, seeds: int, failed: int) -> None:
+    if sys.stderr.isatty():
+        end = "\n" if tried == seeds else ""
+        print(f"\r{tried:,} of {seeds:,} seeds, {failed} failed", end=end, file=sys.stderr, flush=True)  # noqa: T201
+
+
+__all__ = ["ENCODED_EVERY", "SCENARIO", "Drawn", "Outcome", "attempt", "draw", "main", "replay", "run", "soak"]

@@ -1,0 +1,231 @@
+"""What happened in a run, in some twenty figures: for `carrypost emu show` and for whoever compares runs.
+
+Read from the record alone. What a crash brought a second time (`again`, `redelivered`) is not counted; a message that
+a node dropped and received anew counts once. Delays are those of deliveries to others than the author. The share of
+the flood bound is that of the record's own contacts, presences and publications.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from carrypost.emu.facts import Facts
+from carrypost.emu.log import KIND, MICROSECONDS, Flags, Ints, log_of
+from carrypost.record import AGAIN, REDELIVERED, Kind, Record
+
+DATA_FRAMES = ("DescriptorPart", "HashList", "Data", "Parcel")
+"""Kinds of frames that carry messages."""
+CONTROL_FRAMES = ("Announce", "Profile", "ProfileRequest", "Digest", "Offer", "Request", "Ack")
+"""All other kinds; what stands around frames is control too."""
+_PLACES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """Seconds from publication to delivery."""
+
+    min_s: float
+    mean_s: float
+    median_s: float
+    p90_s: float
+    max_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """One run."""
+
+    run: str
+    seed: str
+    version: str
+    mode: str
+    duration_s: float | None
+    """As the scenario has it; None: unknown."""
+    until_s: float
+    """When the last row was written."""
+    partial: bool
+    """The run did not come to its end."""
+    rows: int
+    nodes: int
+    contacts: int
+    contact_s: float
+    """Together."""
+    published: int
+    received: int
+    """Pairs of message and node."""
+    delivered: int
+    """To others than the author."""
+    delivered_own: int
+    delays: Delays | None
+    """None: nothing was delivered."""
+    hops_mean: float | None
+    drops: dict[str, int]
+    """By reason."""
+    refused: dict[str, int]
+    """By reason."""
+    control_bytes: int
+    data_bytes: int
+    traffic: dict[str, int]
+    """Bytes sent by kind of frame; "datagram" is what stands around frames."""
+    bound: int | None
+    """Receptions that a flood reaches; None: the record knows no contacts."""
+
+    @property
+    def share(self) -> float | None:
+        """Receptions by what a flood reaches."""
+        return self.received / self.bound if self.bound else None
+
+    def json(self) -> str:
+        """One line."""
+        return json.dumps(asdict(self) | {"share": self.share}, ensure_ascii=False)
+
+    def text(self) -> str:
+        """For people."""
+        lines = [
+            (self.run, ", ".join(f"{name} {value}" for name, value in self._origin() if value)),
+            ("lasted", self._lasted()),
+            ("nodes", f"{self.nodes:,}"),
+            ("contacts", f"{self.contacts:,}, {self._mean_contact()}"),
+            ("published", f"{self.published:,}"),
+            ("received", f"{self.received:,}{self._shares()}"),
+            ("delivered", f"{self.delivered:,} to others, {self.delivered_own:,} to their authors"),
+            ("delay", self._delays()),
+            ("hops", "–" if self.hops_mean is None else f"{self.hops_mean:.2f} on average"),
+            ("dropped", _reasons(self.drops)),
+            ("refused", _reasons(self.refused)),
+            ("sent", f"{_bytes(self.data_bytes)} data, {_bytes(self.control_bytes)} control"),
+            ("", _reasons(self.traffic)),
+        ]
+        width = max(len(name) for name, _ in lines[1:])
+        head = f"{lines[0][0]}  ({lines[0][1]})" if lines[0][1] else lines[0][0]
+        return "\n".join([head, *(f"  {name:<{width}}  {value}" for name, value in lines[1:])])
+
+    def _origin(self) -> tuple[tuple[str, str], ...]:
+        return ("mode", self.mode), ("seed", self.seed), ("version", self.version)
+
+    def _lasted(self) -> str:
+        if self.duration_s is None:
+            return f"{self.until_s:,.3f} s"
+        if self.partial:
+            return f"{self.until_s:,.3f} s of {self.duration_s:,.3f} s: PARTIAL, the run was interrupted"
+        return f"{self.duration_s:,.3f} s"
+
+    def _mean_contact(self) -> str:
+        return f"{self.contact_s / self.contacts:,.1f} s on average" if self.contacts else "none recorded"
+
+    def _shares(self) -> str:
+        if self.bound is None:
+            return ""
+        if self.share is None:
+            return "; a flood reaches nobody"
+        rounded = math.floor(self.share * 10_000) / 10_000  # 100 % is said of nothing less.
+        return f", {rounded:.2%} of the {self.bound:,} that a flood reaches"
+
+    def _delays(self) -> str:
+        if self.delays is None:
+            return "–"
+        told = asdict(self.delays)
+        names = {"min_s": "least", "mean_s": "mean", "median_s": "median", "p90_s": "90 %", "max_s": "most"}
+        return ", ".join(f"{name} {told[key]:,.3f} s" for key, name in names.items())
+
+
+def summarise(record: pa.Table | Record, *, bound: bool = True) -> Summary:
+    """The figures of one run; `bound` off spares the flood."""
+    facts = Facts(log_of(record))
+    log, attrs = facts.log, facts.log.run_attrs()
+    received = log.rows(Kind.RECEIVE)
+    received = received[~log.is_detail(AGAIN)[received]]
+    _, first = np.unique(facts.copy(received), return_index=True)
+    received = received[np.sort(first)]
+    delivered = log.rows(Kind.DELIVER)
+    delivered = delivered[~log.is_detail(REDELIVERED)[delivered]]
+    own = log.node[delivered] == log.source[delivered]
+    duration_us = _duration_us(facts)
+    until_us = int(log.t_us.max(initial=0))
+    contacts = facts.contacts
+    traffic = _sums(facts, Kind.TRAFFIC, log.size)
+    data_bytes = sum(traffic.get(name, 0) for name in DATA_FRAMES)
+    return Summary(
+        run=log.run,
+        seed=attrs.get("seed", ""),
+        version=attrs.get("version", ""),
+        mode=attrs.get("mode", ""),
+        duration_s=None if duration_us is None else duration_us / MICROSECONDS,
+        until_s=until_us / MICROSECONDS,
+        # Whoever is there at the end of a run is sampled in its last microsecond.
+        partial=duration_us is not None and until_us < duration_us - 1 and _anybody_there(facts),
+        rows=len(log),
+        nodes=len(np.unique(log.node[log.rows(Kind.JOIN)])),
+        contacts=len(contacts),
+        contact_s=sum(end_us - start_us for *_, start_us, end_us in contacts) / MICROSECONDS,
+        published=len(log.rows(Kind.PUBLISH)),
+        received=len(received),
+        delivered=int(np.count_nonzero(~own)),
+        delivered_own=int(np.count_nonzero(own)),
+        delays=_delays(facts, delivered[~own]),
+        hops_mean=round(float(log.hops[received].mean()), _PLACES) if len(received) else None,
+        drops=_sums(facts, Kind.DROP, np.ones(len(log), np.int64)),
+        refused=_sums(facts, Kind.REFUSE, _counts(facts)),
+        control_bytes=sum(traffic.values()) - data_bytes,
+        data_bytes=data_bytes,
+        traffic=traffic,
+        bound=len(facts.bound) if bound and facts.emulated else None,
+    )
+
+
+def _duration_us(facts: Facts) -> int | None:
+    told = facts.in_force.get("duration_s")
+    return round(told * MICROSECONDS) if isinstance(told, int | float) else None
+
+
+def _anybody_there(facts: Facts) -> bool:
+    return any(leave_us is None for *_, leave_us in facts.presences)
+
+
+def _delays(facts: Facts, delivered: Ints) -> Delays | None:
+    log = facts.log
+    origin = facts.published[log.message[delivered]]
+    known: Flags = origin < len(log)
+    if not known.any():
+        return None
+    delay_us = log.t_us[delivered[known]] - log.t_us[origin[known]]
+    median, p90 = np.quantile(delay_us, (0.5, 0.9))
+    figures = (delay_us.min(), delay_us.mean(), median, p90, delay_us.max())
+    return Delays(*(round(float(each)) / MICROSECONDS for each in figures))
+
+
+def _counts(facts: Facts) -> Ints:
+    """How many refusals a row stands for."""
+    found = np.ones(len(facts.log), np.int64)
+    for row, count in facts.log.attr("count").items():
+        found[row] = int(count)
+    return found
+
+
+def _sums(facts: Facts, kind: Kind, weights: Ints) -> dict[str, int]:
+    """Sums by detail over the rows of a kind, largest first."""
+    log = facts.log
+    rows = np.flatnonzero(log.kind == KIND[kind])
+    totals: Counter[str] = Counter()
+    for code in np.unique(log.detail[rows]).tolist():
+        name = log.details[code] if code >= 0 else "?"
+        totals[name] = int(weights[rows[log.detail[rows] == code]].sum())
+    return dict(sorted(totals.items(), key=lambda each: (-each[1], each[0])))
+
+
+def _reasons(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items()) or "–"
+
+
+def _bytes(count: int) -> str:
+    """With the unit that leaves one to three digits before the point."""
+    size, units = float(count), ["B", "kB", "MB", "GB", "TB"]
+    while size >= 1_000 and len(units) > 1:  # noqa: PLR2004 - SI
+        size, units = size / 1_000, units[1:]
+    return f"{count:,} B" if units[0] == "B" else f"{size:.2f} {units[0]}"

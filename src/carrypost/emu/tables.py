@@ -1,0 +1,213 @@
+"""The tables of a scenario file: every key, its default and what it may hold.
+
+Each table is a frozen settings class, checked when it is made (`carrypost.config.rules`); the document of the emulator
+is made from these docstrings. Reading files, and what the tables mean together, is for `carrypost.emu.scenario`.
+Times are seconds here and microseconds everywhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from carrypost.config import DAY_S, HOUR_S, UNBOUNDED, YEAR_S
+from carrypost.config.rules import (
+    choice,
+    flag,
+    keep_checked,
+    number,
+    number_or_none,
+    text,
+    whole,
+    whole_or_none,
+)
+
+FAITHFUL, IDEAL = "faithful", "ideal"
+ORDERINGS = ("none", "causal", "delta-causal")
+FAULTS = ("away", "suspend", "crash", "crash-lost", "disk-full", "clock-step")
+_NODES_MAX = 1_000_000
+_RATE_PER_H_MAX = 3_600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTable:
+    """What holds for the whole run."""
+
+    name: str = text("", "a name")
+    """What the run is called in its record; empty: as the file is called."""
+    duration_s: float | None = number_or_none(1e-6, 100 * YEAR_S)
+    """The run is from 0 to this, without the end; has to be given."""
+    mode: Literal["faithful", "ideal"] = choice(FAITHFUL, (FAITHFUL, IDEAL))
+    """Beacons find contacts and links cost time, or contacts are told and links cost nothing."""
+    sample_s: float = number(60.0, 0.001, YEAR_S)
+    """How often traffic and sizes are recorded."""
+    disk_delay_s: float = number(0.0, 0.0, HOUR_S)
+    """How long a batch takes to become durable."""
+
+    def __post_init__(self) -> None:
+        keep_checked(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesTable:
+    """Who takes part, and when; without this table all nodes that contacts or scripts name, throughout."""
+
+    file: str = text("", "a CSV file")
+    """CSV `node,join,leave`; several rows of a node: it comes back, cache kept; an empty leave: end of the run."""
+    count: int | None = whole_or_none(1, _NODES_MAX)
+    """In place of a file: so many nodes, called n0001, n0002 and so on, throughout."""
+
+    def __post_init__(self) -> None:
+        keep_checked(self, "nodes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContactsTable:
+    """Who meets whom, where there is no mobility."""
+
+    file: str = text("", "a file")
+    """CSV `a,b,start,end`, half open; or The ONE's connection events, `t CONN a b up`."""
+
+    def __post_init__(self) -> None:
+        keep_checked(self, "contacts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RadioTable:
+    """Links, and what becomes of datagrams on them. In ideal mode only what is written here holds."""
+
+    range_m: float = number(50.0, 0.001, 1e6)
+    """With mobility: nodes that are at most so far apart hear each other."""
+    merge_gap_s: float = number(0.0, 0.0, YEAR_S)
+    """With mobility: contacts of a pair with at most this between them count as one."""
+    min_duration_s: float = number(0.0, 0.0, YEAR_S)
+    """With mobility: shorter contacts are left out."""
+    rate_bytes_per_s: int | None = whole_or_none(1, UNBOUNDED)
+    """Datagrams queue for the link, or for the air, at this rate; "none": no limit."""
+    airtime: Literal["private", "shared"] = choice("private", ("private", "shared"))
+    """Each direction of a link has the rate to itself, or all that hear each other share it."""
+    delay_s: float | None = number_or_none(0.0, HOUR_S)
+    """How long a datagram is under way; "none": 0.001 in faithful mode, 0 in ideal mode."""
+    gather_s: float = number(0.0, 0.0, 1.0)
+    """Datagrams of one transmission that arrive within so much are handed over with the last of them: runs faster."""
+    loss: float = number(0.0, 0.0, 1.0)
+    """Probability that a datagram does not arrive."""
+    duplicate: float = number(0.0, 0.0, 1.0)
+    """Probability that it arrives twice."""
+    reorder: float = number(0.0, 0.0, 1.0)
+    """Probability that it is held up, so that later ones overtake it."""
+    reorder_s: float = number(0.02, 1e-6, HOUR_S)
+    """By how much, at most."""
+    asymmetric: float = number(0.0, 0.0, 1.0)
+    """Probability that a contact works in one direction only."""
+
+    def __post_init__(self) -> None:
+        keep_checked(self, "radio")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTable:
+    """Links of one pair that differ from the others; what is left out is as in `[radio]`."""
+
+    a: str = text("", "the name of a node")
+    """One of the two; with `one_way` the only one that is heard. Has to be given."""
+    b: str = text("", "the name of a node")
+    """The other. Has to be given."""
+    one_way: bool = flag(False)
+    """Whether only `b` hears `a`."""
+    rate_bytes_per_s: int | None = whole_or_none(1, UNBOUNDED)
+    """As in `[radio]`."""
+    delay_s: float | None = number_or_none(0.0, HOUR_S)
+    """As in `[radio]`."""
+    loss: float | None = number_or_none(0.0, 1.0)
+    """As in `[radio]`."""
+    duplicate: float | None = number_or_none(0.0, 1.0)
+    """As in `[radio]`."""
+    reorder: float | None = number_or_none(0.0, 1.0)
+    """As in `[radio]`."""
+
+    def __post_init__(self) -> None:
+        keep_checked(self, "radio.link")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadTable:
+    """What applications publish: one topic, which every node subscribes to from its first join."""
+
+    kind: Literal["broadcast", "script"] = choice("broadcast", ("broadcast", "script"))
+    """Every node publishes periodically, or a file says who publishes what when; has to be given."""
+    topic: str = text("", "a destination")
+    """Name of the topic; empty: workload-0 for the first workload, and so on."""
+    ordering: Literal["none", "causal", "delta-causal"] = choice("none", ORDERINGS)
+    """In which order messages of this topic are delivered."""
+    first_s: float = number(0.0, 0.0, YEAR_S)
+    """Broadcast: how long after each of its joins a node first publishes."""
+    period_s: float = number(60.0, 1e-6, YEAR_S)
+    """Broadcast: and then again and again after so long."""
+    size: int = whole(1_000, 0, UNBOUNDED)
+    """Broadcast: payload bytes, which are counted and never made."""
+    lifetime_s: float | None = number_or_none(1e-6, 100 * YEAR_S)
+    """Broadcast: how long a message lives; left out: without end."""
+    file: str = text("", "a CSV file")
+    """Script: CSV `t,node,message,size` and perhaps `lifetime`; an empty lifetime: without end."""
+
+    def __post_init__(self) -> None:
+        keep_checked(self, "workload")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultsTable:
+    """What goes wrong, drawn from the seed for each node on its own. Rates are per hour of a node's presence."""
+
+    away_per_h: float = number(0.0, 0.0, _RATE_PER_H_MAX)
+    """Churn: how often a node goes away; its cache is kept."""
+    away_s: float = number(600.0, 1e-6, YEAR_S)
+    """Churn: mean of how long it stays away."""
+    suspend_per_h: float = number(0.0, 0.0, _RATE_PER_H_MAX)
+    """How often a device falls asleep."""
+    suspend_s: float = number(60.0, 1e-6, YEAR_S)
+    """Mean of how long it sleeps."""
+    crash_per_h: float = number(0.0, 0.0, _RATE_PER_H_MAX)
+    """How often a node crashes: what is not on its disk is lost."""
+    restart_s: float = number(10.0, 1e-6, YEAR_S)
+    """Mean of how long it takes to restart."""
+    store_lost: float = number(0.0, 0.0, 1.0)
+    """Probability that a crash takes the store too; the node comes back as NAME.2."""
+    disk_full_per_h: float = number(0.0, 0.0, _RATE_PER_H_MAX)
+    """How often a disk is full, and takes nothing."""
+    disk_full_s: float = number(60.0, 1e-6, YEAR_S)
+    """Mean of how long."""
+    clock_skew_s: float = number(0.0, 0.0, YEAR_S)
+    """Clocks are wrong by up to this, either way."""
+    clock_drift_ppm: float = number(0.0, 0.0, 10_000.0)
+    """And run too fast or too slow by up to this many millionths."""
+    clock_step_per_h: float = number(0.0, 0.0, _RATE_PER_H_MAX)
+    """How often a clock is set anew."""
+    clock_step_s: float = number(1.0, 0.0, DAY_S)
+    """By up to this, either way."""
+    corrupt: float = number(0.0, 0.0, 1.0)
+    """Probability that a byte of a datagram changes on the way."""
+    truncate: float = number(0.0, 0.0, 1.0)
+    """Probability that a datagram arrives cut short."""
+
+    def __post_init__(self) -> None:
+        keep_checked(self, "faults")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTable:
+    """One fault at one moment, besides those that chance brings."""
+
+    t: float | None = number_or_none(0.0, 100 * YEAR_S)
+    """When, in seconds; has to be given."""
+    node: str = text("", "the name of a node")
+    """Whom it strikes; has to be given."""
+    kind: Literal["away", "suspend", "crash", "crash-lost", "disk-full", "clock-step"] = choice("crash", FAULTS)
+    """What happens; after `crash-lost` the store is gone. Has to be given."""
+    duration_s: float = number(60.0, 1e-6, 100 * YEAR_S)
+    """How long it lasts; a clock stays as it was set."""
+    step_s: float = number(1.0, -YEAR_S, YEAR_S)
+    """By how much a clock is set forward or, below 0, back."""
+
+    def __post_init__(self) -> None:
+        keep_checked(self, "faults.event")

@@ -1,0 +1,108 @@
+"""Piecewise-linear motion, by columns.
+
+A track is the list of a node's samples (time, x, y); between two samples the node moves in a straight line at constant
+speed. `Tracks` holds those of many nodes in five arrays. Its invariant: samples are sorted by node and, within a node,
+by strictly rising time, positions are metres on a plane. Before its first sample and after its last a node is nowhere;
+a node with one sample is somewhere at that instant only.
+
+A jump cannot be written: a node that vanishes here and appears there has two presences, or a gap between samples that
+is longer than what the search for encounters joins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from carrypost.emu.contacts import Presence
+from carrypost.errors import LocalError
+
+COORDINATE_M_MAX = 1e8
+"""Twice around the Earth. Beyond, a float no longer tells micrometres apart, and somebody mistook the unit."""
+SAME_PLACE_M = 1e-3
+"""Samples of one instant that are this close are one sample: times were rounded to whole microseconds."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tracks:
+    """The motion of many nodes; a row of the four arrays is one sample."""
+
+    nodes: tuple[str, ...]
+    """Names; one without samples is nowhere."""
+    node: NDArray[np.int32]
+    """Whose sample, as an index into `nodes`."""
+    t_us: NDArray[np.int64]
+    """When, in microseconds of the run."""
+    x: NDArray[np.float64]
+    """Where, in metres."""
+    y: NDArray[np.float64]
+    """Where, in metres."""
+
+    def __post_init__(self) -> None:
+        for name, kind in (("node", np.int32), ("t_us", np.int64), ("x", np.float64), ("y", np.float64)):
+            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=kind))
+        if len(set(self.nodes)) != len(self.nodes):
+            raise LocalError("tracks: a node is named twice")
+        if not self.node.shape == self.t_us.shape == self.x.shape == self.y.shape == (len(self.node),):
+            raise LocalError("tracks: columns must have one dimension and the same length")
+        if len(self.node) == 0:
+            return
+        if self.node.min() < 0 or self.node.max() >= len(self.nodes):
+            raise LocalError("tracks: a sample belongs to no node")
+        self._check_order()
+        for name, column in (("x", self.x), ("y", self.y)):
+            # Written so that nan fails too.
+            wrong = np.flatnonzero(~(np.abs(column) <= COORDINATE_M_MAX))
+            if len(wrong):
+                found = f"{name} = {column[wrong[0]]} m"
+                raise LocalError(f"{self._at(wrong[0])}: {found} is not within {COORDINATE_M_MAX:,.0f} m of the origin")
+
+    @classmethod
+    def of(cls, samples: Mapping[str, Iterable[tuple[int, float, float]]]) -> Tracks:
+        """Tracks from each node's samples (microseconds, x, y), in order of time; nodes in the order given."""
+        nodes = tuple(samples)
+        node: list[int] = []
+        rows: list[tuple[int, float, float]] = []
+        for index, name in enumerate(nodes):
+            kept = _without_repeats(name, samples[name])
+            node.extend([index] * len(kept))
+            rows.extend(kept)
+        return cls(
+            nodes=nodes,
+            node=np.array(node, dtype=np.int32),
+            t_us=np.array([t_us for t_us, _, _ in rows], dtype=np.int64),
+            x=np.array([x for _, x, _ in rows], dtype=np.float64),
+            y=np.array([y for _, _, y in rows], dtype=np.float64),
+        )
+
+    def _check_order(self) -> None:
+        same = self.node[1:] == self.node[:-1]
+        wrong = np.flatnonzero((self.node[1:] < self.node[:-1]) | (same & (self.t_us[1:] <= self.t_us[:-1])))
+        if len(wrong):
+            raise LocalError(f"{self._at(wrong[0] + 1)}: samples must be sorted by node, then by rising time")
+
+    def _at(self, row: int) -> str:
+        return f"tracks: node {self.nodes[self.node[row]]} at {self.t_us[row] / 1e6:.6f} s"
+
+
+class Movement(NamedTuple):
+    """What a mobility model gives: where nodes are, and when they are there at all."""
+
+    tracks: Tracks
+    presences: list[Presence]
+
+
+def _without_repeats(name: str, samples: Iterable[tuple[int, float, float]]) -> list[tuple[int, float, float]]:
+    kept: list[tuple[int, float, float]] = []
+    for sample in samples:
+        if kept and sample[0] == kept[-1][0]:
+            away_m = max(abs(sample[1] - kept[-1][1]), abs(sample[2] - kept[-1][2]))
+            if away_m > SAME_PLACE_M:
+                raise LocalError(f"tracks: node {name} is in two places {away_m:g} m apart at {sample[0] / 1e6:.6f} s")
+            continue
+        kept.append(sample)
+    return kept

@@ -1,0 +1,99 @@
+"""What applications do in a run: they subscribe, publish by a period or by a script, and confirm what they get.
+
+Each workload is a topic of its own, to which every node subscribes from its first join. Payloads are never made: so
+many incompressible bytes are counted, unless messages are signed. What an application is given goes into the record.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from carrypost.config import Limits
+from carrypost.emu.contacts import Presence
+from carrypost.emu.csvfiles import MICROSECONDS, Line, Row, read_text, rows
+from carrypost.emu.driver import Driver
+from carrypost.events import Delivered, Event
+
+
+class Publication(NamedTuple):
+    """One message that a script asks for."""
+
+    t_us: int
+    node: str
+    message: str
+    size: int
+    lifetime_us: int | None
+    """None: it lives without end."""
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What runs on every node: subscribes to all topics, confirms at once, has everything recorded."""
+
+    topics: Sequence[str]
+    observe: Callable[[Driver, Event], None]
+
+    def started(self, driver: Driver) -> None:
+        """The host is new: subscribe (again)."""
+        for topic in self.topics:
+            driver.host.subscribe(_exactly(topic), now=driver.now)
+
+    def take(self, driver: Driver, event: Event) -> None:
+        """Something that the host tells."""
+        if type(event) is Delivered:
+            driver.host.confirm([delivery.descriptor.id for delivery in event.deliveries], driver.now)
+        self.observe(driver, event)
+
+
+def read_script(path: Path) -> list[Publication]:
+    """The publications of a CSV file, by time, then in the order of its rows."""
+    found: list[Publication] = []
+    named: dict[str, int] = {}
+    for row in rows(read_text(path), str(path), ("t", "node", "message", "size"), ("lifetime",)):
+        each = _publication(row)
+        if (first := named.setdefault(each.message, each.line)) != each.line:
+            raise row.line.error(f"message {each.message!r} is published on line {first} already")
+        found.append(each)
+    return sorted(found, key=lambda each: each.t_us)
+
+
+def check_script(
+    path: Path, script: Sequence[Publication], presences: Mapping[str, Sequence[Presence]], limits: Limits
+) -> None:
+    """Whoever is to publish must be there, and may publish that."""
+    for each in script:
+        line = Line(str(path), each.line)
+        if each.node not in presences:
+            raise line.error(f"there is no node {each.node!r}")
+        if not any(
+            presence.join_us <= each.t_us and (presence.leave_us is None or each.t_us < presence.leave_us)
+            for presence in presences[each.node]
+        ):
+            raise line.error(f"node {each.node!r} is not there at {each.t_us / MICROSECONDS} s")
+        if each.size > limits.message_bytes_max:
+            raise line.error(
+                f"size must be at most {limits.message_bytes_max:,} (message_bytes_max), not {each.size:,}"
+            )
+        if len(each.message.encode()) > limits.label_bytes_max:
+            raise line.error(f"message must have at most {limits.label_bytes_max:,} bytes (label_bytes_max)")
+
+
+def _publication(row: Row) -> Publication:
+    size = row.number("size")
+    if size < 0 or size != int(size):
+        raise row.line.error(f"size must be a whole number of bytes, 0 or more, not {row.text('size')}")
+    lifetime_us = row.time_us("lifetime") if "lifetime" in row else None
+    if lifetime_us == 0:
+        raise row.line.error(f"lifetime must be at least a microsecond, or empty for none, not {row.text('lifetime')}")
+    node = row.line.node(row.text("node"))
+    return Publication(row.time_us("t"), node, row.text("message"), int(size), lifetime_us, row.line.number)
+
+
+def _exactly(topic: str) -> str:
+    """The pattern that only this topic matches; plain text where it can be, which hosts look up."""
+    return re.sub(r"([\\.^$*+?{}\[\]|()])", r"\\\1", topic)

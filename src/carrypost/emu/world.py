@@ -1,0 +1,331 @@
+"""One run of a scenario: nodes that come and go, contacts, publications and faults, in virtual time.
+
+What happens at one instant happens in the order of `scheduler.Phase`. Contacts were clipped beforehand to the lives of
+both nodes, so whoever is linked is there. In faithful mode nobody is told of a contact; in ideal mode both hosts are,
+and of what happens at one instant all of one kind is told before any host answers. A node that is away stands still:
+on its return it first does what fell due, and then its links come up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from carrypost import __version__
+from carrypost.emu import driver as drivers
+from carrypost.emu.chance import stream
+from carrypost.emu.contacts import Contact, clipped
+from carrypost.emu.driver import Disk, Driver
+from carrypost.emu.faults import CLOCK_STEP, CRASH, CRASH_LOST, LEAVE, Fault, Life, clock, plan
+from carrypost.emu.inputs import Inputs
+from carrypost.emu.observer import Observer
+from carrypost.emu.radio import LinkModel, Radio
+from carrypost.emu.samples import Samples
+from carrypost.emu.scenario import MICROSECONDS, Scenario, topic
+from carrypost.emu.scheduler import Phase, Scheduler
+from carrypost.emu.workload import Application, Publication
+from carrypost.errors import ConfigError, StateError
+from carrypost.events import Reason
+from carrypost.gossip.pieces import Blank
+from carrypost.model.ids import NodeId
+from carrypost.record import Kind, Record
+from carrypost.security.identity import Identity
+
+_LAST = "\U0010ffff"
+"""Sorts behind the name of every node."""
+_DELAY_S = 0.001
+_INSTANT_STEPS_MAX = 10_000_000
+
+
+class Progress(NamedTuple):
+    """How far a run is."""
+
+    t_us: int
+    end_us: int
+    contacts: int
+    receptions: int
+    rows: int
+
+
+class Emulation:
+    """All nodes of one run, and what is to happen to them."""
+
+    def __init__(self, scenario: Scenario, seed: int | str, inputs: Inputs, record: Record, *, encoded: bool) -> None:
+        _check(scenario)
+        self.scenario = scenario
+        self.record = record
+        self.contacts_begun = 0
+        self._seed = seed
+        self._inputs = inputs
+        self._end_us = scenario.duration_us
+        self._plan = plan(scenario.faults, scenario.events, inputs.presences, seed, self._end_us)
+        self.contacts = clipped(self._plan.contacts(inputs.contacts), self._plan.presences(), self._end_us)
+        """As they are played."""
+        self._model, self._models = _models(scenario)
+        self._one_way = {(each.a, each.b): each for each in scenario.links if each.one_way}
+        self._scheduler = Scheduler(instant_steps_max=_INSTANT_STEPS_MAX)
+        self._radio = Radio(
+            self._scheduler, seed, model=self._model, encoded=encoded, airtime=scenario.radio.airtime,
+            limits=scenario.settings.limits, by_link=False, checked=scenario.settings.security == "off",
+        )  # fmt: skip
+        self._world = drivers.World(self._scheduler, self._radio, seed)
+        crashing = {life.node for life in self._plan.lives if life.end == CRASH}
+        self._observer = Observer(record, self._name, sorted(crashing))
+        topics = [topic(each, index) for index, each in enumerate(scenario.workloads)]
+        self._application = Application(topics, self._observer.observe)
+        self._topics = topics
+        self._drivers: dict[str, Driver] = {}
+        self._names: dict[NodeId, str] = {}
+        self._places: dict[str, str] = {}
+        """What the node of each place is called now."""
+        self._full_until: dict[str, int] = {}
+        self._touched: dict[str, Driver] = {}
+        self._samples = Samples(record, self._radio, self._drivers)
+        self._schedule()
+
+    @property
+    def nodes(self) -> int:
+        """How many take part."""
+        return len({life.node for life in self._plan.lives})
+
+    @property
+    def now(self) -> int:
+        """Virtual microseconds."""
+        return self._scheduler.now
+
+    def run_until(self, t_us: int) -> None:
+        """Let time pass up to `t_us`, or to the end of the run; that instant is not part of it."""
+        if t_us < self._end_us:
+            self._scheduler.run_until(max(t_us - 1, self.now))
+            return
+        self._scheduler.run_until(self._end_us - 1)
+        self._samples.take(self.now)
+
+    # --- what is to happen ---------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        post = self._scheduler.post
+        sample_us = max(1, round(self.scenario.run.sample_s * MICROSECONDS))
+        post(sample_us, Phase.DOWN, "", self._sample, sample_us)
+        for life in self._plan.lives:
+            post(life.start_us, Phase.JOIN, life.node, self._join, life)
+        self._next_contact(0)
+        for fault in self._plan.others:
+            post(fault.t_us, Phase.LEAVE, fault.node, self._fault, fault)
+        for index, script in self._inputs.scripts.items():
+            for each in script:
+                if each.t_us < self._end_us:
+                    post(each.t_us, Phase.PUBLISH, each.node, self._scripted, index, each)
+
+    def _sample(self, sample_us: int) -> None:
+        self._samples.take(self.now)
+        self._scheduler.post(self.now + sample_us, Phase.DOWN, "", self._sample, sample_us)
+
+    def _next_contact(self, index: int) -> None:
+        if index < len(self.contacts):
+            contact = self.contacts[index]
+            self._scheduler.post(contact.start_us, Phase.UP, contact.a, self._up, index)
+
+    # --- nodes ---------------------------------------------------------------------------------------------
+
+    def _join(self, life: Life) -> None:
+        known = self._drivers.get(life.node)
+        driver = known or self._make(life)
+        self._places[life.place] = life.node
+        crashed = known is not None and known.life is drivers.Life.DOWN
+        self.record.add(Kind.JOIN, self.now, life.node, detail="restart" if crashed else None)
+        if driver.life is drivers.Life.DOWN:
+            driver.boot()
+        else:
+            driver.resume()
+        if life.end:
+            self._scheduler.post(life.end_us, Phase.LEAVE, life.node, self._leave, life)
+        for index, workload in enumerate(self.scenario.workloads):
+            if workload.kind == "broadcast":
+                self._broadcast_at(life.start_us + round(workload.first_s * MICROSECONDS), life, index)
+
+    def _make(self, life: Life) -> Driver:
+        settings = self.scenario.settings
+        signed = settings.security == "signed"
+        identity = Identity.derived(self._seed, life.node) if signed else Identity.plain(life.node)
+        skewed = clock(self.scenario.faults, self._seed, life.node)
+        driver = Driver(life.node, identity, settings, self._world, self._application, clock=skewed)
+        driver.disk.delay_us = round(self.scenario.run.disk_delay_s * MICROSECONDS)
+        self._drivers[life.node] = driver
+        self._names[identity.node] = life.node
+        return driver
+
+    def _leave(self, life: Life) -> None:
+        driver = self._drivers[life.node]
+        self._samples.take_traffic(life.node, self.now)
+        self.record.add(Kind.LEAVE, self.now, life.node, detail=None if life.end == LEAVE else life.end)
+        if life.last or life.end in {CRASH, CRASH_LOST}:
+            driver.crash()
+        else:
+            driver.suspend()
+        if life.last:
+            self._forget(driver)
+
+    def _forget(self, driver: Driver) -> None:
+        """Nobody will ask for it again, and thousands of caches fill the memory."""
+        del self._drivers[driver.name]
+        self._radio.remove(driver.name)
+        self._samples.forget(driver.name)
+        driver.disk = Disk()
+
+    def _fault(self, fault: Fault) -> None:
+        driver = self._drivers.get(self._places.get(fault.node, ""))
+        if driver is None:
+            return
+        if fault.kind == CLOCK_STEP:
+            driver.step_clock(fault.step_us)
+            return
+        driver.disk.full = True
+        # Another fault may fill it again before: then the longer one counts.
+        free_us = self._full_until[driver.name] = max(
+            self._full_until.get(driver.name, 0), self.now + fault.duration_us
+        )
+        self._scheduler.post(free_us, Phase.LEAVE, fault.node, self._disk_free, driver)
+
+    def _disk_free(self, driver: Driver) -> None:
+        if self._full_until[driver.name] <= self.now:
+            driver.disk.full = False
+
+    def _name(self, node: NodeId) -> str:
+        return self._names.get(node, node)
+
+    # --- contacts ------------------------------------------------------------------------------------------
+
+    def _up(self, index: int) -> None:
+        contact = self.contacts[index]
+        a, b = contact.a, contact.b
+        self.contacts_begun += 1
+        ways = self._ways(contact)
+        attrs = {"end": repr(contact.end_us / MICROSECONDS)}
+        if len(ways) == 1:
+            attrs["heard"] = ways[0][0]
+        self.record.add(Kind.CONTACT, self.now, a, peer=b, attrs=attrs)
+        model = self._models.get((a, b), self._model) if self._models else self._model
+        if len(ways) == 1:
+            self._radio.link(*ways[0], one_way=True, model=model, until_us=contact.end_us)
+        else:
+            self._radio.link(a, b, model=model, until_us=contact.end_us)
+            if self.scenario.ideal:
+                self._tell(a, b, up=True)
+        if contact.end_us < self._end_us:
+            self._scheduler.post(contact.end_us, Phase.DOWN, a, self._down, a, b, len(ways))
+        self._next_contact(index + 1)
+
+    def _down(self, a: str, b: str, ways: int) -> None:
+        self._radio.unlink(a, b)
+        if ways > 1 and self.scenario.ideal:
+            self._tell(a, b, up=False)
+
+    def _tell(self, a: str, b: str, *, up: bool) -> None:
+        for here, there in ((a, b), (b, a)):
+            driver = self._drivers[here]
+            driver.host.link(there, up, driver.now)
+            self._answer(driver, Phase.UP if up else Phase.DOWN)
+
+    def _ways(self, contact: Contact) -> Sequence[tuple[str, str]]:
+        """Who is heard by whom."""
+        a, b = contact.a, contact.b
+        for pair in ((a, b), (b, a)) if self._one_way else ():
+            if pair in self._one_way:
+                return (pair,)
+        if self.scenario.radio.asymmetric:
+            chance = stream(self._seed, a, b, "asymmetric", contact.start_us)
+            if chance.random() < self.scenario.radio.asymmetric:
+                return ((a, b) if chance.random() < 0.5 else (b, a),)  # noqa: PLR2004 - either way
+        return (a, b), (b, a)
+
+    # --- publications --------------------------------------------------------------------------------------
+
+    def _broadcast_at(self, t_us: int, life: Life, index: int) -> None:
+        if t_us < life.end_us:
+            self._scheduler.post(t_us, Phase.PUBLISH, life.node, self._broadcast, life, index)
+
+    def _broadcast(self, life: Life, index: int) -> None:
+        workload = self.scenario.workloads[index]
+        lifetime_us = None if workload.lifetime_s is None else round(workload.lifetime_s * MICROSECONDS)
+        self._publish(self._drivers[life.node], index, workload.size, lifetime_us)
+        self._broadcast_at(self.now + max(1, round(workload.period_s * MICROSECONDS)), life, index)
+
+    def _scripted(self, index: int, what: Publication) -> None:
+        driver = self._drivers.get(self._places.get(what.node, ""))
+        # A fault may have taken the node away: then its application cannot publish.
+        if driver is not None and driver.life is drivers.Life.RUNNING:
+            self._publish(driver, index, what.size, what.lifetime_us, what.message)
+
+    def _publish(self, driver: Driver, index: int, size: int, lifetime_us: int | None, label: str = "") -> None:
+        payload: bytes | Blank = Blank(size)
+        if driver.identity.signed:
+            payload = stream(self._seed, driver.name, "payload", index, self.now, label).randbytes(size)
+        try:
+            message = driver.host.publish(
+                self._topics[index], payload, now=driver.now, lifetime_us=lifetime_us, label=label
+            )
+        except StateError:
+            # The cache is full of what may not give way: it was not published, and the application knows.
+            self.record.add(Kind.REFUSE, self.now, driver.name, message=label or None, detail=Reason.NO_ROOM.value)
+        else:
+            self._observer.published(driver, message, driver.write())
+        self._answer(driver, Phase.PUBLISH)
+
+    def _answer(self, driver: Driver, phase: Phase) -> None:
+        """The host may answer: at once, or, in ideal mode, after all that happens in this phase of this instant."""
+        if not self.scenario.ideal:
+            driver.settle()
+            return
+        if not self._touched:
+            self._scheduler.post(self.now, phase, _LAST, self._answer_all)
+        self._touched[driver.name] = driver
+
+    def _answer_all(self) -> None:
+        touched, self._touched = self._touched, {}
+        for _, driver in sorted(touched.items()):
+            driver.settle()
+
+
+def run_attributes(scenario: Scenario, seed: int | str, inputs: Inputs) -> dict[str, str]:
+    """What the first row of a record tells."""
+    return {
+        "scenario": scenario.text,
+        "seed": str(seed),
+        "version": __version__,
+        "mode": scenario.run.mode,
+        "defaults": scenario.in_force(),
+        **inputs.files,
+    }
+
+
+def _check(scenario: Scenario) -> None:
+    for index, workload in enumerate(scenario.workloads):
+        if workload.ordering != "none":
+            raise ConfigError(f'workload.{index}.ordering: "{workload.ordering}" comes with causal order; use "none"')
+
+
+def _models(scenario: Scenario) -> tuple[LinkModel, dict[tuple[str, str], LinkModel]]:
+    """How links treat datagrams: usually, and by pair."""
+    radio = scenario.radio
+    delay_s = (0.0 if scenario.ideal else _DELAY_S) if radio.delay_s is None else radio.delay_s
+    usual = LinkModel(
+        delay_us=round(delay_s * MICROSECONDS),
+        loss=radio.loss,
+        duplicate=radio.duplicate,
+        reorder=radio.reorder,
+        reorder_us=max(1, round(radio.reorder_s * MICROSECONDS)),
+        gather_us=round(radio.gather_s * MICROSECONDS),
+        corrupt=scenario.faults.corrupt,
+        truncate=scenario.faults.truncate,
+        rate_bytes_per_s=radio.rate_bytes_per_s,
+    )
+    models: dict[tuple[str, str], LinkModel] = {}
+    for link in scenario.links:
+        names = ("loss", "duplicate", "reorder", "rate_bytes_per_s")
+        changes = {name: value for name in names if (value := getattr(link, name)) is not None}
+        if link.delay_s is not None:
+            changes["delay_us"] = round(link.delay_s * MICROSECONDS)
+        models[min(link.a, link.b), max(link.a, link.b)] = replace(usual, **changes)
+    return usual, models

@@ -1,0 +1,82 @@
+"""Between frames and the driver's store: payloads are put into what is sent, and put together for who asks.
+
+The host keeps no payloads: what it sends names them, and the driver fills them in. Both drivers do it here, each with
+its own way to read a piece. What is gone from the store is left out of what is sent, and told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from carrypost.config import Limits
+from carrypost.errors import StoreError
+from carrypost.gossip.frames import Data, Frame, OpenParcel, StoredData
+from carrypost.gossip.pieces import unpack
+from carrypost.model.descriptor import Descriptor, PayloadCodec
+from carrypost.model.ids import MessageId
+
+_TO_FILL = frozenset({StoredData, OpenParcel})
+Read = Callable[[MessageId, int], bytes | None]
+"""A piece of a message; None if it is gone."""
+
+
+def filled(frames: Sequence[Frame], read: Read) -> tuple[Sequence[Frame], Sequence[MessageId]]:
+    """The frames with their payload, less those whose payload is gone; and which messages those were of."""
+    for frame in frames:
+        if type(frame) in _TO_FILL and (type(frame) is StoredData or _sealed(frame)):
+            break
+    else:
+        return frames, ()
+    found: list[Frame] = []
+    gone: dict[MessageId, None] = {}
+    for frame in frames:
+        full: Frame | None = frame
+        if isinstance(frame, StoredData):
+            full = _data(frame, read)
+        elif isinstance(frame, OpenParcel) and _sealed(frame):
+            full = _parcel(frame, read)
+        if full is not None:
+            found.append(full)
+        elif isinstance(frame, StoredData):
+            gone[frame.message] = None
+        elif isinstance(frame, OpenParcel):
+            gone[frame.descriptor.id] = None
+    return found, tuple(gone)
+
+
+def gathered(descriptor: Descriptor, read: Read, limits: Limits) -> bytes:
+    """A whole payload as it was published.
+
+    Raises `StoreError` if it is gone, `RemoteError` if it does not expand.
+    """
+    if descriptor.codec == PayloadCodec.BLANK or not descriptor.length:
+        return unpack(descriptor, b"", limits)
+    pieces: list[bytes] = []
+    for piece in range(descriptor.pieces):
+        body = read(descriptor.id, piece)
+        if body is None:
+            raise StoreError(f"piece {piece} of {descriptor.shown} is gone")
+        pieces.append(body)
+    return unpack(descriptor, b"".join(pieces), limits)
+
+
+def _sealed(frame: Frame) -> bool:
+    return type(frame) is OpenParcel and frame.body is None and frame.descriptor.codec != PayloadCodec.BLANK
+
+
+def _data(frame: StoredData, read: Read) -> Data | None:
+    body = b""
+    if frame.length:
+        piece = read(frame.message, frame.piece)
+        if piece is None or frame.offset + frame.length > len(piece):
+            return None
+        body = piece if frame.length == len(piece) else piece[frame.offset : frame.offset + frame.length]
+    return Data(frame.handle, frame.serial, frame.index, frame.last, body)
+
+
+def _parcel(frame: OpenParcel, read: Read) -> OpenParcel | None:
+    descriptor = frame.descriptor
+    body = read(descriptor.id, 0) if descriptor.length else b""
+    if body is None or len(body) != descriptor.length:
+        return None
+    return OpenParcel(frame.handle, frame.serial, frame.hops, frame.age_ms, frame.last, descriptor, body)

@@ -1,0 +1,76 @@
+"""Random contacts, presences and publications, for the flood bound and for runs that must reach it.
+
+Times stand on a coarse grid, so that contacts touch, begin together, and end when messages do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+
+from hypothesis import strategies as st
+
+END_S = 12
+THROUGHOUT = [(0.0, float(END_S))]
+Contact = tuple[str, str, float, float]
+Message = tuple[str, str, float, float | None]
+Presence = tuple[str, float, float | None]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Everything that happens to a network from outside, in seconds."""
+
+    contacts: tuple[Contact, ...]
+    messages: tuple[Message, ...]
+    presences: tuple[Presence, ...]
+
+
+def times(least: float = 0, most: float = END_S) -> st.SearchStrategy[float]:
+    """A grid of half seconds."""
+    return st.integers(int(least * 2), int(most * 2)).map(lambda half: half / 2)
+
+
+def spans(most: int) -> st.SearchStrategy[list[tuple[float, float]]]:
+    """Spans that do not overlap, in order; they may touch, and they may be empty."""
+    return st.lists(times(), max_size=most).map(
+        lambda found: [(a, b) for a, b in zip(sorted(found)[::2], sorted(found)[1::2], strict=False)]
+    )
+
+
+@st.composite
+def touching(draw: st.DrawFn, most: int) -> list[tuple[float, float]]:
+    """Spans some of which begin where the one before ends."""
+    edges = sorted(draw(st.lists(times(), max_size=most + 1, unique=True)))
+    kept = draw(st.lists(st.booleans(), min_size=len(edges), max_size=len(edges)))
+    return [(a, b) for (a, b), keep in zip(pairwise(edges), kept, strict=False) if keep]
+
+
+def there(presences: Sequence[Presence], node: str, t: float) -> bool:
+    """Whether the node is present."""
+    return any(join <= t < (END_S if leave is None else leave) for name, join, leave in presences if name == node)
+
+
+@st.composite
+def schedules(draw: st.DrawFn, *, nodes_max: int = 5, messages_max: int = 6) -> Schedule:
+    """A few nodes that come and go, meet, and publish while they are there."""
+    names = [f"n{number}" for number in range(draw(st.integers(2, nodes_max)))]
+    presences: list[Presence] = []
+    for name in names:
+        lives = [span for span in draw(st.one_of(st.just(THROUGHOUT), touching(4), spans(4))) if span[0] < span[1]]
+        stays = draw(st.booleans())
+        for number, (join, leave) in enumerate(lives or THROUGHOUT, 1):
+            presences.append((name, join, None if stays and number >= len(lives) else leave))
+    contacts: list[Contact] = []
+    for a, b in combinations(names, 2):
+        first, second = (a, b) if draw(st.booleans()) else (b, a)
+        contacts += [(first, second, start, end) for start, end in draw(st.one_of(touching(5), spans(6)))]
+    messages: list[Message] = []
+    for number in range(draw(st.integers(0, messages_max))):
+        source, t = draw(st.sampled_from(names)), draw(times(0, END_S - 0.5))
+        if there(presences, source, t):
+            lifetime = draw(st.one_of(st.none(), times(0.5)))
+            messages.append((f"m{number}", source, t, lifetime))
+    order = draw(st.permutations(contacts))
+    return Schedule(tuple(order), tuple(messages), tuple(presences))

@@ -1,0 +1,166 @@
+"""Nodes whose clocks are wrong: they tell the time by them, the world and its record do not."""
+
+from __future__ import annotations
+
+import pytest
+from tests import timers
+
+from carrypost.config import Settings
+from carrypost.emu.application import Inbox
+from carrypost.emu.clock import Clock
+from carrypost.emu.driver import Driver, World
+from carrypost.emu.radio import Radio
+from carrypost.emu.recorder import Recorder
+from carrypost.emu.scheduler import Scheduler
+from carrypost.events import Event, NeighbourDown, NeighbourUp, Refused
+from carrypost.record import Record
+from carrypost.security.identity import Identity
+
+SECOND = 1_000_000
+
+
+class Watching(Inbox):
+    """Notes what its node tells, at the true time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[tuple[int, Event]] = []
+
+    def take(self, driver: Driver, event: Event) -> None:
+        self.told.append((driver.t_us, event))
+        super().take(driver, event)
+
+
+class Wrong:
+    """Two nodes in reach of each other, with clocks of their own; `b` wants the news."""
+
+    def __init__(self, *clocks: Clock, **settings: object) -> None:
+        self.scheduler = Scheduler()
+        self.radio = Radio(self.scheduler, 1)
+        self.inboxes = {name: Watching() for name in "ab"}
+        self.drivers: dict[str, Driver] = {}
+        world = World(self.scheduler, self.radio, 1)
+        for name, clock in zip("ab", clocks, strict=True):
+            self.drivers[name] = Driver(
+                name, Identity.plain(name), Settings.emulated(**settings), world, self.inboxes[name], clock=clock
+            )
+            self.drivers[name].boot()
+        self.inboxes["b"].subscribe(self.drivers["b"], "news")
+        self.drivers["b"].settle()
+        self.radio.link("a", "b")
+
+    def run(self, seconds: float) -> None:
+        with timers.checked():
+            self.scheduler.run_until(self.scheduler.now + round(seconds * SECOND))
+
+    def publish(self, lifetime_s: float | None = None) -> None:
+        driver = self.drivers["a"]
+        lifetime_us = None if lifetime_s is None else round(lifetime_s * SECOND)
+        driver.host.publish("news", b"hello", now=driver.now, lifetime_us=lifetime_us)
+        driver.settle()
+
+    def told(self, kind: type[Event], node: str = "b") -> list[int]:
+        return [t_us for t_us, event in self.inboxes[node].told if isinstance(event, kind)]
+
+
+def test_a_node_tells_the_time_by_its_own_clock_and_the_world_does_not() -> None:
+    world = Wrong(Clock(5 * SECOND), Clock(drift_ppm=1_000))
+    world.run(100)
+    ahead, fast = world.drivers["a"], world.drivers["b"]
+    assert (ahead.t_us, ahead.now) == (100 * SECOND, 105 * SECOND)
+    assert (fast.t_us, fast.now) == (100 * SECOND, 100_100_000)
+
+
+@pytest.mark.parametrize("clock", [Clock(60 * SECOND), Clock(-30 * SECOND), Clock(drift_ppm=50_000)])
+def test_nodes_with_wrong_clocks_find_each_other_and_exchange(clock: Clock) -> None:
+    world = Wrong(clock, Clock())
+    world.run(60)
+    world.publish()
+    world.run(60)
+    assert len(world.inboxes["b"].deliveries) == 1
+    assert len(world.told(NeighbourUp)) == 1
+    assert world.told(NeighbourDown) == []
+
+
+def test_timers_come_when_the_wrong_clock_shows_their_time() -> None:
+    """A beacon every ten seconds of a clock that is twice as fast is one every five."""
+    fixed = {"announce_s_min": 10, "announce_s_max": 10}
+    counts = []
+    for clock in (Clock(), Clock(drift_ppm=1_000_000)):
+        world = Wrong(clock, Clock(), **fixed)
+        world.run(600)
+        counts.append(world.radio.sent("a").frames["Announce"])
+    assert counts[1] == pytest.approx(2 * counts[0], rel=0.1)
+
+
+def test_a_message_lives_by_the_clock_of_whoever_has_it() -> None:
+    """`a` is an hour behind: what it gives a minute has expired at `b` when it comes."""
+    world = Wrong(Clock(), Clock(3_600 * SECOND), skew_s_max=0)
+    world.run(30)
+    world.publish(lifetime_s=60)
+    world.run(30)
+    assert world.inboxes["b"].deliveries == []
+    refused = [event for _, event in world.inboxes["b"].told if isinstance(event, Refused)]
+    assert {event.reason for event in refused} == {"expired"}
+
+
+@pytest.mark.parametrize("delta_s", [0.5, 60, 86_400])
+def test_a_clock_that_is_set_forward_ends_no_contact(delta_s: float) -> None:
+    world = Wrong(Clock(), Clock())
+    world.run(60)
+    world.drivers["b"].step_clock(round(delta_s * SECOND))
+    assert world.drivers["b"].now == 60 * SECOND + round(delta_s * SECOND)
+    world.publish()
+    world.run(30)
+    assert world.told(NeighbourDown) == []
+    assert len(world.inboxes["b"].deliveries) == 1
+
+
+@pytest.mark.parametrize("delta_s", [0.5, 5, 40])
+def test_a_clock_that_is_set_back_stands_until_it_has_caught_up_and_goes_on(delta_s: float) -> None:
+    world = Wrong(Clock(), Clock())
+    world.run(60)
+    driver = world.drivers["b"]
+    driver.step_clock(-round(delta_s * SECOND))
+    shown = []
+    for _ in range(100):
+        world.run(1)
+        shown.append(driver.now)
+    assert shown == sorted(shown)
+    assert shown[0] == max(60 * SECOND, 61 * SECOND - round(delta_s * SECOND))
+    assert shown[-1] == 160 * SECOND - round(delta_s * SECOND)
+    world.publish()
+    world.run(30)
+    assert len(world.inboxes["b"].deliveries) == 1
+
+
+def test_what_fell_due_when_a_clock_was_set_forward_is_done_at_once() -> None:
+    world = Wrong(Clock(), Clock())
+    world.run(10)
+    world.publish(lifetime_s=3_000)
+    world.run(10)
+    assert world.drivers["b"].host.overview().messages == 1
+    world.drivers["b"].step_clock(4_000 * SECOND)
+    assert world.drivers["b"].host.overview().messages == 0
+    assert world.drivers["a"].host.overview().messages == 1
+
+
+def test_a_node_that_is_down_has_its_clock_set_all_the_same() -> None:
+    world = Wrong(Clock(), Clock())
+    world.run(10)
+    driver = world.drivers["b"]
+    driver.crash()
+    driver.step_clock(50 * SECOND)
+    driver.boot()
+    assert (driver.t_us, driver.now) == (10 * SECOND, 60 * SECOND)
+    world.publish()
+    world.run(60)
+    assert len(world.inboxes["b"].deliveries) == 1
+
+
+def test_the_record_goes_by_the_true_time() -> None:
+    record = Record("run")
+    world = Wrong(Clock(), Clock(3_600 * SECOND))
+    world.run(20)
+    Recorder(record, str).observe(world.drivers["b"], NeighbourUp(world.drivers["a"].host.node))
+    assert [row["t"] for row in record.rows()] == [20.0]

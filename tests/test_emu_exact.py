@@ -1,0 +1,162 @@
+"""With ideal links hosts reach exactly what a flood reaches; bytes, processes and hashing change nothing.
+
+The schedules are those on which the bound itself is tested: contacts that touch, begin together, are empty or come
+again, nodes that come and go, lives that end on the edge of a contact.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import examples
+from tests.schedules import END_S, Schedule, schedules
+
+from carrypost.emu import flood_bound, run
+from carrypost.emu.invariants import check
+
+SCENARIO = """
+name = "drawn"
+duration_s = {end}
+mode = "{mode}"
+sample_s = 5
+[nodes]
+file = "nodes.csv"
+[contacts]
+file = "contacts.csv"
+[[workload]]
+kind = "script"
+file = "publish.csv"
+"""
+
+
+def written(schedule: Schedule, folder: Path, *, mode: str, size: int = 100) -> Path:
+    """The schedule as a scenario with its files."""
+    text = {"nodes": "node,join,leave", "contacts": "a,b,start,end", "publish": "t,node,message,size,lifetime"}
+    rows: dict[str, list[tuple[object, ...]]] = {
+        "nodes": [(node, join, "" if leave is None else leave) for node, join, leave in schedule.presences],
+        "contacts": list(schedule.contacts),
+        "publish": [(t, node, name, size, "" if life is None else life) for name, node, t, life in schedule.messages],
+    }
+    for name, header in text.items():
+        lines = [header, *(",".join(map(str, row)) for row in rows[name])]
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    scenario = SCENARIO.format(end=END_S, mode=mode)
+    for name in ("contacts", "publish"):
+        if not rows[name]:  # An empty file is an error.
+            table = "[contacts]" if name == "contacts" else '[[workload]]\nkind = "script"'
+            scenario = scenario.replace(f'{table}\nfile = "{name}.csv"\n', "")
+    path = folder / "drawn.toml"
+    path.write_text(scenario)
+    return path
+
+
+def played(schedule: Schedule, *, mode: str = "ideal", encoded: bool = False, size: int = 100) -> pa.Table:
+    with tempfile.TemporaryDirectory() as folder:
+        return run(written(schedule, Path(folder), mode=mode, size=size), 1, encoded=encoded).table
+
+
+def receptions(table: pa.Table) -> list[tuple[str, str]]:
+    return [
+        (message, node)
+        for kind, message, node in zip(*(table[name].to_pylist() for name in ("kind", "message", "node")), strict=True)
+        if kind == "receive"
+    ]
+
+
+@given(schedules(), st.sampled_from((0, 100, 3_000, 70_000)))
+@examples(150)
+def test_with_ideal_links_the_receptions_are_the_flood_bound(schedule: Schedule, size: int) -> None:
+    table = played(schedule, size=size)
+    found = receptions(table)
+    assert set(found) == flood_bound(schedule.contacts, schedule.messages, schedule.presences)
+    assert len(found) == len(set(found))
+    assert check(table) == []
+
+
+@given(schedules(), st.sampled_from(("ideal", "faithful")), st.sampled_from((0, 100, 3_000, 70_000)))
+@examples(60)
+def test_frames_that_go_through_their_bytes_give_the_same_record(schedule: Schedule, mode: str, size: int) -> None:
+    assert played(schedule, mode=mode, size=size).equals(played(schedule, mode=mode, size=size, encoded=True))
+
+
+@given(schedules())
+@examples(60)
+def test_without_a_hint_hosts_break_no_rule(schedule: Schedule) -> None:
+    assert check(played(schedule, mode="faithful")) == []
+
+
+BUSY = """
+name = "busy"
+duration_s = 120
+sample_s = 10
+disk_delay_s = 0.05
+[nodes]
+count = {nodes}
+[contacts]
+file = "contacts.csv"
+[radio]
+loss = 0.1
+duplicate = 0.05
+reorder = 0.05
+[[workload]]
+kind = "broadcast"
+period_s = 7
+size = 2000
+lifetime_s = 30
+[faults]
+crash_per_h = 60
+suspend_per_h = 60
+suspend_s = 5
+clock_skew_s = 0.5
+corrupt = 0.01
+"""
+
+
+def busy(folder: Path, *, nodes: int = 5) -> Path:
+    """A scenario with something of everything."""
+    rows = [f"n000{a},n000{b},{5 * a + b},{60 + 7 * a + b}" for a in range(1, 5) for b in range(a + 1, 6)]
+    (folder / "contacts.csv").write_text("\n".join(["a,b,start,end", *rows]) + "\n")
+    path = folder / "busy.toml"
+    path.write_text(BUSY.format(nodes=nodes))
+    return path
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_the_same_seed_gives_the_same_bytes_in_every_process(tmp_path: Path) -> None:
+    scenario = busy(tmp_path)
+    digests = set()
+    for hashing in ("0", "1", "4242"):
+        out = tmp_path / f"{hashing}.parquet"
+        code = f"from carrypost.emu import run; run({str(scenario)!r}, 7, out={str(out)!r})"
+        environment = os.environ | {"PYTHONHASHSEED": hashing}
+        subprocess.run([sys.executable, "-c", code], check=True, env=environment)  # noqa: S603 - our own code
+        digests.add(digest(out))
+    here = run(scenario, 7, out=tmp_path / "here.parquet").table
+    assert digests == {digest(tmp_path / "here.parquet")}
+    assert run(scenario, 7).table.equals(here)
+    assert not run(scenario, 8).table.equals(here)
+
+
+def test_one_more_node_leaves_the_chance_of_the_others_alone(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("five", "six")]
+    tables = []
+    for folder, nodes in zip(folders, (5, 6), strict=True):
+        folder.mkdir()
+        tables.append(run(busy(folder, nodes=nodes), 7).table)
+    rows = [
+        [row for row in table.drop_columns("attrs").to_pylist() if row["kind"] != "run" and row["node"] != "n0006"]
+        for table in tables
+    ]
+    assert len(rows[0]) > 500
+    assert rows[0] == rows[1]

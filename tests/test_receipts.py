@@ -1,0 +1,48 @@
+"""Acknowledgements name what arrived and nothing else, in whatever order it came."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from carrypost.gossip.frames import Ack
+from carrypost.gossip.receipts import Receipts
+
+SERIALS = st.one_of(st.integers(0, 40), st.integers(0, 9_000))
+RUNS = st.builds(lambda first, count: list(range(first, first + count)), SERIALS, st.integers(1, 70))
+BURSTS = st.one_of(RUNS, st.lists(SERIALS, min_size=1, max_size=8))
+
+
+def named(acks: list[Ack]) -> set[int]:
+    return {ack.base + at for ack in acks for at in range(8 * len(ack.bitmap)) if ack.bitmap[at // 8] >> at % 8 & 1}
+
+
+@given(st.lists(st.tuples(BURSTS, st.booleans()), max_size=12))
+def test_serials_noted_together_are_acknowledged_as_if_they_came_one_by_one(
+    bursts: list[tuple[list[int], bool]],
+) -> None:
+    together, singly = Receipts(), Receipts()
+    for serials, reported in bursts:
+        earlier = [ack for serial in serials if (ack := singly.note(serial)) is not None]
+        assert together.note_all(serials) == earlier
+        assert together.count == singly.count
+        if reported:
+            assert together.report() == singly.report()
+
+
+@given(st.lists(BURSTS, min_size=1, max_size=12))
+def test_everything_that_came_is_acknowledged_and_nothing_else(bursts: list[list[int]]) -> None:
+    receipts = Receipts()
+    acks: list[Ack] = []
+    for serials in bursts:
+        acks += receipts.note_all(serials)
+        acks.append(receipts.report())
+    assert named(acks) == {serial for serials in bursts for serial in serials}
+
+
+def test_a_gap_that_a_repetition_makes_up_for_in_number_stays_a_gap() -> None:
+    receipts = Receipts()
+    receipts.note_all([10])
+    receipts.note_all([20, 20, 22])
+    receipts.note_all([32, 30, 34])
+    assert named([receipts.report()]) == {10, 20, 22, 30, 32, 34}

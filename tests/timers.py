@@ -1,0 +1,62 @@
+"""When something is due at a host, found by looking at everything: `Host.next_deadline` must never be later.
+
+A host keeps lower bounds, because looking at every link after every step is what costs most. `checked` compares, at
+every question of a driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+from carrypost.gossip.link import NEVER, SILENT_PERIODS, Link, LinkState
+from carrypost.host import Host
+
+EXPIRY_SLACK_US = 2_000_000
+PROFILE_RETRY_US = 1_000_000
+
+
+def due_us(host: Host) -> int:
+    """The earliest thing that is due, whatever the host believes."""
+    desk, recovery = host._desk, host._recovery  # noqa: SLF001 - what is due is nobody else's business
+    dues = [recovery.notes_us, recovery.relief_us]
+    deadlines = [copy.descriptor.deadline_us for copy in desk.cache.copies if copy is not None]
+    dues += [deadline_us + EXPIRY_SLACK_US for deadline_us in deadlines if deadline_us is not None]
+    if desk.ready:
+        beacon = host._neighbours.beacon  # noqa: SLF001
+        dues.append(beacon.due_us)
+        for link in desk.links.values():
+            dues += _link_dues(link, SILENT_PERIODS * beacon.period_max_us)
+    return min(dues)
+
+
+def _link_dues(link: Link, one_way_us: int) -> list[int]:
+    dues = [link.silent_us]
+    if link.state is LinkState.LINKED:
+        dues.append(link.due_us())
+        if link.view is None:
+            dues.append(link.profile_asked_us + PROFILE_RETRY_US)
+    elif not (link.told or link.one_way_told):
+        dues.append(link.first_us + one_way_us)
+    return dues
+
+
+def check(host: Host, told: int | None) -> None:
+    """Nothing is due before what the host tells."""
+    due = due_us(host)
+    assert (due >= NEVER) if told is None else (told <= due), f"{host.node}: {due} µs is due, told is {told}"
+
+
+@contextmanager
+def checked() -> Iterator[None]:
+    """Every answer of every host is checked."""
+    original = Host.next_deadline
+
+    def next_deadline(host: Host) -> int | None:
+        told = original(host)
+        check(host, told)
+        return told
+
+    with mock.patch.object(Host, "next_deadline", next_deadline):
+        yield
