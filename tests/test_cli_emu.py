@@ -80,6 +80,18 @@ def test_a_record_is_shown(scene: str, tmp_path: Path, capsys: pytest.CaptureFix
     assert (told["run"], told["contacts"], told["published"]) == ("scene/default/1", 2, 15)
 
 
+def test_several_records_are_shown_one_after_the_other(
+    scene: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outs = [str(tmp_path / f"{seed}.parquet") for seed in (1, 2)]
+    for seed, out in zip((1, 2), outs, strict=True):
+        assert run(["emu", "run", scene, "--seed", str(seed), "--out", out]) == 0
+    capsys.readouterr()
+    assert run(["emu", "show", *outs]) == 0
+    shown = [json.loads(line)["run"] for line in capsys.readouterr().out.splitlines()]
+    assert shown == ["scene/default/1", "scene/default/2"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

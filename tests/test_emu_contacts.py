@@ -75,6 +75,12 @@ def test_a_mistake_in_a_contact_file_is_told_with_its_line(text: str, message: s
         parse_contacts(text, "c.csv")
 
 
+@pytest.mark.parametrize("name", ["x" * 65, "x:y", '"x\ny"', "x\x00y"])
+def test_a_name_that_no_node_can_have_is_told_with_its_line(name: str) -> None:
+    with pytest.raises(LocalError, match=r"^c.csv, line [34]: "):
+        parse_contacts(f"a,b,start,end\nx,y,1,2\n{name},z,1,2\n", "c.csv")
+
+
 def test_a_contact_of_an_unknown_node_is_an_error_where_nodes_are_given() -> None:
     text = "a,b,start,end\nx,y,1,2\nx,z,1,2\n"
     assert len(parse_contacts(text, "c.csv", nodes=["x", "y", "z"])) == 2

@@ -163,7 +163,7 @@ BREACHES: list[tuple[str, str, list[Change]]] = [
     (
         "every end has a reason",
         "a: n at 5.000000 s: still here after its deadline",
-        [dropped(Kind.DROP, 0), more(Kind.TRAFFIC, 11.1, "a", size=1, detail="Data")],
+        [dropped(Kind.DROP, 0), more(Kind.TRAFFIC, 6.1, "a", size=1, detail="Data")],
     ),
 ]
 
@@ -204,7 +204,6 @@ EXCUSES: list[list[Change]] = [
         more(Kind.JOIN, 9, "c"),
         published("x", "c", 2),
     ],
-    [dropped(Kind.DROP, 0), more(Kind.TRAFFIC, 11, "a", size=1, detail="Data")],
     [dropped(Kind.DROP, 1), more(Kind.TRAFFIC, 20, "a", size=1, detail="Data")],
 ]
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -112,3 +115,53 @@ def test_a_record_that_cannot_be_written_or_read_is_named(tmp_path: Path, name: 
         records.read(tmp_path / name)
     with pytest.raises(LocalError, match="is no record that can be read"):
         records.read(tmp_path / "nowhere" / name)
+
+
+@pytest.mark.parametrize("name", ["r.parquet", "r.jsonl"])
+def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, name: str) -> None:
+    scene = tmp_path / "scene.toml"
+    scene.write_text('duration_s = 5000\n[nodes]\ncount = 9\n[[workload]]\nkind = "broadcast"\n')
+    (tmp_path / "out").mkdir()
+    program = (
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096));"
+        f"from carrypost import emu; emu.run({str(scene)!r}, out={str(tmp_path / 'out' / name)!r})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)  # noqa: S603 - ours
+    assert f"{name} cannot be written: File too large" in done.stderr
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_folder_is_not_replaced_by_a_record(tmp_path: Path) -> None:
+    with pytest.raises(LocalError, match="cannot be written: that is no file"):
+        emu.run(made(tmp_path), out=tmp_path)
+
+
+def test_ctrl_c_while_rows_are_written_waits_until_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = emu.run(made(tmp_path)).table
+    usual = pq.ParquetWriter.write_batch
+
+    def interrupted(writer: pq.ParquetWriter, batch: pa.RecordBatch) -> None:
+        usual(writer, batch)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_batch", interrupted)
+    monkeypatch.setattr("carrypost.emu.runs.ROWS_MAX", 10)
+    with pytest.raises(KeyboardInterrupt):
+        emu.run(made(tmp_path), out=tmp_path / "r.parquet")
+    partial = records.read(tmp_path / "r.parquet")
+    assert 10 <= partial.num_rows < whole.num_rows
+    assert partial.equals(whole.slice(0, partial.num_rows))
+
+
+def test_what_is_no_record_is_not_read_as_one(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "foreign.parquet")
+    with pytest.raises(LocalError, match=r"foreign.parquet is no record .* it has no column 'run'"):
+        records.read(tmp_path / "foreign.parquet")
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(LocalError, match=r"empty.jsonl is no record .* it is empty"):
+        records.read(tmp_path / "empty.jsonl")
+    (tmp_path / "torn.jsonl").write_text('{"run":"x","t":0.0,"ki')
+    with pytest.raises(LocalError, match=r"torn.jsonl is no record .* line 1"):
+        records.read(tmp_path / "torn.jsonl")
+    with pytest.raises(LocalError, match="is no record that can be read"):
+        records.read(tmp_path)

@@ -95,6 +95,15 @@ def test_ideal_mode_takes_limits_away_unless_the_scenario_sets_them() -> None:
             "duration_s = 1\n[[workload]]\nkind = 'broadcast'\nsize = 99_999_999",
             "line 4: workload.0.size must be at most settings.limits.message_bytes_max (16,777,216), not 99,999,999",
         ),
+        (
+            "duration_s = 1\n[[workload]]\nkind = 'broadcast'\nfile = 'x'",
+            "line 2: workload.0 has a file and is no script",
+        ),
+        ("duration_s = 1\n[[radio.link]]\na = 'x'\nb = 'x'", "line 2: radio.link.0 is a link of 'x' to itself"),
+        (
+            "duration_s = 1\n[[radio.link]]\na = 'x'\nb = 'y'\n[[radio.link]]\na = 'y'\nb = 'x'",
+            "line 5: radio.link.1 is about the pair of radio.link.0",
+        ),
         ("duration_s = 1\n[mobility]\nmodel = 'fly'", 'mobility.model must be one of "random-waypoint"'),
         ("duration_s = 1\n[mobility]\nmodel = 'random-waypoint'\nspede = 1", "line 4: mobility.spede is not a setting"),
         ("duration_s = 1\n[contacts]\nfile='x'\n[mobility]\nmodel='random-waypoint'", "not from both"),
@@ -175,8 +184,25 @@ def test_toml_that_is_written_reads_as_what_it_was() -> None:
 def test_all_keys_in_force_read_as_a_scenario_again() -> None:
     made = Scenario.parse(SMALLEST + "[[faults.event]]\nt = 1\nnode = 'a'\nkind = 'crash'\n")
     again = Scenario.parse(made.in_force())
-    assert (again.run, again.settings, again.workloads) == (made.run, made.settings, made.workloads)
-    assert (again.radio, again.faults, again.events) == (made.radio, made.faults, made.events)
+    assert again.in_force() == made.in_force()
+    assert (again.run, again.settings) == (made.run, made.settings)
+    assert (again.faults, again.events) == (made.faults, made.events)
+
+
+@pytest.mark.parametrize(("mode", "delay_s"), [("faithful", "0.001"), ("ideal", "0.0")])
+def test_keys_in_force_tell_what_an_empty_one_means(mode: str, delay_s: str) -> None:
+    text = f"duration_s = 1\nmode = '{mode}'\n[[workload]]\nkind = 'broadcast'\n"
+    in_force = tomllib.loads(Scenario.parse(text, file="some.toml").in_force())
+    assert (in_force["name"], in_force["workload"][0]["topic"]) == ("some", "workload-0")
+    assert in_force["radio"]["delay_s"] == float(delay_s)
+
+
+def test_days_may_be_written_as_toml_has_them() -> None:
+    text = "duration_s = 1\n[mobility]\nmodel = 'gtfs'\nfile = 'feed'\nday = {}\nstart = {}\n"
+    quoted, plain = (
+        Scenario.parse(text.format(*each)) for each in (("'2014-06-03'", "'05:30:00'"), ("2014-06-03", "05:30:00"))
+    )
+    assert plain.mobility == quoted.mobility
 
 
 @pytest.mark.parametrize("model", [name for name in MODELS if name not in {"trace", "gtfs"}])
@@ -197,6 +223,7 @@ def test_every_model_of_mobility_has_defaults_and_can_be_repeated_from_the_keys_
         ("a,b,x,20", "contacts.csv, line 3: start must be a number, not 'x'"),
         ("a,b,-1,20", "contacts.csv, line 3: start must be a time from 0"),
         ("a,d,1,20", "contacts.csv, line 3: there is no node d"),
+        ("a,b,6,5,20,5", "contacts.csv, line 3: the row has 6 cells, the header names 4 columns"),
     ],
 )
 def test_bad_contacts_are_named_with_file_and_line(tmp_path: Path, row: str, said: str) -> None:
@@ -235,6 +262,10 @@ def test_a_bad_script_is_named_with_file_and_line(tmp_path: Path, row: str, said
     ("tables", "said"),
     [
         ("", "there are no nodes"),
+        (
+            "[nodes]\ncount = 2\n[mobility]\nmodel = 'random-waypoint'\ncount = 3",
+            "[mobility] moves 'n0003', and there is no such node in [nodes]",
+        ),
         ("[contacts]\nfile = 'nowhere.csv'", "nowhere.csv: there is no such file"),
         ("[nodes]\ncount = 2\n[[radio.link]]\na = 'n0001'\nb = 'x'", "radio.link.0: there is no node 'x'"),
         ("[nodes]\ncount = 2\n[[faults.event]]\nt = 1\nnode = 'x'\nkind = 'crash'", "faults.event.0: there is no node"),

@@ -32,6 +32,21 @@ def test_a_message_crosses_contacts_that_never_meet_in_time(tmp_path: Path) -> N
     assert [row["node"] for row in of(found, "deliver", message="m")] == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("change", ["loss = 1.0", "one_way = true"])
+def test_a_node_that_lost_its_store_keeps_the_links_that_differ(tmp_path: Path, change: str) -> None:
+    link = f'[[radio.link]]\na = "b"\nb = "a"\n{change}\n'
+    crash = '[[faults.event]]\nt = 20\nnode = "a"\nkind = "crash-lost"\nduration_s = 5\n'
+    made = scenario(tmp_path, emulated.contacts(tmp_path, "a,b,0,100"), BROADCAST, link, crash)
+    found = rows(made)
+    assert [row["node"] for row in of(found, "contact")] == ["a", "a.2"]
+    assert of(found, "receive") == []
+
+
+def test_a_seed_that_is_a_number_in_text_is_that_number(tmp_path: Path) -> None:
+    made = scenario(tmp_path, emulated.contacts(tmp_path, "a,b,10,30"), BROADCAST)
+    assert rows(made, seed="-7") == rows(made, seed=-7) != rows(made, seed="007")
+
+
 def test_the_first_row_tells_how_the_run_was_made(tmp_path: Path) -> None:
     tables = emulated.contacts(tmp_path, "a,b,10,30"), BROADCAST
     made = scenario(tmp_path, *tables)

@@ -13,7 +13,6 @@ from unittest import mock
 from carrypost.gossip.link import NEVER, SILENT_PERIODS, Link, LinkState
 from carrypost.host import Host
 
-EXPIRY_SLACK_US = 2_000_000
 PROFILE_RETRY_US = 1_000_000
 
 
@@ -22,7 +21,7 @@ def due_us(host: Host) -> int:
     desk, recovery = host._desk, host._recovery  # noqa: SLF001 - what is due is nobody else's business
     dues = [recovery.notes_us, recovery.relief_us]
     deadlines = [copy.descriptor.deadline_us for copy in desk.cache.copies if copy is not None]
-    dues += [deadline_us + EXPIRY_SLACK_US for deadline_us in deadlines if deadline_us is not None]
+    dues += [deadline_us for deadline_us in deadlines if deadline_us is not None]
     if desk.ready:
         beacon = host._neighbours.beacon  # noqa: SLF001
         dues.append(beacon.due_us)

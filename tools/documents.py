@@ -230,7 +230,7 @@ def _value(name: str, value: object) -> str:  # noqa: PLR0911 - one answer per k
         if "bytes" in name and value >= size and value % size == 0:
             return f"{int(value // size):,} {unit}"
     # Python would write a microsecond as 1e-06.
-    return f"{value:,.6f}".rstrip("0") if 0 < value < 0.001 else f"{value:,}".removesuffix(".0")
+    return f"{value:,.9f}".rstrip("0") if 0 < value < 0.001 else f"{value:,}".removesuffix(".0")
 
 
 def scenario_tables() -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.errors import LocalError, RemoteError, StateError
-from carrypost.events import Delivery, Reason, Received, Reception
+from carrypost.events import Delivery, Reason
 from carrypost.gossip import frames as fr
 from carrypost.gossip import journal as keys
 from carrypost.gossip.deliveries import Deliveries
@@ -22,6 +22,7 @@ from carrypost.gossip.lives import CopyState, state_of
 from carrypost.gossip.neighbours import Neighbours
 from carrypost.gossip.overview import Overview, overview
 from carrypost.gossip.publishing import Publisher
+from carrypost.gossip.receptions import Receptions
 from carrypost.gossip.recovery import Recovery
 from carrypost.model.pattern import entry
 from carrypost.model.privilege import Privilege, privilege
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from carrypost.config import Settings
     from carrypost.events import Event
-    from carrypost.gossip.cache import Copy
     from carrypost.gossip.journal import Batch, Key, Value
     from carrypost.gossip.link import Link
     from carrypost.gossip.pieces import Blank
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.security.identity import Identity
 
-_EXPIRY_SLACK_US = 2_000_000
-"""Every step begins with what has expired; for it alone nobody has to wake up at once."""
 _BEFORE_LINKED = (fr.Profile, fr.ProfileRequest, fr.Request)
 """Kinds that are taken from who does not list this host (yet); a request that names it is as good as a list."""
 
@@ -57,14 +55,14 @@ class Host:
             raise LocalError(f'the settings say security = "{settings.security}", but the identity is {level}')
         self._desk = desk = Desk(identity, settings, rng, privilege)
         self._deliveries = Deliveries(desk)
-        self._exchange = Exchange(desk, self._deliveries, self._whole, self._all_whole)
+        self._receptions = Receptions(desk, self._deliveries)
+        self._exchange = Exchange(desk, self._deliveries, self._receptions)
         self._neighbours = Neighbours(desk, self._deliveries, self._exchange.up, self._exchange.down)
         self._publisher = Publisher(desk)
         self._recovery = Recovery(desk, self._deliveries)
         self._started = False
         self._ready = False
         self._first_batches: set[int] = set()
-        self._receptions: dict[NodeId, list[Reception]] = {}
         self._handlers: dict[type, Callable[..., None]] = {
             fr.Profile: self._neighbours.take_profile,
             fr.ProfileRequest: self._neighbours.answer_profile,
@@ -82,6 +80,11 @@ class Host:
     def state_of(self, message: MessageId) -> CopyState:
         """What this host has of a message: for people who ask where it is."""
         return state_of(self._desk.cache, message)
+
+    @property
+    def copies(self) -> int:
+        """How many messages are in the cache."""
+        return self._desk.cache.messages
 
     def overview(self) -> Overview:
         """How things stand: neighbours, cache, counters."""
@@ -178,8 +181,8 @@ class Host:
         if not self._ready:
             return False
         desk = self._desk
-        if desk.cache.deadlines.due_us <= now:
-            desk.expire_due(now)
+        if desk.cache.deadlines.due_us <= now and desk.expire_due(now):
+            self._settle(now)
         link = desk.links.get(peer)
         if link is not None and not link.budgets.volume.take(len(frames), nbytes, now):
             desk.refuse_many("link-budget", peer, len(frames))
@@ -247,8 +250,8 @@ class Host:
     def tick(self, now: int) -> None:
         """Do what is due, if anything is."""
         desk = self._desk
-        if desk.cache.deadlines.due_us <= now:
-            desk.expire_due(now)
+        if desk.expire_due(now):
+            self._settle(now)
         if min(self._recovery.notes_us, self._recovery.relief_us) <= now:
             self._recovery.tick(now)
             self._settle(now)
@@ -272,7 +275,7 @@ class Host:
     def next_deadline(self) -> int | None:
         """When the next tick is due."""
         desk, recovery = self._desk, self._recovery
-        due = desk.cache.deadlines.due_us + _EXPIRY_SLACK_US
+        due = desk.cache.deadlines.due_us
         if self._ready:
             if desk.wake_us < due:
                 due = desk.wake_us
@@ -357,32 +360,11 @@ class Host:
         self._neighbours.named(link, now)
         self._exchange.request(link, frame, now)
 
-    def _whole(self, copy: Copy, link: Link, reception: Reception) -> None:
-        if self._desk.cache.changed:
-            # Events come in order of happening: what came before, what had to go, and then this one.
-            self._tell_receptions()
-            self._desk.sweep()
-        self._receptions.setdefault(link.node, []).append(reception)
-        if copy.interesting:
-            self._deliveries.deliver(copy)
-        self._desk.keep(copy)
-
-    def _all_whole(self, copies: Sequence[Copy], link: Link) -> None:
-        receptions = [Reception(copy.descriptor, copy.hops, copy.age_ms) for copy in copies]
-        self._receptions.setdefault(link.node, []).extend(receptions)
-        self._deliveries.deliver_all(copies)
-        self._desk.keep_all(copies)
-
-    def _tell_receptions(self) -> None:
-        for peer, receptions in self._receptions.items():
-            self._desk.events.append(Received(peer, tuple(receptions)))
-        self._receptions = {}
-
     def _settle(self, now: int) -> None:
         """The end of every step: answer, acknowledge, offer, send; tell what happened."""
         desk = self._desk
-        if self._receptions:
-            self._tell_receptions()
+        if self._receptions.untold:
+            self._receptions.tell()
             self._exchange.gained(now)
         if desk.grown:
             desk.grown = False

@@ -79,11 +79,11 @@ def run_scenario(
 
     overrides = [*changes, *([f"mode={mode}"] if mode is not None else [])]
     made = Scenario.load(scenario, overrides)
-    _play(made, _seed(seed), out, export_one, encoded=encoded, json=wants_json(json))
+    _play(made, seed, out, export_one, encoded=encoded, json=wants_json(json))
 
 
 def _play(
-    scenario: Scenario, seed: int | str, out: Path | None, export_one: Path | None, *, encoded: bool, json: bool
+    scenario: Scenario, seed: str, out: Path | None, export_one: Path | None, *, encoded: bool, json: bool
 ) -> None:
     from carrypost.emu.contacts import write_one  # noqa: PLC0415 - needs the extra
     from carrypost.emu.runs import prepare  # noqa: PLC0415 - likewise
@@ -173,10 +173,6 @@ def _shown(value: object) -> object:
     if isinstance(value, float):
         return duration(value)
     return f"{value:,}" if isinstance(value, int) else value or "not kept"
-
-
-def _seed(text: str) -> int | str:
-    return int(text) if text.isdecimal() else text
 
 
 def _write_text(path: Path, lines: Iterator[str]) -> None:

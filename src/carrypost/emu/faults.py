@@ -111,7 +111,8 @@ def clock(faults: FaultsTable, seed: int | str, node: str) -> Clock:
     """The clock of a node when it starts."""
     skew_s = drift_ppm = 0.0
     if faults.clock_skew_s:
-        skew_s = stream(seed, node, "clock skew").uniform(-1, 1) * faults.clock_skew_s
+        # A clock that is behind when the run begins would stand still until it has caught up with 0.
+        skew_s = (1 + stream(seed, node, "clock skew").uniform(-1, 1)) * faults.clock_skew_s
     if faults.clock_drift_ppm:
         drift_ppm = stream(seed, node, "clock drift").uniform(-1, 1) * faults.clock_drift_ppm
     return Clock(round(skew_s * MICROSECONDS), drift_ppm)

@@ -25,8 +25,6 @@ from carrypost.record import AGAIN, REDELIVERED, Kind, Record
 
 SHOWN_MAX = 20
 """Violations of one rule that are told one by one."""
-LATE_US_MAX = 5_000_000
-"""How long after its deadline a copy may be dropped: it is of no use any more, and nobody wakes up for it alone."""
 
 
 class Violation(NamedTuple):
@@ -265,7 +263,7 @@ def every_end_has_a_reason(facts: Facts) -> Found:
     here = (life >= 0) & (log.kind[np.maximum(life, 0)] == KIND[Kind.JOIN])
     sure = (facts.crashes.find(log.node[last], end) < last) & ~facts.wrong_clocks[log.node[last]]
     kept = np.isin(log.kind[last], [KIND[Kind.PUBLISH], KIND[Kind.RECEIVE]])
-    overdue = facts.deadline_us(last) < log.t_us.max(initial=0) - LATE_US_MAX
+    overdue = facts.deadline_us(last) < log.t_us.max(initial=0)
     for row in last[kept & here & sure & overdue].tolist():
         yield row, f"{facts.shown(row)}: still here after its deadline, and no drop says otherwise"
 

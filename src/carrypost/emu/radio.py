@@ -132,7 +132,7 @@ class Radio:
         station = self._stations[sender]
         up = station.up
         ways = list(up.values()) if to is None else [up[to]] if to in up else []
-        if len(frames) == 1:
+        if len(frames) == 1:  # Nearly always an announcement, and often nobody is there to hear it.
             sizes = [codec.wire_size(frames[0])]
             nbytes = sizes[0] + _OVERHEAD_BYTES
             datagrams = [Datagram(tuple(frames), nbytes)]

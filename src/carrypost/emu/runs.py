@@ -7,6 +7,7 @@ come. Whoever interrupts a run has the rows up to that moment.
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from carrypost.errors import LocalError
 from carrypost.record import Kind, Record
 
 Watch = Callable[[Progress], None]
+_WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _STEPS_MIN = 200
 _STEP_US_MAX = 60_000_000
 _COLLECT_EVERY = 50_000
@@ -116,7 +118,13 @@ def _collecting_seldom() -> Iterator[None]:
 def prepare(scenario: Scenario, seed: int | str = 1, *, settings: str = "default", encoded: bool = False) -> Prepared:
     """Read what the scenario names, and make everything ready; all mistakes show here."""
     check_seed(seed)
+    seed = _number(seed)
     inputs = read_inputs(scenario, seed)
     record = Record(f"{scenario.name}/{settings}/{seed}")
     record.add(Kind.RUN, 0, "", attrs=run_attributes(scenario, seed, inputs))
     return Prepared(Emulation(scenario, seed, inputs, record, encoded=encoded), record)
+
+
+def _number(seed: int | str) -> int | str:
+    """A number that is written as text is that number: records and command lines tell the seed as text."""
+    return int(seed) if isinstance(seed, str) and _WHOLE.fullmatch(seed) else seed

@@ -33,7 +33,7 @@ class Samples:
             driver = self._drivers[name]
             if driver.life is Life.RUNNING:
                 self.take_traffic(name, t_us)
-                entries = driver.host.overview().messages
+                entries = driver.host.copies
                 self._record.add(Kind.REGISTRY, t_us, name, size=entries, detail=CACHE)
 
     def take_traffic(self, node: str, t_us: int) -> None:

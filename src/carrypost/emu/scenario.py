@@ -14,6 +14,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -37,6 +38,7 @@ MODELS = {
     "trace": ("traces", "Trace"),
 }
 """Mobility models: module in `carrypost.emu.mobility`, class. Loaded when a scenario names them: they need numpy."""
+_DELAY_S = 0.001
 _TABLES = ("nodes", "contacts", "mobility", "radio", "settings", "workload", "faults")
 _UNBOUNDED = (
     "message_bytes_max", "offers_open_max", "partials_max", "fragment_buffer_bytes_max", "descriptor_buffer_bytes_max",
@@ -92,6 +94,12 @@ class Scenario:
         return round((self.run.duration_s or 0) * MICROSECONDS)
 
     @property
+    def delay_s(self) -> float:
+        """How long a datagram is under way, unless its link says otherwise."""
+        usual_s = 0.0 if self.ideal else _DELAY_S
+        return usual_s if self.radio.delay_s is None else self.radio.delay_s
+
+    @property
     def ideal(self) -> bool:
         """Whether contacts are told and links cost nothing."""
         return self.run.mode == tables.IDEAL
@@ -127,12 +135,13 @@ class Scenario:
     def in_force(self) -> str:
         """Every key with the value that holds, defaults included, as TOML."""
         content = _written(self.run) | {
+            "name": self.name,
             "nodes": _written(self.nodes),
             "contacts": _written(self.contacts),
             "mobility": {} if self.mobility is None else _written(self.mobility) | self._movement(),
-            "radio": _written(self.radio) | {"link": [_written(each) for each in self.links]},
+            "radio": _written(self.radio) | {"delay_s": self.delay_s, "link": [_written(each) for each in self.links]},
             "settings": _written(self.settings) | {"limits": _written(self.settings.limits)},
-            "workload": [_written(each) for each in self.workloads],
+            "workload": [_written(each) | {"topic": topic(each, index)} for index, each in enumerate(self.workloads)],
             "faults": _written(self.faults) | {"event": [_written(each) for each in self.events]},
         }
         return toml(content)
@@ -193,19 +202,34 @@ class _Reader:
         if made.radio.airtime == "shared" and made.radio.rate_bytes_per_s is None:
             raise ConfigError(f'{self._file}: radio.airtime = "shared" means nothing without radio.rate_bytes_per_s')
         for index, each in enumerate(made.workloads):
-            if each.kind == "script" and not each.file:
-                raise ConfigError(f"{self._file}: workload.{index} is a script and has no file")
+            if (each.kind == "script") != bool(each.file):
+                said = "is a script and has no file" if each.kind == "script" else "has a file and is no script"
+                raise ConfigError(f"{self._where(f'workload.{index}')}workload.{index} {said}")
             if each.size > (largest := made.settings.limits.message_bytes_max):
                 said = f"workload.{index}.size must be at most settings.limits.message_bytes_max ({largest:,})"
                 raise ConfigError(f"{self._where(f'workload.{index}.size')}{said}, not {each.size:,}")
+        self._check_links(made)
         topics: dict[str, int] = {}
         for index, each in enumerate(made.workloads):
             name = topic(each, index)
             if (first := topics.setdefault(name, index)) != index:
                 raise ConfigError(f"{self._file}: workload.{index} has the topic {name!r} of workload.{first}")
 
+    def _check_links(self, made: Scenario) -> None:
+        pairs: dict[frozenset[str], int] = {}
+        for index, each in enumerate(made.links):
+            where, pair = self._where(f"radio.link.{index}"), frozenset((each.a, each.b))
+            if len(pair) == 1:
+                raise ConfigError(f"{where}radio.link.{index} is a link of {each.a!r} to itself")
+            if (first := pairs.setdefault(pair, index)) != index:
+                raise ConfigError(f"{where}radio.link.{index} is about the pair of radio.link.{first}")
+
     def _mobility(self, folder: Path) -> Mobility | None:
-        table = dict(self._of("mobility"))
+        # Days and times of day may be written as TOML has them, too.
+        table = {
+            key: value.isoformat() if isinstance(value, date | time) else value
+            for key, value in self._of("mobility").items()
+        }
         if not table:
             return None
         model = table.pop("model", None)

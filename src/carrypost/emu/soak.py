@@ -27,7 +27,7 @@ from carrypost.record import Kind
 
 ENCODED_EVERY = 10
 """So many seeds per one that is run a second time, with every frame going through its bytes."""
-_FAILED, _DONE = 1, 0
+_FAILED, _DONE, _INTERRUPTED = 1, 0, 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,11 @@ def main(seeds: int, first: int = 1, *, jobs: int = 1, json: bool = False, out: 
         _say(jsons.dumps(figures))
     else:
         verdict = f"failed: {', '.join(map(str, failed))}" if failed else "none failed"
-        _say(f"{tried:,} seeds from {first}, {rows:,} rows, {received:,} receptions; {verdict}")
-    return _FAILED if failed or tried < seeds else _DONE
+        ended = f" of {seeds:,}" if tried < seeds else ""
+        _say(f"{tried:,}{ended} seeds from {first}, {rows:,} rows, {received:,} receptions; {verdict}")
+    if failed:
+        return _FAILED
+    return _INTERRUPTED if tried < seeds else _DONE
 
 
 def _kept(drawn: Drawn, out: Path) -> Path:

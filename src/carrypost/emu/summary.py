@@ -75,6 +75,8 @@ class Summary:
     """Bytes sent by kind of frame; "datagram" is what stands around frames."""
     bound: int | None
     """Receptions that a flood reaches; None: the record knows no contacts."""
+    bound_endless: bool = False
+    """The bound takes messages for endless, since clocks are wrong: what nodes took for a deadline is not known."""
 
     @property
     def share(self) -> float | None:
@@ -125,7 +127,8 @@ class Summary:
         if self.share is None:
             return "; a flood reaches nobody"
         rounded = math.floor(self.share * 10_000) / 10_000  # 100 % is said of nothing less.
-        return f", {rounded:.2%} of the {self.bound:,} that a flood reaches"
+        endless = " if nothing expires" if self.bound_endless else ""
+        return f", {rounded:.2%} of the {self.bound:,} that a flood reaches{endless}"
 
     def _delays(self) -> str:
         if self.delays is None:
@@ -176,6 +179,7 @@ def summarise(record: pa.Table | Record, *, bound: bool = True) -> Summary:
         data_bytes=data_bytes,
         traffic=traffic,
         bound=len(facts.bound) if bound and facts.emulated else None,
+        bound_endless=bool(facts.wrong_clocks.any()),
     )
 
 

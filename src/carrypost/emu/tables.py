@@ -178,7 +178,7 @@ class FaultsTable:
     disk_full_s: float = number(60.0, 1e-6, YEAR_S)
     """Mean of how long."""
     clock_skew_s: float = number(0.0, 0.0, YEAR_S)
-    """Clocks are wrong by up to this, either way."""
+    """Clocks differ as if each were wrong by up to this, either way: each is ahead, by up to twice this."""
     clock_drift_ppm: float = number(0.0, 0.0, 10_000.0)
     """And run too fast or too slow by up to this many millionths."""
     clock_step_per_h: float = number(0.0, 0.0, _RATE_PER_H_MAX)

@@ -34,7 +34,6 @@ from carrypost.security.identity import Identity
 
 _LAST = "\U0010ffff"
 """Sorts behind the name of every node."""
-_DELAY_S = 0.001
 _INSTANT_STEPS_MAX = 10_000_000
 
 
@@ -62,6 +61,8 @@ class Emulation:
         self._plan = plan(scenario.faults, scenario.events, inputs.presences, seed, self._end_us)
         self.contacts = clipped(self._plan.contacts(inputs.contacts), self._plan.presences(), self._end_us)
         """As they are played."""
+        for name in sorted({life.node for life in self._plan.lives if life.node != life.place}):
+            Identity.plain(name)  # Whoever comes back as NAME.2 has a longer name.
         self._model, self._models = _models(scenario)
         self._one_way = {(each.a, each.b): each for each in scenario.links if each.one_way}
         self._scheduler = Scheduler(instant_steps_max=_INSTANT_STEPS_MAX)
@@ -79,6 +80,8 @@ class Emulation:
         self._names: dict[NodeId, str] = {}
         self._places: dict[str, str] = {}
         """What the node of each place is called now."""
+        self._place = {life.node: life.place for life in self._plan.lives}
+        """What the scenario calls each node."""
         self._full_until: dict[str, int] = {}
         self._touched: dict[str, Driver] = {}
         self._samples = Samples(record, self._radio, self._drivers)
@@ -206,7 +209,7 @@ class Emulation:
         if len(ways) == 1:
             attrs["heard"] = ways[0][0]
         self.record.add(Kind.CONTACT, self.now, a, peer=b, attrs=attrs)
-        model = self._models.get((a, b), self._model) if self._models else self._model
+        model = self._models.get(self._pair(contact), self._model) if self._models else self._model
         if len(ways) == 1:
             self._radio.link(*ways[0], one_way=True, model=model, until_us=contact.end_us)
         else:
@@ -232,13 +235,18 @@ class Emulation:
         """Who is heard by whom."""
         a, b = contact.a, contact.b
         for pair in ((a, b), (b, a)) if self._one_way else ():
-            if pair in self._one_way:
+            if (self._place[pair[0]], self._place[pair[1]]) in self._one_way:
                 return (pair,)
         if self.scenario.radio.asymmetric:
             chance = stream(self._seed, a, b, "asymmetric", contact.start_us)
             if chance.random() < self.scenario.radio.asymmetric:
                 return ((a, b) if chance.random() < 0.5 else (b, a),)  # noqa: PLR2004 - either way
         return (a, b), (b, a)
+
+    def _pair(self, contact: Contact) -> tuple[str, str]:
+        """What the scenario calls the two: one that lost its store has another name, and the same links."""
+        a, b = sorted((self._place[contact.a], self._place[contact.b]))
+        return a, b
 
     # --- publications --------------------------------------------------------------------------------------
 
@@ -309,9 +317,8 @@ def _check(scenario: Scenario) -> None:
 def _models(scenario: Scenario) -> tuple[LinkModel, dict[tuple[str, str], LinkModel]]:
     """How links treat datagrams: usually, and by pair."""
     radio = scenario.radio
-    delay_s = (0.0 if scenario.ideal else _DELAY_S) if radio.delay_s is None else radio.delay_s
     usual = LinkModel(
-        delay_us=round(delay_s * MICROSECONDS),
+        delay_us=round(scenario.delay_s * MICROSECONDS),
         loss=radio.loss,
         duplicate=radio.duplicate,
         reorder=radio.reorder,

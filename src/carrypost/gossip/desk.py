@@ -175,13 +175,15 @@ class Desk:
         self.cache.remove(copy, Reason.EXPIRED if forgotten else reason, done=done)
         self._leave([copy], reason)
 
-    def expire_due(self, now: int) -> None:
-        """Deadlines: one predicate, everywhere."""
-        if self.cache.deadlines.due_us <= now:
-            gone = self.cache.expire(now)
-            if gone:
-                self._leave(gone, Reason.EXPIRED)
-            self.sweep()
+    def expire_due(self, now: int) -> bool:
+        """Deadlines: one predicate, everywhere. Whether anything expired."""
+        if self.cache.deadlines.due_us > now:
+            return False
+        gone = self.cache.expire(now)
+        if gone:
+            self._leave(gone, Reason.EXPIRED)
+        self.sweep()
+        return bool(gone)
 
     def sweep(self) -> None:
         """Tell and journal what evictions removed; make everybody forget the slots that were freed."""

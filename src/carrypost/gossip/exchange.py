@@ -27,27 +27,20 @@ from carrypost.gossip.wants import Wants
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from carrypost.events import Reception
-    from carrypost.gossip.cache import Copy
     from carrypost.gossip.deliveries import Deliveries
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.link import Link
+    from carrypost.gossip.receptions import Receptions
 
 
 class Exchange:
     """The exchange of one host with all its neighbours."""
 
-    def __init__(
-        self,
-        desk: Desk,
-        deliveries: Deliveries,
-        whole: Callable[[Copy, Link, Reception], None],
-        all_whole: Callable[[Sequence[Copy], Link], None],
-    ) -> None:
+    def __init__(self, desk: Desk, deliveries: Deliveries, receptions: Receptions) -> None:
         self._desk = desk
         self._wants = Wants(desk)
-        self._inbound = Inbound(desk, self._wants, deliveries, whole)
-        self._parcels = Parcels(desk, self._wants, self._inbound, all_whole)
+        self._inbound = Inbound(desk, self._wants, deliveries, receptions)
+        self._parcels = Parcels(desk, self._wants, self._inbound, receptions)
         self._transfer = Transfer(desk)
         self._offers = Offers(desk, self._wants, self._transfer)
         self._requests = Requests(desk, self._wants)
@@ -124,9 +117,11 @@ class Exchange:
     def parcels(self, link: Link, frames: Sequence[fr.OpenParcel], now: int) -> None:
         """Small messages came, each of them whole."""
         serials = self._parcels.take(link, frames, now)
+        # Several bursts may come together, or the end of one first.
+        last = frames[-1].last or any(frame.last for frame in frames)
         if serials:
-            self._requests.all_arrived(link, serials, now, last=frames[-1].last)
-        elif frames[-1].last:
+            self._requests.all_arrived(link, serials, now, last=last)
+        elif last:
             link.inbox.ack_due_us = now
 
     def _offer(self, link: Link, frame: fr.Offer, now: int) -> None:

@@ -26,25 +26,22 @@ from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import NodeId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from carrypost.gossip.cache import Copy
     from carrypost.gossip.deliveries import Deliveries
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.link import Link
+    from carrypost.gossip.receptions import Receptions
     from carrypost.gossip.wants import Want, Wants
 
 
 class Inbound:
     """Takes transfer frames in."""
 
-    def __init__(
-        self, desk: Desk, wants: Wants, deliveries: Deliveries, arrived: Callable[[Copy, Link, Reception], None]
-    ) -> None:
+    def __init__(self, desk: Desk, wants: Wants, deliveries: Deliveries, receptions: Receptions) -> None:
         self._desk = desk
         self._wants = wants
         self._deliveries = deliveries
-        self._arrived = arrived
+        self._receptions = receptions
         self.inspection = Inspection(desk, deliveries)
         self._parts = Parts(desk.limits.descriptor_buffer_bytes_max)
 
@@ -171,8 +168,10 @@ class Inbound:
         except RemoteError as error:
             self._wants.spurn(link, frame.handle, error.reason, now + SPURN_US)
             return
-        if not descriptor.small or (body is not None and len(body) != descriptor.length):
-            desk.refuse("fragment", link.peer)
+        blank = descriptor.codec is PayloadCodec.BLANK
+        if not descriptor.small or (not blank if body is None else len(body) != descriptor.length):
+            # Not only refused: the signature, which is dear to look at, would come along again and again.
+            self._wants.spurn(link, frame.handle, "fragment", now + SPURN_US)
             return
         want.hops = min(HOPS_MAX, max(1, frame.hops))
         want.age_ms = min(AGE_MS_MAX, max(0, frame.age_ms))
@@ -180,7 +179,6 @@ class Inbound:
         # Where the message is known, its signature was not looked at again: the one that was is kept.
         want.descriptor = copy.descriptor if copy is not None and copy.here else descriptor
         want.interesting, want.reset = interesting, False
-        blank = descriptor.codec is PayloadCodec.BLANK
         self._store(link, want, 0, b"" if blank or body is None else body, now)
 
     def _buffer(self, link: Link, want: Want, at: tuple[int, int], body: bytes, now: int) -> None:
@@ -297,4 +295,4 @@ class Inbound:
         """The whole message is here."""
         self._wants.settle(copy.id, 1 << copy.slot)
         self._desk.book.settle(copy)
-        self._arrived(copy, link, Reception(copy.descriptor, want.hops, want.age_ms))
+        self._receptions.whole(copy, link, Reception(copy.descriptor, want.hops, want.age_ms))

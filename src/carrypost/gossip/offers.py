@@ -253,7 +253,7 @@ class Offers:
             asked |= self._queue(link, handle, None, now)
         for part in frame.parts:
             asked |= self._queue(link, part.handle, from_bitmap(part.pieces), now)
-        if self._new_for(link):
+        if self._new_for(link) and self._prompt(link):
             link.offering.due_us = now
         if asked:
             self._wait_for_others(link, asked, now)
@@ -301,9 +301,13 @@ class Offers:
             outbox.add(self._transfer.job(job.copy, job.more, job.level, vouched=True))
         outbox.unfinished.clear()
         if not outbox.jobs:
-            if self._new_for(link) or (self._desk.cache.partial and self._few_links()):
+            if self._prompt(link) and (self._new_for(link) or (self._desk.cache.partial and self._few_links())):
                 link.offering.due_us = now
             self._end_turn(link, now)
+
+    def _prompt(self, link: Link) -> bool:
+        """Whether more may be offered as soon as there is room: with `offer_s_min` what came since has its own time."""
+        return not self._gap_us or link.offering.due_us == NEVER
 
     def _few_links(self) -> bool:
         """Whether this host is a relay between a few, and nobody else is likely to be."""

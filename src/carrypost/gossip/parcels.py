@@ -10,30 +10,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.transfer import AGE_MS_MAX, HOPS_MAX
+from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.ids import NodeId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from carrypost.gossip.cache import Copy
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.frames import OpenParcel
     from carrypost.gossip.inbound import Inbound
     from carrypost.gossip.link import Link
+    from carrypost.gossip.receptions import Receptions
     from carrypost.gossip.wants import Wants
 
 
 class Parcels:
     """Takes bursts of small messages in."""
 
-    def __init__(
-        self, desk: Desk, wants: Wants, inbound: Inbound, arrived: Callable[[Sequence[Copy], Link], None]
-    ) -> None:
+    def __init__(self, desk: Desk, wants: Wants, inbound: Inbound, receptions: Receptions) -> None:
         self._desk = desk
         self._wants = wants
         self._inbound = inbound
         self._plainly_wanted = inbound.inspection.plainly_wanted
-        self._arrived = arrived
+        self._receptions = receptions
 
     def take(self, link: Link, frames: Sequence[OpenParcel], now: int) -> list[int]:
         """Take a burst. The serials to acknowledge."""
@@ -56,7 +56,7 @@ class Parcels:
                 and cache.get(descriptor.id) is None
                 and self._plainly_wanted(descriptor, want.entry, now)
                 and cache.roomy(1, descriptor.length)
-                and (body is None or len(body) == descriptor.length)
+                and (descriptor.codec is PayloadCodec.BLANK if body is None else len(body) == descriptor.length)
             ):
                 want.requested = 0  # Should it come twice in one burst, the second goes the long way.
                 copy = cache.admit_small(
@@ -77,7 +77,7 @@ class Parcels:
         if copies:
             self._desk.book.take_in(copies)
             self._wants.settle_all(copies)
-            self._arrived(copies, link)
+            self._receptions.all_whole(copies, link)
 
 
 def _within(number: int, low: int, high: int) -> int:

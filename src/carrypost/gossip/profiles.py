@@ -119,8 +119,10 @@ class View:
         if depth >= ROOT_BITS:
             bucket, low, high = self._range(depth, prefix)
             found = bucket.values[low:high]
-        else:
+        elif depth:
             found = [value for bucket in self._buckets(depth, prefix) for value in bucket.values]
+        else:  # Asked of small sets, most of whose buckets are empty.
+            found = sorted([self._book.fingerprints[slot] for slot in bits(self.known)])
         return list(dict.fromkeys(found)) if self._book.twins else found
 
     def mask(self, depth: int, prefix: int) -> int:
