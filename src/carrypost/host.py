@@ -184,9 +184,13 @@ class Host:
         if desk.cache.deadlines.due_us <= now and desk.expire_due(now):
             self._settle(now)
         link = desk.links.get(peer)
-        if link is not None and not link.budgets.volume.take(len(frames), nbytes, now):
-            desk.refuse_many("link-budget", peer, len(frames))
-            return False
+        if link is not None:
+            if not link.budgets.volume.take(len(frames), nbytes, now):
+                desk.refuse_many("link-budget", peer, len(frames))
+                return False
+            first = frames[0] if len(frames) == 1 else None
+            if isinstance(first, fr.Announce) and link.repeats(first, desk.prefix, now):
+                return False
         if not self._heard_new(link, frames, peer, now):
             return False
         link = desk.links.get(peer)

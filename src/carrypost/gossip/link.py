@@ -229,9 +229,9 @@ class Link:
     """One neighbour, as this host sees it."""
 
     __slots__ = (
-        "agreement", "announced_us", "boot", "budgets", "counter", "first_us", "heard_us", "inbox", "linked_us", "node",
-        "offering", "one_way_told", "outbox", "peer", "period_us", "prefix", "profile", "profile_asked_us", "state",
-        "told", "told_us", "view",
+        "agreement", "announced_us", "boot", "budgets", "counter", "first_us", "heard_us", "inbox", "linked_us",
+        "node", "offering", "one_way_told", "outbox", "peer", "period_us", "prefix", "profile", "profile_asked_us",
+        "review_after", "state", "told", "told_us", "view",
     )  # fmt: skip
 
     def __init__(self, peer: str, settings: Settings, outbox: Outbox, now: int) -> None:
@@ -255,6 +255,8 @@ class Link:
         self.one_way_told = False
         self.profile = b""
         self.profile_asked_us = -NEVER
+        self.review_after = settings.digest_every - 1
+        """After so many announcements the next one may be the time to compare sets again."""
         self.view: View | None = None
         self.budgets = Budgets(settings.limits)
         self.outbox = outbox
@@ -282,17 +284,31 @@ class Link:
         """So often it says that it announces itself."""
         self.period_us = min(_PERIOD_US_MAX, max(_PERIOD_US_MIN, period_ms * 1000))
 
-    def repeats(self, frame: Announce) -> bool:
-        """Whether an announcement is the one after the last one over a link that works, as most are."""
-        return (
-            frame.counter > self.counter
-            and frame.boot == self.boot
-            and frame.profile == self.profile
-            and not frame.begins
-            and self.state is LinkState.LINKED
-            and self.view is not None
-            and frame.node == self.node
-        )
+    def repeats(self, frame: Announce, prefix: bytes, now: int) -> bool:
+        """Whether an announcement only says once more what is known, as most do. Then it is noted, and nothing is due.
+
+        The short way for what hosts hear most: a beacon from a neighbour over a link that works (`prefix` is this
+        host's). Anything that is not just like the last one goes the long way.
+        """
+        agreement = self.agreement
+        if (
+            frame.counter <= self.counter
+            or frame.boot != self.boot
+            or frame.period_ms * 1000 != self.period_us
+            or frame.profile != self.profile
+            or self.state is not LinkState.LINKED
+            or self.view is None
+            or self.offering.stalled
+            or agreement.announcements >= self.review_after
+            or frame.begins
+            or frame.node != self.node
+            or prefix not in frame.heard
+        ):
+            return False
+        self.counter = frame.counter
+        self.heard_us = self.announced_us = now
+        agreement.announcements += 1
+        return True
 
     @property
     def silent_us(self) -> int:

@@ -179,13 +179,6 @@ class Neighbours:
 
     def announced(self, frame: Announce, peer: str, now: int) -> bool:
         """A neighbour says that it is there. False: nothing new."""
-        link = self._desk.links.get(peer)
-        if link is not None and link.repeats(frame) and self._desk.prefix in frame.heard:
-            link.counter = frame.counter
-            link.heard_us = link.announced_us = now
-            link.announces_every(frame.period_ms)
-            link.agreement.announcements += 1
-            return self._anything_due(link, now)
         if frame.node == self._desk.node:
             return False
         link = self.link(peer, now)
