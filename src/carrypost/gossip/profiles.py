@@ -144,6 +144,12 @@ class View:
         if depth == ROOT_BITS:
             self._book.apply()
             return self._fingerprints[first : first + count]
+        width = count.bit_length() - 1
+        if count == 1 << width and not first % count and depth - width >= ROOT_BITS:
+            found, shift = [0] * count, FINGERPRINT_BITS - depth  # All the children of one bucket: one pass over it.
+            for value in self.members(depth - width, first >> width):
+                found[(value >> shift) - first] ^= value
+            return found
         return [self.fingerprint(depth, prefix) for prefix in range(first, first + count)]
 
     def slots(self, fingerprint: int) -> list[int]:
