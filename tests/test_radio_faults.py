@@ -240,6 +240,16 @@ def test_a_broadcast_takes_the_air_once_however_many_hear_it() -> None:
     assert times(air, "b") == times(air, "c") == times(air, "d") == [10 + AIR_US, 10 + 2 * AIR_US]
 
 
+def test_what_goes_to_several_goes_at_the_rate_of_the_slowest() -> None:
+    air = shared("abc")
+    air.radio.link("a", "b")
+    air.radio.link("a", "c", model=LinkModel(delay_us=10, rate_bytes_per_s=RATE // 2))
+    air.send("a", data(0))
+    air.send("a", data(1), to="b")
+    air.run()
+    assert (times(air, "b"), times(air, "c")) == ([10 + 2 * AIR_US, 10 + 3 * AIR_US], [10 + 2 * AIR_US])
+
+
 def test_those_who_do_not_hear_each_other_send_at_once() -> None:
     air = shared("abcd")
     air.radio.link("a", "b")

@@ -148,7 +148,7 @@ class Radio:
         if ways:
             if self._encoded:
                 datagrams = [self._through_bytes(datagram) for datagram in datagrams]
-            aired = self._aired(station, datagrams, ways[0].model) if self._shared else None
+            aired = self._aired(station, datagrams, ways) if self._shared else None
             for way in ways:
                 if self._by_link:
                     way.traffic.datagrams += len(datagrams)
@@ -156,9 +156,13 @@ class Radio:
                     way.traffic.count_frames(frames, sizes)
                 self._carry(way, datagrams, aired)
 
-    def _aired(self, station: _Station, datagrams: Burst, model: LinkModel) -> list[int] | None:
-        """When each datagram has left, if the air is shared: sender and hearers keep silent until the last one has."""
-        rate = model.rate_bytes_per_s
+    def _aired(self, station: _Station, datagrams: Burst, ways: list[Way]) -> list[int] | None:
+        """When each datagram has left, if the air is shared: sender and hearers keep silent until the last one has.
+
+        What goes to several goes at the rate of the slowest of them.
+        """
+        rates = [way.model.rate_bytes_per_s for way in ways]
+        rate = min((rate for rate in rates if rate is not None), default=None)
         if rate is None:
             return None
         times, end_us = spaced(datagrams, max(self._scheduler.now, station.free_us), rate)
