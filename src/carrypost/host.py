@@ -251,16 +251,16 @@ class Host:
         self._settle(now)
         self._neighbours.look_ahead()
 
-    def tick(self, now: int) -> None:
-        """Do what is due, if anything is."""
-        desk = self._desk
-        if desk.expire_due(now):
+    def tick(self, now: int) -> bool:
+        """Do what is due, if anything is. False: at most an announcement came of it; nothing else is to be taken."""
+        desk, recovery = self._desk, self._recovery
+        if desk.cache.deadlines.due_us <= now and desk.expire_due(now):
             self._settle(now)
-        if min(self._recovery.notes_us, self._recovery.relief_us) <= now:
-            self._recovery.tick(now)
+        if recovery.notes_us <= now or recovery.relief_us <= now:
+            recovery.tick(now)
             self._settle(now)
         if not self._ready:
-            return
+            return True
         if desk.wake_us <= now:
             self._neighbours.look_ahead()  # What was due may have come to pass meanwhile.
         if desk.wake_us <= now:
@@ -268,13 +268,16 @@ class Host:
             self._exchange.tick(now)
             self._settle(now)
             self._neighbours.look_ahead()
-        if self._neighbours.beacon.due_us <= now:
-            self._neighbours.announce(now)
+        more, neighbours = self.busy, self._neighbours
+        if neighbours.beacon.due_us <= now:
+            neighbours.announce(now)
             if desk.settings.paper_mode:
                 self._exchange.announced(now)
                 self._settle(now)
-            if desk.wake_us < self._neighbours.beacon.due_us:
-                self._neighbours.look_ahead()  # Else what is no longer due would wake it before the next announcement.
+                more = True
+            if desk.wake_us < neighbours.beacon.due_us:
+                neighbours.look_ahead()  # Else what is no longer due would wake it before the next announcement.
+        return more
 
     def next_deadline(self) -> int | None:
         """When the next tick is due."""

@@ -317,5 +317,10 @@ class Driver:
     def _timer_fired(self, timer_us: int, boot: int) -> None:
         if timer_us == self._timer_us and boot == self._boots:
             self._timer_us = NEVER
-            self.host.tick(self.now)
-            self.settle()
+            host = self.host
+            if host.tick(self.clock.local(timer_us) if self._skewed else timer_us):
+                self.settle()
+                return
+            for transmission in host.outgoing():
+                self._world.radio.send(self.name, transmission.frames, transmission.to, self.settings.mtu_bytes)
+            self._set_timer(host)

@@ -132,19 +132,19 @@ class Radio:
         station = self._stations[sender]
         up = station.up
         ways = list(up.values()) if to is None else [up[to]] if to in up else []
-        if len(frames) == 1:  # Nearly always an announcement, and often nobody is there to hear it.
-            sizes = [codec.wire_size(frames[0])]
+        sizes = [codec.wire_size(frame) for frame in frames]
+        sent = station.sent
+        sent.count_frames(frames, sizes)
+        if len(sizes) == 1:
             nbytes = sizes[0] + _OVERHEAD_BYTES
-            datagrams = [Datagram(tuple(frames), nbytes)]
+            datagrams = [Datagram(tuple(frames), nbytes)] if ways else []
+            sent.datagrams += 1
         else:
-            sizes = [codec.wire_size(frame) for frame in frames]
             runs = codec.runs(sizes, mtu_bytes)
             datagrams = [Datagram(tuple(frames[start:stop]), size) for start, stop, size in runs]
             nbytes = sum(datagram.size for datagram in datagrams)
-        sent = station.sent
-        sent.datagrams += len(datagrams)
+            sent.datagrams += len(datagrams)
         sent.bytes += nbytes
-        sent.count_frames(frames, sizes)
         if ways:
             if self._encoded:
                 datagrams = [self._through_bytes(datagram) for datagram in datagrams]
