@@ -116,3 +116,9 @@ def test_missing_a_reception_that_a_flood_brings_is_a_failure(monkeypatch: pytes
 
     monkeypatch.setattr(search, "run", Less)
     assert any("a flood would have brought it" in problem for problem in attempt(seed).problems)
+
+
+@pytest.mark.parametrize("seed", [2467, 4220])
+def test_who_may_remember_few_ids_gets_a_message_again_after_it_was_dropped(seed: int) -> None:
+    """Both allow one id to be remembered (`seen_max`), and were once taken for violations."""
+    assert attempt(seed).problems == ()

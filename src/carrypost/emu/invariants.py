@@ -123,7 +123,10 @@ def received_once(facts: Facts) -> Found:
 
 
 def delivered_once(facts: Facts) -> Found:
-    """What is delivered is here; a second delivery is marked and follows a crash."""
+    """What is delivered is here; a second delivery is marked and follows a crash.
+
+    Or it follows a drop, where hosts may remember fewer ids than there are (`seen_max`).
+    """
     log = facts.log
     rows = log.rows(Kind.DELIVER)
     here = facts.before(log.rows(Kind.RECEIVE, Kind.PUBLISH)).find(facts.copy(rows), rows)
@@ -131,7 +134,10 @@ def delivered_once(facts: Facts) -> Found:
         yield row, f"{facts.shown(row)}: delivered where it is not"
     again = log.is_detail(REDELIVERED)[rows]
     last = facts.before(rows).find(facts.copy(rows), rows)
-    for row in rows[(last >= 0) & ~again].tolist():
+    seen_max = facts.in_force.get("settings", {}).get("limits", {}).get("seen_max")
+    short = seen_max is not None and seen_max < len(log.rows(Kind.PUBLISH))
+    forgotten = facts.before(log.rows(Kind.DROP)).find(facts.copy(rows), rows) > last if short else False
+    for row in rows[(last >= 0) & ~again & ~np.asarray(forgotten)].tolist():
         yield row, f"{facts.shown(row)}: delivered twice"
     for row in rows[again & (last < 0)].tolist():
         yield row, f"{facts.shown(row)}: delivered again, and never before"
