@@ -1,29 +1,34 @@
-"""The event log of an emulated network: which rows its nodes make.
+"""What the hosts of an emulation tell, as rows of its record.
 
-The first row tells of the run. Signed nodes are called by their names. A message that comes again to a node that
-had it and did not drop it was lost in a crash: only such a reception is marked `again`.
+Times are those of the emulation; where a node's clock is wrong, deliveries say what it showed. Signed nodes are called
+by their names. A message that comes again to a node that had it and did not drop it was lost in a crash: only such a
+reception is marked `again`. Where it is known beforehand who will crash, nothing has to be remembered of the others.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from carrypost.emu.driver import Driver
-from carrypost.events import Dropped, Event, Received
+from carrypost.events import Delivered, Dropped, Event, Received
 from carrypost.gossip.journal import MESSAGE, Batch, StoredMessage
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.record import Kind, Record
 
+MICROSECONDS = 1_000_000
+
 
 class Recorder:
-    """Writes what happens in one network to its record."""
+    """Writes what happens in one emulation to its record."""
 
-    def __init__(self, record: Record, name: Callable[[NodeId], str]) -> None:
+    def __init__(self, record: Record, name: Callable[[NodeId], str], crashing: Iterable[str] | None = None) -> None:
         self._record = record
         self._name = name
         self._held: dict[str, set[MessageId]] = defaultdict(set)
-        """What each node received and did not drop."""
+        """What each node that may crash received and did not drop."""
+        self._crashing = None if crashing is None else frozenset(crashing)
+        """None: anybody may."""
 
     def run(self, seed: int | str, version: str, changes: Mapping[str, str]) -> None:
         """The first row; the run's name is in its column."""
@@ -36,13 +41,15 @@ class Recorder:
 
     def observe(self, driver: Driver, event: Event) -> None:
         """Something that a host told."""
-        record, held = self._record, self._held[driver.name]
+        record, node = self._record, driver.name
         start = len(record)
-        record.observe(driver.t_us, driver.name, event, again=held)
-        if isinstance(event, Received):
-            held.update(reception.descriptor.id for reception in event.receptions)
-        elif isinstance(event, Dropped):
-            held.difference_update(descriptor.id for descriptor in event.descriptors)
+        held = self._held[node] if self._crashing is None or node in self._crashing else None
+        if isinstance(event, Delivered) and not driver.clock.right:
+            record.delivered(driver.t_us, node, event, attrs={"clock": repr(driver.now / MICROSECONDS)})
+        else:
+            record.observe(driver.t_us, node, event, again=held)
+        if held is not None:
+            _remember(held, event)
         if driver.identity.signed:
             for column in (record.peer, record.source):
                 column[start:] = [shown and self._name(NodeId(shown)) for shown in column[start:]]
@@ -53,3 +60,10 @@ class Recorder:
             kept = batch.puts.get((MESSAGE, message, 0))
             if isinstance(kept, StoredMessage):
                 self._record.published(driver.t_us, driver.name, kept.descriptor)
+
+
+def _remember(held: set[MessageId], event: Event) -> None:
+    if isinstance(event, Received):
+        held.update(reception.descriptor.id for reception in event.receptions)
+    elif isinstance(event, Dropped):
+        held.difference_update(descriptor.id for descriptor in event.descriptors)

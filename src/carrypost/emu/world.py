@@ -19,8 +19,8 @@ from carrypost.emu.contacts import Contact, clipped
 from carrypost.emu.driver import Disk, Driver
 from carrypost.emu.faults import CLOCK_STEP, CRASH, CRASH_LOST, LEAVE, Fault, Life, clock, plan
 from carrypost.emu.inputs import Inputs
-from carrypost.emu.observer import Observer
 from carrypost.emu.radio import LinkModel, Radio
+from carrypost.emu.recorder import Recorder
 from carrypost.emu.samples import Samples
 from carrypost.emu.scenario import MICROSECONDS, Scenario, topic
 from carrypost.emu.scheduler import Phase, Scheduler
@@ -72,9 +72,9 @@ class Emulation:
         )  # fmt: skip
         self._world = drivers.World(self._scheduler, self._radio, seed)
         crashing = {life.node for life in self._plan.lives if life.end == CRASH}
-        self._observer = Observer(record, self._name, sorted(crashing))
+        self._recorder = Recorder(record, self._name, sorted(crashing))
         topics = [topic(each, index) for index, each in enumerate(scenario.workloads)]
-        self._application = Application(topics, self._observer.observe)
+        self._application = Application(topics, self._recorder.observe)
         self._topics = topics
         self._drivers: dict[str, Driver] = {}
         self._names: dict[NodeId, str] = {}
@@ -278,7 +278,7 @@ class Emulation:
             # The cache is full of what may not give way: it was not published, and the application knows.
             self.record.add(Kind.REFUSE, self.now, driver.name, message=label or None, detail=Reason.NO_ROOM.value)
         else:
-            self._observer.published(driver, message, driver.write())
+            self._recorder.published(driver, message, driver.write())
         self._answer(driver, Phase.PUBLISH)
 
     def _answer(self, driver: Driver, phase: Phase) -> None:
