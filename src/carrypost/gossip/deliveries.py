@@ -128,17 +128,21 @@ class Deliveries:
             copy.finished = True
         else:
             desk.cache.mark_done(copy)
-        subscriptions = self._told.get(which)
-        if subscriptions is None:
-            subscriptions = self._told[which] = tuple([self._numbers[index] for index in which])
-            if len(self._told) > _TOLD_MAX:
-                self._told.clear()
-        self.burst.append(Delivery(copy.descriptor, subscriptions, again, copy.hops))
+        self.burst.append(Delivery(copy.descriptor, self._told_as(which), again, copy.hops))
         return not again
+
+    def _told_as(self, which: tuple[int, ...]) -> tuple[int, ...]:
+        """The numbers of the subscriptions at these places."""
+        numbers = self._told.get(which)
+        if numbers is None:
+            if len(self._told) >= _TOLD_MAX:
+                self._told.clear()
+            numbers = self._told[which] = tuple([self._numbers[index] for index in which])
+        return numbers
 
     def deliver_all(self, copies: Sequence[Copy]) -> None:
         """Give whole messages that were never here before to the application."""
-        desk, which_of, told, burst = self._desk, self.matcher.which, self._told, self.burst
+        desk, which_of, burst = self._desk, self.matcher.which, self.burst
         slots: list[int] = []
         for copy in copies:
             descriptor = copy.descriptor
@@ -148,12 +152,7 @@ class Deliveries:
             slots.append(copy.slot)
             self._pin(copy)
             copy.finished = True
-            subscriptions = told.get(which)
-            if subscriptions is None:
-                subscriptions = told[which] = tuple([self._numbers[index] for index in which])
-            burst.append(Delivery(descriptor, subscriptions, False, copy.hops))
-        if len(told) > _TOLD_MAX:
-            told.clear()
+            burst.append(Delivery(descriptor, self._told_as(which), False, copy.hops))
         desk.delivered |= mask_of(slots)
 
     def flush(self) -> None:
