@@ -269,10 +269,6 @@ def test_a_bad_script_is_named_with_file_and_line(tmp_path: Path, row: str, said
         ("[contacts]\nfile = 'nowhere.csv'", "nowhere.csv: there is no such file"),
         ("[nodes]\ncount = 2\n[[radio.link]]\na = 'n0001'\nb = 'x'", "radio.link.0: there is no node 'x'"),
         ("[nodes]\ncount = 2\n[[faults.event]]\nt = 1\nnode = 'x'\nkind = 'crash'", "faults.event.0: there is no node"),
-        (
-            "[nodes]\ncount = 2\n[[workload]]\nkind = 'broadcast'\nordering = 'causal'",
-            'workload.0.ordering: "causal" comes with causal order',
-        ),
     ],
 )
 def test_what_cannot_be_run_is_said_before_it_runs(tmp_path: Path, tables: str, said: str) -> None:

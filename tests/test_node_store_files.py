@@ -233,6 +233,20 @@ def test_a_store_of_version_1_opens(path: Path) -> None:
         assert set(disk.state()) == {("message", PLAIN.id, 0), META, ("seen", b"new", 0)}
 
 
+def test_a_store_of_version_1_learns_to_keep_registries(path: Path) -> None:
+    version_1(path)
+    forum, source = ("order", b"forum", 0), ("order", b"forum b", 0)
+    with opened(path) as disk:
+        assert disk.outcome({forum: b"head", source: b"last"}) is None
+    with opened(path) as disk:
+        assert disk.state()[forum] == b"head"
+        assert disk.outcome({forum: b"later"}, source) is None
+    with opened(path) as disk:
+        assert disk.state()[forum] == b"later"
+        assert source not in disk.state()
+        assert disk.store.read(PLAIN.id, 0) == b"one"
+
+
 def test_a_store_of_a_later_version_is_refused(path: Path) -> None:
     version_1(path)
     with contextlib.closing(sqlite3.connect(path)) as connection:
@@ -248,7 +262,7 @@ def test_a_migration_is_made_once_and_keeps_what_is_there(path: Path, monkeypatc
         with opened(path) as disk:
             assert disk.state()[META] == 16
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(schema.MIGRATIONS),)
 
 
 def test_a_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,12 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from carrypost import events
 from carrypost.errors import LocalError
 from carrypost.events import Reason
-from carrypost.model.descriptor import Descriptor, PayloadCodec
+from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec, Predecessor
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.record import SCHEMA, Kind, Record
 
@@ -65,6 +66,7 @@ EVENTS: list[tuple[events.Event, list[dict[str, object]]]] = [
         [{"kind": "drop", "detail": "evicted", **NAMED_1}, {"kind": "drop", "detail": "evicted", **NAMED_2}],
     ),
     (events.Dropped((M1,), Reason.EXPIRED), [{"kind": "drop", "detail": "expired", **NAMED_1}]),
+    (events.Expired((M1, M2)), [{"kind": "expire", **NAMED_1}, {"kind": "expire", **NAMED_2}]),
     (events.Refused("signature", "b"), [{"kind": "refuse", "peer": "b", "detail": "signature"}]),
     (
         events.Refused("size", "b", 7, "m"),
@@ -116,7 +118,7 @@ def test_a_delivery_by_a_skewed_clock_says_so() -> None:
 
 def test_a_publication_tells_what_was_asked_for_the_message() -> None:
     record = Record()
-    record.published(0, "author", message(3, deadline_us=2_500_000), detail="4")
+    record.published(0, "author", message(3, deadline_us=2_500_000))
     record.published(0, "author", M1)
     first, second = told(record)
     assert first == {
@@ -124,10 +126,25 @@ def test_a_publication_tells_what_was_asked_for_the_message() -> None:
         "message": "author:1:3",
         "source": "author",
         "size": 10,
-        "detail": "4",
         "attrs": {"destination": "topic/news", "mode": "non-persistent", "priority": "4", "deadline": "2.5"},
     }
     assert second["attrs"] == {"destination": "topic/news", "mode": "non-persistent", "priority": "4"}
+
+
+def test_a_publication_that_has_an_order_tells_which_and_how_many_entries_its_barrier_has() -> None:
+    record = Record()
+    barrier = (Predecessor("x", 1, 7, None), Predecessor("y", 2, 1, 5))
+    for entries in ((), barrier):
+        ordered = structs.replace(message(3), ordering=Ordering.DELTA_CAUSAL, barrier=entries)
+        record.published(0, "author", ordered)
+    assert [row["detail"] for row in record.rows()] == ["0", "2"]
+    assert [row["attrs"]["ordering"] for row in record.rows() if row["attrs"]] == ["delta-causal"] * 2
+
+
+def test_an_expiry_by_a_skewed_clock_says_so() -> None:
+    record = Record()
+    record.expired(0, A, events.Expired((M1,)), attrs={"clock": "12.5"})
+    assert [(row["kind"], row["attrs"]) for row in record.rows()] == [("expire", {"clock": "12.5"})]
 
 
 def test_other_rows_are_added_one_by_one() -> None:

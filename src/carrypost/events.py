@@ -28,6 +28,8 @@ class Reason(enum.StrEnum):
     UNREADABLE = "unreadable"
     """The payload does not expand to what its author declared."""
     WITHDRAWN = "withdrawn"
+    PENDING = "pending"
+    """It would have to wait for its predecessors, and too many do already."""
 
 
 class Reception(msgspec.Struct, frozen=True):
@@ -93,6 +95,15 @@ class Dropped(msgspec.Struct, frozen=True):
     reason: Reason
 
 
+class Expired(msgspec.Struct, frozen=True):
+    """Received, and never to be delivered: dead while they waited for their predecessors, or without hope of them.
+
+    Of a copy that leaves for that reason this is told instead of `Dropped`.
+    """
+
+    descriptors: tuple[Descriptor, ...]
+
+
 class Refused(msgspec.Struct, frozen=True):
     """Something a peer sent was not taken: `count` times, for `reason`. `message` where one is known."""
 
@@ -120,4 +131,7 @@ class OneWay(msgspec.Struct, frozen=True):
     node: NodeId
 
 
-Event = Received | Delivered | Confirmed | Stored | Failed | Dropped | Refused | NeighbourUp | NeighbourDown | OneWay
+Event = (
+    Received | Delivered | Confirmed | Stored | Failed | Dropped | Expired | Refused | NeighbourUp | NeighbourDown
+    | OneWay
+)  # fmt: skip

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.errors import LocalError, RemoteError, StateError
+from carrypost.errors import LocalError, StateError
 from carrypost.events import Delivery, Reason
 from carrypost.gossip import frames as fr
 from carrypost.gossip import journal as keys
 from carrypost.gossip.deliveries import Deliveries
 from carrypost.gossip.desk import Desk
+from carrypost.gossip.dispatch import Dispatch
 from carrypost.gossip.exchange import Exchange
 from carrypost.gossip.journal import Durability
 from carrypost.gossip.link import NEVER, LinkState
@@ -24,24 +25,23 @@ from carrypost.gossip.overview import Overview, overview
 from carrypost.gossip.publishing import Publisher
 from carrypost.gossip.receptions import Receptions
 from carrypost.gossip.recovery import Recovery
+from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import entry
 from carrypost.model.privilege import Privilege, privilege
+from carrypost.order.groups import Order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from random import Random
 
     from carrypost.config import Settings
     from carrypost.events import Event
     from carrypost.gossip.journal import Batch, Key, Value
-    from carrypost.gossip.link import Link
     from carrypost.gossip.pieces import Blank
-    from carrypost.model.descriptor import AttributeValue
+    from carrypost.model.descriptor import AttributeValue, Predecessor
     from carrypost.model.ids import MessageId, NodeId
+    from carrypost.order.groups import Registry
     from carrypost.security.identity import Identity
-
-_BEFORE_LINKED = (fr.Profile, fr.ProfileRequest, fr.Request)
-"""Kinds that are taken from who does not list this host (yet); a request that names it is as good as a list."""
 
 
 class Host:
@@ -55,20 +55,17 @@ class Host:
             raise LocalError(f'the settings say security = "{settings.security}", but the identity is {level}')
         self._desk = desk = Desk(identity, settings, rng, privilege)
         self._deliveries = Deliveries(desk)
+        self._order = Order(desk, self._deliveries)
+        self._deliveries.in_order, self._deliveries.waits_no_more = self._order.take, self._order.left
         self._receptions = Receptions(desk, self._deliveries)
         self._exchange = Exchange(desk, self._deliveries, self._receptions)
         self._neighbours = Neighbours(desk, self._deliveries, self._exchange.up, self._exchange.down)
+        self._dispatch = Dispatch(desk, self._neighbours, self._exchange)
         self._publisher = Publisher(desk)
         self._recovery = Recovery(desk, self._deliveries)
         self._started = False
         self._ready = False
         self._first_batches: set[int] = set()
-        self._handlers: dict[type, Callable[..., None]] = {
-            fr.Profile: self._neighbours.take_profile,
-            fr.ProfileRequest: self._neighbours.answer_profile,
-            fr.Request: self._request,
-            **self._exchange.handlers,
-        }
 
     # --- life ----------------------------------------------------------------------------------------------
 
@@ -88,7 +85,11 @@ class Host:
 
     def overview(self) -> Overview:
         """How things stand: neighbours, cache, counters."""
-        return overview(self._desk, self._deliveries.unconfirmed)
+        return overview(self._desk, len(self._deliveries.unconfirmed))
+
+    def registries(self, now: int) -> list[Registry]:
+        """How much every order group remembers."""
+        return self._order.registries(now)
 
     def start(self, now: int) -> None:
         """A new node, with nothing in its store."""
@@ -99,7 +100,9 @@ class Host:
         if self._started:
             raise StateError("a host is started or restored once")
         self._started = True
+        state = list(state)
         incarnation = self._recovery.restore(state, now) + 1
+        self._order.restore((key, value) for key, value in state if key[0] == keys.ORDER and isinstance(value, bytes))
         self._publisher.incarnation = self._desk.incarnation = incarnation
         self._desk.journal.put(keys.INCARNATION, incarnation, Durability.FULL)
         self._settle(now)
@@ -117,25 +120,39 @@ class Host:
         label: str = "",
         persistent: bool = False,
         priority: int = 4,
+        ordering: Ordering = Ordering.NONE,
     ) -> MessageId:
         """Store a message and offer it to whoever wants it; `Stored` or `Failed` follows."""
         self._require_start()
-        self._desk.expire_due(now)
+        self._expire(now)
+        created_us: int = now
+        barrier: tuple[Predecessor, ...] = ()
+        if ordering:
+            created_us, barrier = self._order.prepare(destination, ordering, now)
         copy = self._publisher.publish(
             destination, payload, attributes or {}, now=now, lifetime_us=lifetime_us, label=label,
-            persistent=persistent, priority=priority,
+            persistent=persistent, priority=priority, ordering=ordering, created_us=created_us, barrier=barrier,
         )  # fmt: skip
-        if self._deliveries.deliver(copy):
+        if ordering:
+            self._order.published(copy, now)
+            self._desk.keep(copy)
+        elif self._deliveries.deliver(copy):
             self._desk.keep(copy)
         self._exchange.gained(now, own=True)
         self._settle(now)
         return copy.id
 
-    def subscribe(self, pattern: str | Mapping[str, str], selector: str | None = None, *, now: int) -> int:
-        """Want what matches, from now on and of what is here; returns the subscription's number."""
+    def subscribe(
+        self, pattern: str | Mapping[str, str], selector: str | None = None, *, ordered: bool = False, now: int
+    ) -> int:
+        """Want what matches, from now on and of what is here; returns the subscription's number.
+
+        `ordered`: the messages have an order. Then all of the destination are taken, and only at delivery is looked
+        at what else the pattern asks for: what is not taken would be waited for by those that follow it.
+        """
         self._require_start()
-        self._desk.expire_due(now)
-        number = self._deliveries.subscribe(entry(pattern, selector))
+        self._expire(now)
+        number = self._deliveries.subscribe(entry(pattern, selector), ordered=ordered)
         self._profile_changed(now)
         return number
 
@@ -146,7 +163,7 @@ class Host:
 
     def confirm(self, deliveries: Iterable[Delivery | MessageId], now: int) -> None:
         """The consumer has them, named by themselves or by their ids; told back by `Confirmed` once that is durable."""
-        self._desk.expire_due(now)
+        self._expire(now)
         self._deliveries.confirm(tuple([each.message if isinstance(each, Delivery) else each for each in deliveries]))
 
     def discard(self, message: MessageId, reason: Reason, now: int) -> None:
@@ -181,7 +198,7 @@ class Host:
         if not self._ready:
             return False
         desk = self._desk
-        if desk.cache.deadlines.due_us <= now and desk.expire_due(now):
+        if self._expire(now):
             self._settle(now)
         link = desk.links.get(peer)
         if link is not None:
@@ -191,7 +208,7 @@ class Host:
             first = frames[0] if len(frames) == 1 else None
             if isinstance(first, fr.Announce) and link.repeats(first, desk.prefix, now):
                 return False
-        if not self._heard_new(link, frames, peer, now):
+        if not self._dispatch.take(link, frames, peer, now):
             return False
         link = desk.links.get(peer)
         if link is not None and link.state is LinkState.LINKED:
@@ -200,39 +217,6 @@ class Host:
         if link is not None:
             self._neighbours.wake_for(link)
         return True
-
-    def _heard_new(self, link: Link | None, frames: Sequence[fr.Frame], peer: str, now: int) -> bool:
-        """Take the frames one by one, and small messages together. False: they said nothing new."""
-        desk = self._desk
-        new = False
-        parcels: list[fr.OpenParcel] = []
-        for frame in frames:
-            if isinstance(frame, fr.Announce):
-                new = self._neighbours.announced(frame, peer, now) or new
-                link = desk.links.get(peer)
-            elif link is None or (link.state is not LinkState.LINKED and not self._listens_to(link, frame)):
-                # What a stranger says changes nothing, so it must not cost a round over all neighbours.
-                desk.refuse("not-linked" if link is not None and link.node else "unannounced", peer)
-            elif isinstance(frame, fr.OpenParcel):
-                parcels.append(frame)
-            else:
-                new = True
-                self._take(link, frame, now)
-        if parcels and link is not None:
-            self._exchange.parcels(link, parcels, now)
-            return True
-        return new
-
-    @staticmethod
-    def _listens_to(link: Link, frame: fr.Frame) -> bool:
-        """Whether a frame is taken from who does not list this host (yet)."""
-        return bool(link.node) and isinstance(frame, _BEFORE_LINKED)
-
-    def _take(self, link: Link, frame: fr.Frame, now: int) -> None:
-        try:
-            self._handlers[type(frame)](link, frame, now)
-        except RemoteError as error:
-            self._desk.refuse(error.reason, link.peer)
 
     def hears(self, peer: str) -> bool:
         """Whether a link address is that of a neighbour: what comes from it goes before what strangers send."""
@@ -246,7 +230,7 @@ class Host:
 
     def link(self, peer: str, up: bool, now: int) -> None:
         """A contact that the driver knows of begins or ends."""
-        self._desk.expire_due(now)
+        self._expire(now)
         self._neighbours.told(peer, up=up, now=now)
         self._settle(now)
         self._neighbours.look_ahead()
@@ -254,10 +238,11 @@ class Host:
     def tick(self, now: int) -> bool:
         """Do what is due, if anything is. False: at most an announcement came of it; nothing else is to be taken."""
         desk, recovery = self._desk, self._recovery
-        if desk.cache.deadlines.due_us <= now and desk.expire_due(now):
+        if self._expire(now):
             self._settle(now)
         if recovery.notes_us <= now or recovery.relief_us <= now:
             recovery.tick(now)
+            self._order.write_again()
             self._settle(now)
         if not self._ready:
             return True
@@ -283,6 +268,8 @@ class Host:
         """When the next tick is due."""
         desk, recovery = self._desk, self._recovery
         due = desk.cache.deadlines.due_us
+        if self._order.due_us < due:
+            due = self._order.due_us
         if self._ready:
             if desk.wake_us < due:
                 due = desk.wake_us
@@ -303,8 +290,12 @@ class Host:
 
     def durable(self, serial: int, now: int) -> None:
         """The batch is on disk."""
-        self._desk.expire_due(now)  # What expired while its batch was written is not delivered any more.
+        self._expire(now)  # What expired while its batch was written is not delivered any more.
+        self._order.durable(serial)
         self._desk.journal.durable(serial)
+        if self._desk.journal.permitted and self._publisher.permitted(self._deliveries.unconfirmed):
+            self._exchange.gained(now, own=True)
+            self._settle(now)
         if serial in self._first_batches and not self._ready:
             self._ready = self._desk.ready = True
             self._neighbours.start(self._desk.incarnation, now)
@@ -312,8 +303,8 @@ class Host:
 
     def lost(self, serial: int, reason: str, now: int) -> None:
         """The batch could not be written."""
-        self._desk.expire_due(now)
-        self._recovery.lost(serial, reason, now)
+        self._expire(now)
+        self._recovery.lost(serial, reason, now, self._order.lost(serial))
         self._settle(now)
         self._neighbours.look_ahead()
 
@@ -329,7 +320,10 @@ class Host:
         journal = self._desk.journal
         if not (journal.puts or journal.deletes):
             return None
+        registries = self._order.write()
         batch = journal.take()
+        if batch is not None and registries:
+            self._order.written(batch.serial, registries)
         if batch is not None and not self._ready and keys.INCARNATION in batch.puts:
             self._first_batches.add(batch.serial)
         return batch
@@ -360,12 +354,16 @@ class Host:
         self._settle(now)
         self._neighbours.look_ahead()
 
-    def _request(self, link: Link, frame: fr.Request, now: int) -> None:
-        if frame.to != self._desk.prefix:
-            self._desk.refuse("not-for-me", link.peer)
-            return
-        self._neighbours.named(link, now)
-        self._exchange.request(link, frame, now)
+    def _expire(self, now: int) -> bool:
+        """The begin of every step: deadlines. Whether anything changed."""
+        desk, changed = self._desk, False
+        desk.now_us = now
+        if desk.cache.deadlines.due_us <= now:
+            changed = desk.expire_due(now)
+        if self._order.due_us <= now:
+            self._order.expire(now)
+            changed = True
+        return changed
 
     def _settle(self, now: int) -> None:
         """The end of every step: answer, acknowledge, offer, send; tell what happened."""
@@ -376,6 +374,8 @@ class Host:
         if desk.grown:
             desk.grown = False
             self._exchange.gained(now, partial=True)
+        if self._order.unsettled:
+            self._order.settle()
         if desk.cache.changed:
             desk.sweep()
         if self._deliveries.burst:

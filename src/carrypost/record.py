@@ -37,13 +37,13 @@ class Kind(enum.StrEnum):
     DOWN = "down"
     ONEWAY = "oneway"
     PUBLISH = "publish"
-    """By the application: source = node, size = payload bytes, detail = barrier entries."""
+    """By the application: source = node, size = payload bytes, detail = barrier entries, where there is an order."""
     RECEIVE = "receive"
     """A whole message is here for the first time, never the author's own. hops 1: from the author."""
     DELIVER = "deliver"
     """To the application, own messages included."""
     EXPIRE = "expire"
-    """Received, pending, never delivered."""
+    """Received, pending, never delivered. Where its deadline is the cause, there is no `drop`."""
     DROP = "drop"
     """Any other end of a copy; detail = reason."""
     REFUSE = "refuse"
@@ -51,7 +51,7 @@ class Kind(enum.StrEnum):
     TRAFFIC = "traffic"
     """Bytes sent (size) by node and frame kind (detail) since the sample before."""
     REGISTRY = "registry"
-    """Entries (size) of a registry (detail)."""
+    """Entries (size) of a registry (detail); `attrs["at"]` is `leave` where a node is about to go."""
     RECEIPT = "receipt"
     FAILURE = "failure"
     ASSIGN = "assign"
@@ -126,7 +126,7 @@ _LINE_ENCODER = msgspec.json.Encoder()
 _LINE_DECODER = msgspec.json.Decoder(_Line)
 # The columns hold plain text: a reader need not know our enumerations. As a look-up it also checks.
 _PLAIN = {kind: kind.value for kind in Kind}
-_RECEIVE, _DELIVER, _DROP = Kind.RECEIVE.value, Kind.DELIVER.value, Kind.DROP.value
+_RECEIVE, _DELIVER, _DROP, _EXPIRE = Kind.RECEIVE.value, Kind.DELIVER.value, Kind.DROP.value, Kind.EXPIRE.value
 
 
 class Record:
@@ -208,6 +208,8 @@ class Record:
             case events.Dropped():
                 detail = [event.reason.value] * len(event.descriptors)
                 self._burst(_DROP, t_us, node, event.descriptors, detail=detail)
+            case events.Expired():
+                self.expired(t_us, node, event)
             case events.Refused():
                 attrs = {"count": str(event.count)} if event.count != 1 else None
                 self.add(
@@ -247,7 +249,11 @@ class Record:
         detail = [REDELIVERED if each.redelivered else None for each in event.deliveries]
         self._burst(_DELIVER, t_us, node, descriptors, detail=detail, attrs=attrs)
 
-    def published(self, t_us: int, node: str, descriptor: Descriptor, *, detail: str | None = None) -> None:
+    def expired(self, t_us: int, node: str, event: events.Expired, *, attrs: Mapping[str, str] | None = None) -> None:
+        """Append a burst of messages that wait no more, and were not delivered; `attrs` for all of them."""
+        self._burst(_EXPIRE, t_us, node, event.descriptors, attrs=attrs)
+
+    def published(self, t_us: int, node: str, descriptor: Descriptor) -> None:
         """Append a publication, with what was asked for the message."""
         attrs = {
             "destination": descriptor.destination,
@@ -256,6 +262,10 @@ class Record:
         }
         if descriptor.deadline_us is not None:
             attrs["deadline"] = repr(descriptor.deadline_us / MICROSECONDS)
+        detail = None
+        if descriptor.ordering:
+            attrs["ordering"] = descriptor.ordering.text
+            detail = str(len(descriptor.barrier))
         message, size = descriptor.shown, descriptor.size
         self.add(Kind.PUBLISH, t_us, node, message=message, source=node, size=size, detail=detail, attrs=attrs)
 

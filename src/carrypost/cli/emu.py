@@ -148,16 +148,19 @@ def soak(
         Path | None,
         typer.Option("--out", help="Where scenarios that fail are kept.", metavar="FOLDER", show_default=False),
     ] = None,
+    order: Annotated[
+        bool, typer.Option("--order", help="Hours of topics with causal order, rather than a minute of others.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Run random scenarios with faults and check every record; says which seed failed, and how to run it again.
 
-    For example: `carrypost emu soak --seeds 5000 --jobs 4`, `carrypost emu soak --seeds 1 --first 77`
+    For example: `carrypost emu soak --seeds 5000 --jobs 4`, `carrypost emu soak --order --seeds 1 --first 77`
     """
     needs_extra()
     from carrypost.emu import soak as search  # noqa: PLC0415 - needed by this command only
 
-    raise typer.Exit(search.main(seeds, first, jobs=jobs, json=wants_json(json), out=out))
+    raise typer.Exit(search.main(seeds, first, jobs=jobs, json=wants_json(json), out=out, order=order))
 
 
 def needs_extra() -> None:

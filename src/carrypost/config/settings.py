@@ -100,8 +100,16 @@ class Limits:
     """Deliveries that the application has not confirmed; their copies are pinned."""
     unconfirmed_bytes_max: int = whole(64 * MIB, 1, UNBOUNDED)
     """Payload of those deliveries."""
+    groups_max: int = whole(4_096, 1, UNBOUNDED)
+    """Order groups."""
+    barrier_entries_max: int = whole(200, 1, 65_536)
+    """Messages on which one may depend directly."""
+    pending_max: int = whole(10_000, 1, UNBOUNDED)
+    """Messages that wait for their predecessors, never more than half of the cache; their copies are pinned."""
+    pending_bytes_max: int = whole(64 * MIB, 1, UNBOUNDED)
+    """Payload of those messages, likewise."""
     share_author: float = number(0.25, 0.001, 1.0)
-    """Share of a full cache that one author may hold."""
+    """Share of a full cache that one author may hold, and of what may wait for its predecessors."""
     share_neighbour: float = number(0.5, 0.001, 1.0)
     """Share of a full cache that one giver may have filled."""
     link_frames_per_s: int = whole(20_000, 1, UNBOUNDED)

@@ -58,20 +58,20 @@ class Inbox:
         self.deliveries: list[Delivery] = []
         self._confirm = confirm
         self._watch = watch
-        self._wanted: dict[int, tuple[Pattern, str | None]] = {}
+        self._wanted: dict[int, tuple[Pattern, str | None, bool]] = {}
         self._subscriptions: dict[int, int] = {}
         self._number = 0
 
     def started(self, driver: Driver) -> None:
         """The host is new: subscribe to everything again."""
-        for number, (pattern, selector) in self._wanted.items():
-            self._subscriptions[number] = driver.host.subscribe(pattern, selector, now=driver.now)
+        for number, (pattern, selector, ordered) in self._wanted.items():
+            self._subscriptions[number] = driver.host.subscribe(pattern, selector, ordered=ordered, now=driver.now)
 
-    def subscribe(self, driver: Driver, pattern: Pattern, selector: str | None = None) -> int:
+    def subscribe(self, driver: Driver, pattern: Pattern, selector: str | None = None, *, ordered: bool = False) -> int:
         """Want what matches; the number that comes back stays valid over restarts."""
-        subscription = driver.command().subscribe(pattern, selector, now=driver.now)
+        subscription = driver.command().subscribe(pattern, selector, ordered=ordered, now=driver.now)
         self._number += 1
-        self._wanted[self._number] = pattern, selector
+        self._wanted[self._number] = pattern, selector, ordered
         self._subscriptions[self._number] = subscription
         driver.settle()
         return self._number

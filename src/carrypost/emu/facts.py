@@ -8,6 +8,7 @@ for all rows at once.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,6 +24,8 @@ CRASHES = ("crash", "crash-lost")
 _CLOCK_FAULTS = ("clock_skew_s", "clock_drift_ppm", "clock_step_per_h")
 NEVER_US = int(np.iinfo(np.int64).max)
 """A deadline that never comes."""
+Found = Iterator[tuple[int, str]]
+"""What a rule finds: rows, and what is wrong with them."""
 
 
 class Before:
@@ -77,15 +80,53 @@ class Facts:
         """The publication of each row's message that came last before it, or -1."""
         return self._publications.find(self.log.message[rows], rows)
 
+    def publication(self, rows: Ints) -> Ints:
+        """The publication that each row is about: itself, or the last one of its message before it, or -1."""
+        return np.where(self.log.kind[rows] == KIND[Kind.PUBLISH], rows, self.origin(rows))
+
     def deadline_us(self, rows: Ints) -> Ints:
         """The deadline of each row's message, by its author's clock; `NEVER_US` where it has none."""
-        origin = np.where(self.log.kind[rows] == KIND[Kind.PUBLISH], rows, self.origin(rows))
+        origin = self.publication(rows)
         told = self._told_us[np.maximum(origin, 0)]
         return np.where((origin >= 0) & (told >= 0), told, NEVER_US)
 
     @cached_property
     def _told_us(self) -> Ints:
         return self.log.attr_us("deadline")
+
+    @cached_property
+    def groups(self) -> list[tuple[str, str]]:
+        """The order groups: destination and ordering."""
+        return sorted(set(self._ordered.values()))
+
+    @cached_property
+    def group(self) -> Ints:
+        """By row, the order group of its message, as a position in `groups`; -1 where it has none."""
+        found = np.full(len(self.log), -1, np.int64)
+        number = {group: place for place, group in enumerate(self.groups)}
+        for row, group in self._ordered.items():
+            found[row] = number[group]
+        rows = self.log.rows(Kind.RECEIVE, Kind.DELIVER, Kind.DROP, Kind.EXPIRE) if number else found[:0]
+        origin = self.origin(rows)
+        found[rows] = np.where(origin >= 0, found[np.maximum(origin, 0)], -1)
+        return found
+
+    def place(self, rows: Ints) -> Ints:
+        """A number for the node of a row in the order group of its message."""
+        return self.group[rows] * np.int64(len(self.log.nodes)) + self.log.node[rows]
+
+    @cached_property
+    def _ordered(self) -> dict[int, tuple[str, str]]:
+        """By publication that has an order, its group."""
+        destination = self.log.attr("destination")
+        return {row: (destination.get(row, ""), ordering) for row, ordering in self.log.attr("ordering").items()}
+
+    def ends(self, rows: Ints) -> Flags:
+        """Which rows end a copy: drops, and expiries at its deadline. One that waited in vain before is carried on."""
+        log = self.log
+        clock_us = np.where(self.clock_us[rows] >= 0, self.clock_us[rows], log.t_us[rows])
+        over = (log.kind[rows] == KIND[Kind.EXPIRE]) & (clock_us >= self.deadline_us(rows))
+        return np.asarray((log.kind[rows] == KIND[Kind.DROP]) | over, np.bool_)
 
     @cached_property
     def clock_us(self) -> Ints:
@@ -109,13 +150,23 @@ class Facts:
 
     @cached_property
     def crashes(self) -> Before:
-        """Rows of crashes, by node. Where a record is not the emulator's, any node that leaves may have crashed."""
+        """Rows of crashes, by node."""
+        return Before(self.log.node[self._crashes], self._crashes, len(self.log))
+
+    @property
+    def crashed(self) -> bool:
+        """Whether any node did."""
+        return len(self._crashes) > 0
+
+    @cached_property
+    def _crashes(self) -> Ints:
+        """Where a record is not the emulator's, any node that leaves may have crashed."""
         log = self.log
         rows = log.rows(Kind.LEAVE)
-        if self.emulated:
-            told = [log.details.index(each) for each in CRASHES if each in log.details]
-            rows = rows[np.isin(log.detail[rows], told)]
-        return Before(log.node[rows], rows, len(log))
+        if not self.emulated:
+            return rows
+        told = [log.details.index(each) for each in CRASHES if each in log.details]
+        return rows[np.isin(log.detail[rows], told)]
 
     @cached_property
     def emulated(self) -> bool:

@@ -3,7 +3,8 @@
 Each rule is a function that yields violations; `check` runs them all. They know the meaning of the rows (DESIGN §8),
 not how hosts work: a message is delivered only after it was published, once per node, to nodes that are there, before
 its deadline; it comes from a neighbour that had it, over a contact that was open; nobody receives what a flood could
-not have brought; caches keep to their limits; every copy that ends says why; time does not go back.
+not have brought; caches keep to their limits; every copy that ends says why; time does not go back. Where messages
+have an order, that is kept, and nothing waits that could be delivered (`happens_before`, `waiting`).
 
 A crash excuses a second reception or delivery, which must be marked. Where a node's clock is wrong, its deadlines are
 judged by that clock, if the row tells what it showed.
@@ -11,14 +12,16 @@ judged by that clock, if the row tells what it showed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from carrypost.emu.facts import Before, Facts
+from carrypost.emu.facts import Before, Facts, Found
+from carrypost.emu.happens_before import causal_order
 from carrypost.emu.log import KIND, MICROSECONDS, Ints, Log, log_of
+from carrypost.emu.waiting import expired_while_it_waited, nothing_waits_in_vain
 from carrypost.events import Reason
 from carrypost.model.descriptor import PIECE_BYTES
 from carrypost.record import AGAIN, REDELIVERED, Kind, Record
@@ -53,10 +56,6 @@ def check(record: pa.Table | Record, *, bound: bool = True) -> list[Violation]:
         if len(violations) > SHOWN_MAX:
             found.append(Violation(name, -1, f"and {len(violations) - SHOWN_MAX:,} more"))
     return found
-
-
-Found = Iterator[tuple[int, str]]
-"""Rows, and what is wrong with them."""
 
 
 def time_does_not_go_back(facts: Facts) -> Found:
@@ -109,7 +108,8 @@ def received_once(facts: Facts) -> Found:
     rows = log.rows(Kind.RECEIVE)
     for row in rows[log.node[rows] == log.source[rows]].tolist():
         yield row, f"{facts.shown(row)}: received by its author"
-    copies = log.rows(Kind.RECEIVE, Kind.DROP)
+    copies = log.rows(Kind.RECEIVE, Kind.DROP, Kind.EXPIRE)
+    copies = copies[(log.kind[copies] == KIND[Kind.RECEIVE]) | facts.ends(copies)]
     last = facts.before(copies).find(facts.copy(rows), rows)
     had = (last >= 0) & (log.kind[np.maximum(last, 0)] == KIND[Kind.RECEIVE])
     again = log.is_detail(AGAIN)[rows]
@@ -125,7 +125,7 @@ def received_once(facts: Facts) -> Found:
 def delivered_once(facts: Facts) -> Found:
     """What is delivered is here; a second delivery is marked and follows a crash.
 
-    Or it follows a drop, where hosts may remember fewer ids than there are (`seen_max`).
+    Or it follows a drop, where hosts may remember fewer ids than there are (`seen_max`) and messages have no order.
     """
     log = facts.log
     rows = log.rows(Kind.DELIVER)
@@ -136,8 +136,8 @@ def delivered_once(facts: Facts) -> Found:
     last = facts.before(rows).find(facts.copy(rows), rows)
     seen_max = facts.in_force.get("settings", {}).get("limits", {}).get("seen_max")
     short = seen_max is not None and seen_max < len(log.rows(Kind.PUBLISH))
-    forgotten = facts.before(log.rows(Kind.DROP)).find(facts.copy(rows), rows) > last if short else False
-    for row in rows[(last >= 0) & ~again & ~np.asarray(forgotten)].tolist():
+    forgotten = facts.before(log.rows(Kind.DROP)).find(facts.copy(rows), rows) > last if short else last < -1
+    for row in rows[(last >= 0) & ~again & ~(forgotten & (facts.group[rows] < 0))].tolist():
         yield row, f"{facts.shown(row)}: delivered twice"
     for row in rows[again & (last < 0)].tolist():
         yield row, f"{facts.shown(row)}: delivered again, and never before"
@@ -147,7 +147,10 @@ def delivered_once(facts: Facts) -> Found:
 
 
 def before_the_deadline(facts: Facts) -> Found:
-    """Nothing is received or delivered at its deadline or later, nor expires earlier, by the node's own clock."""
+    """Nothing is received or delivered at its deadline or later, nor expires earlier, by the node's own clock.
+
+    What waits may do that earlier, if it can never be delivered.
+    """
     log = facts.log
     rows = log.rows(Kind.RECEIVE, Kind.DELIVER)
     deadline_us = facts.deadline_us(rows)
@@ -156,7 +159,7 @@ def before_the_deadline(facts: Facts) -> Found:
     late = judged & (clock_us >= deadline_us)
     for row, due_us in zip(rows[late].tolist(), deadline_us[late].tolist(), strict=True):
         yield row, f"{facts.shown(row)}: its deadline was {due_us / MICROSECONDS:.6f} s"
-    drops = log.rows(Kind.DROP, Kind.EXPIRE)
+    drops = log.rows(Kind.DROP)
     drops = drops[log.is_detail(Reason.EXPIRED.value)[drops] & ~facts.wrong_clocks[log.node[drops]]]
     for row in drops[log.t_us[drops] < facts.deadline_us(drops)].tolist():
         yield row, f"{facts.shown(row)}: expired before its deadline"
@@ -262,6 +265,7 @@ def every_end_has_a_reason(facts: Facts) -> Found:
     for row in refusals[log.detail[refusals] < 0].tolist():
         yield row, f"{facts.shown(row)}: refused, and no reason"
     copies = log.rows(Kind.PUBLISH, Kind.RECEIVE, Kind.DROP, Kind.EXPIRE)
+    copies = copies[(log.kind[copies] != KIND[Kind.EXPIRE]) | facts.ends(copies)]
     order = np.lexsort((copies, facts.copy(copies)))
     last = copies[order][np.append(np.diff(facts.copy(copies)[order]) != 0, True)] if len(copies) else copies
     end = np.full(len(last), len(log), np.int64)
@@ -284,6 +288,7 @@ def _balance(facts: Facts) -> tuple[Ints, Ints]:
     """Rows at which a whole copy comes (1) or goes (-1), by node, then in order."""
     log = facts.log
     rows = log.rows(Kind.PUBLISH, Kind.RECEIVE, Kind.DROP, Kind.EXPIRE)
+    rows = rows[(log.kind[rows] != KIND[Kind.EXPIRE]) | facts.ends(rows)]
     last = facts.before(rows).find(facts.copy(rows), rows)
     comes = np.isin(log.kind, [KIND[Kind.PUBLISH], KIND[Kind.RECEIVE]])
     had = (last >= 0) & comes[np.maximum(last, 0)]
@@ -307,4 +312,7 @@ RULES: tuple[Callable[[Facts], Found], ...] = (
     within_the_bound,
     caches_within_limits,
     every_end_has_a_reason,
+    causal_order,
+    expired_while_it_waited,
+    nothing_waits_in_vain,
 )

@@ -31,7 +31,7 @@ from carrypost.events import Event
 from carrypost.gossip.frames import Frame
 from carrypost.gossip.pieces import Blank
 from carrypost.host import Host
-from carrypost.model.descriptor import AttributeValue
+from carrypost.model.descriptor import AttributeValue, Ordering
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.privilege import Privilege
 from carrypost.record import Kind, Record
@@ -264,8 +264,9 @@ class Network:
         label: str | None = None,
         persistent: bool = False,
         priority: int = 4,
+        ordering: str = "none",
     ) -> MessageId:
-        """Publish as the application of `node`; the id of the message."""
+        """Publish as the application of `node`; the id of the message. Ordering: "none", "causal", "delta-causal"."""
         self._check(node)
         driver = self._driver(node)
         message = driver.command().publish(
@@ -277,17 +278,23 @@ class Network:
             label=label or "",
             persistent=persistent,
             priority=priority,
+            ordering=Ordering.named(ordering),
         )
         if self._recorder is not None:  # The row of a publication comes before those of what it sets off.
             self._recorder.published(driver, message, driver.write())
         driver.settle()
         return message
 
-    def subscribe(self, node: str, pattern: str | Mapping[str, str], selector: str | None = None) -> int:
-        """Subscribe as the application of `node`; the number to unsubscribe by, valid over restarts."""
+    def subscribe(
+        self, node: str, pattern: str | Mapping[str, str], selector: str | None = None, *, ordered: bool = False
+    ) -> int:
+        """Subscribe as the application of `node`; the number to unsubscribe by, valid over restarts.
+
+        `ordered` where messages have an order: all of the destination is received, the rest is filtered at delivery.
+        """
         self._check(node)
         driver, inbox = self._nodes[node]
-        return inbox.subscribe(driver, pattern, selector)
+        return inbox.subscribe(driver, pattern, selector, ordered=ordered)
 
     def unsubscribe(self, node: str, subscription: int) -> None:
         """End a subscription."""

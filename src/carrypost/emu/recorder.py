@@ -1,8 +1,9 @@
 """What the hosts of an emulation tell, as rows of its record.
 
-Times are those of the emulation; where a node's clock is wrong, deliveries say what it showed. Signed nodes are called
-by their names. A message that comes again to a node that had it and did not drop it was lost in a crash: only such a
-reception is marked `again`. Where it is known beforehand who will crash, nothing has to be remembered of the others.
+Times are those of the emulation; where a node's clock is wrong, deliveries and expiries say what it showed. Signed
+nodes are called by their names. A message that comes again to a node that had it and did not drop it was lost in a
+crash: only such a reception is marked `again`. Where it is known beforehand who will crash, nothing has to be
+remembered of the others.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from carrypost.emu.driver import Driver
-from carrypost.events import Delivered, Dropped, Event, Received
+from carrypost.events import Delivered, Dropped, Event, Expired, Received
 from carrypost.gossip.journal import MESSAGE, Batch, StoredMessage
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.record import Kind, Record
@@ -45,11 +46,13 @@ class Recorder:
         start = len(record)
         held = self._held[node] if self._crashing is None or node in self._crashing else None
         if isinstance(event, Delivered) and not driver.clock.right:
-            record.delivered(driver.t_us, node, event, attrs={"clock": repr(driver.now / MICROSECONDS)})
+            record.delivered(driver.t_us, node, event, attrs=_shown(driver))
+        elif isinstance(event, Expired) and not driver.clock.right:
+            record.expired(driver.t_us, node, event, attrs=_shown(driver))
         else:
             record.observe(driver.t_us, node, event, again=held)
         if held is not None:
-            _remember(held, event)
+            _remember(held, event, driver.now)
         if driver.identity.signed:
             for column in (record.peer, record.source):
                 column[start:] = [shown and self._name(NodeId(shown)) for shown in column[start:]]
@@ -62,8 +65,15 @@ class Recorder:
                 self._record.published(driver.t_us, driver.name, kept.descriptor)
 
 
-def _remember(held: set[MessageId], event: Event) -> None:
+def _shown(driver: Driver) -> dict[str, str]:
+    """What the node's clock shows."""
+    return {"clock": repr(driver.now / MICROSECONDS)}
+
+
+def _remember(held: set[MessageId], event: Event, now: int) -> None:
     if isinstance(event, Received):
         held.update(reception.descriptor.id for reception in event.receptions)
     elif isinstance(event, Dropped):
         held.difference_update(descriptor.id for descriptor in event.descriptors)
+    elif isinstance(event, Expired):  # What waited in vain for another is carried on, up to its own deadline.
+        held.difference_update(descriptor.id for descriptor in event.descriptors if not descriptor.alive(now))

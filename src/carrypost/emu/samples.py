@@ -1,8 +1,8 @@
-"""Traffic and sizes, sampled: what each node sent by kind of frame, and how much its cache holds.
+"""Traffic and sizes, sampled: what each node sent by kind of frame, how much its cache and its registries hold.
 
 A row of traffic tells of the time since the sample before. What the datagrams around the frames cost is a kind of its
 own, so the rows of a node add up to all that it sent. Nodes that are away are not sampled; whoever leaves is, just
-before.
+before, with a mark on its sizes: they are no part of a mean over time. The registries are those of CAUSAL §IV and §V.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ from carrypost.record import Kind, Record
 DATAGRAM = "datagram"
 """What stands around the frames of a datagram."""
 CACHE = "cache"
+REGISTRIES = ("c_barrier", "co_delivered", "pending")
+"""Of each order group."""
+AT, AT_LEAVE = "at", "leave"
+"""The mark on sizes of a node that is about to leave."""
 
 
 class Samples:
@@ -32,11 +36,23 @@ class Samples:
         for name in sorted(self._drivers):
             driver = self._drivers[name]
             if driver.life is Life.RUNNING:
-                self.take_traffic(name, t_us)
-                entries = driver.host.copies
-                self._record.add(Kind.REGISTRY, t_us, name, size=entries, detail=CACHE)
+                self._take_traffic(name, t_us)
+                self._take_sizes(driver, t_us, {})
 
-    def take_traffic(self, node: str, t_us: int) -> None:
+    def take_leaving(self, driver: Driver, t_us: int) -> None:
+        """One node that is about to leave."""
+        self._take_traffic(driver.name, t_us)
+        self._take_sizes(driver, t_us, {AT: AT_LEAVE})
+
+    def _take_sizes(self, driver: Driver, t_us: int, mark: dict[str, str]) -> None:
+        host, node, add = driver.host, driver.name, self._record.add
+        add(Kind.REGISTRY, t_us, node, size=host.copies, detail=CACHE, attrs=mark or None)
+        for registry in host.registries(driver.now):
+            attrs = {"destination": registry.destination, **mark}
+            for name in REGISTRIES:
+                add(Kind.REGISTRY, t_us, node, size=getattr(registry, name), detail=name, attrs=attrs)
+
+    def _take_traffic(self, node: str, t_us: int) -> None:
         """What one node sent since its last sample."""
         sent = self._radio.sent(node)
         told = self._told.setdefault(node, {})

@@ -18,7 +18,9 @@ from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from carrypost.emu.draws import SCENARIO, Drawn, draw
+from carrypost.emu.drawing import SCENARIO, Drawn
+from carrypost.emu.draws import draw
+from carrypost.emu.draws_order import FAMILY, draw_ordered
 from carrypost.emu.facts import Facts
 from carrypost.emu.invariants import check
 from carrypost.emu.log import Log, log_of
@@ -41,18 +43,28 @@ class Outcome:
     """Empty: all is well."""
 
 
-def soak(seeds: Iterable[int], *, jobs: int = 1) -> Iterator[Outcome]:
-    """Try these seeds, in order; with several jobs in as many processes."""
+def soak(seeds: Iterable[int], *, jobs: int = 1, order: bool = False) -> Iterator[Outcome]:
+    """Try these seeds, one after the other; with several jobs in as many processes. `order`: with ordered topics."""
+    one = attempt_ordered if order else attempt
     if jobs <= 1:
-        yield from map(attempt, seeds)
+        yield from map(one, seeds)
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(attempt, seeds, chunksize=4)
+        yield from pool.map(one, seeds, chunksize=4)
 
 
 def attempt(seed: int) -> Outcome:
     """Draw, run and check one scenario."""
-    drawn = draw(seed)
+    return _attempt(draw(seed))
+
+
+def attempt_ordered(seed: int) -> Outcome:
+    """Draw, run and check one scenario whose topics have an order."""
+    return _attempt(draw_ordered(seed))
+
+
+def _attempt(drawn: Drawn) -> Outcome:
+    seed = drawn.seed
     with tempfile.TemporaryDirectory(prefix="carrypost-soak-") as folder:
         scenario = drawn.write(Path(folder))
         try:
@@ -79,23 +91,26 @@ def _missed(log: Log) -> list[str]:
     return [*found, f"{len(missed):,} receptions missed in all"] if missed else []
 
 
-def replay(seed: int) -> str:
+def replay(seed: int, *, order: bool = False) -> str:
     """The command that runs one seed again."""
-    return f"carrypost emu soak --first {seed} --seeds 1"
+    return f"carrypost emu soak --first {seed} --seeds 1" + (" --order" if order else "")
 
 
-def main(seeds: int, first: int = 1, *, jobs: int = 1, json: bool = False, out: Path | None = None) -> int:
+def main(
+    seeds: int, first: int = 1, *, jobs: int = 1, json: bool = False, out: Path | None = None, order: bool = False
+) -> int:
     """The command: tries seeds, tells of those that fail, keeps their scenarios below `out`; an exit code."""
+    made = draw_ordered if order else draw
     failed: list[int] = []
     tried = rows = received = 0
     with contextlib.suppress(KeyboardInterrupt):
-        for outcome in soak(range(first, first + seeds), jobs=jobs):
+        for outcome in soak(range(first, first + seeds), jobs=jobs, order=order):
             tried += 1
             rows += outcome.rows
             received += outcome.received
             if outcome.problems:
                 failed.append(outcome.seed)
-                _tell(outcome, _kept(draw(outcome.seed), out or Path()), json=json)
+                _tell(outcome, made(outcome.seed), out or Path(), json=json)
             _progress(tried, seeds, len(failed))
     figures = {"tried": tried, "failed": failed, "rows": rows, "received": received}
     if json:
@@ -109,20 +124,18 @@ def main(seeds: int, first: int = 1, *, jobs: int = 1, json: bool = False, out: 
     return _INTERRUPTED if tried < seeds else _DONE
 
 
-def _kept(drawn: Drawn, out: Path) -> Path:
-    """Where the scenario of a failed seed was put."""
-    return drawn.write(out / f"soak-{drawn.seed}")
-
-
-def _tell(outcome: Outcome, scenario: Path, *, json: bool) -> None:
+def _tell(outcome: Outcome, drawn: Drawn, out: Path, *, json: bool) -> None:
+    """What is wrong, and how to see it again; the scenario is kept."""
+    scenario = drawn.write(out / f"{drawn.family}-{drawn.seed}")
+    repeat = replay(drawn.seed, order=drawn.family == FAMILY)
     again = f"carrypost emu run {scenario} --seed {outcome.seed} --out {scenario.with_name('records.parquet')}"
     if json:
-        _say(jsons.dumps(asdict(outcome) | {"replay": replay(outcome.seed), "run": again}, ensure_ascii=False))
+        _say(jsons.dumps(asdict(outcome) | {"replay": repeat, "run": again}, ensure_ascii=False))
         return
     _say(f"seed {outcome.seed} FAILED")
     for problem in outcome.problems:
         _say("  " + problem.replace("\n", "\n  "))
-    _say(f"  again: {replay(outcome.seed)}\n     or: {again}")
+    _say(f"  again: {repeat}\n     or: {again}")
 
 
 def _say(text: str) -> None:
@@ -135,4 +148,7 @@ def _progress(tried: int, seeds: int, failed: int) -> None:
         print(f"\r{tried:,} of {seeds:,} seeds, {failed} failed", end=end, file=sys.stderr, flush=True)  # noqa: T201
 
 
-__all__ = ["ENCODED_EVERY", "SCENARIO", "Drawn", "Outcome", "attempt", "draw", "main", "replay", "run", "soak"]
+__all__ = [
+    "ENCODED_EVERY", "SCENARIO", "Drawn", "Outcome", "attempt", "attempt_ordered", "draw", "draw_ordered", "main",
+    "replay", "run", "soak",
+]  # fmt: skip

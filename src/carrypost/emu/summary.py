@@ -1,5 +1,7 @@
 """What happened in a run, in some twenty figures: for `carrypost emu show` and for whoever compares runs.
 
+Where messages have an order, the metrics of CAUSAL §VI come on top (`carrypost.emu.ordered`).
+
 Read from the record alone. What a crash brought a second time (`again`, `redelivered`) is not counted; a message that
 a node dropped and received anew counts once. Delays are those of deliveries to others than the author. The share of
 the flood bound is that of the record's own contacts, presences and publications.
@@ -17,6 +19,7 @@ import pyarrow as pa
 
 from carrypost.emu.facts import Facts
 from carrypost.emu.log import KIND, MICROSECONDS, Flags, Ints, log_of
+from carrypost.emu.ordered import Ordered, ordered
 from carrypost.record import AGAIN, REDELIVERED, Kind, Record
 
 DATA_FRAMES = ("DescriptorPart", "HashList", "Data", "Parcel")
@@ -77,6 +80,8 @@ class Summary:
     """Receptions that a flood reaches; None: the record knows no contacts."""
     bound_endless: bool = False
     """The bound takes messages for endless, since clocks are wrong: what nodes took for a deadline is not known."""
+    ordered: Ordered | None = None
+    """Figures of the messages that have an order; None: there are none."""
 
     @property
     def share(self) -> float | None:
@@ -85,7 +90,10 @@ class Summary:
 
     def json(self) -> str:
         """One line."""
-        return json.dumps(asdict(self) | {"share": self.share}, ensure_ascii=False)
+        told = asdict(self) | {"share": self.share}
+        if self.ordered is not None:
+            told["ordered"] |= self.ordered.ratios()
+        return json.dumps(told, ensure_ascii=False)
 
     def text(self) -> str:
         """For people."""
@@ -103,6 +111,7 @@ class Summary:
             ("refused", _reasons(self.refused)),
             ("sent", f"{_bytes(self.data_bytes)} data, {_bytes(self.control_bytes)} control"),
             ("", _reasons(self.traffic)),
+            *(self.ordered.lines() if self.ordered is not None else ()),
         ]
         width = max(len(name) for name, _ in lines[1:])
         head = f"{lines[0][0]}  ({lines[0][1]})" if lines[0][1] else lines[0][0]
@@ -180,6 +189,7 @@ def summarise(record: pa.Table | Record, *, bound: bool = True) -> Summary:
         traffic=traffic,
         bound=len(facts.bound) if bound and facts.emulated else None,
         bound_endless=bool(facts.wrong_clocks.any()),
+        ordered=ordered(facts),
     )
 
 

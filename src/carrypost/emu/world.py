@@ -25,9 +25,10 @@ from carrypost.emu.samples import Samples
 from carrypost.emu.scenario import MICROSECONDS, Scenario, topic
 from carrypost.emu.scheduler import Phase, Scheduler
 from carrypost.emu.workload import Application, Publication
-from carrypost.errors import ConfigError, StateError
+from carrypost.errors import StateError
 from carrypost.events import Reason
 from carrypost.gossip.pieces import Blank
+from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import NodeId
 from carrypost.record import Kind, Record
 from carrypost.security.identity import Identity
@@ -51,7 +52,6 @@ class Emulation:
     """All nodes of one run, and what is to happen to them."""
 
     def __init__(self, scenario: Scenario, seed: int | str, inputs: Inputs, record: Record, *, encoded: bool) -> None:
-        _check(scenario)
         self.scenario = scenario
         self.record = record
         self.contacts_begun = 0
@@ -76,6 +76,7 @@ class Emulation:
         topics = [topic(each, index) for index, each in enumerate(scenario.workloads)]
         self._application = Application(topics, self._recorder.observe)
         self._topics = topics
+        self._orderings = [Ordering.named(each.ordering) for each in scenario.workloads]
         self._drivers: dict[str, Driver] = {}
         self._names: dict[NodeId, str] = {}
         self._places: dict[str, str] = {}
@@ -161,7 +162,7 @@ class Emulation:
 
     def _leave(self, life: Life) -> None:
         driver = self._drivers[life.node]
-        self._samples.take_traffic(life.node, self.now)
+        self._samples.take_leaving(driver, self.now)
         self.record.add(Kind.LEAVE, self.now, life.node, detail=None if life.end == LEAVE else life.end)
         if life.last or life.end in {CRASH, CRASH_LOST}:
             driver.crash()
@@ -272,8 +273,9 @@ class Emulation:
             payload = stream(self._seed, driver.name, "payload", index, self.now, label).randbytes(size)
         try:
             message = driver.host.publish(
-                self._topics[index], payload, now=driver.now, lifetime_us=lifetime_us, label=label
-            )
+                self._topics[index], payload, now=driver.now, lifetime_us=lifetime_us, label=label,
+                ordering=self._orderings[index],
+            )  # fmt: skip
         except StateError:
             # The cache is full of what may not give way: it was not published, and the application knows.
             self.record.add(Kind.REFUSE, self.now, driver.name, message=label or None, detail=Reason.NO_ROOM.value)
@@ -306,12 +308,6 @@ def run_attributes(scenario: Scenario, seed: int | str, inputs: Inputs) -> dict[
         "defaults": scenario.in_force(),
         **inputs.files,
     }
-
-
-def _check(scenario: Scenario) -> None:
-    for index, workload in enumerate(scenario.workloads):
-        if workload.ordering != "none":
-            raise ConfigError(f'workload.{index}.ordering: "{workload.ordering}" comes with causal order; use "none"')
 
 
 def _models(scenario: Scenario) -> tuple[LinkModel, dict[tuple[str, str], LinkModel]]:

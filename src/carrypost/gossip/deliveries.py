@@ -15,10 +15,10 @@ from carrypost.gossip import journal as keys
 from carrypost.gossip.interests import Matcher
 from carrypost.gossip.journal import Durability
 from carrypost.gossip.slots import bits, mask_of
-from carrypost.model.pattern import encode_entries
+from carrypost.model.pattern import encode_entries, whole_destination
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from carrypost.gossip.cache import Copy
     from carrypost.gossip.desk import Desk
@@ -35,11 +35,18 @@ class Deliveries:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._subscriptions: dict[int, Entry] = {}
+        """As the profile has them."""
+        self._narrower: dict[int, Matcher] = {}
+        """Of subscriptions that are applied at delivery only: what they ask for besides the destination."""
         self._numbers: tuple[int, ...] = ()
         self._told: dict[tuple[int, ...], tuple[int, ...]] = {}
         """Numbers of the subscriptions by their places: bursts mostly match the same ones."""
         self.matcher = Matcher((), desk.limits, own=True)
         self._next = 1
+        self.in_order: Callable[[Sequence[Copy]], None] = lambda _: None
+        """Takes whole messages that have an order; gives back by `hand_over` what may be delivered."""
+        self.waits_no_more: Callable[[Copy], None] = lambda _: None
+        """Told of every ordered copy that leaves, or that nobody here wants any more."""
         self._unconfirmed: dict[MessageId, Copy] = {}
         self._unconfirmed_bytes = 0
         self.burst: list[Delivery] = []
@@ -52,9 +59,9 @@ class Deliveries:
         return tuple(dict.fromkeys(self._subscriptions.values()))
 
     @property
-    def unconfirmed(self) -> int:
+    def unconfirmed(self) -> Mapping[MessageId, Copy]:
         """Deliveries that the application has not confirmed, as far as they are pinned."""
-        return len(self._unconfirmed)
+        return self._unconfirmed
 
     def wants(self, descriptor: Descriptor) -> bool:
         """Whether a local subscription matches."""
@@ -65,20 +72,28 @@ class Deliveries:
         own = self._desk.own
         return own is not None and own.matcher.matches(descriptor)
 
-    def subscribe(self, entry: Entry) -> int:
-        """One more subscription; what is in the cache already is delivered."""
+    def subscribe(self, entry: Entry, *, ordered: bool = False) -> int:
+        """One more subscription; what is in the cache already is delivered.
+
+        `ordered`: the profile takes all messages of the destination, since what is left out would be waited for.
+        """
+        asked = entry
+        if ordered:
+            entry = whole_destination(entry)
         if len(self._subscriptions) >= self._desk.limits.profile_entries_max:
             raise LocalError(f"more than {self._desk.limits.profile_entries_max} subscriptions")
         if len(encode_entries((*self.entries, entry))) > self._desk.limits.profile_bytes_max:
             raise LocalError(f"the interest profile would have more than {self._desk.limits.profile_bytes_max} bytes")
         number, self._next = self._next, self._next + 1
         self._subscriptions[number] = entry
+        if asked.patterns != entry.patterns:
+            self._narrower[number] = Matcher((asked,), self._desk.limits, own=True)
         self._rebuild()
         cache = self._desk.cache
         newcomer = Matcher((entry,), self._desk.limits, own=True)
-        for slot in bits(cache.whole | cache.partial):
-            copy = cache.copies[slot]
-            if copy is not None and newcomer.matches(copy.descriptor):
+        found = [copy for slot in bits(cache.whole | cache.partial) if (copy := cache.copies[slot]) is not None]
+        for copy in sorted(found, key=_in_order):
+            if newcomer.matches(copy.descriptor):
                 cache.set_interesting(copy, True)
                 if copy.whole and self.deliver(copy):
                     self._desk.keep(copy, again=True)
@@ -92,12 +107,16 @@ class Deliveries:
         """One subscription fewer; what nobody here wants any more is carried, not favoured."""
         if self._subscriptions.pop(number, None) is None:
             raise LocalError(f"no subscription {number}")
+        self._narrower.pop(number, None)
         self._rebuild()
         cache = self._desk.cache
         for slot in bits(cache.whole | cache.partial):
             copy = cache.copies[slot]
             if copy is not None and not copy.own and copy.interesting and not self.wants(copy.descriptor):
                 cache.set_interesting(copy, False)
+                if copy.id in self._desk.pending:
+                    cache.unpin(copy)
+                    self.waits_no_more(copy)
 
     def _rebuild(self) -> None:
         self._numbers = tuple(self._subscriptions)
@@ -115,7 +134,11 @@ class Deliveries:
                 return False
         if copy.slot in desk.seen:
             return False
-        which = self.matcher.which(copy.descriptor)
+        if copy.descriptor.ordering and not again:
+            if self.matcher.matches(copy.descriptor):
+                self.in_order((copy,))
+            return bool(desk.delivered & bit)
+        which = self._which(copy.descriptor)
         if not which:
             return False
         if again:
@@ -131,6 +154,27 @@ class Deliveries:
         self.burst.append(Delivery(copy.descriptor, self._told_as(which), again, copy.hops))
         return not again
 
+    def hand_over(self, copies: Iterable[Copy]) -> None:
+        """Give these to the application, in this order. What no subscription asks for is passed over."""
+        desk = self._desk
+        for copy in copies:
+            which = self._which(copy.descriptor)
+            if which:
+                desk.delivered |= 1 << copy.slot
+                self._pin(copy)
+                self.burst.append(Delivery(copy.descriptor, self._told_as(which), False, copy.hops))
+            copy.finished = True
+
+    def _which(self, descriptor: Descriptor) -> tuple[int, ...]:
+        """The subscriptions that ask for a message, by their places."""
+        which = self.matcher.which(descriptor)
+        if self._narrower:
+            narrower, numbers = self._narrower, self._numbers
+            return tuple([
+                at for at in which if (own := narrower.get(numbers[at])) is None or own.matches(descriptor)
+            ])  # fmt: skip
+        return which
+
     def _told_as(self, which: tuple[int, ...]) -> tuple[int, ...]:
         """The numbers of the subscriptions at these places."""
         numbers = self._told.get(which)
@@ -142,10 +186,14 @@ class Deliveries:
 
     def deliver_all(self, copies: Sequence[Copy]) -> None:
         """Give whole messages that were never here before to the application."""
-        desk, which_of, burst = self._desk, self.matcher.which, self.burst
+        desk, which_of, burst = self._desk, self._which, self.burst
         slots: list[int] = []
+        ordered: list[Copy] = []
         for copy in copies:
             descriptor = copy.descriptor
+            if descriptor.ordering:
+                ordered.append(copy)
+                continue
             which = which_of(descriptor)
             if not which:
                 continue
@@ -154,6 +202,8 @@ class Deliveries:
             copy.finished = True
             burst.append(Delivery(descriptor, self._told_as(which), False, copy.hops))
         desk.delivered |= mask_of(slots)
+        if ordered:
+            self.in_order(ordered)
 
     def flush(self) -> None:
         """Hand over what was delivered since the last call, once it is durable."""
@@ -208,6 +258,8 @@ class Deliveries:
 
     def forget(self, copy: Copy) -> None:
         """The copy is gone; nobody can confirm it any more, and what was not handed over yet is not."""
+        if copy.descriptor.ordering:
+            self.waits_no_more(copy)
         if self._unconfirmed.pop(copy.id, None) is not None:
             self._unconfirmed_bytes -= copy.descriptor.length
         desk, bit = self._desk, 1 << copy.slot
@@ -228,3 +280,9 @@ class Deliveries:
             desk.delivered |= 1 << copy.slot
             desk.again |= 1 << copy.slot
             self._pin(copy)
+
+
+def _in_order(copy: Copy) -> tuple[int, int]:
+    """Those that have an order in it: dates rise along it, and of one author so do tags."""
+    descriptor = copy.descriptor
+    return (descriptor.created_us, descriptor.tag) if descriptor.ordering else (0, 0)

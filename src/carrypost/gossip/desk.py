@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from carrypost.events import Dropped, Event, Reason, Refused
+from carrypost.events import Dropped, Event, Expired, Reason, Refused
 from carrypost.gossip import journal as keys
 from carrypost.gossip.cache import Cache
 from carrypost.gossip.journal import Journal, StoredMessage
@@ -53,6 +53,12 @@ class Desk:
         self.outgoing: list[Transmission] = []
         self.journal = Journal(self.events)
         self.cache = Cache(settings)
+        self.now_us = 0
+        """The time of the step that is being done."""
+        self.unsent = 0
+        """Slots of own messages that must not leave yet."""
+        self.pending: dict[MessageId, Copy] = {}
+        """Copies that wait for their predecessors; changed by `order` only."""
         self.book = ProfileBook(settings.limits)
         self.own: View | None = None
         """This host's interest profile, as announced."""
@@ -199,6 +205,7 @@ class Desk:
             self.book.release(released)
             self.delivered &= ~released
             self.again &= ~released
+            self.unsent &= ~released
             if self.seen:
                 for slot in bits(released):
                     if slot in self.seen:
@@ -208,7 +215,14 @@ class Desk:
 
     def _leave(self, copies: list[Copy], reason: Reason) -> None:
         self.dropped[reason] += len(copies)
-        self.events.append(Dropped(tuple(copy.descriptor for copy in copies), reason))
+        dropped = copies
+        if self.pending and reason is Reason.EXPIRED:
+            late = [copy.descriptor for copy in copies if copy.id in self.pending]
+            if late:
+                self.events.append(Expired(tuple(late)))
+                dropped = [copy for copy in copies if copy.id not in self.pending]
+        if dropped:
+            self.events.append(Dropped(tuple([copy.descriptor for copy in dropped]), reason))
         busy = [link.outbox for link in self.links.values() if link.outbox.jobs]
         for copy in copies:
             self.forget(copy.descriptor, copy.held)

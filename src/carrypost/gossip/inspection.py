@@ -88,6 +88,11 @@ class Inspection:
             raise LimitError("created")
         if self._lifetime_us is not None and (deadline_us is None or deadline_us > now + self._lifetime_us):
             raise LimitError("deadline")
+        if found.barrier and self._lifetime_us is not None:
+            # Nothing lives that long: what names it would wait for nothing.
+            latest_us = now + self._lifetime_us
+            if any(deadline_us > latest_us for _, _, deadline_us in found.predecessors):
+                raise LimitError("barrier")
 
     def _remember_own(self, found: Descriptor, link: Link, now: int) -> None:
         """This host's own message, lost in a crash, comes back: whoever has it need not offer it again and again."""
@@ -124,6 +129,8 @@ class Inspection:
                 raise LimitError("descriptor-size")
             if isinstance(value, str) and _nbytes(value) > limits.attribute_bytes_max:
                 raise LimitError("descriptor-size")
+        if len(found.barrier) > limits.barrier_entries_max:
+            raise LimitError("barrier")
         check_ratio(found, limits)
 
 

@@ -8,10 +8,12 @@ when the driver answers `durable`. A batch that is answered `lost` gives its key
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
-from carrypost.events import Delivered, Event
+from carrypost.events import Delivered, Event, Stored
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 
@@ -22,6 +24,7 @@ MESSAGE = "message"
 PIECE = "piece"
 HASHES = "hashes"
 SEEN = "seen"
+ORDER = "order"
 META = "meta"
 INCARNATION: Key = (META, b"incarnation", 0)
 
@@ -43,7 +46,7 @@ class StoredMessage(msgspec.Struct, frozen=True):
 
 
 Value = StoredMessage | Descriptor | bytes | int
-"""Of a message, of a seen id, of a piece or hash list, of the incarnation."""
+"""Of a message, of a seen id, of a piece, a hash list or a registry of an order group, of the incarnation."""
 
 
 class Durability(enum.IntEnum):
@@ -74,10 +77,16 @@ class Answered(msgspec.Struct, frozen=True):
     """Of the puts, those of something that an earlier batch had: it stands as it was."""
 
 
+class Send(msgspec.Struct, frozen=True):
+    """An own message that may leave the host only once what is held with it is released."""
+
+    message: MessageId
+
+
 class Journal:
     """Collects changes into batches and holds events until their batch is durable."""
 
-    __slots__ = ("_again", "_durability", "_held", "_open", "_serial", "deletes", "puts", "released")
+    __slots__ = ("_again", "_durability", "_held", "_open", "_serial", "deletes", "permitted", "puts", "released")
 
     def __init__(self, released: list[Event]) -> None:
         self._serial = 0
@@ -86,10 +95,12 @@ class Journal:
         self.deletes: dict[Key, None] = {}
         self._again: set[Key] = set()
         self._durability = Durability.NORMAL
-        self._held: list[Event] = []
-        self._open: dict[int, tuple[Batch, list[Event], set[Key]]] = {}
+        self._held: list[Event | Send] = []
+        self._open: dict[int, tuple[Batch, list[Event | Send], set[Key]]] = {}
         self.released = released
         """Where events go that wait for nothing any more."""
+        self.permitted: list[MessageId] = []
+        """Messages that may be sent from now on."""
 
     def put(self, key: Key, value: Value, durability: Durability = Durability.NORMAL) -> None:
         """Keep `value` under `key`."""
@@ -111,14 +122,21 @@ class Journal:
         self._again.discard(key)
         self.deletes[key] = None
 
-    def hold(self, event: Event) -> None:
+    def hold(self, event: Event | Send) -> None:
         """Release `event` once everything changed so far is durable."""
         if self.puts or self.deletes:
             self._held.append(event)
         elif self._open:
             next(reversed(self._open.values()))[1].append(event)
         else:
-            self.released.append(event)
+            self._release([event])
+
+    def _release(self, held: list[Event | Send]) -> None:
+        for event in held:
+            if isinstance(event, Send):
+                self.permitted.append(event.message)
+            else:
+                self.released.append(event)
 
     def take(self) -> Batch | None:
         """The changes since the last call, as one batch; None if there are none."""
@@ -141,7 +159,7 @@ class Journal:
             older = max(number for number in self._open if number < serial)
             self._open[older][1].extend(answered[1])
         else:
-            self.released.extend(answered[1])
+            self._release(answered[1])
 
     def lost(self, serial: int) -> Answered | None:
         """The driver's answer: could not be written. The host decides what becomes of it."""
@@ -149,15 +167,28 @@ class Journal:
         if answered is None:
             return None
         batch, held, again = answered
-        return Answered(tuple(batch.puts), batch.deletes, tuple(held), frozenset(again))
+        events = tuple([event for event in held if not isinstance(event, Send)])
+        return Answered(tuple(batch.puts), batch.deletes, events, frozenset(again))
+
+    def fail(self, message: MessageId) -> None:
+        """A message that was to be stored and sent is not, after all: neither is told or permitted."""
+        for waiting in (self._held, *(held for _, held, _ in self._open.values())):
+            waiting[:] = [each for each in waiting if not isinstance(each, Stored | Send) or each.message != message]
 
     def retract(self, message: MessageId) -> bool:
         """A delivery that was not handed over yet is not: its copy is gone. Whether there was one."""
         found = False
-        for waiting in (self.released, self._held, *(held for _, held, _ in self._open.values())):
+        for waiting in self._waiting():
             for at, event in enumerate(waiting):
                 if isinstance(event, Delivered) and any(each.message == message for each in event.deliveries):
                     found = True
                     waiting[at] = Delivered(tuple(each for each in event.deliveries if each.message != message))
             waiting[:] = [event for event in waiting if not isinstance(event, Delivered) or event.deliveries]
         return found
+
+    def _waiting(self) -> Iterator[list[Any]]:
+        """Everything that was not taken yet."""
+        yield self.released
+        yield self._held
+        for _, held, _ in self._open.values():
+            yield held

@@ -108,7 +108,7 @@ class Offers:
             link.offering.open.clear()
             link.offering.retry_us = NEVER
             link.offering.offered = 0
-            if link.view is not None and (mask := link.view.matches & self._desk.cache.whole):
+            if link.view is not None and (mask := link.view.matches & self._desk.cache.whole & ~self._desk.unsent):
                 self._offer([link], mask, link.peer, now)
 
     def _new_for(self, link: Link) -> int:
@@ -117,7 +117,7 @@ class Offers:
             return 0
         agreement, offering = link.agreement, link.offering
         mask = view.matches if agreement.synced else view.matches & agreement.lacking
-        return mask & cache.whole & ~(offering.known | offering.offered)
+        return mask & cache.whole & ~(offering.known | offering.offered | self._desk.unsent)
 
     def _offer(self, links: list[Link], mask: int, to: str | None, now: int) -> None:
         pages = _OPEN_PAGES_MAX - max(len(link.offering.open) for link in links)

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING
 from carrypost.errors import PayloadError, StateError
 from carrypost.events import Reason, Stored
 from carrypost.gossip import journal as keys
-from carrypost.gossip.journal import Durability
+from carrypost.gossip.journal import Durability, Send
 from carrypost.gossip.outbox import FRAME_ROOM
 from carrypost.gossip.pieces import Blank, Packed, full_mask, pack
-from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue, Descriptor
+from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue, Descriptor, Ordering, Predecessor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from carrypost.gossip.cache import Copy
     from carrypost.gossip.desk import Desk
+    from carrypost.model.ids import MessageId
 
 PRIORITY_MAX = 9
 _FRAGMENT_BYTES_MIN = 256
@@ -49,8 +50,11 @@ class Publisher:
         label: str,
         persistent: bool,
         priority: int,
+        ordering: Ordering = Ordering.NONE,
+        created_us: int | None = None,
+        barrier: tuple[Predecessor, ...] = (),
     ) -> Copy:
-        """Store a new message of this host."""
+        """Store a new message of this host. One that has an order is not sent before that is durable."""
         desk = self._desk
         self._check_payload(payload)
         self._check_texts(destination, label, attributes)
@@ -59,12 +63,13 @@ class Publisher:
         if not 0 <= priority <= PRIORITY_MAX:
             raise PayloadError(f"a priority is 0 to {PRIORITY_MAX}, not {priority}")
         packed = pack(payload, signed=desk.identity.signed, compress=desk.settings.compress, limits=desk.limits)
+        created_us = now if created_us is None else created_us
         descriptor = Descriptor(
             author=desk.identity.author, incarnation=self.incarnation, sequence=self._sequence + 1,
-            created_us=now, deadline_us=self._deadline(lifetime_us, now), destination=destination,
+            created_us=created_us, deadline_us=self._deadline(lifetime_us, created_us), destination=destination,
             size=packed.size, length=packed.length, codec=packed.codec, root=packed.root,
             fragment_bytes=self._fragment_bytes, priority=priority, persistent=persistent, label=label,
-            attributes=dict(attributes),
+            attributes=dict(attributes), ordering=ordering, barrier=barrier,
         )  # fmt: skip
         if len(descriptor.encoded) > desk.limits.descriptor_bytes_max - 65:
             raise PayloadError(f"the descriptor has more than {desk.limits.descriptor_bytes_max} bytes")
@@ -89,11 +94,32 @@ class Publisher:
             desk.journal.put((keys.HASHES, descriptor.id, 0), packed.hashes, durability)
         desk.keep(copy, durability)
         desk.book.enter(copy)
-        desk.book.settle(copy)
+        if descriptor.ordering:
+            desk.unsent |= 1 << copy.slot
+            desk.cache.pin(copy)
+        else:
+            desk.book.settle(copy)
         if not desk.ready:
             # Else a crash could give the same number to another message, after this one was told of.
             desk.journal.put(keys.INCARNATION, self.incarnation, Durability.FULL)
         desk.journal.hold(Stored(descriptor.id))
+        if descriptor.ordering:
+            desk.journal.hold(Send(descriptor.id))
+
+    def permitted(self, pinned: Container[MessageId]) -> bool:
+        """Let those messages leave whose batches are durable; some stay `pinned`. Whether there are any."""
+        desk = self._desk
+        messages, desk.journal.permitted = desk.journal.permitted, []
+        found = False
+        for message in messages:
+            copy = desk.cache.get(message)
+            if copy is not None and copy.here:
+                desk.unsent &= ~(1 << copy.slot)
+                desk.book.settle(copy)
+                if message not in pinned:
+                    desk.cache.unpin(copy)
+                found = True
+        return found
 
     def _deadline(self, lifetime_us: int | None, now: int) -> int | None:
         settings = self._desk.settings

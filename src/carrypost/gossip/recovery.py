@@ -104,8 +104,8 @@ class Recovery:
         desk.book.settle(memory)
         self._deliveries.restored(memory, delivered=True, confirmed=True)
 
-    def lost(self, serial: int, reason: str, now: int) -> None:
-        """A batch could not be written."""
+    def lost(self, serial: int, reason: str, now: int, taken_back: Iterable[Descriptor] = ()) -> None:
+        """A batch could not be written. `taken_back`: what groups had delivered by it or since, own messages too."""
         answered = self._desk.journal.lost(serial)
         if answered is None:
             return
@@ -118,6 +118,7 @@ class Recovery:
                 gone[name] = None
             elif kind == keys.META:
                 self._incarnation = now
+        self._take_back(taken_back, gone)
         self._give_back(answered.held, gone, reason)
         self._deletes.extend(answered.deletes)
         for name in gone:
@@ -125,6 +126,15 @@ class Recovery:
         if gone:
             self._confine(now)
         self.notes_us = now + _RETRY_US
+
+    def _take_back(self, taken_back: Iterable[Descriptor], gone: dict[bytes, None]) -> None:
+        """What depends on something that was lost is not delivered, or sent, either: own messages fail."""
+        for each in taken_back:
+            if each.author == self._desk.identity.author:
+                self._desk.journal.fail(each.id)
+                gone[each.id] = None
+            elif each.id not in gone and each.id not in self._undelivered:
+                self._undeliver(each.id)
 
     def _confine(self, now: int) -> None:
         """Once per pause, as long as writes fail: batches that were lost together say the same thing."""
@@ -208,7 +218,9 @@ class Recovery:
             journal.put(keys.INCARNATION, self._desk.incarnation, Durability.FULL)
 
     def _in_use(self, key: Key) -> bool:
-        """The message came back meanwhile: its keys are alive again."""
+        """The message came back meanwhile: its keys are alive again. Rows of dead sources do no harm."""
+        if key[0] == keys.ORDER:
+            return True
         copy = self._desk.cache.get(key[1])  # type: ignore[arg-type]  # a key's name is this message's id
         if copy is None:
             return False

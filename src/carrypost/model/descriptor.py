@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, overload
 
 import msgspec
 
-from carrypost.errors import DecodeError
+from carrypost.errors import DecodeError, LocalError
 from carrypost.model import ids
 from carrypost.model.ids import MessageId, NodeId
 
@@ -30,6 +30,8 @@ SIGNATURE_DOMAIN = b"carrypost descriptor 1\0"
 AttributeValue = bool | int | float | str
 TIME_US_MAX = 2**53
 """The year 2255; every format we speak keeps whole numbers up to this exactly."""
+ENDLESS_US = 2**62
+"""Stands for the deadline of what has none, where deadlines are compared."""
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 if TYPE_CHECKING:
     _Author = bytes | str
@@ -70,6 +72,46 @@ class PayloadCodec(enum.IntEnum):
     """No bytes at all: so many are counted, none are made (emulation, security off)."""
 
 
+class Ordering(enum.IntEnum):
+    """In which order the messages of a destination are delivered (CAUSAL §IV, §V)."""
+
+    NONE = 0
+    CAUSAL = 1
+    """After all that they depend on; nothing is forgotten by time."""
+    DELTA_CAUSAL = 2
+    """After all that they depend on and that is alive."""
+
+    @property
+    def text(self) -> str:
+        """As scenarios and applications write it."""
+        return self.name.lower().replace("_", "-")
+
+    @classmethod
+    def named(cls, text: str) -> Ordering:
+        """The ordering of this name."""
+        found = _ORDERINGS.get(text)
+        if found is None:
+            raise LocalError(f"an ordering is one of {', '.join(map(repr, _ORDERINGS))}, not {text!r}")
+        return found
+
+
+_ORDERINGS = {each.text: each for each in Ordering}
+
+
+class Predecessor(msgspec.Struct, frozen=True, array_like=True):
+    """An entry of a causal barrier: a message that has to be delivered, or dead, before."""
+
+    source: _Author
+    """The author's node id: its text where security is off, else the bytes that the text stands for."""
+    incarnation: _Count
+    sequence: _Count
+    deadline_us: _Count | None
+
+
+Barrier = tuple[tuple[NodeId, int, int], ...]
+"""Predecessors as (source, tag, deadline), the last `ENDLESS_US` where there is none."""
+
+
 class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
     """Signed fields of a message, and its application's attributes."""
 
@@ -103,10 +145,16 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
     """The user's own name for the message."""
     attributes: dict[str, AttributeValue] = msgspec.field(default_factory=dict)
     """The application's own, by name."""
+    ordering: Ordering = Ordering.NONE
+    """The order of its group: of all messages with this destination and this ordering."""
+    barrier: tuple[Predecessor, ...] = ()
+    """What it depends on directly, in its group."""
 
     @lazy
     def encoded(self) -> bytes:
-        """The bytes that are hashed and signed."""
+        """The bytes that are hashed and signed; what has no order says nothing about it."""
+        if self.ordering is Ordering.NONE:
+            return _ENCODER.encode(msgspec.structs.astuple(self)[:_UNORDERED_FIELDS])
         return _ENCODER.encode(self)
 
     @lazy
@@ -136,6 +184,28 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
     def shown(self) -> str:
         """What people and records call the message: its label, else its id."""
         return self.label or ids.shown(self.id)
+
+    @lazy
+    def tag(self) -> int:
+        """Its place among its author's messages, as one number: later ones have larger tags, over all lives."""
+        return tag_of(self.incarnation, self.sequence)
+
+    @lazy
+    def ends_us(self) -> int:
+        """Its deadline, or `ENDLESS_US`."""
+        return ENDLESS_US if self.deadline_us is None else self.deadline_us
+
+    @lazy
+    def predecessors(self) -> Barrier:
+        """Its barrier, as it is worked with."""
+        return tuple(
+            (
+                NodeId(each.source) if isinstance(each.source, str) else ids.node_of(each.source),
+                tag_of(each.incarnation, each.sequence),
+                ENDLESS_US if each.deadline_us is None else each.deadline_us,
+            )
+            for each in self.barrier
+        )
 
     @property
     def signed(self) -> bool:
@@ -183,6 +253,23 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Descriptor)
+_UNORDERED_FIELDS = len(Descriptor.__struct_fields__) - 2
+_SEQUENCE_BITS = TIME_US_MAX.bit_length()
+
+
+def tag_of(incarnation: int, sequence: int) -> int:
+    """(incarnation, sequence) as one number."""
+    return incarnation << _SEQUENCE_BITS | sequence
+
+
+def predecessor(source: NodeId, tag: int, deadline_us: int, *, signed: bool) -> Predecessor:
+    """An entry of a barrier as it travels."""
+    return Predecessor(
+        ids.node_bytes(source) if signed else source,
+        tag >> _SEQUENCE_BITS,
+        tag & (1 << _SEQUENCE_BITS) - 1,
+        None if deadline_us == ENDLESS_US else deadline_us,
+    )
 
 
 def decode(wire: bytes) -> Descriptor:
@@ -196,5 +283,16 @@ def decode(wire: bytes) -> Descriptor:
         raise DecodeError("descriptor", str(error)) from None
     if not isinstance(descriptor.author, bytes | str):
         raise DecodeError("descriptor", "the author is neither a key nor a name")
+    if descriptor.barrier and not _well_named(descriptor):
+        raise DecodeError("descriptor", "the barrier names nodes in another way than the author")
     descriptor.__dict__.update(encoded=encoded, signature=signature, wire=wire)
     return descriptor
+
+
+def _well_named(descriptor: Descriptor) -> bool:
+    """Whether the sources of a barrier are of the same kind as the author: ids of keys, or plain names."""
+    if descriptor.signed:
+        return all(
+            isinstance(each.source, bytes) and len(each.source) == ids.DIGEST_BYTES for each in descriptor.barrier
+        )
+    return all(isinstance(each.source, str) and each.source for each in descriptor.barrier)

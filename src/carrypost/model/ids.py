@@ -34,6 +34,18 @@ def node_id(public_key: bytes) -> NodeId:
     return NodeId(base32(hashlib.sha256(public_key).digest()[:DIGEST_BYTES]))
 
 
+@functools.lru_cache(maxsize=1024)
+def node_of(data: bytes) -> NodeId:
+    """The id of a node from the bytes that it stands for."""
+    return NodeId(base32(data))
+
+
+@functools.lru_cache(maxsize=1024)
+def node_bytes(node: NodeId) -> bytes:
+    """The bytes that the id of a node with a key stands for."""
+    return base64.b32decode(node.upper() + "=" * (-len(node) % 8))
+
+
 def node_prefix(node: NodeId) -> bytes:
     """Four bytes that stand for a node in heard-lists and requests."""
     return hashlib.sha256(node.encode()).digest()[:PREFIX_BYTES]

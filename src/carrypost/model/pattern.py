@@ -98,6 +98,14 @@ def text_of(descriptor: Descriptor, attribute: str) -> str | None:
     return value if value is None or isinstance(value, str) else text_form(value)
 
 
+def whole_destination(one: Entry) -> Entry:
+    """The entry that takes all messages of the destinations that this one takes some of."""
+    patterns = tuple(each for each in one.patterns if each[0] == DESTINATION)
+    if not patterns:
+        raise PatternError("an ordered subscription names its destination: what it leaves out would be waited for")
+    return Entry(patterns)
+
+
 # ---------------------------------------------------------------------------------------------- the wire
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from carrypost.errors import StateError
-from carrypost.gossip.journal import HASHES, MESSAGE, META, PIECE, SEEN, Batch, Key, StoredMessage, Value
+from carrypost.gossip.journal import HASHES, MESSAGE, META, ORDER, PIECE, SEEN, Batch, Key, StoredMessage, Value
 from carrypost.gossip.pieces import from_bitmap, to_bitmap
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor
@@ -95,10 +95,12 @@ _PUT_HASHES = _Statement("INSERT OR REPLACE INTO hashes VALUES ", "(?,?,?)")
 _PUT_SEEN = _Statement("INSERT OR REPLACE INTO seen VALUES ", "(?,?,?)")
 _PUT_PIECE = _Statement("INSERT OR REPLACE INTO piece VALUES ", "(?,?)")
 _PUT_META = _Statement("INSERT OR REPLACE INTO meta VALUES ", "(?,?,?)")
+_PUT_REGISTRY = _Statement("INSERT OR REPLACE INTO registry VALUES ", "(?,?)")
 _DELETE_MESSAGE = _Statement("DELETE FROM message WHERE n IN (", "?", ")")
 _DELETE_HASHES = _Statement("DELETE FROM hashes WHERE n IN (", "?", ")")
 _DELETE_SEEN = _Statement("DELETE FROM seen WHERE n IN (", "?", ")")
 _DELETE_PIECE = _Statement("DELETE FROM piece WHERE n IN (", "?", ")")
+_DELETE_REGISTRY = _Statement("DELETE FROM registry WHERE name IN (", "?", ")")
 _DELETE_META = "DELETE FROM meta WHERE name = ? AND number = ?"
 _UPDATE_PIECES = "UPDATE message SET pieces = ? WHERE n = ?"
 _UPDATE_PIECES_ONLY = "UPDATE message SET pieces = ?, value = NULL WHERE n = ?"
@@ -167,11 +169,16 @@ class Plan:
         self._message_updates: list[tuple[str, tuple[bytes, int]]] = []
         self._meta_puts: list[object] = []
         self._meta_deletes: list[tuple[bytes, int]] = []
+        self._registry_puts: list[object] = []
+        self._registry_deletes: list[object] = []
         touched = self._touched
         for key, value in changes.items():
             kind, name, piece = key
             if kind == META:
                 self._meta(name, piece, value)
+                continue
+            if kind == ORDER:
+                self._registry(name, value)
                 continue
             own = touched.get(name)
             if own is None:
@@ -200,6 +207,12 @@ class Plan:
             self._meta_deletes.append((name, number))
         else:
             self._meta_puts += (name, number, value)
+
+    def _registry(self, name: bytes, value: object) -> None:
+        if value is None:
+            self._registry_deletes.append(name)
+        else:
+            self._registry_puts += (name, value)
 
     def _piece(self, own: _Touched, piece: int, body: object) -> None:
         if not 0 <= piece < 1 << PIECE_BITS:
@@ -252,7 +265,7 @@ class Plan:
         return any((
             self._message_puts, self._piece_puts, self._seen_puts, self._hashes_puts, self._meta_puts,
             self._message_deletes, self._piece_deletes, self._seen_deletes, self._hashes_deletes, self._meta_deletes,
-            self._message_updates,
+            self._message_updates, self._registry_puts, self._registry_deletes,
         ))  # fmt: skip
 
     def execute(self, connection: sqlite3.Connection) -> None:
@@ -261,6 +274,7 @@ class Plan:
         _DELETE_MESSAGE.run(connection, self._message_deletes)
         _DELETE_HASHES.run(connection, self._hashes_deletes)
         _DELETE_SEEN.run(connection, self._seen_deletes)
+        _DELETE_REGISTRY.run(connection, self._registry_deletes)
         for meta in self._meta_deletes:
             connection.execute(_DELETE_META, meta)
         for text, values in self._message_updates:
@@ -270,6 +284,7 @@ class Plan:
         _PUT_HASHES.run(connection, self._hashes_puts)
         _PUT_SEEN.run(connection, self._seen_puts)
         _PUT_META.run(connection, self._meta_puts)
+        _PUT_REGISTRY.run(connection, self._registry_puts)
 
     def committed(self) -> None:
         """Tell the directory."""
@@ -290,5 +305,7 @@ def state(connection: sqlite3.Connection) -> Iterator[tuple[Key, Value]]:
         yield (MESSAGE, name, 0), decode_message(value)
     for name, number, value in connection.execute("SELECT name, number, value FROM meta ORDER BY name, number"):
         yield (META, name, number), value
+    for name, value in connection.execute("SELECT name, value FROM registry ORDER BY name"):
+        yield (ORDER, name, 0), value
     for name, value in connection.execute("SELECT id, value FROM seen ORDER BY n"):
         yield (SEEN, name, 0), descriptors.decode(value)

@@ -47,6 +47,8 @@ MIGRATIONS: tuple[Migration, ...] = (
         "CREATE TABLE piece (n INTEGER PRIMARY KEY, body BLOB NOT NULL)",
         "CREATE TABLE meta (name BLOB NOT NULL, number INTEGER NOT NULL, value NOT NULL, PRIMARY KEY (name, number))",
     ),
+    # What order groups remember, by group and source.
+    ("CREATE TABLE registry (name BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",),
 )
 """What brings a file from version `n` to `n + 1`, each in one transaction. Entries are never changed, only appended."""
 

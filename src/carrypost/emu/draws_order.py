@@ -1,0 +1,212 @@
+"""Random scenarios for the search for faults of order: a seed in, the files of a small scenario out.
+
+Hours pass, and few beacons: so messages that live for seconds and such that live for a day belong to one group, expire
+while others wait for them, and are depended on all the same. Conversations make long chains of dependence; nodes come
+and go, crash, lose their stores, have slow, full or small disks and caches and clocks that are wrong by minutes. One in
+four is ideal and free of all that: there the flood bound must be reached, and nothing may wait in vain.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from itertools import combinations
+
+from carrypost.emu.chance import stream
+from carrypost.emu.drawing import LIKELY, SCENARIO, Draw, Drawn, Span, Table, csv, lives_of, of, some, spans_of, time_of
+from carrypost.emu.overrides import toml
+
+FAMILY = "order"
+_KINDS = ("exact", "exact", "ideal", "ideal", "ideal", "faithful", "faithful", "faithful")
+_HOUR_S, _DAY_S = 3_600.0, 86_400.0
+_SIZES = (0, 100, 1_000, 1_000, 5_000, 30_000)
+_RARE, _LIMIT_RARE = 0.12, 0.06
+_STEPS = 60
+"""Contacts begin and end on a grid of so many steps."""
+
+
+def draw_ordered(seed: int) -> Drawn:
+    """The scenario that belongs to a seed."""
+    kind = stream(seed, FAMILY, "kind").choice(_KINDS)
+    chance = stream(seed, FAMILY, "plot")
+    end_s = chance.choice((0.5, 2.0, 6.0, 26.0)) * _HOUR_S
+    grid_s = end_s / _STEPS if chance.random() < 0.5 else 1.0  # noqa: PLR2004 - times that meet, and such that do not
+    names = [f"n{number}" for number in range(chance.randrange(2, 13))]
+    lives = {name: lives_of(chance, grid_s, end_s) for name in names}
+    contacts = _contacts(chance, names, grid_s, end_s)
+    content: Table = {"name": f"{FAMILY}-{seed}", "duration_s": end_s, "sample_s": end_s / 5}
+    content["mode"] = "faithful" if kind == "faithful" else "ideal"
+    content["nodes"] = {"file": "nodes.csv"}
+    content["contacts"] = {"file": "contacts.csv"}
+    rows = [(name, join, "" if leave >= end_s else leave) for name in names for join, leave in lives[name]]
+    files = {"nodes.csv": csv("node,join,leave", rows), "contacts.csv": csv("a,b,start,end", contacts)}
+    files["publish.csv"] = csv("t,node,message,size,lifetime", _script(chance, lives, contacts, end_s))
+    content["workload"] = _workloads(chance, end_s)
+    if kind != "exact":
+        content |= _hazards(seed, names, end_s)
+    if kind == "faithful":
+        # A beacon costs as much as a reception, and there is an hour to fill.
+        settings = content.setdefault("settings", {})
+        settings |= {"announce_s_min": end_s / 600, "announce_s_max": end_s / 200}
+    files[SCENARIO] = toml(content)
+    return Drawn(seed, files, kind == "exact", FAMILY)
+
+
+def _contacts(
+    chance: random.Random, names: list[str], grid_s: float, end_s: float
+) -> list[tuple[str, str, float, float]]:
+    pairs = list(combinations(names, 2))
+    chance.shuffle(pairs)
+    found: list[tuple[str, str, float, float]] = []
+    shared = spans_of(chance, grid_s, end_s, 3)
+    for a, b in pairs[: chance.randrange(1, 2 * len(names) + 1)]:
+        # Some pairs meet at the very same times.
+        spans = shared if chance.random() < LIKELY else spans_of(chance, grid_s, end_s, 4)
+        found += [(a, b, start, end) for start, end in spans]
+    return found
+
+
+def _script(
+    chance: random.Random, lives: dict[str, list[Span]], contacts: list[tuple[str, str, float, float]], end_s: float
+) -> list[tuple[float, str, str, int, object]]:
+    """Who says what when: all over the day, or in conversations that begin when nodes meet or just met."""
+    edges = [edge for *_, start, end in contacts for edge in (start, end)]
+    lifetime = chance.choice((_endless, _alike(chance, end_s), _mixed, _mixed, _mixed_or_endless))
+    size = chance.choice((of(100), of(*_SIZES)))
+    found: list[tuple[float, str, str, int, object]] = []
+    begin_s = 0.0
+    for number in range(chance.randrange(4, 50)):
+        if chance.random() < LIKELY or not number:
+            begin_s = chance.choice(edges) if chance.random() < 0.5 else time_of(chance, 1.0, end_s)  # noqa: PLR2004
+        begin_s += chance.choice((0.0, 0.0, 1.0, 10.0, end_s / 100))
+        node = chance.choice(list(lives))
+        there = [span for span in lives[node] if span[0] <= begin_s < span[1]]
+        join, leave = chance.choice(there or lives[node])
+        t = min(max(join, begin_s), round(leave - 1e-6, 6))
+        found.append((round(t, 6), node, f"m{number}", size(chance), lifetime(chance)))  # type: ignore[arg-type]
+    return found
+
+
+def _endless(_: random.Random) -> object:
+    return ""
+
+
+def _mixed(chance: random.Random) -> object:
+    """From ten seconds to a day, all orders of magnitude equally likely."""
+    return round(math.exp(chance.uniform(math.log(10), math.log(_DAY_S))), 6)
+
+
+def _mixed_or_endless(chance: random.Random) -> object:
+    return _mixed(chance) if chance.random() < 0.7 else ""  # noqa: PLR2004 - mostly
+
+
+def _alike(chance: random.Random, end_s: float) -> Draw:
+    return of(round(end_s * chance.choice((0.02, 0.1, 0.3)), 6))
+
+
+def _workloads(chance: random.Random, end_s: float) -> list[Table]:
+    ordering = chance.choice(("causal", "delta-causal", "delta-causal"))
+    found: list[Table] = [{"kind": "script", "file": "publish.csv", "ordering": ordering}]
+    if chance.random() < LIKELY:
+        other = chance.choice(("none", "causal", "delta-causal"))
+        found.append({"kind": "broadcast", "ordering": other, "first_s": 20.0, "period_s": end_s / 5})
+        if chance.random() < 0.7:  # noqa: PLR2004 - mostly
+            found[-1]["lifetime_s"] = end_s / 10
+    return found
+
+
+def _hazards(seed: int, names: list[str], end_s: float) -> Table:
+    """What goes wrong, and what is scarce."""
+    once_per_h = _HOUR_S / end_s
+    limits = some(seed, "limits", _LIMITS, _LIMIT_RARE, FAMILY)
+    settings = some(seed, "settings", _SETTINGS, _RARE, FAMILY) | ({"limits": limits} if limits else {})
+    radio, faults = some(seed, "radio", _RADIO, _RARE, FAMILY), some(seed, "faults", _FAULTS, _RARE, FAMILY)
+    for key in faults:
+        if key.endswith("_per_h"):
+            faults[key] = round(faults[key] * once_per_h, 6)
+        elif key in _SHARES:
+            faults[key] = round(faults[key] * end_s, 6)
+    found: Table = {}
+    chance = stream(seed, FAMILY, "disk")
+    if chance.random() < LIKELY:
+        found["disk_delay_s"] = chance.choice((0.001, 0.3, 5.0, 60.0))
+    if stream(seed, FAMILY, "crashes").random() < _RARE:
+        # What a crash may take is seldom on its way to the disk, unless that is arranged.
+        found["disk_delay_s"] = chance.choice((5.0, 60.0))
+        faults |= {"crash_per_h": round(20 * once_per_h, 6), "restart_s": 5.0, "store_lost": 0.0}
+    if events := _events(stream(seed, FAMILY, "events"), names, end_s):
+        faults["event"] = events
+    tables = (("radio", radio), ("settings", settings), ("faults", faults))
+    return found | {name: table for name, table in tables if table}
+
+
+def _events(chance: random.Random, names: list[str], end_s: float) -> list[Table]:
+    if chance.random() >= LIKELY:
+        return []
+    kinds = ("away", "suspend", "crash", "crash-lost", "disk-full", "clock-step")
+    return [
+        {
+            "t": round(chance.uniform(0, end_s), 6),
+            "node": chance.choice(names),
+            "kind": chance.choice(kinds),
+            "duration_s": chance.choice((0.001, 10.0, end_s / 10, 1e6)),
+            "step_s": chance.choice((-300.0, -30.0, 30.0, 300.0)),
+        }
+        for _ in range(chance.randrange(1, 6))
+    ]
+
+
+_RADIO = {
+    "delay_s": of(0.0, 0.5, 30.0),
+    "loss": of(0.01, 0.1, 0.4),
+    "duplicate": of(0.05, 0.5),
+    "reorder": of(0.05, 0.5),
+    "reorder_s": of(0.02, 20.0),
+    "rate_bytes_per_s": of(500, 5_000, 200_000),
+    "asymmetric": of(0.1, 0.5),
+    "gather_s": of(0.005, 0.3),
+}
+_SETTINGS = {
+    "paper_mode": of(True),
+    "cache_messages_max": of(2, 5, 20),
+    "cache_bytes_max": of(2_000, 20_000, 200_000),
+    "shares": of(False),
+    "security": of("signed"),
+    "mtu_bytes": of(576, 9_000),
+    "coalesce_s": of(0.0, 1.0),
+    "digest_every": of(1, 3),
+    "window_bytes_max": of(1_024, 8_192),
+    "skew_s_max": of(5.0, 60.0),
+}
+_LIMITS = {
+    "pending_max": of(1, 3, 10),
+    "pending_bytes_max": of(1_000, 20_000),
+    "barrier_entries_max": of(1, 3),
+    "groups_max": of(1),
+    "share_author": of(0.001, 0.5),
+    "partials_max": of(1, 2),
+    "offers_open_max": of(1, 4),
+    "neighbours_max": of(1, 3),
+    "unconfirmed_max": of(1, 3),
+    "seen_max": of(1, 10),
+    "offer_entries_max": of(1, 4),
+}
+_FAULTS = {
+    "away_per_h": of(1.0, 5.0),
+    "away_s": of(0.01, 0.1),
+    "suspend_per_h": of(1.0, 5.0),
+    "suspend_s": of(0.01, 0.1),
+    "crash_per_h": of(1.0, 5.0),
+    "restart_s": of(0.0001, 0.02),
+    "store_lost": of(0.3, 1.0),
+    "disk_full_per_h": of(1.0, 5.0),
+    "disk_full_s": of(0.01, 0.1),
+    "clock_skew_s": of(1.0, 60.0, 300.0),
+    "clock_drift_ppm": of(100, 10_000),
+    "clock_step_per_h": of(1.0, 5.0),
+    "clock_step_s": of(30.0, 300.0),
+    "corrupt": of(0.01, 0.1),
+    "truncate": of(0.01, 0.1),
+}
+"""How often things happen to a node during the run, and how long they last as shares of it; clocks are in seconds."""
+_SHARES = ("away_s", "suspend_s", "restart_s", "disk_full_s")

@@ -1,0 +1,105 @@
+"""Whether deliveries keep the order of happening, judged by publications and deliveries and by nothing else.
+
+One message is before another of its group if its author had published it, or had been given it, when it published the
+other, or by way of further messages (CAUSAL §III). What a node was given shows in the rows; the barriers that hosts
+reckon with do not, so this judges them. The past of a message is a set of bits, all that is before it. Only messages
+that are delivered later have a bit; those that are through give theirs back, so a long run needs no more than a short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from carrypost.emu.facts import Facts, Found
+from carrypost.emu.log import KIND, Ints
+from carrypost.record import REDELIVERED, Kind
+
+_SWEEP_MIN = 1_024
+"""So many bits at least are given back together."""
+
+
+class Pasts:
+    """What is before each message, as far as the rows have been told; `place` is one node in one group."""
+
+    def __init__(self, ends: Mapping[int, int] | None = None) -> None:
+        """With `ends`: which message is not asked for after which row. One that is not in it has no bit."""
+        self.past: dict[int, int] = {}
+        """By message, all that is before it."""
+        self.bit: dict[int, int] = {}
+        """By message, its own."""
+        self._ends = ends
+        self._known: dict[int, int] = {}
+        """By place, all that is before whatever is published there next."""
+        self._passed: dict[int, int] = {}
+        """By place, all that is before something that was delivered there."""
+        self._free: list[int] = []
+        self._bits = 0
+        self._done: list[int] = []
+
+    def publish(self, place: int, message: int) -> None:
+        """It is published."""
+        if self._ends is not None and message not in self._ends:
+            return
+        if len(self._done) >= max(_SWEEP_MIN, len(self.bit) // 2):
+            self._sweep()
+        known = self._known.get(place, 0)
+        self.past[message] = known
+        if self._free:
+            number = self._free.pop()
+        else:
+            number, self._bits = self._bits, self._bits + 1
+        self.bit[message] = 1 << number
+        self._known[place] = known | 1 << number
+
+    def deliver(self, place: int, message: int, row: int) -> bool:
+        """It is delivered. False: too late, something that it is before of was delivered there already."""
+        past, bit = self.past[message], self.bit[message]
+        passed = self._passed.get(place, 0)
+        self._known[place] = self._known.get(place, 0) | past | bit
+        self._passed[place] = passed | past
+        if self._ends is not None and self._ends[message] == row:
+            self._done.append(message)
+        return not passed & bit
+
+    def _sweep(self) -> None:
+        """Messages that are through give back their bits."""
+        gone = 0
+        for message in self._done:
+            bit = self.bit.pop(message)
+            del self.past[message]
+            gone |= bit
+            self._free.append(bit.bit_length() - 1)
+        self._done.clear()
+        for sets in (self.past, self._known, self._passed):
+            for key, bits in sets.items():
+                sets[key] = bits & ~gone
+
+
+def told(facts: Facts, *kinds: Kind) -> Ints:
+    """Rows of these kinds about messages that have an order, those that a crash brought a second time left out."""
+    rows = facts.log.rows(*kinds)
+    again = (facts.log.kind[rows] == KIND[Kind.DELIVER]) & facts.log.is_detail(REDELIVERED)[rows]
+    found: Ints = rows[(facts.group[rows] >= 0) & ~again]
+    return found
+
+
+def causal_order(facts: Facts) -> Found:
+    """Nothing is delivered to a node after something that it is before of."""
+    log = facts.log
+    rows = told(facts, Kind.PUBLISH, Kind.DELIVER)
+    message, place = facts.publication(rows), facts.place(rows)
+    delivered = log.kind[rows] == KIND[Kind.DELIVER]
+    ends = dict(zip(message[delivered].tolist(), rows[delivered].tolist(), strict=True))
+    pasts = Pasts(ends)
+    columns = rows.tolist(), place.tolist(), message.tolist(), delivered.tolist()
+    for at, (row, where, what, given) in enumerate(zip(*columns, strict=True)):
+        if not given:
+            pasts.publish(where, what)
+        elif not pasts.deliver(where, what, row):
+            before = np.flatnonzero(delivered[:at] & (place[:at] == where))
+            bit = pasts.bit[what]
+            later = next((each for each in message[before].tolist() if pasts.past.get(each, 0) & bit), None)
+            name = "something" if later is None else log.messages[log.message[later]]
+            yield row, f"{facts.shown(row)}: delivered after {name}, which it happened before"

@@ -1,0 +1,191 @@
+"""The metrics of CAUSAL §VI-A d, from the record of a run whose messages have an order.
+
+A *co-delivery* is a delivery in order; own messages count. The transmission delay is that from publication to
+reception, the co-delivery latency that from reception to delivery, the co-delivery delay is both together; authors have
+none of the three. A message that was received and neither delivered nor expired is left: because its node left, because
+the copy was dropped (for want of room, say), or because the run ended. Standard deviations are those of all values, not
+of a sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from carrypost.emu.facts import Facts
+from carrypost.emu.log import KIND, MICROSECONDS, Flags, Ints
+from carrypost.emu.samples import AT, AT_LEAVE
+from carrypost.record import AGAIN, REDELIVERED, Kind
+
+_PLACES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Seconds, in the order in which the paper's tables have them."""
+
+    min_s: float
+    max_s: float
+    mean_s: float
+    stdev_s: float
+
+    def __str__(self) -> str:
+        values = (self.min_s, self.max_s, self.mean_s, self.stdev_s)
+        return "least {:,.3f} s, most {:,.3f} s, mean {:,.3f} s, deviation {:,.3f} s".format(*values)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Numbers of entries."""
+
+    mean: float
+    max: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:,.2f} on average, at most {self.max:,}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ordered:
+    """What came of messages that have an order, all groups of a run together."""
+
+    groups: dict[str, str]
+    """Destinations, and how they are ordered."""
+    broadcast: int
+    received: int
+    """Pairs of message and node."""
+    co_delivered: int
+    """Own ones included."""
+    expired: int
+    """Received, and never to be delivered."""
+    left_by_leaving: int
+    """Received, neither delivered nor expired when its node left for good."""
+    left_at_end: int
+    """Likewise, at nodes that are there at the end of the run."""
+    left_by_drop: int
+    """Likewise, dropped before."""
+    transmission_delay: Spread | None
+    """Of all receptions; None: there are none."""
+    co_delivery_latency: Spread | None
+    co_delivery_delay: Spread | None
+    barrier: Sizes | None
+    """Entries that messages carry."""
+    registries: dict[str, Sizes]
+    """By registry. The mean is that of regular samples; the most is also that of nodes about to leave."""
+
+    @property
+    def co_delivery_ratio(self) -> float | None:
+        """Of what was broadcast or received."""
+        total = self.broadcast + self.received
+        return self.co_delivered / total if total else None
+
+    @property
+    def expiry_ratio(self) -> float | None:
+        """Of what was received."""
+        return self.expired / self.received if self.received else None
+
+    def ratios(self) -> dict[str, float | None]:
+        """For whoever writes all figures down."""
+        return {"co_delivery_ratio": self.co_delivery_ratio, "expiry_ratio": self.expiry_ratio}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """For people: names and what to say."""
+        total = f"{self.broadcast:,} broadcast and {self.received:,} received"
+        left = {
+            "their nodes left": self.left_by_leaving,
+            "dropped": self.left_by_drop,
+            "at the end": self.left_at_end,
+        }
+        spreads = self.transmission_delay, self.co_delivery_latency, self.co_delivery_delay
+        told = ("–" if each is None else str(each) for each in spreads)
+        return [
+            ("order", ", ".join(f"{name} {ordering}" for name, ordering in self.groups.items())),
+            ("co-delivered", f"{self.co_delivered:,} of {total}{_share(self.co_delivery_ratio)}"),
+            ("expired", f"{self.expired:,}{_share(self.expiry_ratio)} of those received"),
+            ("left", ", ".join(f"{why} {count:,}" for why, count in left.items())),
+            *zip(("transmission delay", "co-delivery latency", "co-delivery delay"), told, strict=True),
+            ("barrier", "–" if self.barrier is None else f"{self.barrier} entries"),
+            *((name, str(sizes)) for name, sizes in self.registries.items()),
+        ]
+
+
+def _share(ratio: float | None) -> str:
+    return "" if ratio is None else f", {ratio:.2%}"
+
+
+def ordered(facts: Facts) -> Ordered | None:
+    """The figures; None where no message has an order."""
+    log, groups = facts.log, dict[str, str]()
+    for destination, ordering in facts.groups:
+        groups[destination] = f"{groups[destination]} and {ordering}" if destination in groups else ordering
+    if not groups:
+        return None
+    published = _of_groups(facts, Kind.PUBLISH)
+    received = _of_groups(facts, Kind.RECEIVE)
+    received = _once(facts, received[~log.is_detail(AGAIN)[received]])
+    delivered = _of_groups(facts, Kind.DELIVER)
+    delivered = delivered[~log.is_detail(REDELIVERED)[delivered]]
+    expired = _once(facts, _of_groups(facts, Kind.EXPIRE))
+    given = delivered[log.node[delivered] != log.source[delivered]]
+    came = facts.before(received).find(facts.copy(given), given)
+    given, came = given[came >= 0], came[came >= 0]
+    dropped, there = _left(facts, received, np.concatenate([given, expired]))
+    barrier = np.array([int(log.details[code]) for code in log.detail[published].tolist() if code >= 0], np.int64)
+    return Ordered(
+        groups=groups,
+        broadcast=len(published),
+        received=len(received),
+        co_delivered=len(delivered),
+        expired=len(expired),
+        left_by_leaving=int(np.count_nonzero(~dropped & ~there)),
+        left_at_end=int(np.count_nonzero(~dropped & there)),
+        left_by_drop=int(np.count_nonzero(dropped)),
+        transmission_delay=_spread(log.t_us[received] - log.t_us[facts.publication(received)]),
+        co_delivery_latency=_spread(log.t_us[given] - log.t_us[came]),
+        co_delivery_delay=_spread(log.t_us[given] - log.t_us[facts.publication(given)]),
+        barrier=Sizes(round(float(barrier.mean()), _PLACES), int(barrier.max())) if len(barrier) else None,
+        registries=_registries(facts),
+    )
+
+
+def _of_groups(facts: Facts, kind: Kind) -> Ints:
+    rows = facts.log.rows(kind)
+    return rows[facts.group[rows] >= 0]
+
+
+def _once(facts: Facts, rows: Ints) -> Ints:
+    """The first of these rows for each copy."""
+    _, first = np.unique(facts.copy(rows), return_index=True)
+    return rows[np.sort(first)]
+
+
+def _left(facts: Facts, received: Ints, over: Ints) -> tuple[Flags, Flags]:
+    """Of what was received and is not over: which copies were dropped, and whose nodes are there at the end."""
+    log = facts.log
+    left = received[~np.isin(facts.copy(received), facts.copy(over))]
+    end = np.full(len(left), len(log), np.int64)
+    last = facts.before(log.rows(Kind.RECEIVE, Kind.DROP)).find(facts.copy(left), end)
+    life = facts.lives.find(log.node[left], end)
+    return log.kind[last] == KIND[Kind.DROP], log.kind[np.maximum(life, 0)] == KIND[Kind.JOIN]
+
+
+def _spread(delay_us: Ints) -> Spread | None:
+    if not len(delay_us):
+        return None
+    figures = (delay_us.min(), delay_us.max(), delay_us.mean(), delay_us.std())
+    return Spread(*(round(float(each)) / MICROSECONDS for each in figures))
+
+
+def _registries(facts: Facts) -> dict[str, Sizes]:
+    log = facts.log
+    rows = log.rows(Kind.REGISTRY)
+    leaving = np.zeros(len(log), np.bool_)
+    leaving[[row for row, at in log.attr(AT).items() if at == AT_LEAVE]] = True
+    found: dict[str, Sizes] = {}
+    for code in np.unique(log.detail[rows]).tolist():
+        of = rows[log.detail[rows] == code]
+        regular = of[~leaving[of]]
+        mean = float(log.size[regular].mean()) if len(regular) else 0.0
+        found[log.details[code]] = Sizes(round(mean, _PLACES), int(log.size[of].max()))
+    return dict(sorted(found.items()))

@@ -1,0 +1,199 @@
+"""What waits for its order: it expires only while it waits, and waits only as long as it must.
+
+That a message waits is right as long as something before it (`happens_before`) is alive and was not delivered here.
+Once all of that is delivered or dead it has to be delivered, at that very instant; this is checked for every instant of
+the run. Only where nothing disturbs it, though: crashes, slow or full disks, wrong clocks and small caches take or hold
+back what rows do not tell. A message is filed under one of those that it waits for, and looked at when that one comes
+or dies.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+
+import numpy as np
+
+from carrypost.emu.facts import NEVER_US, Facts, Found
+from carrypost.emu.happens_before import Pasts, told
+from carrypost.emu.log import KIND, MICROSECONDS, Ints
+from carrypost.events import Reason
+from carrypost.record import REDELIVERED, Kind
+
+_MESSAGES_MAX = 30_000
+"""Pasts of more would take gigabytes: then what waits is not looked at."""
+_LIVES = (KIND[Kind.JOIN], KIND[Kind.LEAVE])
+
+
+def expired_while_it_waited(facts: Facts) -> Found:
+    """Only what was received and not delivered expires, once per reception, and is not delivered afterwards."""
+    log = facts.log
+    rows = log.rows(Kind.EXPIRE)
+    copy = facts.copy(rows)
+    for row in rows[facts.group[rows] < 0].tolist():
+        yield row, f"{facts.shown(row)}: expired, and its topic has no order to wait for"
+    copies = log.rows(Kind.RECEIVE, Kind.DROP)
+    last = facts.before(copies).find(copy, rows)
+    here = (last >= 0) & (log.kind[np.maximum(last, 0)] == KIND[Kind.RECEIVE])
+    for row in rows[~here].tolist():
+        yield row, f"{facts.shown(row)}: expired where it is not"
+    delivered = log.rows(Kind.DELIVER)
+    for row in rows[facts.before(delivered).find(copy, rows) >= 0].tolist():
+        yield row, f"{facts.shown(row)}: expired, and was delivered before"
+    came, last = last, facts.before(rows).find(copy, rows)
+    for row in rows[(last > came) & (facts.crashes.find(log.node[rows], rows) < last)].tolist():
+        yield row, f"{facts.shown(row)}: expired twice"
+    fresh = delivered[~log.is_detail(REDELIVERED)[delivered]]
+    for row in fresh[facts.before(rows).find(facts.copy(fresh), fresh) >= 0].tolist():
+        yield row, f"{facts.shown(row)}: delivered after it expired"
+    yield from _expired_early(facts, rows)
+    yield from _dropped_instead(facts)
+
+
+def _expired_early(facts: Facts, rows: Ints) -> Found:
+    """With delta-causal order only a deadline ends the waiting; with causal order also that of something before."""
+    log = facts.log
+    orderings = np.array([ordering == "delta-causal" for _, ordering in facts.groups] or [False], np.bool_)
+    judged = rows[(facts.group[rows] >= 0) & orderings[facts.group[rows]] & ~facts.wrong_clocks[log.node[rows]]]
+    # Each message of a group may be dated a microsecond later than the one before it, and the group's clock with it.
+    ahead_us = len(log.rows(Kind.PUBLISH))
+    for row in judged[log.t_us[judged] + ahead_us < facts.deadline_us(judged)].tolist():
+        yield row, f"{facts.shown(row)}: expired before its deadline"
+
+
+def _dropped_instead(facts: Facts) -> Found:
+    """What still waits at its deadline expires; to say that it was dropped is too little."""
+    if not _steady(facts):
+        return
+    log = facts.log
+    rows = told(facts, Kind.DROP)
+    rows = rows[log.is_detail(Reason.EXPIRED.value)[rows]]
+    ways = log.rows(Kind.PUBLISH, Kind.RECEIVE, Kind.DELIVER, Kind.EXPIRE, Kind.DROP)
+    last = facts.before(ways).find(facts.copy(rows), rows)
+    for row in rows[(last >= 0) & (log.kind[np.maximum(last, 0)] == KIND[Kind.RECEIVE])].tolist():
+        yield row, f"{facts.shown(row)}: dropped at its deadline, and it waited for its order: that is an expiry"
+
+
+def nothing_waits_in_vain(facts: Facts) -> Found:
+    """Whatever waits has something before it that is alive and was not delivered there."""
+    log = facts.log
+    drops = log.rows(Kind.DROP)
+    if not _steady(facts) or (~log.is_detail(Reason.EXPIRED.value)[drops]).any():
+        return
+    ordered = told(facts, Kind.PUBLISH, Kind.RECEIVE, Kind.DELIVER, Kind.EXPIRE, Kind.DROP)
+    if not len(ordered) or len(told(facts, Kind.PUBLISH)) > _MESSAGES_MAX:
+        return
+    rows = np.sort(np.concatenate([ordered, log.rows(Kind.JOIN, Kind.LEAVE)]))
+    room = _WaitingRoom(len(log.nodes), len(facts.groups))
+    end_us = int(log.t_us.max())
+    told_us = facts.deadline_us(rows)
+    columns = rows, log.t_us[rows], log.kind[rows], log.node[rows], facts.place(rows), facts.publication(rows), told_us
+    listed = [each.tolist() for each in columns]
+    for row, t_us, kind, node, place, message, deadline_us in zip(*listed, strict=True):
+        for waiting, since_us in room.advance(t_us):
+            yield waiting, _in_vain(facts, waiting, since_us)
+        if kind in _LIVES:
+            room.lives(node, there=kind == KIND[Kind.JOIN])
+        else:
+            room.take(row, kind, place, message, deadline_us)
+    for waiting, since_us in room.advance(end_us + 1):
+        yield waiting, _in_vain(facts, waiting, since_us)
+
+
+def _in_vain(facts: Facts, row: int, since_us: int) -> str:
+    since = f"{since_us / MICROSECONDS:.6f} s"
+    return f"{facts.shown(row)}: received, and not delivered at {since}, when all before it was delivered or dead"
+
+
+def _steady(facts: Facts) -> bool:
+    """Whether the rows tell all that matters: every node is subscribed, and nothing is lost or late at any of them."""
+    scenario = facts.in_force
+    faults = scenario.get("faults", {})
+    full = faults.get("disk_full_per_h") or any(each.get("kind") == "disk-full" for each in faults.get("event", ()))
+    late = full or scenario.get("disk_delay_s")
+    return bool(scenario.get("workload")) and not (late or facts.crashed or facts.wrong_clocks.any())
+
+
+class _WaitingRoom:
+    """Who waits where, and for what. A place is one node in one group; a message is known by its publication."""
+
+    def __init__(self, nodes: int, groups: int) -> None:
+        self._nodes, self._groups = nodes, groups
+        self._pasts = Pasts()
+        self._t_us = 0
+        self._there: set[int] = set()
+        self._alive = 0
+        """Bits of messages that are not dead."""
+        self._deaths: list[tuple[int, int]] = []
+        self._over: dict[int, int] = defaultdict(int)
+        """By place, the bits of what was delivered there, or never will be."""
+        self._waiting: dict[int, dict[int, int]] = defaultdict(dict)
+        """By place, messages that wait, and the rows of their receptions."""
+        self._files: dict[int, dict[int, list[int]]] = defaultdict(dict)
+        """By bit and place, messages that wait for that one among others."""
+        self._open: set[tuple[int, int]] = set()
+        """Who is to be looked at when the instant is over: place and message."""
+
+    def advance(self, t_us: int) -> list[tuple[int, int]]:
+        """All rows before `t_us` were told: the rows of those that wait in vain, and since when."""
+        if t_us <= self._t_us:
+            return []
+        found = self._settle(self._t_us)
+        while self._deaths and self._deaths[0][0] < t_us:
+            found += self._settle(self._deaths[0][0])
+        self._t_us = t_us
+        return found
+
+    def lives(self, node: int, *, there: bool) -> None:
+        """A node comes, and does what fell due; or goes."""
+        if not there:
+            self._there.discard(node)
+            return
+        self._there.add(node)
+        for group in range(self._groups):
+            place = group * self._nodes + node
+            self._open.update((place, message) for message in self._waiting.get(place, ()))
+
+    def take(self, row: int, kind: int, place: int, message: int, deadline_us: int) -> None:
+        """Something happened to a message."""
+        pasts = self._pasts
+        if kind == KIND[Kind.PUBLISH]:
+            pasts.publish(place, message)
+            bit = pasts.bit[message]
+            self._alive |= bit
+            self._over[place] |= bit
+            if deadline_us != NEVER_US:
+                heapq.heappush(self._deaths, (deadline_us, bit))
+        elif kind == KIND[Kind.RECEIVE]:
+            if not self._over[place] & pasts.bit[message]:
+                self._waiting[place].setdefault(message, row)
+                self._open.add((place, message))
+        else:
+            if kind == KIND[Kind.DELIVER]:
+                pasts.deliver(place, message, row)
+            bit = pasts.bit[message]
+            self._over[place] |= bit
+            self._waiting[place].pop(message, None)
+            for each in self._files.get(bit, {}).pop(place, ()):
+                self._open.add((place, each))
+
+    def _settle(self, t_us: int) -> list[tuple[int, int]]:
+        """The instant is over: whoever died in it is dead, and whatever had to be delivered was."""
+        while self._deaths and self._deaths[0][0] <= t_us:
+            _, bit = heapq.heappop(self._deaths)
+            self._alive &= ~bit
+            for place, messages in self._files.pop(bit, {}).items():
+                self._open.update((place, each) for each in messages)
+        found: list[tuple[int, int]] = []
+        for place, message in sorted(self._open) if self._open else ():
+            row = self._waiting[place].get(message)
+            if row is None or place % self._nodes not in self._there:
+                continue
+            missing = self._pasts.past[message] & self._alive & ~self._over[place]
+            if missing:
+                self._files[missing & -missing].setdefault(place, []).append(message)
+            else:
+                del self._waiting[place][message]
+                found.append((row, t_us))
+        self._open.clear()
+        return found

@@ -1,0 +1,79 @@
+"""Frames that came over a link, each to the part that it is for.
+
+Announcements are taken from anybody. Everything else is taken from neighbours only, but for a few kinds by which one
+becomes a neighbour; small messages of one datagram are taken together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.errors import RemoteError
+from carrypost.gossip import frames as fr
+from carrypost.gossip.link import LinkState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from carrypost.gossip.desk import Desk
+    from carrypost.gossip.exchange import Exchange
+    from carrypost.gossip.link import Link
+    from carrypost.gossip.neighbours import Neighbours
+
+_BEFORE_LINKED = (fr.Profile, fr.ProfileRequest, fr.Request)
+"""Kinds that are taken from who does not list this host (yet); a request that names it is as good as a list."""
+
+
+class Dispatch:
+    """Hands out the frames of one host."""
+
+    def __init__(self, desk: Desk, neighbours: Neighbours, exchange: Exchange) -> None:
+        self._desk = desk
+        self._neighbours = neighbours
+        self._exchange = exchange
+        self._handlers: dict[type, Callable[..., None]] = {
+            fr.Profile: neighbours.take_profile,
+            fr.ProfileRequest: neighbours.answer_profile,
+            fr.Request: self._request,
+            **exchange.handlers,
+        }
+
+    def take(self, link: Link | None, frames: Sequence[fr.Frame], peer: str, now: int) -> bool:
+        """Take the frames one by one, and small messages together. False: they said nothing new."""
+        desk = self._desk
+        new = False
+        parcels: list[fr.OpenParcel] = []
+        for frame in frames:
+            if isinstance(frame, fr.Announce):
+                new = self._neighbours.announced(frame, peer, now) or new
+                link = desk.links.get(peer)
+            elif link is None or (link.state is not LinkState.LINKED and not _listens_to(link, frame)):
+                # What a stranger says changes nothing, so it must not cost a round over all neighbours.
+                desk.refuse("not-linked" if link is not None and link.node else "unannounced", peer)
+            elif isinstance(frame, fr.OpenParcel):
+                parcels.append(frame)
+            else:
+                new = True
+                self._take(link, frame, now)
+        if parcels and link is not None:
+            self._exchange.parcels(link, parcels, now)
+            return True
+        return new
+
+    def _take(self, link: Link, frame: fr.Frame, now: int) -> None:
+        try:
+            self._handlers[type(frame)](link, frame, now)
+        except RemoteError as error:
+            self._desk.refuse(error.reason, link.peer)
+
+    def _request(self, link: Link, frame: fr.Request, now: int) -> None:
+        if frame.to != self._desk.prefix:
+            self._desk.refuse("not-for-me", link.peer)
+            return
+        self._neighbours.named(link, now)
+        self._exchange.request(link, frame, now)
+
+
+def _listens_to(link: Link, frame: fr.Frame) -> bool:
+    """Whether a frame is taken from who does not list this host (yet)."""
+    return bool(link.node) and isinstance(frame, _BEFORE_LINKED)

@@ -1,0 +1,1 @@
+"""Causal and Δ-causal order of deliveries, per group (CAUSAL §IV, §V)."""

@@ -1,0 +1,104 @@
+"""The causal barrier of a host: what the next message that it publishes in a group depends on directly.
+
+The paper keeps one predecessor per source, and a delivered message takes the place of whatever it depends on. That
+leaves a hole where lifetimes differ: of m1 → m2 → m3, with m2 the first to die, m3 would name m2 alone, and who had
+neither would deliver m3 after the death of m2, and m1 after it. So where the dead are forgotten a message takes the
+place of a predecessor only if it lives at least as long; else both stay. Where they are not, it always does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.model.descriptor import predecessor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from carrypost.model.descriptor import Barrier as Entries
+    from carrypost.model.descriptor import Predecessor
+    from carrypost.model.ids import NodeId
+
+Standing = tuple[tuple[int, int], ...]
+"""(tag, deadline) of the messages of one source, by tag; mostly one."""
+
+
+class Barrier:
+    """The registry `c_barrier` of one group."""
+
+    __slots__ = ("_forgets", "_sources")
+
+    def __init__(self, *, forgets: bool) -> None:
+        self._forgets = forgets
+        """Whether the dead are forgotten."""
+        self._sources: dict[NodeId, Standing] = {}
+
+    def __iter__(self) -> Iterator[tuple[NodeId, int, int]]:
+        """Source, tag and deadline of every entry, the last delivered first.
+
+        Who has to wait files the message under the first that is missing, and this one will probably come last.
+        """
+        for source in reversed(self._sources):
+            for tag, deadline_us in reversed(self._sources[source]):
+                yield source, tag, deadline_us
+
+    def size(self, clock_us: int) -> int:
+        """How many entries a message published at this time would have."""
+        if not self._forgets:
+            return sum(map(len, self._sources.values()))
+        return sum(1 for standing in self._sources.values() for _, deadline_us in standing if deadline_us > clock_us)
+
+    def put(self, source: NodeId, tag: int, deadline_us: int, predecessors: Entries) -> None:
+        """A message of the group was delivered here, or published."""
+        sources = self._sources
+        for named, named_tag, _ in predecessors:
+            standing = sources.get(named)
+            if standing is None:
+                continue
+            if len(standing) == 1:
+                if standing[0][0] == named_tag and (standing[0][1] <= deadline_us or not self._forgets):
+                    del sources[named]
+                continue
+            left = tuple(
+                [each for each in standing if each[0] != named_tag or (self._forgets and each[1] > deadline_us)]
+            )
+            if left:
+                sources[named] = left
+            else:
+                del sources[named]
+        standing = sources.pop(source, None)
+        if standing is None:
+            sources[source] = ((tag, deadline_us),)
+        else:
+            # Whoever delivers it delivers no earlier message of this source any more, whatever its barrier says.
+            longer = [each for each in standing if self._forgets and each[1] > deadline_us]
+            sources[source] = (*longer, (tag, deadline_us))
+
+    def expunge(self, clock_us: int) -> None:
+        """Forget the dead (Code 10), where they are forgotten."""
+        if not self._forgets:
+            return
+        for source, standing in list(self._sources.items()):
+            if any(deadline_us <= clock_us for _, deadline_us in standing):
+                left = tuple(each for each in standing if each[1] > clock_us)
+                if left:
+                    self._sources[source] = left
+                else:
+                    del self._sources[source]
+
+    def entries(self, *, signed: bool) -> tuple[Predecessor, ...]:
+        """As they travel with the next message."""
+        return tuple(predecessor(*each, signed=signed) for each in self)
+
+    def copy(self) -> dict[NodeId, Standing]:
+        """What `restore` takes back."""
+        return self._sources.copy()
+
+    def restore(self, sources: dict[NodeId, Standing]) -> None:
+        """As it was when it was copied."""
+        self._sources = sources
+
+    def load(self, entries: Entries) -> None:
+        """As an earlier life left it."""
+        for source, tag, deadline_us in reversed(entries):
+            self._sources[source] = (*self._sources.get(source, ()), (tag, deadline_us))

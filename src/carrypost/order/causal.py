@@ -1,0 +1,350 @@
+"""Causal and Δ-causal delivery in one group, on one host (CAUSAL codes 1 to 13, with the repairs they need).
+
+A message is delivered once everything that its barrier names was delivered here or, in Δ-causal order, is dead. One
+that has to wait is filed under a single missing predecessor and looked at again only when that one is delivered or
+dies. Deliveries run from a queue. There is no message here, only what their descriptors say.
+
+Time is the group's clock: the latest of the local clock and of the dates of what was delivered. It never goes back,
+dates what is published, and alone decides who is dead. So where a predecessor was left out because it was dead to the
+author, it is dead to everybody who delivers the message, however wrong their clocks are.
+
+In `causal` order nothing is forgotten by time: whatever depends on a message that died undelivered is never delivered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from carrypost.model.descriptor import Ordering
+from carrypost.order.barrier import Barrier, Standing
+from carrypost.order.watch import LEFT, Waiting, Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from carrypost.model.descriptor import Barrier as Entries
+    from carrypost.model.descriptor import Descriptor, Predecessor
+    from carrypost.model.ids import MessageId, NodeId
+
+_NONE, _HOPELESS = -1, -2
+_NO_TAG = 1 << 128
+"""Larger than any tag."""
+_SLACK = 64
+"""Dead sources are swept out when there are this many more sources than twice those that were left the last time."""
+_SOURCES_MAX = 100_000
+"""Causal: sources of which nothing is alive are forgotten beyond so many. Who names them later is not delivered."""
+
+
+class Sizes(NamedTuple):
+    """Entries of the registries of one group."""
+
+    c_barrier: int
+    co_delivered: int
+    pending: int
+
+
+class Last(NamedTuple):
+    """What `co_delivered` has of a source."""
+
+    tag: int
+    """Of the last message delivered: earlier ones were delivered, or never will be."""
+    deadline_us: int
+    """The latest of those delivered: after it nothing of them can come again."""
+
+
+class Undo:
+    """What the registries were before changes that are not durable yet."""
+
+    __slots__ = ("barrier", "co_delivered", "delivered")
+
+    def __init__(self, barrier: dict[NodeId, Standing]) -> None:
+        self.barrier = barrier
+        self.co_delivered: dict[NodeId, Last | None] = {}
+        """By source, as far as it changed."""
+        self.delivered: list[Descriptor] = []
+
+
+class Group:
+    """One order group on one host."""
+
+    __slots__ = (
+        "_barrier", "_ends_us", "_expired", "_forgets", "_hopeless", "_lost", "_newest_us", "_out", "_sweep_at",
+        "_tags", "_watch", "clock_us", "destination", "me", "ordering", "pending", "undo",
+    )  # fmt: skip
+
+    def __init__(self, destination: str, ordering: Ordering, me: NodeId) -> None:
+        self.destination = destination
+        self.ordering = ordering
+        self.me = me
+        self._forgets = ordering is Ordering.DELTA_CAUSAL
+        self.clock_us = 0
+        """The group's time; it never goes back."""
+        self._newest_us = 0
+        """The latest date of a message of somebody else that was delivered."""
+        self._barrier = Barrier(forgets=self._forgets)
+        # `co_delivered`, in two parts, since one of them is asked for several times per message.
+        self._tags: dict[NodeId, int] = {}
+        self._ends_us: dict[NodeId, int] = {}
+        self.pending: dict[MessageId, Waiting] = {}
+        """Received, and not delivered yet."""
+        self._watch = Watch()
+        self._hopeless: dict[NodeId, int] = {}
+        """Causal: by source, the first message that will never be delivered, and with it all that follow."""
+        self._lost: list[NodeId] = []
+        """Of these sources something just became hopeless."""
+        self._expired: list[Descriptor] = []
+        self._out: list[Descriptor] = []
+        """Delivered in this step, in order; what waits for them is looked at from a queue, which this is."""
+        self._sweep_at = _SLACK
+        self.undo: Undo | None = None
+        """Since the last `mark`; None: nothing changed."""
+
+    @property
+    def due_us(self) -> int:
+        """When `expire` is due: not after the death of anything that is waited for."""
+        return self._watch.due_us
+
+    # --- publication ---------------------------------------------------------------------------------------
+
+    def stamp(self, now: int) -> int:
+        """The date of a message published now: later than all of others that it depends on."""
+        return max(now, self.clock_us, self._newest_us + 1)
+
+    def barrier(self, now: int, *, signed: bool = False) -> tuple[Predecessor, ...]:
+        """What a message published now depends on."""
+        self._look_at_clock(now)
+        self._barrier.expunge(self.clock_us)
+        return self._barrier.entries(signed=signed)
+
+    def published(self, descriptor: Descriptor, now: int) -> list[Descriptor]:
+        """An own message: delivered at once, and with it what waited for it."""
+        self._look_at_clock(now)
+        self._deliver(descriptor, descriptor.predecessors)
+        return self._drained()
+
+    # --- reception -----------------------------------------------------------------------------------------
+
+    def receive(self, descriptor: Descriptor, now: int) -> list[Descriptor]:
+        """A message came; what is delivered by that, in order."""
+        return self.receive_all((descriptor,), now)
+
+    def receive_all(self, descriptors: Iterable[Descriptor], now: int) -> list[Descriptor]:
+        """Messages came, one after the other; what is delivered by that, in order."""
+        self._look_at_clock(now)
+        tags, pending = self._tags, self.pending
+        for each in descriptors:
+            if each.tag <= tags.get(each.node, -1) or each.id in pending:
+                continue  # It was delivered; or one that follows it was, because it was dead.
+            if each.ends_us <= self.clock_us:
+                self._expired.append(each)
+                continue
+            predecessors = each.predecessors
+            at = self._missing(predecessors, 0)
+            if at == _NONE:
+                self._deliver(each, predecessors)
+            elif at == _HOPELESS:
+                self._give_up(each)
+            else:
+                waiting = pending[each.id] = Waiting(each, predecessors, at)
+                self._watch.file(waiting)
+        return self._drained()
+
+    def expire(self, now: int) -> list[Descriptor]:
+        """Time passed: what is delivered because a predecessor died, in order."""
+        self._look_at_clock(now)
+        return self._drained()
+
+    def discard(self, descriptor: Descriptor) -> None:
+        """A copy that waited is gone: it expired, or somebody took it away. What waits for it goes on waiting."""
+        waiting = self.pending.pop(descriptor.id, None)
+        if waiting is not None:
+            waiting.at = LEFT
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether `take_expired` has something to tell."""
+        return bool(self._expired)
+
+    def take_expired(self) -> list[Descriptor]:
+        """What came and will never be delivered, once."""
+        expired, self._expired = self._expired, []
+        return expired
+
+    def sizes(self, now: int) -> Sizes:
+        """How much is remembered; the dead that are to be forgotten are not counted."""
+        clock_us, ends_us = max(now, self.clock_us), self._ends_us.values()
+        co_delivered = sum(1 for each in ends_us if each > clock_us) if self._forgets else len(ends_us)
+        return Sizes(self._barrier.size(clock_us), co_delivered, len(self.pending))
+
+    # --- waiting -------------------------------------------------------------------------------------------
+
+    def _look_at_clock(self, now: int) -> None:
+        if now > self.clock_us:
+            self.clock_us = now
+
+    def _missing(self, predecessors: Entries, at: int) -> int:
+        """The first predecessor from there on that has to be waited for; `_NONE`, or `_HOPELESS`."""
+        last, clock_us = self._tags.get, self.clock_us
+        for source, tag, deadline_us in predecessors[at:] if at else predecessors:
+            if last(source, -1) < tag:
+                if not self._forgets and (deadline_us <= clock_us or self._hopeless.get(source, _NO_TAG) <= tag):
+                    return _HOPELESS
+                if deadline_us > clock_us:
+                    return at
+            at += 1
+        return _NONE
+
+    def _deliver(self, descriptor: Descriptor, predecessors: Entries) -> None:
+        source, tag, deadline_us = descriptor.node, descriptor.tag, descriptor.ends_us
+        undo = self.undo
+        if undo is None:
+            undo = self.undo = Undo(self._barrier.copy())
+        if source not in undo.co_delivered:
+            undo.co_delivered[source] = self.last(source)
+        undo.delivered.append(descriptor)
+        self._tags[source] = tag
+        if deadline_us > self._ends_us.get(source, -1):
+            self._ends_us[source] = deadline_us
+        self._barrier.put(source, tag, deadline_us, predecessors)
+        created_us = descriptor.created_us
+        if created_us > self._newest_us and source != self.me:
+            self._newest_us = created_us
+        if created_us > self.clock_us:
+            self.clock_us = created_us
+        self._out.append(descriptor)
+
+    def _drained(self) -> list[Descriptor]:
+        """Look again at what waited for what was delivered, or for what is dead, until nothing moves."""
+        out, watch = self._out, self._watch
+        at = 0
+        while True:
+            tags = watch.tags
+            while at < len(out) and tags:
+                source, tag = out[at].node, out[at].tag
+                at += 1
+                if source in tags and tags[source][0] <= tag:
+                    self._look_again(watch.delivered(source, tag))
+            if watch.due_us <= self.clock_us:
+                self._look_again(watch.dead(self.clock_us))
+            elif self._lost:
+                source = self._lost.pop()
+                self._look_again(watch.hopeless(source, self._hopeless.get(source, _NO_TAG)))
+            elif at >= len(out) or not watch.tags:
+                break
+        if out:
+            self._out = []
+        return out
+
+    def _look_again(self, found: Iterable[Waiting]) -> None:
+        """What these waited for is delivered, or dead."""
+        pending = self.pending
+        for waiting in found:
+            at = waiting.at
+            if at == LEFT:
+                continue
+            descriptor, predecessors = waiting.descriptor, waiting.predecessors
+            if descriptor.ends_us <= self.clock_us:
+                del pending[descriptor.id]
+                self._expired.append(descriptor)
+                continue
+            at = self._missing(predecessors, at)
+            if at >= 0:
+                waiting.at = at
+                self._watch.file(waiting)
+                continue
+            del pending[descriptor.id]
+            if at == _NONE:
+                self._deliver(descriptor, predecessors)
+            else:
+                self._give_up(descriptor)
+
+    def _give_up(self, descriptor: Descriptor) -> None:
+        """A message depends on one that died undelivered: neither it nor what depends on it will be delivered."""
+        self._expired.append(descriptor)
+        source, tag = descriptor.node, descriptor.tag
+        if tag < self._hopeless.get(source, _NO_TAG):
+            if len(self._hopeless) >= _SOURCES_MAX:
+                del self._hopeless[next(iter(self._hopeless))]  # What depends on it waits from now on, to no avail.
+            self._hopeless[source] = tag
+            self._lost.append(source)
+
+    # --- what is durable, and what is not ------------------------------------------------------------------
+
+    def mark(self) -> Undo | None:
+        """The changes since the last call, which go to the store together; the dead are forgotten before."""
+        if self.undo is not None and len(self._tags) > self._sweep_at:
+            self._sweep(self.undo)
+        undo, self.undo = self.undo, None
+        return undo
+
+    def _sweep(self, undo: Undo) -> None:
+        if self._forgets or len(self._tags) > _SOURCES_MAX:
+            for source in [source for source, ends_us in self._ends_us.items() if ends_us <= self.clock_us]:
+                undo.co_delivered.setdefault(source, self.last(source))
+                del self._tags[source], self._ends_us[source]
+        self._sweep_at = 2 * len(self._tags) + _SLACK
+
+    def forget_dead(self, now: int) -> None:
+        """Forget what is dead, and to be forgotten, at once."""
+        self._look_at_clock(now)
+        if self.undo is None:
+            self.undo = Undo(self._barrier.copy())
+        self._barrier.expunge(self.clock_us)
+        self._sweep(self.undo)
+
+    def take_back(self, undos: Iterable[Undo]) -> list[Descriptor]:
+        """Changes could not be stored, latest first: as if they had not been. What was delivered by them.
+
+        The clock is not set back, and what is left is written again by and by.
+        """
+        touched: dict[NodeId, None] = {}
+        taken_back: list[Descriptor] = []
+        for undo in undos:
+            self._barrier.restore(undo.barrier)
+            for source, last in undo.co_delivered.items():
+                touched[source] = None
+                self._tags.pop(source, None)
+                self._ends_us.pop(source, None)
+                if last is not None:
+                    self.load_last(source, last)
+            taken_back[:0] = undo.delivered
+        self.undo = Undo(self._barrier.copy())
+        self.undo.co_delivered = {source: self.last(source) for source in touched}
+        self._refile()
+        return taken_back
+
+    def _refile(self) -> None:
+        """What a message had waited for before may have been taken back."""
+        waiting = list(self.pending.values())
+        found = [self._missing(each.predecessors, 0) for each in waiting]
+        for each, at in zip(waiting, found, strict=True):
+            each.at = max(0, at)
+        self._watch.refile(waiting)
+        for each, at in zip(waiting, found, strict=True):
+            if at < 0:  # What it waits for died meanwhile: it is looked at again as soon as may be.
+                source, tag, _ = each.predecessors[0]
+                self._watch.remind(0, source, tag)
+
+    def last(self, source: NodeId) -> Last | None:
+        """What is known of a source: its row in the store."""
+        tag = self._tags.get(source)
+        return None if tag is None else Last(tag, self._ends_us[source])
+
+    @property
+    def head(self) -> tuple[int, int, list[tuple[NodeId, int, int]]]:
+        """What is to be known besides, after a restart."""
+        return self.clock_us, self._newest_us, list(self._barrier)
+
+    def load(self, clock_us: int, newest_us: int, barrier: Entries) -> None:
+        """The head that an earlier life left."""
+        self.clock_us, self._newest_us = clock_us, newest_us
+        self._barrier.load(barrier)
+
+    def load_last(self, source: NodeId, last: Last) -> None:
+        """What an earlier life knew of a source."""
+        self._tags[source], self._ends_us[source] = last
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is remembered that a new group would not know."""
+        return not (self.pending or self._tags or self._hopeless)

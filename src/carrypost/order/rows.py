@@ -1,0 +1,85 @@
+"""The registries as rows of the store: for every group its head (clock and barrier) and one row for each source.
+
+Where one message is delivered, two rows change, however many sources there are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.gossip.journal import ORDER
+from carrypost.model.descriptor import ENDLESS_US, Ordering, Predecessor, predecessor, tag_of
+from carrypost.model.ids import NodeId
+from carrypost.order.causal import Last
+
+if TYPE_CHECKING:
+    from carrypost.gossip.journal import Key
+    from carrypost.order.causal import Group
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Name(msgspec.Struct, frozen=True, array_like=True):
+    """Which row it is."""
+
+    ordering: Ordering
+    destination: str
+    source: str = ""
+    """Empty: the head of the group."""
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True):
+    """What is to be known of a group besides its sources."""
+
+    clock_us: int
+    newest_us: int
+    barrier: tuple[Predecessor, ...]
+
+
+_NAME = msgspec.msgpack.Decoder(Name)
+_HEAD = msgspec.msgpack.Decoder(Head)
+_SOURCE = msgspec.msgpack.Decoder(Predecessor)
+
+
+def head_key(group: Group) -> Key:
+    """The key of a group's head."""
+    return ORDER, _encode(Name(group.ordering, group.destination)), 0
+
+
+def source_key(group: Group, source: NodeId) -> Key:
+    """The key of a source's row."""
+    return ORDER, _encode(Name(group.ordering, group.destination, source)), 0
+
+
+def head_row(group: Group) -> bytes:
+    """A group's head."""
+    clock_us, newest_us, barrier = group.head
+    entries = tuple([predecessor(*each, signed=False) for each in barrier])
+    return _encode(Head(clock_us, newest_us, entries))
+
+
+def source_row(source: NodeId, last: Last) -> bytes:
+    """What `co_delivered` has of a source."""
+    return _encode(predecessor(source, last.tag, last.deadline_us, signed=False))
+
+
+def read_name(key: Key) -> Name:
+    """Which row a key is of."""
+    return _NAME.decode(key[1])
+
+
+def load(group: Group, name: Name, value: bytes) -> None:
+    """Give a group what a row has."""
+    if not name.source:
+        head = _HEAD.decode(value)
+        barrier = tuple((NodeId(str(each.source)), *_numbers(each)) for each in head.barrier)
+        group.load(head.clock_us, head.newest_us, barrier)
+    else:
+        group.load_last(NodeId(name.source), Last(*_numbers(_SOURCE.decode(value))))
+
+
+def _numbers(each: Predecessor) -> tuple[int, int]:
+    """Tag and deadline."""
+    return tag_of(each.incarnation, each.sequence), ENDLESS_US if each.deadline_us is None else each.deadline_us

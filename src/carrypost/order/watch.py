@@ -1,0 +1,116 @@
+"""Who waits for whom: each message that waits is filed under one missing predecessor, and found again by it.
+
+A predecessor is told by its source and its tag. It is out of the way once it, or a later message of its source, is
+delivered; once it is dead, which the deadline that was told of it says; or once it can never be delivered.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from carrypost.model.descriptor import ENDLESS_US
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from carrypost.model.descriptor import Barrier, Descriptor
+    from carrypost.model.ids import NodeId
+
+LEFT = -1
+_SLACK = 64
+"""What is stale is swept out when there is this much more of it than twice what is not."""
+
+
+class Waiting:
+    """A message that was received and waits for a predecessor."""
+
+    __slots__ = ("at", "descriptor", "predecessors")
+
+    def __init__(self, descriptor: Descriptor, predecessors: Barrier, at: int) -> None:
+        self.descriptor = descriptor
+        self.predecessors = predecessors
+        self.at = at
+        """Which of its predecessors it is filed under; those before are delivered or dead, for good. Or `LEFT`."""
+
+
+class Watch:
+    """Messages that wait, by what they wait for."""
+
+    __slots__ = ("_due", "_filed", "due_us", "tags")
+
+    def __init__(self) -> None:
+        self._filed: dict[tuple[NodeId, int], list[Waiting]] = {}
+        self.tags: dict[NodeId, list[int]] = {}
+        """Heaps of the tags under which something is, or was, filed, by source."""
+        self._due: list[tuple[int, NodeId, int]] = []
+        """Heap of these by the deadlines that were told."""
+        self.due_us = ENDLESS_US
+        """Not after the earliest of those deadlines."""
+
+    def file(self, waiting: Waiting) -> None:
+        """File a message under the predecessor that it waits for."""
+        source, tag, deadline_us = waiting.predecessors[waiting.at]
+        key = (source, tag)
+        others = self._filed.get(key)
+        if others is None:
+            self._filed[key] = [waiting]
+            tags = self.tags.get(source)
+            if tags is None:
+                self.tags[source] = [tag]
+            else:
+                heappush(tags, tag)
+        else:
+            others.append(waiting)
+            first = others[0]
+            if first.at != LEFT and first.predecessors[first.at][2] == deadline_us:
+                return  # All tell the same deadline of a message, unless somebody lies.
+        if deadline_us < ENDLESS_US:
+            self.remind(deadline_us, source, tag)
+
+    def remind(self, t_us: int, source: NodeId, tag: int) -> None:
+        """What is filed under this predecessor is to be looked at again at that time."""
+        heappush(self._due, (t_us, source, tag))
+        if t_us < self.due_us:
+            self.due_us = t_us
+
+    def delivered(self, source: NodeId, tag: int) -> list[Waiting]:
+        """What waits for this message, or for an earlier one of its source, which is in `tags`."""
+        tags = self.tags[source]
+        found: list[Waiting] = []
+        while tags and tags[0] <= tag:
+            found += self._filed.pop((source, heappop(tags)), ())
+        if not tags:
+            del self.tags[source]
+        return found
+
+    def dead(self, clock_us: int) -> list[Waiting]:
+        """What waits for messages that are dead by now."""
+        due, filed = self._due, self._filed
+        found: list[Waiting] = []
+        while due and (due[0][0] <= clock_us or due[0][1:] not in filed):
+            found += filed.pop(heappop(due)[1:], ())
+        if len(due) > 2 * len(filed) + _SLACK:
+            due[:] = {each for each in due if each[1:] in filed}
+            heapify(due)
+        self.due_us = due[0][0] if due else ENDLESS_US
+        return found
+
+    def hopeless(self, source: NodeId, first: int) -> list[Waiting]:
+        """What waits for this message of a source, or for a later one."""
+        tags = self.tags.get(source, [])
+        found: list[Waiting] = []
+        for tag in tags:
+            if tag >= first:
+                found += self._filed.pop((source, tag), ())
+        tags[:] = [tag for tag in tags if tag < first]
+        heapify(tags)
+        if not tags:
+            self.tags.pop(source, None)
+        return found
+
+    def refile(self, everybody: Sequence[Waiting]) -> None:
+        """File all anew."""
+        self._filed, self.tags, self._due, self.due_us = {}, {}, [], ENDLESS_US
+        for waiting in everybody:
+            self.file(waiting)

@@ -1,0 +1,236 @@
+"""Order groups on their own: hosts that consist of a `Group`, an application and a clock, and no network."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+from tests.happens_before import History
+
+from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec, Predecessor
+from carrypost.model.ids import NodeId
+from carrypost.order.causal import Group, Last
+
+DESTINATION = "forum"
+SECOND_US = 1_000_000
+
+
+def described(
+    author: str,
+    sequence: int,
+    *,
+    created_us: int = 0,
+    deadline_us: int | None = None,
+    ordering: Ordering = Ordering.DELTA_CAUSAL,
+    barrier: tuple[Predecessor, ...] = (),
+    incarnation: int = 1,
+    label: str = "",
+) -> Descriptor:
+    """A message of the group."""
+    return Descriptor(
+        author,
+        incarnation,
+        sequence,
+        created_us,
+        deadline_us,
+        DESTINATION,
+        0,
+        0,
+        PayloadCodec.BLANK,
+        b"",
+        1024,
+        label=label,
+        ordering=ordering,
+        barrier=barrier,
+    )
+
+
+def named(descriptor: Descriptor) -> Predecessor:
+    """The entry that stands for a message in a barrier."""
+    return Predecessor(
+        descriptor.author, descriptor.incarnation, descriptor.sequence, descriptor.deadline_us
+    )
+
+
+class GroupHost:
+    """One host, whose clock never goes back, as that of a `Host` does not: it stands until it is caught up.
+
+    What happens becomes part of the history, and what is published can be received by others, once it is stored: at
+    once if `prompt`, else by `store`. What was not stored is lost by `restart`.
+    """
+
+    def __init__(
+        self, name: str, ordering: Ordering, history: History, *, ahead_us: int = 0, prompt: bool = True
+    ) -> None:
+        self.name = name
+        self.ordering = ordering
+        self.history = history
+        self.ahead_us = ahead_us
+        self.prompt = prompt
+        self.now = 0
+        self.group = Group(DESTINATION, ordering, me=NodeId(name))
+        self.copies: dict[str, Descriptor] = {}
+        """Received from others, and still in the cache."""
+        self.waiting: dict[str, Descriptor] = {}
+        """Those of them that were neither delivered nor given up."""
+        self.published: dict[str, Descriptor] = {}
+        self.expired: set[str] = set()
+        self.answers: dict[str, tuple[str, int | None]] = {}
+        """What the application broadcasts, and for how long, as soon as it is given a certain message."""
+        self.log: list[tuple[str, Descriptor]] = []
+        """What is not stored yet."""
+        self._told: set[str] = set()  # expired, and not received again since
+        self._incarnation = 1
+        self._sequence = 0
+        self._head = self.group.head
+        self._last: dict[NodeId, Last] = {}
+
+    @property
+    def clock_us(self) -> int:
+        """The clock by which messages of the group expire here."""
+        return max(self.now, self.group.clock_us)
+
+    def alive(self, descriptor: Descriptor) -> bool:
+        """By the clock of the group."""
+        return descriptor.alive(self.clock_us)
+
+    def reach(self, true_us: int) -> None:
+        """Time passes; timers ring when they are due, and the cache drops what is dead."""
+        now = max(self.now, true_us + self.ahead_us)
+        while (stop := self._next_us()) <= now:
+            self.now = max(self.now, stop)
+            self.expire()
+            for name in [name for name, each in self.copies.items() if not each.alive(self.now)]:
+                self.evict(name)
+            assert self._next_us() > self.now, "a timer that rang is set for later, or off"
+        self.now = now
+
+    def expire(self) -> None:
+        """The timer of the group rings."""
+        self._settle(self.group.expire(self.now))
+
+    def publish(self, name: str, lifetime_us: int | None) -> Descriptor:
+        """The application broadcasts."""
+        descriptor = self._described(name, lifetime_us)
+        self._settle(self._broadcast(descriptor))
+        return descriptor
+
+    def receive(self, descriptor: Descriptor) -> None:
+        """A copy comes into the cache, for the first time or again."""
+        name = descriptor.label
+        self.copies[name] = descriptor
+        self._told.discard(name)
+        if name not in self.expired and not self.delivered(name):
+            self.waiting[name] = descriptor
+        self._settle(self.group.receive(descriptor, self.now))
+
+    def evict(self, name: str) -> None:
+        """A copy leaves the cache; the group is told if it waited."""
+        self.copies.pop(name, None)
+        descriptor = self.waiting.pop(name, None)
+        if descriptor is not None:
+            self.group.discard(descriptor)
+
+    def delivered(self, name: str) -> bool:
+        """Whether it was delivered here, stored or not."""
+        return self.history.delivered(self.name, name) or any(
+            kind == "deliver" and each.label == name for kind, each in self.log
+        )
+
+    def store(self) -> None:
+        """What changed is on disk."""
+        changes = self.group.mark()
+        if changes is not None:
+            self._head = self.group.head
+            for source in changes.co_delivered:
+                last = self.group.last(source)
+                if last is None:
+                    self._last.pop(source, None)
+                else:
+                    self._last[source] = last
+        for kind, each in self.log:
+            if kind == "publish":
+                self.history.publish(self.name, each.label)
+                self.published[each.label] = each
+            elif kind == "deliver":
+                if each.label in self.expired:
+                    self.history.faults.append("delivered after it expired")
+                self.history.deliver(self.name, each.label)
+            else:
+                if each.label in self._told or self.history.delivered(self.name, each.label):
+                    self.history.faults.append("expired after it ended")
+                self.expired.add(each.label)
+                self._told.add(each.label)
+        self.log.clear()
+
+    def restart(self) -> None:
+        """A new group takes up what the store has of the old one, and is shown what is in the cache."""
+        self._incarnation, self._sequence = self._incarnation + 1, 0
+        self.group = Group(DESTINATION, self.ordering, me=NodeId(self.name))
+        self.group.load(*self._head)
+        for source, last in self._last.items():
+            self.group.load_last(source, last)
+        self.log.clear()
+        self.waiting.clear()
+        for each in list(self.copies.values()):
+            if not self.delivered(each.label) and each.label not in self.expired:
+                self.receive(each)
+
+    def lose(self) -> None:
+        """The disk is full: what was not stored has not been, and what others sent is shown to the group again."""
+        changes = self.group.mark()
+        taken_back = [] if changes is None else self.group.take_back([changes])
+        self.log = [each for each in self.log if each[0] == "expire"]
+        for each in taken_back:
+            if each.label in self.copies:
+                self.receive(each)
+
+    def stuck(self, messages: Mapping[str, Descriptor]) -> list[str]:
+        """What lives, and waits here for nothing."""
+        return [name for name, each in self.waiting.items() if self.alive(each) and not self.awaited(name, messages)]
+
+    def awaited(self, name: str, messages: Mapping[str, Descriptor]) -> list[str]:
+        """What a message may wait for: its undelivered predecessors, or those of them that live if it is Δ-causal."""
+        missing = self.history.missing(self.name, name)
+        if self.ordering is Ordering.CAUSAL:
+            return missing
+        return [each for each in missing if self.alive(messages[each])]
+
+    def _described(self, name: str, lifetime_us: int | None) -> Descriptor:
+        created_us = self.group.stamp(self.now)
+        self._sequence += 1
+        return described(
+            self.name,
+            self._sequence,
+            created_us=created_us,
+            deadline_us=None if lifetime_us is None else created_us + lifetime_us,
+            ordering=self.ordering,
+            barrier=self.group.barrier(self.now),
+            incarnation=self._incarnation,
+            label=name,
+        )
+
+    def _broadcast(self, descriptor: Descriptor) -> list[Descriptor]:
+        self.log.append(("publish", descriptor))
+        delivered = self.group.published(descriptor, self.now)
+        assert delivered[:1] == [descriptor], "a host delivers its own broadcast at once"
+        return delivered
+
+    def _next_us(self) -> int:
+        deadlines = (each.deadline_us for each in self.copies.values() if each.deadline_us is not None)
+        return min([self.group.due_us, *deadlines])
+
+    def _settle(self, delivered: Iterable[Descriptor]) -> None:
+        """Hand deliveries to the application, which may broadcast in each; then see what will never come."""
+        queue = deque(delivered)
+        while queue:
+            descriptor = queue.popleft()
+            self.waiting.pop(descriptor.label, None)
+            self.log.append(("deliver", descriptor))
+            if descriptor.label in self.answers:
+                queue.extend(self._broadcast(self._described(*self.answers.pop(descriptor.label))))
+        for each in self.group.take_expired():
+            self.waiting.pop(each.label, None)
+            self.log.append(("expire", each))
+        if self.prompt:
+            self.store()

@@ -1,0 +1,426 @@
+"""Order on whole hosts: waiting, restarts, disks that are slow or full, bounds, hostile authors, subscriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from tests.hostile import Attacker, Message, message
+
+from carrypost import testing
+from carrypost.errors import LocalError, PatternError, StateError
+from carrypost.events import Dropped, Event, Expired, Failed, Reason, Stored
+from carrypost.model.descriptor import Ordering, Predecessor
+from carrypost.order.groups import Registry
+
+LARGE = 200_000
+
+
+def labels(net: testing.Network, node: str) -> list[str]:
+    return [each.descriptor.label for each in net.deliveries(node)]
+
+
+def registry(net: testing.Network, node: str, destination: str = "forum") -> Registry:
+    found = net.host(node).registries(round(net.now * 1e6))
+    return next(each for each in found if each.destination == destination)
+
+
+class _Events:
+    def __init__(self, net: testing.Network) -> None:
+        self._all: list[tuple[str, Event]] = []
+        net.watch(lambda _, node, event: self._all.append((node, event)))
+
+    def of(self, node: str, kind: type[Any]) -> list[Any]:
+        return [event for where, event in self._all if where == node and isinstance(event, kind)]
+
+
+def say(net: testing.Network, node: str, label: str, **changes: object) -> bytes:
+    usual: dict[str, Any] = {"ordering": "delta-causal", "lifetime_s": 600, "label": label, "payload": b"x"}
+    return net.publish(node, "forum", **usual | changes)
+
+
+@pytest.fixture
+def forum() -> Iterator[testing.Network]:
+    """Three nodes that read the forum; a and b are in contact, c is not."""
+    with testing.network("a", "b", "c", seed=1, compress=False) as net:
+        for node in "abc":
+            net.subscribe(node, "forum")
+        net.link("a", "b")
+        net.advance(5)
+        yield net
+
+
+def half_a_contact(net: testing.Network, **changes: object) -> None:
+    """What b said in answer to a's large message comes to c, but the contact ends before the large one does."""
+    say(net, "a", "large", payload=bytes(LARGE), **changes)
+    net.advance(30)
+    say(net, "b", "answer", priority=9, **changes | {"lifetime_s": 600})
+    net.advance(1)
+    net.link("b", "c", rate_bytes_per_s=20_000)
+    net.advance(4)
+    net.unlink("b", "c")
+
+
+def test_a_message_waits_for_one_that_it_depends_on(forum: testing.Network) -> None:
+    half_a_contact(forum)
+    assert labels(forum, "c") == []
+    assert registry(forum, "c") == Registry("forum", Ordering.DELTA_CAUSAL, 0, 0, 1)
+    forum.link("a", "c")
+    forum.advance(30)
+    assert labels(forum, "c") == ["large", "answer"]
+    assert registry(forum, "c").pending == 0
+
+
+def test_it_is_delivered_at_the_death_of_what_it_waits_for_though_nothing_else_happens(forum: testing.Network) -> None:
+    half_a_contact(forum, lifetime_s=100)
+    forum.advance(200)
+    delivery = forum.deliveries("c")[0]
+    assert delivery.descriptor.label == "answer"
+    assert delivery.time == 105.0
+    assert registry(forum, "c").pending == 0
+
+
+def test_in_causal_order_it_is_never_delivered_then_and_said_so(forum: testing.Network) -> None:
+    events = _Events(forum)
+    half_a_contact(forum, lifetime_s=100, ordering="causal")
+    forum.advance(90)
+    assert [[each.label for each in event.descriptors] for event in events.of("c", Expired)] == [["answer"]]
+    say(forum, "b", "more", ordering="causal")
+    forum.link("b", "c")
+    forum.advance(30)
+    assert labels(forum, "c") == []
+    assert [[each.label for each in event.descriptors] for event in events.of("c", Expired)] == [["answer"], ["more"]]
+
+
+def test_what_dies_while_it_waits_is_told_as_expired_and_not_as_dropped(forum: testing.Network) -> None:
+    events = _Events(forum)
+    say(forum, "a", "large", payload=bytes(LARGE))
+    forum.advance(30)
+    say(forum, "b", "answer", priority=9, lifetime_s=20)
+    forum.advance(1)
+    forum.link("b", "c", rate_bytes_per_s=20_000)
+    forum.advance(4)
+    forum.unlink("b", "c")
+    forum.advance(30)
+    assert [each.label for event in events.of("c", Expired) for each in event.descriptors] == ["answer"]
+    assert [each.label for event in events.of("c", Dropped) for each in event.descriptors] == []
+    assert registry(forum, "c").pending == 0
+
+
+def test_groups_are_independent_of_each_other(forum: testing.Network) -> None:
+    forum.subscribe("c", "other")
+    half_a_contact(forum)
+    forum.publish("b", "other", b"x", ordering="delta-causal", label="other", priority=9)
+    forum.link("b", "c", rate_bytes_per_s=20_000)
+    forum.advance(4)
+    assert labels(forum, "c") == ["other"]
+    assert registry(forum, "c", "other").pending == 0
+    assert registry(forum, "c").pending == 1
+
+
+def test_who_only_publishes_has_an_order_too() -> None:
+    with testing.network("a", "b", seed=1, compress=False) as net:
+        net.subscribe("b", "forum")
+        say(net, "a", "large", payload=bytes(LARGE))
+        say(net, "a", "small", priority=9)
+        net.link("a", "b", rate_bytes_per_s=20_000)
+        net.advance(60)
+        assert labels(net, "b") == ["large", "small"]
+
+
+def test_an_application_may_publish_inside_a_delivery(forum: testing.Network) -> None:
+    answered: list[str] = []
+
+    def answer(_t: float, node: str, event: Event) -> None:
+        if node == "b" and isinstance(event, testing.Delivered):
+            for each in event.deliveries:
+                if each.descriptor.node == "a":
+                    answered.append(each.descriptor.label)
+                    say(forum, "b", f"re {each.descriptor.label}")
+
+    forum.watch(answer)
+    for number in range(5):
+        say(forum, "a", f"m{number}")
+    forum.advance(10)
+    assert answered == [f"m{number}" for number in range(5)]
+    forum.link("b", "c")
+    forum.advance(10)
+    found = labels(forum, "c")
+    assert sorted(found) == sorted([*answered, *(f"re {each}" for each in answered)])
+    assert all(found.index(each) < found.index(f"re {each}") for each in answered)
+
+
+# --- disks and restarts ------------------------------------------------------------------------------------------
+
+
+def test_an_ordered_message_leaves_only_once_it_is_durable() -> None:
+    with testing.network("a", "b", seed=1, disk_delay_s=5.0) as net:
+        net.subscribe("b", "forum")
+        net.link("a", "b")
+        net.advance(30)
+        net.publish("a", "forum", b"x", label="unordered")
+        say(net, "a", "ordered")
+        net.advance(2)
+        assert net.host("b").copies == 1
+        net.advance(5)
+        assert net.host("b").copies == 2
+
+
+def test_what_a_crash_took_before_it_was_durable_is_named_by_nobody() -> None:
+    with testing.network("a", "b", seed=1, disk_delay_s=5.0) as net:
+        net.subscribe("b", "forum")
+        net.link("a", "b")
+        net.advance(30)
+        say(net, "a", "lost")
+        net.advance(2)
+        net.kill("a")
+        net.restart("a")
+        net.advance(30)
+        say(net, "a", "first")
+        net.advance(30)
+        assert labels(net, "b") == ["first"]
+        assert net.deliveries("b")[0].descriptor.barrier == ()
+
+
+def test_after_a_restart_nothing_comes_twice_and_nothing_is_forgotten(forum: testing.Network) -> None:
+    half_a_contact(forum)
+    say(forum, "a", "later")
+    forum.advance(5)
+    for node in "abc":
+        before = registry(forum, node)
+        forum.kill(node)
+        forum.restart(node)
+        assert registry(forum, node) == before
+    say(forum, "b", "last")
+    forum.advance(10)
+    forum.link("b", "c")
+    forum.advance(30)
+    assert labels(forum, "c") == ["large", "answer", "later", "last"]
+    assert labels(forum, "b") == ["large", "answer", "later", "last"]
+
+
+def test_what_was_not_confirmed_comes_again_in_order() -> None:
+    with testing.network("a", "b", seed=1, confirm=False) as net:
+        net.subscribe("b", "forum")
+        say(net, "a", "m0", payload=bytes(LARGE))
+        for number in range(1, 20):
+            say(net, "a", f"m{number}", priority=number % 10)
+        net.link("a", "b")
+        net.advance(60)
+        expected = [f"m{number}" for number in range(20)]
+        assert labels(net, "b") == expected
+        net.kill("b")
+        net.restart("b")
+        net.advance(5)
+        again = net.deliveries("b")[20:]
+        assert [each.descriptor.label for each in again] == expected
+        assert all(each.redelivered for each in again)
+
+
+def test_a_send_that_the_disk_does_not_take_fails_and_is_named_by_nobody(forum: testing.Network) -> None:
+    events = _Events(forum)
+    say(forum, "a", "before")
+    forum.advance(5)
+    forum.fill_disk("a")
+    lost = say(forum, "a", "lost")
+    forum.advance(2)
+    assert [event.message for event in events.of("a", Failed)] == [lost]
+    forum.fill_disk("a", full=False)
+    forum.advance(5)
+    kept = say(forum, "a", "after")
+    forum.advance(10)
+    assert lost not in [event.message for event in events.of("a", Stored)]
+    assert kept in [event.message for event in events.of("a", Stored)]
+    assert labels(forum, "b") == ["before", "after"]
+    assert [each.sequence for each in forum.deliveries("b")[-1].descriptor.barrier] == [1]
+
+
+def test_sends_that_depend_on_one_that_fails_fail_with_it() -> None:
+    with testing.network("a", "b", seed=1, disk_delay_s=1.0) as net:
+        events = _Events(net)
+        net.subscribe("b", "forum")
+        net.link("a", "b")
+        net.advance(20)
+        net.fill_disk("a")
+        sent = [say(net, "a", f"m{number}") for number in range(3)]
+        net.advance(0.5)
+        sent += [say(net, "a", f"n{number}") for number in range(3)]
+        net.advance(0.4)
+        net.fill_disk("a", full=False)
+        net.advance(0.05)
+        net.fill_disk("a")
+        net.advance(0.1)
+        net.fill_disk("a", full=False)
+        net.advance(20)
+        failed = [event.message for event in events.of("a", Failed)]
+        stored = [event.message for event in events.of("a", Stored)]
+        assert sorted(failed + stored) == sorted(sent)
+        assert failed
+        say(net, "a", "last")
+        net.advance(20)
+        assert labels(net, "b")[-1] == "last"
+        assert len(labels(net, "b")) == len(stored) + 1
+
+
+def test_a_delivery_that_the_disk_does_not_take_comes_later_and_in_order(forum: testing.Network) -> None:
+    half_a_contact(forum)
+    forum.fill_disk("c")
+    forum.link("a", "c")
+    forum.advance(10)
+    assert labels(forum, "c") == []
+    forum.fill_disk("c", full=False)
+    forum.advance(120)
+    assert labels(forum, "c") == ["large", "answer"]
+    say(forum, "c", "mine")
+    forum.advance(10)
+    assert labels(forum, "a")[-1] == "mine"
+    assert {each.source for each in forum.deliveries("a")[-1].descriptor.barrier} == {"b"}
+
+
+# --- bounds ------------------------------------------------------------------------------------------------------
+
+
+def forged(attacker: Attacker, number: int, **changes: object) -> Message:
+    """A message that depends on one that does not exist."""
+    until_us: Any = changes.pop("until_us", 3_000_000_000)
+    missing = Predecessor("nobody", 1, number + 1, until_us)
+    usual: dict[str, Any] = {"destination": "forum", "ordering": Ordering.DELTA_CAUSAL, "barrier": (missing,)}
+    return message(attacker.identity, f"forged {number}".encode(), **usual | changes)
+
+
+def test_a_forged_barrier_costs_its_author_s_share_and_no_more() -> None:
+    with testing.network("a", "b", seed=1, cache_messages_max=80) as net:
+        events = _Events(net)
+        for node in "ab":
+            net.subscribe(node, "forum")
+        net.link("a", "b")
+        net.advance(5)
+        mallory = Attacker(net)
+        mallory.meet("b", "forum")
+        for number in range(60):
+            mallory.give("b", forged(mallory, number), handle=number + 1)
+            net.advance(0.1)
+        assert registry(net, "b").pending == 10  # a quarter of the half of the cache
+        dropped = [event for event in events.of("b", Dropped) if event.reason is Reason.PENDING]
+        assert len(dropped) == 50
+        for number in range(40):
+            say(net, "a", f"m{number}")
+        net.advance(30)
+        assert labels(net, "b") == [f"m{number}" for number in range(40)]
+        net.advance(3_600)
+        assert registry(net, "b").pending == 0
+
+
+def test_copies_that_wait_do_not_give_way() -> None:
+    with testing.network("a", "b", "c", seed=1, compress=False, cache_messages_max=10) as net:
+        for node in "abc":
+            net.subscribe(node, "forum")
+        net.subscribe("c", "news")
+        net.link("a", "b")
+        net.advance(5)
+        half_a_contact(net)
+        assert registry(net, "c").pending == 1
+        for number in range(30):
+            net.publish("c", "news", b"x", label=f"n{number}", priority=9, persistent=True, lifetime_s=5)
+            net.advance(0.1)
+        assert net.host("c").copies == 10
+        assert registry(net, "c").pending == 1
+        net.advance(10)
+        net.link("a", "c")
+        net.advance(60)
+        assert [each for each in labels(net, "c") if not each.startswith("n")] == ["large", "answer"]
+
+
+def test_a_barrier_that_names_what_cannot_live_so_long_is_refused() -> None:
+    with testing.network("a", "b", seed=1, lifetime_s_default=60, lifetime_s_max=600) as net:
+        net.subscribe("b", "forum")
+        net.link("a", "b")
+        net.advance(5)
+        mallory = Attacker(net)
+        mallory.meet("b", "forum")
+        far = forged(mallory, 1, until_us=10**12, deadline_us=500_000_000)
+        near = forged(mallory, 2, until_us=5 * 10**8, deadline_us=500_000_000)
+        for handle, each in enumerate((far, near), 1):
+            mallory.give("b", each, handle=handle)
+        assert net.host("b").overview().refused["barrier"] == 1
+        assert registry(net, "b").pending == 1
+
+
+def test_a_message_that_would_depend_on_too_many_is_not_published() -> None:
+    names = [f"n{number}" for number in range(6)]
+    with testing.network(*names, seed=1, limits={"barrier_entries_max": 4}) as net:
+        for name in names:
+            net.subscribe(name, "forum")
+            say(net, name, f"of {name}")
+        for other in names[1:]:
+            net.link(names[0], other)
+        net.advance(20)
+        with pytest.raises(StateError, match="6 others directly, more than 4"):
+            say(net, names[0], "too many")
+        net.advance(600)
+        say(net, names[0], "by itself")
+        net.advance(10)
+        assert all(labels(net, name)[-1] == "by itself" for name in names)
+
+
+def test_there_are_only_so_many_groups_and_dead_ones_make_room() -> None:
+    with testing.network("a", seed=1, limits={"groups_max": 3}) as net:
+        for number in range(3):
+            net.publish("a", f"topic {number}", b"x", ordering="delta-causal", lifetime_s=10)
+        with pytest.raises(StateError, match="3 order groups already"):
+            net.publish("a", "topic 3", b"x", ordering="delta-causal")
+        net.advance(20)
+        net.publish("a", "topic 3", b"x", ordering="delta-causal")
+        assert [each.destination for each in net.host("a").registries(round(net.now * 1e6))] == ["topic 3"]
+
+
+def test_an_unknown_ordering_is_told_with_those_that_there_are(forum: testing.Network) -> None:
+    with pytest.raises(LocalError, match="'none', 'causal', 'delta-causal', not 'fifo'"):
+        forum.publish("a", "forum", b"x", ordering="fifo")
+
+
+# --- subscriptions -----------------------------------------------------------------------------------------------
+
+
+def test_an_ordered_subscription_filters_at_delivery_only() -> None:
+    with testing.network("a", "b", seed=1) as net:
+        net.subscribe("b", {"destination": "forum", "language": "en"}, ordered=True)
+        net.link("a", "b")
+        net.advance(5)
+        for number, language in enumerate(("en", "fr", "en", "de", "fr", "en")):
+            say(net, "a", f"m{number}", attributes={"language": language})
+        net.advance(20)
+        assert labels(net, "b") == ["m0", "m2", "m5"]
+        assert net.host("b").copies == 6
+        assert registry(net, "b").pending == 0
+
+
+def test_an_ordered_subscription_names_its_destination(forum: testing.Network) -> None:
+    with pytest.raises(PatternError, match="an ordered subscription names its destination"):
+        forum.subscribe("a", {"language": "en"}, ordered=True)
+
+
+def test_who_unsubscribes_waits_no_more_and_who_subscribes_again_waits_again(forum: testing.Network) -> None:
+    number = forum.subscribe("c", "forum")
+    half_a_contact(forum)
+    forum.unsubscribe("c", number)
+    assert registry(forum, "c").pending == 1  # The first subscription is there still.
+    forum.unsubscribe("c", 1)
+    assert registry(forum, "c").pending == 0
+    forum.subscribe("c", "forum")
+    assert registry(forum, "c").pending == 1
+    forum.link("a", "c")
+    forum.advance(30)
+    assert labels(forum, "c") == ["large", "answer"]
+
+
+def test_dates_rise_along_the_order_though_clocks_are_the_same(forum: testing.Network) -> None:
+    say(forum, "a", "m0")
+    forum.advance(5)
+    for number in range(1, 4):
+        say(forum, "b", f"m{number}")
+    forum.advance(5)
+    found = [each.descriptor for each in forum.deliveries("a")]
+    assert all((one.created_us, one.tag) < (two.created_us, two.tag) for one, two in pairwise(found))
