@@ -1,8 +1,9 @@
 """One emulated run in a program of its own: what it took, and what a flood over the same contacts takes.
 
-Run by benchmarks/emu.py with one argument, JSON: the scenario's file, what is changed in it, the seed, and where the
-record goes. Answers by one line of JSON. Clocks stand around the parts of a run, so that they cost it next to nothing;
-memory is looked at before anything else is done than the run. The bound is reckoned after that, from the record.
+Run by benchmarks/emu.py and benchmarks/causal.py with one argument, JSON: the scenario's file, what is changed in it,
+the seed, and where the record goes. Answers by one line of JSON. Clocks stand around the parts of a run, so that they
+cost it next to nothing; memory is looked at before anything else is done than the run. The bound is reckoned after
+that, from the record.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ def measured(scenario: Path, overrides: dict[str, object], seed: int, out: Path)
 def _beside(contacts: list[Contact], table: pa.Table) -> dict[str, Any]:
     """What the record tells, and what a flood reaches."""
     told = summarise(table, bound=False)
+    order = told.ordered
     messages = [
         (row["message"], row["node"], _us(row["t"]), _us(float(end)) if (end := row["attrs"].get("deadline")) else None)
         for row in _rows(table, Kind.PUBLISH)
@@ -94,6 +96,9 @@ def _beside(contacts: list[Contact], table: pa.Table) -> dict[str, Any]:
         "contacts": told.contacts,
         "messages": told.published,
         "receptions": told.received,
+        "deliveries": told.delivered + told.delivered_own,
+        "co_delivery_ratio": order.co_delivery_ratio if order else None,
+        "barrier_entries": order.barrier.mean if order and order.barrier else None,
         "bound": reached,
         "bound_s": statistics.median(took_s),
     }
@@ -133,7 +138,7 @@ def main() -> int:
     try:
         found = measured(Path(order["scenario"]), order["overrides"], order["seed"], Path(order["out"]))
     except CarrypostError as error:
-        print(f"carrypost bench emu: {error}", file=sys.stderr)
+        print(f"carrypost bench: {error}", file=sys.stderr)
         return 1
     print(json.dumps(found), flush=True)
     return 0

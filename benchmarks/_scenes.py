@@ -17,6 +17,7 @@ from benchmarks._processes import BenchmarkError
 
 from carrypost.emu.chance import stream
 from carrypost.emu.mobility.paths import names
+from carrypost.model.descriptor import Ordering
 
 SHIPPED: Final = Path(__file__).resolve().parents[1] / "scenarios"
 NEUTRAL: Final = "neutral-"
@@ -60,8 +61,13 @@ class Scene:
     overrides: Mapping[str, object] = field(default_factory=dict)
 
 
-def scene(case: str, folder: Path, workloads: Path | None, seed: int, *, quick: bool) -> Scene:
-    """The scene of a case, in a new folder below `folder` if it has to be made; `quick`: a short part of it."""
+def scene(
+    case: str, folder: Path, workloads: Path | None, seed: int, *, quick: bool, ordering: Ordering = Ordering.NONE
+) -> Scene:
+    """The scene of a case, in a new folder below `folder` if it has to be made; `quick`: a short part of it.
+
+    What shipped scenarios say about order does not count, `ordering` does; everything else has none.
+    """
     changes: dict[str, object] = {"mode": "faithful"}
     if quick:
         changes["duration_s"] = _QUICK_S.get(case, _QUICK_LEAST_S)
@@ -75,7 +81,7 @@ def scene(case: str, folder: Path, workloads: Path | None, seed: int, *, quick: 
         return Scene(_converted(workloads / case.removeprefix(NEUTRAL), made), changes)
     if case == "ostermalm":
         changes["workload.0.lifetime_s"] = _OSTERMALM_LIFETIME_S
-    return Scene(SHIPPED / f"{case}.toml", changes | {"workload.0.ordering": "none"})
+    return Scene(SHIPPED / f"{case}.toml", changes | {"workload.0.ordering": ordering.text})
 
 
 def missing(case: str, workloads: Path | None) -> str:

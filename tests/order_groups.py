@@ -157,10 +157,9 @@ class GroupHost:
                     self.history.faults.append("delivered after it expired")
                 self.history.deliver(self.name, each.label)
             else:
-                if each.label in self._told or self.history.delivered(self.name, each.label):
-                    self.history.faults.append("expired after it ended")
+                if self.history.delivered(self.name, each.label):
+                    self.history.faults.append("expired after it was delivered")
                 self.expired.add(each.label)
-                self._told.add(each.label)
         self.log.clear()
 
     def restart(self) -> None:
@@ -230,6 +229,9 @@ class GroupHost:
             if descriptor.label in self.answers:
                 queue.extend(self._broadcast(self._described(*self.answers.pop(descriptor.label))))
         for each in self.group.take_expired():
+            if each.label in self._told:
+                self.history.faults.append("expired twice")
+            self._told.add(each.label)
             self.waiting.pop(each.label, None)
             self.log.append(("expire", each))
         if self.prompt:

@@ -49,8 +49,8 @@ def frame_tables() -> str:
 
 
 def descriptor_table() -> str:
-    """The fields of a descriptor, in the order in which they are encoded."""
-    return _fields(descriptor.Descriptor)
+    """The fields of a descriptor, in the order in which they are encoded, and those of an entry of its barrier."""
+    return f"{_fields(descriptor.Descriptor)}\n\n{_section(descriptor.Predecessor)}"
 
 
 def _section(kind: type[msgspec.Struct]) -> str:

@@ -58,6 +58,7 @@ class Host:
         self._order = Order(desk, self._deliveries)
         self._deliveries.in_order, self._deliveries.waits_no_more = self._order.take, self._order.left
         self._receptions = Receptions(desk, self._deliveries)
+        self._receptions.told = self._order.tell
         self._exchange = Exchange(desk, self._deliveries, self._receptions)
         self._neighbours = Neighbours(desk, self._deliveries, self._exchange.up, self._exchange.down)
         self._dispatch = Dispatch(desk, self._neighbours, self._exchange)

@@ -70,7 +70,7 @@ def _script(
     chance: random.Random, lives: dict[str, list[Span]], contacts: list[tuple[str, str, float, float]], end_s: float
 ) -> list[tuple[float, str, str, int, object]]:
     """Who says what when: all over the day, or in conversations that begin when nodes meet or just met."""
-    edges = [edge for *_, start, end in contacts for edge in (start, end)]
+    edges = [edge for *_, start, end in contacts for edge in (start, end)] or [0.0]
     lifetime = chance.choice((_endless, _alike(chance, end_s), _mixed, _mixed, _mixed_or_endless))
     size = chance.choice((of(100), of(*_SIZES)))
     found: list[tuple[float, str, str, int, object]] = []

@@ -46,6 +46,8 @@ class Cache:
         self.partial = 0
         self.done = 0
         self.declined = 0
+        self.turned_away = 0
+        """Of those declined: not to be asked for until `reopen`, whatever room there is."""
         self.copies: list[Copy | None] = []
         """By slot: the copy here, or what is remembered of it; None where the slot has no tenant."""
         self._seen_max = settings.limits.seen_max
@@ -115,13 +117,8 @@ class Cache:
             copy = self._tenant(descriptor)
         elif copy.here or copy.finished:
             raise StateError(f"{descriptor.shown} is known already")
-        copy.privilege = privilege
-        copy.interesting = interesting
-        copy.own = own
-        copy.giver = giver
-        copy.hops = hops
-        copy.age_ms = age_ms
-        copy.received_us = now
+        copy.privilege, copy.interesting, copy.own = privilege, interesting, own
+        copy.giver, copy.hops, copy.age_ms, copy.received_us = giver, hops, age_ms, now
         copy.rank = rank_of(privilege, interesting, descriptor.created_us)
         copy.sending_order = sending_order(privilege, descriptor.created_us)
         room = self._room
@@ -176,12 +173,9 @@ class Cache:
             return True
         room = self._room
         self._bound(copy.interesting)
-        leaving: list[Copy] = []
-        if not room.fits(0, nbytes):
-            cleared = room.clear(copy, 0, nbytes)
-            if isinstance(cleared, Reason):
-                return False
-            leaving = cleared
+        leaving = [] if room.fits(0, nbytes) else room.clear(copy, 0, nbytes)
+        if isinstance(leaving, Reason):
+            return False
         room.grow(copy, nbytes)
         self._hold(copy, held)
         self._give_way(leaving)
@@ -195,6 +189,11 @@ class Cache:
     def relieve(self) -> None:
         """There may be all the room again; what was declined is worth another look."""
         self._confined_bytes = self._bytes_max
+        self._reconsider()
+
+    def reopen(self) -> None:
+        """What was turned away may come again."""
+        self.turned_away = 0
         self._reconsider()
 
     def _give_way(self, leaving: list[Copy]) -> None:
@@ -226,7 +225,9 @@ class Cache:
             self._room.leave(copy)
             if reason is Reason.EXPIRED:
                 self._forget([copy])
-            if reason is not Reason.NO_ROOM:  # What does not fit makes no room for what did not fit, either.
+            if reason is Reason.PENDING:
+                self.turned_away |= 1 << copy.slot
+            elif reason is not Reason.NO_ROOM:  # What does not fit makes no room for what did not fit, either.
                 self._reconsider()
             if reason is not Reason.EXPIRED:
                 copy.finished = copy.finished or done or reason is Reason.WITHDRAWN
@@ -377,8 +378,8 @@ class Cache:
     def _reconsider(self) -> None:
         """Forget what was declined if there is room again."""
         self._bound(interesting=False)
-        if self.declined and self._room.plenty:
-            self._forget([copy for slot in bits(self.declined) if (copy := self.copies[slot])])
+        if (declined := self.declined & ~self.turned_away) and self._room.plenty:
+            self._forget([copy for slot in bits(declined) if (copy := self.copies[slot])])
 
     def _forget(self, copies: list[Copy]) -> None:
         """The tenancy of these ends. They have left the room."""
@@ -395,3 +396,4 @@ class Cache:
         self.partial &= ~mask
         self.done &= ~mask
         self.declined &= ~mask
+        self.turned_away &= ~mask

@@ -114,9 +114,7 @@ class Deliveries:
             copy = cache.copies[slot]
             if copy is not None and not copy.own and copy.interesting and not self.wants(copy.descriptor):
                 cache.set_interesting(copy, False)
-                if copy.id in self._desk.pending:
-                    cache.unpin(copy)
-                    self.waits_no_more(copy)
+                self.waits_no_more(copy)
 
     def _rebuild(self) -> None:
         self._numbers = tuple(self._subscriptions)
@@ -194,6 +192,9 @@ class Deliveries:
             if descriptor.ordering:
                 ordered.append(copy)
                 continue
+            if ordered:
+                self.in_order(ordered)
+                ordered = []
             which = which_of(descriptor)
             if not which:
                 continue

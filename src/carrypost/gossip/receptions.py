@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from carrypost.events import Received, Reception
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from carrypost.gossip.cache import Copy
     from carrypost.gossip.deliveries import Deliveries
@@ -28,6 +28,8 @@ class Receptions:
         self._deliveries = deliveries
         self.untold: dict[NodeId, list[Reception]] = {}
         """By the neighbour who brought them."""
+        self.told: Callable[[], None] = lambda: None
+        """What is to be told of them besides, before anything is dropped."""
 
     def whole(self, copy: Copy, link: Link, reception: Reception) -> None:
         """The last piece of a message is here."""
@@ -51,3 +53,4 @@ class Receptions:
         for peer, receptions in self.untold.items():
             self._desk.events.append(Received(peer, tuple(receptions)))
         self.untold = {}
+        self.told()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.model.descriptor import Ordering
 from carrypost.order.barrier import Barrier, Standing
-from carrypost.order.watch import LEFT, Waiting, Watch
+from carrypost.order.watch import Waiting, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,7 +68,7 @@ class Group:
     """One order group on one host."""
 
     __slots__ = (
-        "_barrier", "_ends_us", "_expired", "_forgets", "_hopeless", "_lost", "_newest_us", "_out", "_sweep_at",
+        "_at", "_barrier", "_ends_us", "_expired", "_forgets", "_hopeless", "_lost", "_newest_us", "_out", "_sweep_at",
         "_tags", "_watch", "clock_us", "destination", "me", "ordering", "pending", "undo",
     )  # fmt: skip
 
@@ -95,6 +95,8 @@ class Group:
         self._expired: list[Descriptor] = []
         self._out: list[Descriptor] = []
         """Delivered in this step, in order; what waits for them is looked at from a queue, which this is."""
+        self._at = 0
+        """How many of them were looked at."""
         self._sweep_at = _SLACK
         self.undo: Undo | None = None
         """Since the last `mark`; None: nothing changed."""
@@ -120,7 +122,8 @@ class Group:
         """An own message: delivered at once, and with it what waited for it."""
         self._look_at_clock(now)
         self._deliver(descriptor, descriptor.predecessors)
-        return self._drained()
+        self._drain()
+        return self._taken()
 
     # --- reception -----------------------------------------------------------------------------------------
 
@@ -140,25 +143,29 @@ class Group:
                 continue
             predecessors = each.predecessors
             at = self._missing(predecessors, 0)
-            if at == _NONE:
-                self._deliver(each, predecessors)
-            elif at == _HOPELESS:
-                self._give_up(each)
-            else:
+            if at >= 0:
                 waiting = pending[each.id] = Waiting(each, predecessors, at)
                 self._watch.file(waiting)
-        return self._drained()
+                continue
+            if at == _NONE:
+                self._deliver(each, predecessors)
+            else:
+                self._give_up(each)
+            if self._watch.tags:
+                self._drain()  # Before the next one, so that it does not matter which come together.
+        return self._taken()
 
     def expire(self, now: int) -> list[Descriptor]:
         """Time passed: what is delivered because a predecessor died, in order."""
         self._look_at_clock(now)
-        return self._drained()
+        self._drain()
+        return self._taken()
 
     def discard(self, descriptor: Descriptor) -> None:
         """A copy that waited is gone: it expired, or somebody took it away. What waits for it goes on waiting."""
         waiting = self.pending.pop(descriptor.id, None)
         if waiting is not None:
-            waiting.at = LEFT
+            self._watch.leave(waiting)
 
     @property
     def has_expired(self) -> bool:
@@ -213,41 +220,41 @@ class Group:
             self.clock_us = created_us
         self._out.append(descriptor)
 
-    def _drained(self) -> list[Descriptor]:
+    def _drain(self) -> None:
         """Look again at what waited for what was delivered, or for what is dead, until nothing moves."""
         out, watch = self._out, self._watch
-        at = 0
         while True:
-            tags = watch.tags
-            while at < len(out) and tags:
-                source, tag = out[at].node, out[at].tag
-                at += 1
-                if source in tags and tags[source][0] <= tag:
+            while self._at < len(out):
+                source, tag = out[self._at].node, out[self._at].tag
+                self._at += 1
+                tags = watch.tags.get(source)
+                if tags is not None and tags[0] <= tag:
                     self._look_again(watch.delivered(source, tag))
             if watch.due_us <= self.clock_us:
                 self._look_again(watch.dead(self.clock_us))
             elif self._lost:
                 source = self._lost.pop()
                 self._look_again(watch.hopeless(source, self._hopeless.get(source, _NO_TAG)))
-            elif at >= len(out) or not watch.tags:
+            elif self._at >= len(out):
                 break
+
+    def _taken(self) -> list[Descriptor]:
+        """What was delivered in this step."""
+        out = self._out
         if out:
-            self._out = []
+            self._out, self._at = [], 0
         return out
 
     def _look_again(self, found: Iterable[Waiting]) -> None:
         """What these waited for is delivered, or dead."""
         pending = self.pending
         for waiting in found:
-            at = waiting.at
-            if at == LEFT:
-                continue
             descriptor, predecessors = waiting.descriptor, waiting.predecessors
             if descriptor.ends_us <= self.clock_us:
                 del pending[descriptor.id]
                 self._expired.append(descriptor)
                 continue
-            at = self._missing(predecessors, at)
+            at = self._missing(predecessors, waiting.at)
             if at >= 0:
                 waiting.at = at
                 self._watch.file(waiting)

@@ -11,6 +11,7 @@ groups are set back to what they were, and what was delivered since is delivered
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.errors import StateError
@@ -84,11 +85,8 @@ class Order:
 
     def take(self, copies: Sequence[Copy]) -> None:
         """Whole messages that are wanted here: deliver them and what waited for them, or let them wait."""
-        by_group: dict[tuple[str, Ordering], list[Copy]] = {}
-        for copy in copies:
-            by_group.setdefault((copy.descriptor.destination, copy.descriptor.ordering), []).append(copy)
-        for (destination, ordering), found in by_group.items():
-            group = self._group(destination, ordering)
+        for (destination, ordering), some in groupby(copies, _group_of):
+            found, group = list(some), self._group(destination, ordering)
             if group is None:
                 self._turned_away += found
                 continue
@@ -105,22 +103,26 @@ class Order:
         self.due_us = min([group.due_us for group in self._groups.values()], default=ENDLESS_US)
 
     def left(self, copy: Copy) -> None:
-        """A copy that waited left the cache."""
-        if self._waiting.leave(copy):
+        """A copy that waited left the cache, or is wanted no more."""
+        if copy.id in self._desk.pending:
+            self._release(copy)
             group = self._groups.get((copy.descriptor.destination, copy.descriptor.ordering))
             if group is not None:
                 group.discard(copy.descriptor)
 
-    def settle(self) -> None:
-        """The end of a step: tell of what will never be delivered; drop what may not wait here."""
-        desk = self._desk
+    def tell(self) -> None:
+        """Tell of what will never be delivered: after its reception, and before it is dropped."""
         if self._expired:
-            desk.events.append(Expired(tuple(self._expired)))
+            self._desk.events.append(Expired(tuple(self._expired)))
             self._expired = []
+
+    def settle(self) -> None:
+        """The end of a step: drop what may not wait here."""
+        self.tell()
         turned_away, self._turned_away = self._turned_away, []
         for copy in turned_away:
             if copy.here:
-                desk.discard(copy, Reason.PENDING)
+                self._desk.discard(copy, Reason.PENDING)
 
     @property
     def unsettled(self) -> bool:
@@ -190,6 +192,8 @@ class Order:
     def _release(self, copy: Copy) -> None:
         if self._waiting.leave(copy):
             self._desk.cache.unpin(copy)
+            if self._desk.cache.turned_away and self._waiting.plenty:
+                self._desk.cache.reopen()
 
     # --- the store -----------------------------------------------------------------------------------------
 
@@ -251,6 +255,10 @@ class Order:
             rows.load(group, name, value)
 
 
+def _group_of(copy: Copy) -> tuple[str, Ordering]:
+    return copy.descriptor.destination, copy.descriptor.ordering
+
+
 class _Room:
     """The copies that wait, within their bounds."""
 
@@ -276,6 +284,11 @@ class _Room:
         self._desk.pending[copy.id] = copy
         self._desk.cache.pin(copy)
         return True
+
+    @property
+    def plenty(self) -> bool:
+        """Whether at most three quarters of what may wait does."""
+        return self._all.messages * 4 <= self._messages_max * 3 and self._all.bytes * 4 <= self._bytes_max * 3
 
     def leave(self, copy: Copy) -> bool:
         """A copy waits no more; False if it did not."""

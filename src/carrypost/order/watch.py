@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Barrier, Descriptor
     from carrypost.model.ids import NodeId
 
-LEFT = -1
 _SLACK = 64
 """What is stale is swept out when there is this much more of it than twice what is not."""
 
@@ -31,13 +30,13 @@ class Waiting:
         self.descriptor = descriptor
         self.predecessors = predecessors
         self.at = at
-        """Which of its predecessors it is filed under; those before are delivered or dead, for good. Or `LEFT`."""
+        """Which of its predecessors it is filed under; those before are delivered or dead, for good."""
 
 
 class Watch:
     """Messages that wait, by what they wait for."""
 
-    __slots__ = ("_due", "_filed", "due_us", "tags")
+    __slots__ = ("_due", "_filed", "_stale", "due_us", "tags")
 
     def __init__(self) -> None:
         self._filed: dict[tuple[NodeId, int], list[Waiting]] = {}
@@ -47,6 +46,8 @@ class Watch:
         """Heap of these by the deadlines that were told."""
         self.due_us = ENDLESS_US
         """Not after the earliest of those deadlines."""
+        self._stale = 0
+        """How often all left that were filed under something."""
 
     def file(self, waiting: Waiting) -> None:
         """File a message under the predecessor that it waits for."""
@@ -63,7 +64,7 @@ class Watch:
         else:
             others.append(waiting)
             first = others[0]
-            if first.at != LEFT and first.predecessors[first.at][2] == deadline_us:
+            if first.predecessors[first.at][2] == deadline_us:
                 return  # All tell the same deadline of a message, unless somebody lies.
         if deadline_us < ENDLESS_US:
             self.remind(deadline_us, source, tag)
@@ -73,6 +74,24 @@ class Watch:
         heappush(self._due, (t_us, source, tag))
         if t_us < self.due_us:
             self.due_us = t_us
+
+    def leave(self, waiting: Waiting) -> None:
+        """A message waits no more, whatever became of its predecessor."""
+        source, tag, _ = waiting.predecessors[waiting.at]
+        filed = self._filed[source, tag]
+        filed.remove(waiting)
+        if filed:
+            return
+        del self._filed[source, tag]
+        self._stale += 1
+        if self._stale > len(self._filed) + _SLACK:
+            # Else who names what does not exist, for years, and lets its messages die soon would fill the memory.
+            self._stale = 0
+            self._due = [each for each in set(self._due) if each[1:] in self._filed]
+            heapify(self._due)
+            self.tags = {}
+            for each, number in sorted(self._filed):
+                self.tags.setdefault(each, []).append(number)
 
     def delivered(self, source: NodeId, tag: int) -> list[Waiting]:
         """What waits for this message, or for an earlier one of its source, which is in `tags`."""
