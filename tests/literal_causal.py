@@ -11,6 +11,7 @@ what comes again while it is there is ignored; what has reached its deadline is 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -49,11 +50,12 @@ class LiteralHost:
         self.now = 0
         self.cache: dict[str, Message] = {}
         self.air = air
+        self.disk: tuple[int, dict[str, int], dict[str, int], dict[str, dict[str, int]]] | None = None
         self.initialise()
 
     # -------------------------------------------------------------------------------------- the causal layer
     def initialise(self) -> None:
-        """Codes 1 and 8; a restart comes here again, for the paper keeps nothing."""
+        """Codes 1 and 8."""
         self.lifetime = 0
         self.st = 0
         self.c_barrier: dict[str, int] = {}
@@ -164,6 +166,16 @@ class LiteralHost:
         if told:
             self._oppnet_discard(mid)
         del self.cache[mid]
+
+    def save(self) -> None:
+        """Give the host a disk for what the paper keeps in memory."""
+        self.disk = copy.deepcopy((self.st, self.c_barrier, self.co_delivered, self.pending))
+
+    def restart(self) -> None:
+        """Begin anew, from the disk if there is one; the cache is kept."""
+        self.initialise()
+        if self.disk is not None:
+            self.st, self.c_barrier, self.co_delivered, self.pending = copy.deepcopy(self.disk)
 
     def alive(self, mid: str) -> bool:
         """By the local clock."""

@@ -47,9 +47,7 @@ def described(
 
 def named(descriptor: Descriptor) -> Predecessor:
     """The entry that stands for a message in a barrier."""
-    return Predecessor(
-        descriptor.author, descriptor.incarnation, descriptor.sequence, descriptor.deadline_us
-    )
+    return Predecessor(descriptor.author, descriptor.incarnation, descriptor.sequence, descriptor.deadline_us)
 
 
 class GroupHost:
@@ -125,10 +123,10 @@ class GroupHost:
         self._settle(self.group.receive(descriptor, self.now))
 
     def evict(self, name: str) -> None:
-        """A copy leaves the cache; the group is told if it waited."""
-        self.copies.pop(name, None)
-        descriptor = self.waiting.pop(name, None)
-        if descriptor is not None:
+        """A copy leaves the cache; the group is told if it was not delivered."""
+        descriptor = self.copies.pop(name, None)
+        self.waiting.pop(name, None)
+        if descriptor is not None and not self.delivered(name):
             self.group.discard(descriptor)
 
     def delivered(self, name: str) -> bool:
@@ -166,7 +164,8 @@ class GroupHost:
         """A new group takes up what the store has of the old one, and is shown what is in the cache."""
         self._incarnation, self._sequence = self._incarnation + 1, 0
         self.group = Group(DESTINATION, self.ordering, me=NodeId(self.name))
-        self.group.load(*self._head)
+        clock_us, newest_us, barrier = self._head
+        self.group.load(clock_us, newest_us, tuple(barrier))
         for source, last in self._last.items():
             self.group.load_last(source, last)
         self.log.clear()

@@ -13,7 +13,7 @@ from tests.examples import examples
 from tests.happens_before import History
 from tests.order_groups import DESTINATION, SECOND_US, GroupHost, described, named
 
-from carrypost.model.descriptor import ENDLESS_US, Descriptor, Ordering
+from carrypost.model.descriptor import ENDLESS_US, Descriptor, Ordering, Predecessor
 from carrypost.model.ids import NodeId
 from carrypost.order.causal import Group
 
@@ -136,14 +136,20 @@ class World:
             waiting = sum(map(host.alive, host.waiting.values()))
             undelivered = sum(1 for name in host.copies if not host.delivered(name))
             assert waiting <= host.group.sizes(host.now).pending <= undelivered
-            for name in host.waiting:
-                self.check_timer(host, name, messages)
+            for name in filter(lambda name: host.alive(host.waiting[name]), host.waiting):
+                (self.check_timer if host.ordering is DELTA else self.check_hope)(host, name, messages)
 
     def check_timer(self, host: GroupHost, name: str, messages: dict[str, Descriptor]) -> None:
-        """Δ-causal: it is looked at again before all that it waits for is dead."""
-        if host.ordering is DELTA and host.alive(messages[name]):
-            ends = [messages[each].deadline_us for each in host.awaited(name, messages)]
-            assert host.group.due_us <= max(ENDLESS_US if end is None else end for end in ends)
+        """Δ-causal: a message is looked at again before all that it waits for is dead."""
+        assert host.group.due_us <= max(messages[each].ends_us for each in host.awaited(name, messages))
+
+    def check_hope(self, host: GroupHost, name: str, messages: dict[str, Descriptor]) -> None:
+        """Causal: a message waits for nothing that it names and that is dead, and no longer than until then."""
+        direct = set(messages[name].barrier)
+        missing = [each for each in map(messages.get, host.history.missing(host.name, name)) if each is not None]
+        deadlines_us = [each.ends_us for each in missing if named(each) in direct]
+        assert host.clock_us < min(deadlines_us)
+        assert host.group.due_us <= min(deadlines_us)
 
     def run_out(self) -> None:
         """Nothing comes any more, and only timers ring: in the end what waits, waits for what has no deadline."""
@@ -160,17 +166,349 @@ class World:
             self.check()
             for name, each in host.waiting.items():
                 if host.alive(each):
-                    assert None in [messages[other].deadline_us for other in host.awaited(name, messages)]
+                    assert any(messages[other].deadline_us is None for other in host.awaited(name, messages))
 
 
+ORDERINGS = pytest.mark.parametrize("ordering", [CAUSAL, DELTA], ids=lambda each: each.text)
 SKEWS = st.lists(st.integers(-SKEW_S_MAX, SKEW_S_MAX), min_size=2, max_size=8)
 
 
-@pytest.mark.parametrize("ordering", [CAUSAL, DELTA], ids=lambda each: each.text)
-@examples(150)
+@ORDERINGS
+@examples(100)
 @given(skews_s=SKEWS, steps=SCHEDULES)
 def test_no_schedule_breaks_the_order(ordering: Ordering, skews_s: list[int], steps: list[tuple[Any, ...]]) -> None:
     world = World(ordering, skews_s)
     for _ in world.play(steps):
         pass
     world.run_out()
+
+
+@ORDERINGS
+@examples(60)
+@given(skews_s=SKEWS, steps=SCHEDULES)
+def test_nor_do_crashes_and_full_disks_before_what_happened_is_stored(
+    ordering: Ordering, skews_s: list[int], steps: list[tuple[Any, ...]]
+) -> None:
+    world = World(ordering, skews_s, prompt=False)
+    for _ in world.play(steps):
+        pass
+    world.run_out()
+
+
+@ORDERINGS
+@examples(40)
+@given(lifetime_s=LIFETIMES, skews_s=SKEWS, steps=SCHEDULES)
+def test_with_equal_lifetimes_the_barrier_after_a_broadcast_is_that_broadcast(
+    ordering: Ordering, lifetime_s: int | None, skews_s: list[int], steps: list[tuple[Any, ...]]
+) -> None:
+    world = World(ordering, skews_s)
+    for kind, host, *_ in world.play([(*step[:2], lifetime_s) if step[0] == "publish" else step for step in steps]):
+        if kind == "publish":
+            author = world.host(host)
+            assert author.group.barrier(author.now) == (named(author.published[f"m{world.count}"]),)
+
+
+@ORDERINGS
+@examples(40)
+@given(steps=SCHEDULES, chance=st.randoms(use_true_random=False), sizes=st.lists(st.integers(1, 10), min_size=1))
+def test_it_does_not_matter_which_messages_come_together(
+    ordering: Ordering, steps: list[tuple[Any, ...]], chance: random.Random, sizes: list[int]
+) -> None:
+    world = World(ordering, [0, 30, -30])
+    for _ in world.play(steps):
+        pass
+    arrivals = list(world.messages.values())
+    chance.shuffle(arrivals)
+    single, burst = (Group(DESTINATION, ordering, me=NodeId("z")) for _ in range(2))
+    one_by_one = [each for arrival in arrivals for each in single.receive(arrival, world.time_us)]
+    together: list[Descriptor] = []
+    while arrivals:
+        size = chance.choice(sizes)
+        together += burst.receive_all(arrivals[:size], world.time_us)
+        arrivals = arrivals[size:]
+    assert together == one_by_one
+    assert burst.take_expired() == single.take_expired()
+    assert burst.sizes(world.time_us) == single.sizes(world.time_us)
+
+
+# ------------------------------------------------------------------------------------------------------ by table
+def message(
+    author: str,
+    sequence: int = 1,
+    *predecessors: Descriptor,
+    created: int = 0,
+    deadline: int | None = 100,
+    incarnation: int = 1,
+    ordering: Ordering = DELTA,
+) -> Descriptor:
+    """A message with times in seconds."""
+    return described(
+        author,
+        sequence,
+        created_us=created * SECOND_US,
+        deadline_us=None if deadline is None else deadline * SECOND_US,
+        ordering=ordering,
+        barrier=tuple(map(named, predecessors)),
+        incarnation=incarnation,
+    )
+
+
+class Seconds:
+    """A group on host z, with times in seconds."""
+
+    def __init__(self, ordering: Ordering = DELTA) -> None:
+        self.group = Group(DESTINATION, ordering, me=NodeId("z"))
+
+    def receive(self, *messages: Descriptor, at: int) -> list[Descriptor]:
+        return [found for each in messages for found in self.group.receive(each, at * SECOND_US)]
+
+    def expire(self, at: int) -> list[Descriptor]:
+        return self.group.expire(at * SECOND_US)
+
+    def sizes(self, at: int) -> tuple[int, int, int]:
+        return self.group.sizes(at * SECOND_US)
+
+    def barrier(self, at: int) -> set[Predecessor]:
+        return set(self.group.barrier(at * SECOND_US))
+
+    @property
+    def due(self) -> float:
+        return self.group.due_us / SECOND_US
+
+    @property
+    def clock(self) -> float:
+        return self.group.clock_us / SECOND_US
+
+
+def test_a_barrier_forgets_the_dead_and_a_causal_one_does_not() -> None:
+    first, second, endless = message("a", deadline=50), message("b", deadline=60), message("c", deadline=None)
+    forgetful, faithful = Seconds(DELTA), Seconds(CAUSAL)
+    for each in (forgetful, faithful):
+        each.receive(first, second, endless, at=10)
+        assert each.barrier(49) == {named(first), named(second), named(endless)}
+    assert forgetful.barrier(50) == {named(second), named(endless)}
+    assert forgetful.barrier(60) == {named(endless)}
+    assert faithful.barrier(1_000) == {named(first), named(second), named(endless)}
+
+
+def test_a_message_takes_the_place_of_what_it_depends_on_only_where_it_lives_as_long() -> None:
+    first, second = message("a", deadline=100), message("b", deadline=50)
+    for deadline, left in ((40, 3), (50, 2), (99, 2), (100, 1), (None, 1)):
+        group = Seconds(DELTA)
+        last = message("c", 1, first, second, deadline=deadline)
+        group.receive(first, second, last, at=0)
+        assert len(group.barrier(0)) == left, deadline
+        assert named(last) in group.barrier(0)
+        causal = Seconds(CAUSAL)
+        causal.receive(first, second, last, at=0)
+        assert causal.barrier(0) == {named(last)}
+
+
+def test_what_was_delivered_is_forgotten_when_all_of_its_source_is_dead() -> None:
+    long, short = message("a", 1, deadline=100), message("a", 2, deadline=50)
+    group = Seconds()
+    assert group.receive(long, short, at=0) == [long, short]
+    assert [group.sizes(at)[1] for at in (0, 50, 99, 100)] == [1, 1, 1, 0]
+    assert group.receive(long, at=60) == []  # The later one is dead, but this one may still come again.
+    causal = Seconds(CAUSAL)
+    causal.receive(long, short, at=0)
+    assert causal.sizes(1_000)[1] == 1
+
+
+def test_a_group_that_meets_ever_new_sources_does_not_grow() -> None:
+    group = Seconds()
+    for at in range(1_000):
+        group.receive(message(f"n{at}", deadline=at + 10), at=at)
+        group.group.mark()  # What is written is swept.
+    assert group.sizes(999) == (10, 10, 0)
+    assert len(group.group.head[2]) <= 10 + 1
+    assert sum(group.group.last(NodeId(f"n{at}")) is not None for at in range(1_000)) < 300
+
+
+def test_causal_what_depends_on_a_message_that_died_undelivered_never_comes() -> None:
+    dead = message("a", deadline=50)
+    second = message("b", 1, dead, deadline=None)
+    third = message("c", 1, second, deadline=None)
+    fourth = message("d", 1, third, deadline=None)
+    other = message("e", deadline=None)
+    causal, forgetful = Seconds(CAUSAL), Seconds(DELTA)
+    for each in (causal, forgetful):
+        assert each.receive(third, second, at=10) == []
+        assert each.due == 50
+    assert causal.expire(50) == []
+    assert causal.group.take_expired() == [second, third]
+    assert causal.group.take_expired() == []
+    assert causal.sizes(50)[2] == 0
+    assert causal.receive(fourth, other, at=51) == [other]
+    assert causal.group.take_expired() == [fourth]
+    assert forgetful.expire(50) == [second, third]
+    assert forgetful.receive(fourth, other, at=51) == [fourth, other]
+    assert forgetful.group.take_expired() == []
+
+
+def test_a_message_that_depends_on_a_dead_one_ends_at_once() -> None:
+    missing, dead = message("a", deadline=None), message("b", deadline=50)
+    last = message("c", 1, missing, dead, deadline=None)
+    group = Seconds(CAUSAL)
+    assert group.receive(last, at=60) == []
+    assert group.group.take_expired() == [last]
+    group = Seconds(CAUSAL)
+    assert group.receive(last, at=10) == []
+    assert group.due == 50
+    assert group.expire(50) == []
+    assert group.group.take_expired() == [last]
+
+
+def test_what_is_dead_by_the_clock_of_the_group_is_never_delivered() -> None:
+    for ordering in (CAUSAL, DELTA):
+        group = Seconds(ordering)
+        fast, late = message("a", created=120, deadline=200), message("b", created=0, deadline=100)
+        assert group.receive(fast, late, at=60) == [fast]
+        assert group.group.take_expired() == [late]
+
+
+def test_a_message_is_dead_from_its_deadline_on() -> None:
+    for at, delivered in ((99, True), (100, False)):
+        group, lone = Seconds(), message("a", deadline=100)
+        assert group.receive(lone, at=at) == [lone] * delivered
+        assert group.group.take_expired() == [lone] * (not delivered)
+
+
+def test_a_date_ahead_of_the_local_clock_buries_what_others_wait_for() -> None:
+    dead = message("a", deadline=100)
+    waiting = message("b", 1, dead, created=10, deadline=300)
+    fast = message("c", created=150, deadline=300)
+    group = Seconds()
+    assert group.receive(waiting, at=20) == []
+    assert group.receive(fast, at=20) == [fast, waiting]
+
+
+def test_the_clock_of_a_group_follows_what_is_delivered_and_never_goes_back() -> None:
+    group = Seconds()
+    group.receive(message("a", created=10), at=20)
+    assert group.clock == 20
+    group.receive(message("b", created=70), at=21)
+    assert group.clock == 70
+    group.receive(message("c", 1, message("d"), created=90), at=22)
+    assert group.clock == 70  # It only waits, and may yet turn out not to count.
+    group.receive(message("e", created=60), at=23)
+    assert group.clock == 70
+    group.expire(80)
+    group.receive(message("f", created=30), at=60)
+    assert group.clock == 80
+
+
+def test_a_broadcast_is_dated_after_everything_that_it_depends_on() -> None:
+    group = Seconds()
+    assert group.group.stamp(5 * SECOND_US) == 5 * SECOND_US
+    group.receive(message("a", created=70), at=20)
+    assert group.group.stamp(21 * SECOND_US) == 70 * SECOND_US + 1
+    assert group.group.stamp(80 * SECOND_US) == 80 * SECOND_US
+    own = message("z", created=90, deadline=200)
+    assert group.group.published(own, 80 * SECOND_US) == [own]
+    assert group.group.stamp(81 * SECOND_US) == 90 * SECOND_US
+
+
+def test_a_later_message_of_a_source_stands_for_the_earlier_ones() -> None:
+    first, second, third = (message("a", each) for each in (1, 2, 3))
+    answer = message("b", 1, second)
+    group = Seconds()
+    assert group.receive(answer, at=1) == []
+    assert group.receive(third, at=1) == [third, answer]
+    assert group.receive(first, second, third, at=2) == []
+    assert group.sizes(2)[2] == 0
+
+
+def test_messages_of_one_source_need_not_be_numbered_without_gaps() -> None:
+    group, some = Seconds(), [message("a", each) for each in (7, 8, 100)]
+    assert group.receive(*some, at=1) == some
+
+
+def test_a_later_life_of_a_source_comes_after_an_earlier_one() -> None:
+    old, new = message("a", 1_000, incarnation=1), message("a", 1, incarnation=2)
+    group = Seconds()
+    assert group.receive(message("b", 1, new), old, at=1) == [old]
+    assert [each.author for each in group.receive(new, at=1)] == ["a", "b"]
+    assert group.receive(old, at=1) == []
+
+
+def test_a_copy_that_left_is_waited_for_and_comes_again() -> None:
+    first = message("a", 1)
+    second = message("a", 2, first)
+    third = message("a", 3, second)
+    group = Seconds()
+    group.receive(third, second, at=1)
+    group.group.discard(second)
+    group.group.discard(second)
+    assert group.sizes(1)[2] == 1
+    assert group.receive(first, at=2) == [first]
+    assert group.receive(second, at=3) == [second, third]
+    assert group.group.take_expired() == []
+
+
+def test_a_copy_that_left_is_not_delivered_by_what_it_waited_for() -> None:
+    first = message("a", 1, deadline=50)
+    second = message("b", 1, first)
+    group = Seconds()
+    group.receive(second, at=1)
+    group.group.discard(second)
+    assert group.expire(50) == []
+    assert group.sizes(50) == (0, 0, 0)
+    assert group.receive(second, at=51) == [second]
+
+
+def test_a_message_received_twice_while_it_waits_is_delivered_once() -> None:
+    first = message("a", 1)
+    second = message("b", 1, first)
+    group = Seconds()
+    assert group.receive(second, second, at=1) == []
+    assert group.receive(first, second, at=1) == [first, second]
+
+
+def test_who_lies_about_a_deadline_deceives_only_those_who_read_it() -> None:
+    first = message("a", 1, deadline=100)
+    honest, liar = message("b", 1, first), message("c", 1, message("a", 1, deadline=50))
+    for arrivals in ((honest, liar), (liar, honest)):
+        group = Seconds()
+        assert group.receive(*arrivals, at=1) == []
+        assert group.expire(50) == [liar]
+        assert group.receive(first, at=60) == [first, honest]
+
+
+def test_waiting_for_several_ends_with_the_last_of_them() -> None:
+    missing = [message(f"n{each}", deadline=20 + 10 * each) for each in range(5)]
+    last = message("a", 1, *missing, deadline=200)
+    group = Seconds()
+    assert group.receive(last, at=1) == []
+    rung = []
+    while group.group.due_us < ENDLESS_US:
+        rung += group.group.expire(group.group.due_us)
+    assert (rung, group.clock) == ([last], 60)
+
+
+def chain(length: int, ordering: Ordering, *, deadline: int | None = None) -> list[Descriptor]:
+    found = [message("n0", deadline=deadline, ordering=ordering)]
+    for each in range(1, length):
+        found.append(message(f"n{each % 50}", each, found[-1], deadline=None, ordering=ordering))
+    return found
+
+
+@ORDERINGS
+def test_ten_thousand_messages_that_come_newest_first_are_delivered_from_a_queue(ordering: Ordering) -> None:
+    messages = chain(10_000, ordering)
+    group = Seconds(ordering)
+    assert group.receive(*reversed(messages[1:]), at=1) == []
+    assert group.receive(messages[0], at=2) == messages
+    assert group.sizes(2)[2] == 0
+
+
+def test_ten_thousand_messages_that_wait_for_a_dead_one_are_delivered_or_given_up_from_a_queue() -> None:
+    for ordering in (CAUSAL, DELTA):
+        messages = chain(10_000, ordering, deadline=50)
+        group = Seconds(ordering)
+        group.receive(*reversed(messages[1:]), at=1)
+        assert group.expire(50) == (messages[1:] if ordering is DELTA else [])
+        assert sorted(each.sequence for each in group.group.take_expired()) == (
+            [] if ordering is DELTA else list(range(1, 10_000))
+        )
+        assert group.sizes(50)[2] == 0

@@ -395,6 +395,38 @@ SCHEDULES = (
         5 c receives m2 m1
         """,
     ),
+    Schedule(
+        "8 crash: after a send that was not durable",
+        CAUSAL,
+        "inversion",
+        "c: m1 m3",
+        """
+        0 a publishes m1
+        1 a saves
+        2 a publishes m2
+        3 a restarts
+        4 a publishes m3
+        5 a saves
+        6 c receives m3 m2 m1
+        6 c saves
+        """,
+    ),
+    Schedule(
+        "8 crash: after a delivery that was not durable",
+        DELTA,
+        "inversion",
+        "c: m1 m2",
+        """
+        0 b publishes m1 for 100
+        1 b saves
+        2 a receives m1
+        3 a restarts
+        4 a publishes m2 for 100
+        5 a saves
+        6 c receives m2 m1
+        6 c saves
+        """,
+    ),
 )
 
 
@@ -408,6 +440,7 @@ class Side(Protocol):
     def receive(self, host: str, name: str) -> None: ...
     def evict(self, host: str, name: str, *, told: bool) -> None: ...
     def restart(self, host: str) -> None: ...
+    def save(self, host: str) -> None: ...
     def answer(self, host: str, name: str, reply: str, lifetime_us: int | None) -> None: ...
 
 
@@ -415,24 +448,30 @@ def play(schedule: Schedule, side: Side) -> None:
     for line in filter(None, map(str.strip, schedule.events.splitlines())):
         time, *event = line.split()
         side.reach((EPOCH_S + int(time)) * SECOND_US)
-        match event:
-            case ["ticks"]:
-                pass
-            case [host, "steps", seconds]:
-                side.step(host, int(seconds) * SECOND_US)
-            case [host, "publishes", name, *lifetime]:
-                side.publish(host, name, lifetime_of(lifetime))
-            case [host, "receives", *names]:
-                for name in names:
-                    side.receive(host, name)
-            case [host, "evicts", name, *untold]:
-                side.evict(host, name, told=not untold)
-            case [host, "restarts"]:
-                side.restart(host)
-            case [host, "answers", name, "with", reply, *lifetime]:
-                side.answer(host, name, reply, lifetime_of(lifetime))
-            case _:
-                pytest.fail(f"no such event: {line}")
+        happen(event, side)
+
+
+def happen(event: list[str], side: Side) -> None:
+    match event:
+        case ["ticks"]:
+            pass
+        case [host, "steps", seconds]:
+            side.step(host, int(seconds) * SECOND_US)
+        case [host, "publishes", name, *lifetime]:
+            side.publish(host, name, lifetime_of(lifetime))
+        case [host, "receives", *names]:
+            for name in names:
+                side.receive(host, name)
+        case [host, "evicts", name, *untold]:
+            side.evict(host, name, told=not untold)
+        case [host, "restarts"]:
+            side.restart(host)
+        case [host, "saves"]:
+            side.save(host)
+        case [host, "answers", name, "with", reply, *lifetime]:
+            side.answer(host, name, reply, lifetime_of(lifetime))
+        case _:
+            pytest.fail(f"no such event: {event}")
 
 
 def lifetime_of(words: list[str]) -> int | None:
@@ -497,7 +536,10 @@ class LiteralSide:
         self.host(host).evict(name, told=told)
 
     def restart(self, host: str) -> None:
-        self.host(host).initialise()
+        self.host(host).restart()
+
+    def save(self, host: str) -> None:
+        self.host(host).save()
 
     def answer(self, host: str, name: str, reply: str, lifetime_us: int | None) -> None:
         self.answers[host, name] = reply, lifetime_us
@@ -510,7 +552,9 @@ class LiteralSide:
         if self.history.delivered(host, name):
             return [name]
         missing = self.history.missing(host, name)
-        return missing if self.schedule.ordering is CAUSAL else [each for each in missing if self.hosts[host].alive(each)]
+        return (
+            missing if self.schedule.ordering is CAUSAL else [each for each in missing if self.hosts[host].alive(each)]
+        )
 
 
 class GroupSide:
@@ -520,6 +564,7 @@ class GroupSide:
         self.history = History()
         self.schedule = schedule
         self.hosts: dict[str, GroupHost] = {}
+        self.prompt = " saves" not in schedule.events
         self.time_us = 0
 
     @property
@@ -528,7 +573,7 @@ class GroupSide:
 
     def host(self, name: str) -> GroupHost:
         if name not in self.hosts:
-            self.hosts[name] = GroupHost(name, self.schedule.ordering, self.history)
+            self.hosts[name] = GroupHost(name, self.schedule.ordering, self.history, prompt=self.prompt)
             self.hosts[name].reach(self.time_us)
         return self.hosts[name]
 
@@ -548,7 +593,9 @@ class GroupSide:
         self.host(host).publish(name, lifetime_us)
 
     def receive(self, host: str, name: str) -> None:
-        self.host(host).receive(self.messages[name])
+        for author in list(self.hosts.values()):
+            if name in author.published:  # Else it never left.
+                self.host(host).receive(author.published[name])
 
     def evict(self, host: str, name: str, *, told: bool) -> None:
         del told  # Ours tells why a message left.
@@ -556,6 +603,9 @@ class GroupSide:
 
     def restart(self, host: str) -> None:
         self.host(host).restart()
+
+    def save(self, host: str) -> None:
+        self.host(host).store()
 
     def answer(self, host: str, name: str, reply: str, lifetime_us: int | None) -> None:
         self.host(host).answers[name] = reply, lifetime_us
@@ -594,4 +644,4 @@ def test_ours_does_not(schedule: Schedule) -> None:
 
 
 def test_every_repair_has_a_schedule() -> None:
-    assert {each.repair[0] for each in SCHEDULES} == set("1234567")
+    assert {each.repair[0] for each in SCHEDULES} == set("12345678")

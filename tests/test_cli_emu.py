@@ -116,6 +116,14 @@ def test_the_record_of_nobody_cannot_be_shown(tmp_path: Path, capsys: pytest.Cap
     assert "is no record that can be read" in capsys.readouterr().err
 
 
+def test_soak_tries_ordered_topics_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["emu", "soak", "--order", "--seeds", "2", "--first", "3", "--out", str(tmp_path)]) == 0
+    ordered = json.loads(capsys.readouterr().out)
+    assert run(["emu", "soak", "--seeds", "2", "--first", "3", "--out", str(tmp_path)]) == 0
+    assert ordered["tried"] == 2
+    assert ordered != json.loads(capsys.readouterr().out)
+
+
 def test_without_the_extra_the_line_that_installs_it_is_said(
     scene: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -192,11 +192,11 @@ def test_messages_that_are_through_give_back_their_bits() -> None:
     assert len(pasts.past) < 4_096
 
 
-def test_a_million_deliveries_take_seconds() -> None:
+def test_hundreds_of_thousands_of_deliveries_take_seconds() -> None:
     chance, nodes = random.Random(1), 100
     rows = 0
     began = time.process_time()
-    pasts = happens_before.Pasts({number: -1 for number in range(10_000)})
+    pasts = happens_before.Pasts(dict.fromkeys(range(2_000), -1))
     for number in range(2_000):
         pasts.publish(chance.randrange(nodes), number)
         for node in range(nodes):

@@ -174,6 +174,15 @@ def test_who_is_away_does_on_return_what_fell_due() -> None:
         assert len(vain(story.end(900))) == wrong
 
 
+def test_what_was_dropped_waits_no_more_until_it_comes_again() -> None:
+    story = chain()
+    story.drop(5, "b", "q", "evicted")
+    story.get(7, "b", "p")
+    assert vain(story.end(8)) == []
+    story.receive(10, "b", "q")
+    assert [each[:4] for each in vain(story.end(900))] == ["b: q"]
+
+
 def test_who_leaves_for_good_waits_no_more() -> None:
     story = chain(until_p=10)
     story.leave(10, "b")
@@ -189,7 +198,6 @@ def test_who_leaves_for_good_waits_no_more() -> None:
         DEFAULTS + '[[faults.event]]\nkind = "disk-full"\n',
         "",
         "crash",
-        "evicted",
     ],
 )
 def test_nothing_is_said_where_rows_do_not_tell_all(disturbance: str) -> None:
@@ -199,8 +207,6 @@ def test_nothing_is_said_where_rows_do_not_tell_all(disturbance: str) -> None:
     story.receive(2, "b", "p")
     if disturbance == "crash":
         story.leave(3, "c", "crash")
-    elif disturbance == "evicted":
-        story.drop(3, "a", "p", "evicted")
     assert vain(story.end(900)) == []
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pytest
 from tests.hostile import Attacker, Message, message
 
 from carrypost import testing
-from carrypost.errors import LocalError, PatternError, StateError
+from carrypost.config import Settings
+from carrypost.errors import LocalError, PatternError, StateError, StoreError
 from carrypost.events import Dropped, Event, Expired, Failed, Reason, Stored
+from carrypost.host import Host
 from carrypost.model.descriptor import Ordering, Predecessor
 from carrypost.order.groups import Registry
+from carrypost.security.identity import Identity
 
 LARGE = 200_000
 
@@ -277,6 +281,12 @@ def test_a_delivery_that_the_disk_does_not_take_comes_later_and_in_order(forum: 
     forum.advance(10)
     assert labels(forum, "a")[-1] == "mine"
     assert {each.source for each in forum.deliveries("a")[-1].descriptor.barrier} == {"b"}
+
+
+def test_a_registry_that_cannot_be_read_is_told() -> None:
+    host = Host(Identity.plain("a"), Settings.emulated(), Random(1))
+    with pytest.raises(StoreError, match="a registry of an order group that cannot be read"):
+        host.restore([(("order", b"\x93\x02\xa1f\xa0", 0), b"\xc1")], 0)
 
 
 # --- bounds ------------------------------------------------------------------------------------------------------

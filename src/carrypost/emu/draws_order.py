@@ -3,7 +3,8 @@
 Hours pass, and few beacons: so messages that live for seconds and such that live for a day belong to one group, expire
 while others wait for them, and are depended on all the same. Conversations make long chains of dependence; nodes come
 and go, crash, lose their stores, have slow, full or small disks and caches and clocks that are wrong by minutes. One in
-four is ideal and free of all that: there the flood bound must be reached, and nothing may wait in vain.
+eight is ideal and free of all that: there the flood bound must be reached. In three more nothing happens to nodes:
+there nothing may wait in vain, however bad the radio is.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from carrypost.emu.drawing import LIKELY, SCENARIO, Draw, Drawn, Span, Table, cs
 from carrypost.emu.overrides import toml
 
 FAMILY = "order"
-_KINDS = ("exact", "exact", "ideal", "ideal", "ideal", "faithful", "faithful", "faithful")
+_KINDS = (
+    "exact", "calm ideal", "calm ideal", "calm faithful", "rough ideal", "rough ideal", "rough faithful",
+    "rough faithful",
+)  # fmt: skip
+"""Nothing goes wrong; the radio is bad and room is scarce; and everything else goes wrong, too."""
 _HOUR_S, _DAY_S = 3_600.0, 86_400.0
 _SIZES = (0, 100, 1_000, 1_000, 5_000, 30_000)
 _RARE, _LIMIT_RARE = 0.12, 0.06
@@ -29,25 +34,36 @@ def draw_ordered(seed: int) -> Drawn:
     """The scenario that belongs to a seed."""
     kind = stream(seed, FAMILY, "kind").choice(_KINDS)
     chance = stream(seed, FAMILY, "plot")
-    end_s = chance.choice((0.5, 2.0, 6.0, 26.0)) * _HOUR_S
+    # Two kinds of faults are found only where much happens within minutes: clocks that differ by as much as messages
+    # live, and crashes before a disk has taken what left already.
+    tight = kind.startswith("rough") and stream(seed, FAMILY, "tight").choice(("", "", "skewed", "crashing"))
+    end_s = chance.choice((0.5, 2.0, 6.0, 26.0)) * _HOUR_S if not tight else _HOUR_S / 2
     grid_s = end_s / _STEPS if chance.random() < 0.5 else 1.0  # noqa: PLR2004 - times that meet, and such that do not
     names = [f"n{number}" for number in range(chance.randrange(2, 13))]
     lives = {name: lives_of(chance, grid_s, end_s) for name in names}
     contacts = _contacts(chance, names, grid_s, end_s)
+    script = _script(chance, lives, contacts, end_s)
     content: Table = {"name": f"{FAMILY}-{seed}", "duration_s": end_s, "sample_s": end_s / 5}
-    content["mode"] = "faithful" if kind == "faithful" else "ideal"
+    content["mode"] = "faithful" if kind.endswith("faithful") else "ideal"
     content["nodes"] = {"file": "nodes.csv"}
     content["contacts"] = {"file": "contacts.csv"}
     rows = [(name, join, "" if leave >= end_s else leave) for name in names for join, leave in lives[name]]
     files = {"nodes.csv": csv("node,join,leave", rows), "contacts.csv": csv("a,b,start,end", contacts)}
-    files["publish.csv"] = csv("t,node,message,size,lifetime", _script(chance, lives, contacts, end_s))
+    files["publish.csv"] = csv("t,node,message,size,lifetime", script)
     content["workload"] = _workloads(chance, end_s)
     if kind != "exact":
-        content |= _hazards(seed, names, end_s)
-    if kind == "faithful":
+        content |= _hazards(seed)
+    if kind.startswith("rough"):
+        content |= _faults(seed, names, end_s)
+    if tight == "skewed":
+        content.setdefault("faults", {})["clock_skew_s"] = stream(seed, FAMILY, "skew").choice((60.0, 300.0))
+    elif tight == "crashing":
+        content["disk_delay_s"] = 60.0
+        content.setdefault("faults", {})["event"] = _after_words(stream(seed, FAMILY, "words"), script)
+    if kind.endswith("faithful"):
         # A beacon costs as much as a reception, and there is an hour to fill.
         settings = content.setdefault("settings", {})
-        settings |= {"announce_s_min": end_s / 600, "announce_s_max": end_s / 200}
+        settings |= {"announce_s_min": end_s / 400, "announce_s_max": end_s / 120}
     files[SCENARIO] = toml(content)
     return Drawn(seed, files, kind == "exact", FAMILY)
 
@@ -58,10 +74,11 @@ def _contacts(
     pairs = list(combinations(names, 2))
     chance.shuffle(pairs)
     found: list[tuple[str, str, float, float]] = []
+    most = chance.choice((4, 8, 16))
     shared = spans_of(chance, grid_s, end_s, 3)
-    for a, b in pairs[: chance.randrange(1, 2 * len(names) + 1)]:
+    for a, b in pairs[: chance.randrange(len(names) - 1, 3 * len(names) + 1)]:
         # Some pairs meet at the very same times.
-        spans = shared if chance.random() < LIKELY else spans_of(chance, grid_s, end_s, 4)
+        spans = shared if chance.random() < LIKELY else spans_of(chance, grid_s, end_s, most)
         found += [(a, b, start, end) for start, end in spans]
     return found
 
@@ -71,11 +88,11 @@ def _script(
 ) -> list[tuple[float, str, str, int, object]]:
     """Who says what when: all over the day, or in conversations that begin when nodes meet or just met."""
     edges = [edge for *_, start, end in contacts for edge in (start, end)] or [0.0]
-    lifetime = chance.choice((_endless, _alike(chance, end_s), _mixed, _mixed, _mixed_or_endless))
+    lifetime = chance.choice((_endless, _alike(chance, end_s), _minutes, _mixed, _mixed_or_endless))
     size = chance.choice((of(100), of(*_SIZES)))
     found: list[tuple[float, str, str, int, object]] = []
     begin_s = 0.0
-    for number in range(chance.randrange(4, 50)):
+    for number in range(chance.randrange(4, 60)):
         if chance.random() < LIKELY or not number:
             begin_s = chance.choice(edges) if chance.random() < 0.5 else time_of(chance, 1.0, end_s)  # noqa: PLR2004
         begin_s += chance.choice((0.0, 0.0, 1.0, 10.0, end_s / 100))
@@ -94,6 +111,10 @@ def _endless(_: random.Random) -> object:
 def _mixed(chance: random.Random) -> object:
     """From ten seconds to a day, all orders of magnitude equally likely."""
     return round(math.exp(chance.uniform(math.log(10), math.log(_DAY_S))), 6)
+
+
+def _minutes(chance: random.Random) -> object:
+    return round(math.exp(chance.uniform(math.log(60), math.log(1_200))), 6)
 
 
 def _mixed_or_endless(chance: random.Random) -> object:
@@ -115,12 +136,18 @@ def _workloads(chance: random.Random, end_s: float) -> list[Table]:
     return found
 
 
-def _hazards(seed: int, names: list[str], end_s: float) -> Table:
-    """What goes wrong, and what is scarce."""
-    once_per_h = _HOUR_S / end_s
+def _hazards(seed: int) -> Table:
+    """What is lost or late on the way, and what is scarce: that is what makes messages wait."""
     limits = some(seed, "limits", _LIMITS, _LIMIT_RARE, FAMILY)
     settings = some(seed, "settings", _SETTINGS, _RARE, FAMILY) | ({"limits": limits} if limits else {})
-    radio, faults = some(seed, "radio", _RADIO, _RARE, FAMILY), some(seed, "faults", _FAULTS, _RARE, FAMILY)
+    radio = some(seed, "radio", _RADIO, LIKELY, FAMILY)
+    return {name: table for name, table in (("radio", radio), ("settings", settings)) if table}
+
+
+def _faults(seed: int, names: list[str], end_s: float) -> Table:
+    """What goes wrong with nodes."""
+    once_per_h = _HOUR_S / end_s
+    faults = some(seed, "faults", _FAULTS, _RARE, FAMILY)
     for key in faults:
         if key.endswith("_per_h"):
             faults[key] = round(faults[key] * once_per_h, 6)
@@ -133,11 +160,10 @@ def _hazards(seed: int, names: list[str], end_s: float) -> Table:
     if stream(seed, FAMILY, "crashes").random() < _RARE:
         # What a crash may take is seldom on its way to the disk, unless that is arranged.
         found["disk_delay_s"] = chance.choice((5.0, 60.0))
-        faults |= {"crash_per_h": round(20 * once_per_h, 6), "restart_s": 5.0, "store_lost": 0.0}
+        faults |= {"crash_per_h": round(8 * once_per_h, 6), "restart_s": 5.0, "store_lost": 0.0}
     if events := _events(stream(seed, FAMILY, "events"), names, end_s):
         faults["event"] = events
-    tables = (("radio", radio), ("settings", settings), ("faults", faults))
-    return found | {name: table for name, table in tables if table}
+    return found | ({"faults": faults} if faults else {})
 
 
 def _events(chance: random.Random, names: list[str], end_s: float) -> list[Table]:
@@ -156,13 +182,22 @@ def _events(chance: random.Random, names: list[str], end_s: float) -> list[Table
     ]
 
 
+def _after_words(chance: random.Random, script: list[tuple[float, str, str, int, object]]) -> list[Table]:
+    """Authors crash soon after they published, and are back at once."""
+    return [
+        {"t": round(t + chance.uniform(1, 59), 6), "node": node, "kind": "crash", "duration_s": 1.0, "step_s": 1.0}
+        for t, node, *_ in script
+        if chance.random() < LIKELY
+    ]
+
+
 _RADIO = {
-    "delay_s": of(0.0, 0.5, 30.0),
+    "delay_s": of(0.0, 0.02, 0.5),
     "loss": of(0.01, 0.1, 0.4),
     "duplicate": of(0.05, 0.5),
     "reorder": of(0.05, 0.5),
     "reorder_s": of(0.02, 20.0),
-    "rate_bytes_per_s": of(500, 5_000, 200_000),
+    "rate_bytes_per_s": of(2_000, 20_000, 200_000),
     "asymmetric": of(0.1, 0.5),
     "gather_s": of(0.005, 0.3),
 }
@@ -181,7 +216,7 @@ _SETTINGS = {
 _LIMITS = {
     "pending_max": of(1, 3, 10),
     "pending_bytes_max": of(1_000, 20_000),
-    "barrier_entries_max": of(1, 3),
+    "barrier_entries_max": of(2, 5),
     "groups_max": of(1),
     "share_author": of(0.001, 0.5),
     "partials_max": of(1, 2),
@@ -200,7 +235,7 @@ _FAULTS = {
     "restart_s": of(0.0001, 0.02),
     "store_lost": of(0.3, 1.0),
     "disk_full_per_h": of(1.0, 5.0),
-    "disk_full_s": of(0.01, 0.1),
+    "disk_full_s": of(5.0, 120.0),
     "clock_skew_s": of(1.0, 60.0, 300.0),
     "clock_drift_ppm": of(100, 10_000),
     "clock_step_per_h": of(1.0, 5.0),
@@ -208,5 +243,5 @@ _FAULTS = {
     "corrupt": of(0.01, 0.1),
     "truncate": of(0.01, 0.1),
 }
-"""How often things happen to a node during the run, and how long they last as shares of it; clocks are in seconds."""
-_SHARES = ("away_s", "suspend_s", "restart_s", "disk_full_s")
+"""Things happen to a node so often during the run, and last for such a share of it; disks and clocks in seconds."""
+_SHARES = ("away_s", "suspend_s", "restart_s")

@@ -2,9 +2,8 @@
 
 That a message waits is right as long as something before it (`happens_before`) is alive and was not delivered here.
 Once all of that is delivered or dead it has to be delivered, at that very instant; this is checked for every instant of
-the run. Only where nothing disturbs it, though: crashes, slow or full disks, wrong clocks and small caches take or hold
-back what rows do not tell. A message is filed under one of those that it waits for, and looked at when that one comes
-or dies.
+the run. Only where nothing disturbs it, though: crashes, slow or full disks and wrong clocks take or hold back what
+rows do not tell. A message is filed under one of those that it waits for, and looked at when that one comes or dies.
 """
 
 from __future__ import annotations
@@ -77,8 +76,7 @@ def _dropped_instead(facts: Facts) -> Found:
 def nothing_waits_in_vain(facts: Facts) -> Found:
     """Whatever waits has something before it that is alive and was not delivered there."""
     log = facts.log
-    drops = log.rows(Kind.DROP)
-    if not _steady(facts) or (~log.is_detail(Reason.EXPIRED.value)[drops]).any():
+    if not _steady(facts):
         return
     ordered = told(facts, Kind.PUBLISH, Kind.RECEIVE, Kind.DELIVER, Kind.EXPIRE, Kind.DROP)
     if not len(ordered) or len(told(facts, Kind.PUBLISH)) > _MESSAGES_MAX:
@@ -168,6 +166,8 @@ class _WaitingRoom:
             if not self._over[place] & pasts.bit[message]:
                 self._waiting[place].setdefault(message, row)
                 self._open.add((place, message))
+        elif kind == KIND[Kind.DROP]:
+            self._waiting[place].pop(message, None)  # It may come again.
         else:
             if kind == KIND[Kind.DELIVER]:
                 pasts.deliver(place, message, row)

@@ -78,13 +78,13 @@ class Barrier:
         """Forget the dead (Code 10), where they are forgotten."""
         if not self._forgets:
             return
-        for source, standing in list(self._sources.items()):
-            if any(deadline_us <= clock_us for _, deadline_us in standing):
-                left = tuple(each for each in standing if each[1] > clock_us)
-                if left:
-                    self._sources[source] = left
-                else:
-                    del self._sources[source]
+        # What lives longer stands before: only the last of a source can be the first to die.
+        for source in [each for each, standing in self._sources.items() if standing[-1][1] <= clock_us]:
+            left = tuple([each for each in self._sources[source] if each[1] > clock_us])
+            if left:
+                self._sources[source] = left
+            else:
+                del self._sources[source]
 
     def entries(self, *, signed: bool) -> tuple[Predecessor, ...]:
         """As they travel with the next message."""

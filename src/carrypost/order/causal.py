@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from carrypost.model.descriptor import Ordering
+from carrypost.model.descriptor import ENDLESS_US, Ordering
 from carrypost.order.barrier import Barrier, Standing
 from carrypost.order.watch import Waiting, Watch
 
@@ -191,15 +191,25 @@ class Group:
 
     def _missing(self, predecessors: Entries, at: int) -> int:
         """The first predecessor from there on that has to be waited for; `_NONE`, or `_HOPELESS`."""
+        if not self._forgets:
+            return self._hoped_for(predecessors)
         last, clock_us = self._tags.get, self.clock_us
         for source, tag, deadline_us in predecessors[at:] if at else predecessors:
-            if last(source, -1) < tag:
-                if not self._forgets and (deadline_us <= clock_us or self._hopeless.get(source, _NO_TAG) <= tag):
-                    return _HOPELESS
-                if deadline_us > clock_us:
-                    return at
+            if last(source, -1) < tag and deadline_us > clock_us:
+                return at
             at += 1
         return _NONE
+
+    def _hoped_for(self, predecessors: Entries) -> int:
+        """Causal: where one died undelivered there is no hope; else the missing one that dies first."""
+        found, earliest_us = _NONE, ENDLESS_US + 1
+        for at, (source, tag, deadline_us) in enumerate(predecessors):
+            if self._tags.get(source, -1) < tag:
+                if deadline_us <= self.clock_us or self._hopeless.get(source, _NO_TAG) <= tag:
+                    return _HOPELESS
+                if deadline_us < earliest_us:
+                    found, earliest_us = at, deadline_us
+        return found
 
     def _deliver(self, descriptor: Descriptor, predecessors: Entries) -> None:
         source, tag, deadline_us = descriptor.node, descriptor.tag, descriptor.ends_us
@@ -233,8 +243,7 @@ class Group:
             if watch.due_us <= self.clock_us:
                 self._look_again(watch.dead(self.clock_us))
             elif self._lost:
-                source = self._lost.pop()
-                self._look_again(watch.hopeless(source, self._hopeless.get(source, _NO_TAG)))
+                self._give_up_all()
             elif self._at >= len(out):
                 break
 
@@ -275,12 +284,27 @@ class Group:
             self._hopeless[source] = tag
             self._lost.append(source)
 
+    def _give_up_all(self) -> None:
+        """Give up whatever waits and depends on something that was given up, directly or not."""
+        named: dict[NodeId, list[Waiting]] = {}
+        for waiting in self.pending.values():
+            for source, _, _ in waiting.predecessors:
+                named.setdefault(source, []).append(waiting)
+        while self._lost:
+            for waiting in named.get(self._lost.pop(), ()):
+                descriptor = waiting.descriptor
+                if descriptor.id in self.pending and self._hoped_for(waiting.predecessors) == _HOPELESS:
+                    self.discard(descriptor)
+                    self._give_up(descriptor)
+
     # --- what is durable, and what is not ------------------------------------------------------------------
 
     def mark(self) -> Undo | None:
         """The changes since the last call, which go to the store together; the dead are forgotten before."""
-        if self.undo is not None and len(self._tags) > self._sweep_at:
-            self._sweep(self.undo)
+        if self.undo is not None:
+            self._barrier.expunge(self.clock_us)  # Who only listens would keep them all.
+            if len(self._tags) > self._sweep_at:
+                self._sweep(self.undo)
         undo, self.undo = self.undo, None
         return undo
 

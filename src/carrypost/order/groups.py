@@ -144,7 +144,7 @@ class Order:
                 self._forget_idle()
             if len(self._groups) >= self._desk.limits.groups_max:
                 return None
-            group = self._groups[key] = Group(destination, ordering, self._desk.node)
+            group = self._restored(destination, ordering)
         return group
 
     def _forget_idle(self) -> None:
@@ -247,12 +247,13 @@ class Order:
     def restore(self, state: Iterable[tuple[Key, bytes]]) -> None:
         """What an earlier life knew."""
         for key, value in state:
-            name = rows.read_name(key)
-            place = (name.destination, name.ordering)
-            group = self._groups.get(place)
-            if group is None:
-                group = self._groups[place] = Group(*place, self._desk.node)
-            rows.load(group, name, value)
+            rows.load(self._restored, key, value)
+
+    def _restored(self, destination: str, ordering: Ordering) -> Group:
+        group = self._groups.get((destination, ordering))
+        if group is None:
+            group = self._groups[destination, ordering] = Group(destination, ordering, self._desk.node)
+        return group
 
 
 def _group_of(copy: Copy) -> tuple[str, Ordering]:

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from carrypost.errors import StoreError
 from carrypost.gossip.journal import ORDER
 from carrypost.model.descriptor import ENDLESS_US, Ordering, Predecessor, predecessor, tag_of
 from carrypost.model.ids import NodeId
 from carrypost.order.causal import Last
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from carrypost.gossip.journal import Key
     from carrypost.order.causal import Group
 
@@ -65,19 +68,19 @@ def source_row(source: NodeId, last: Last) -> bytes:
     return _encode(predecessor(source, last.tag, last.deadline_us, signed=False))
 
 
-def read_name(key: Key) -> Name:
-    """Which row a key is of."""
-    return _NAME.decode(key[1])
-
-
-def load(group: Group, name: Name, value: bytes) -> None:
-    """Give a group what a row has."""
-    if not name.source:
+def load(group_of: Callable[[str, Ordering], Group], key: Key, value: bytes) -> None:
+    """Give the group that it is of what a row has; raises `StoreError`."""
+    try:
+        name = _NAME.decode(key[1])
+        group = group_of(name.destination, name.ordering)
+        if name.source:
+            group.load_last(NodeId(name.source), Last(*_numbers(_SOURCE.decode(value))))
+            return
         head = _HEAD.decode(value)
-        barrier = tuple((NodeId(str(each.source)), *_numbers(each)) for each in head.barrier)
-        group.load(head.clock_us, head.newest_us, barrier)
-    else:
-        group.load_last(NodeId(name.source), Last(*_numbers(_SOURCE.decode(value))))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise StoreError(f"the store has a registry of an order group that cannot be read: {error}") from None
+    barrier = tuple((NodeId(str(each.source)), *_numbers(each)) for each in head.barrier)
+    group.load(head.clock_us, head.newest_us, barrier)
 
 
 def _numbers(each: Predecessor) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """Who waits for whom: each message that waits is filed under one missing predecessor, and found again by it.
 
 A predecessor is told by its source and its tag. It is out of the way once it, or a later message of its source, is
-delivered; once it is dead, which the deadline that was told of it says; or once it can never be delivered.
+delivered, and once it is dead, which the deadline that was told of it says.
 """
 
 from __future__ import annotations
@@ -113,19 +113,6 @@ class Watch:
             due[:] = {each for each in due if each[1:] in filed}
             heapify(due)
         self.due_us = due[0][0] if due else ENDLESS_US
-        return found
-
-    def hopeless(self, source: NodeId, first: int) -> list[Waiting]:
-        """What waits for this message of a source, or for a later one."""
-        tags = self.tags.get(source, [])
-        found: list[Waiting] = []
-        for tag in tags:
-            if tag >= first:
-                found += self._filed.pop((source, tag), ())
-        tags[:] = [tag for tag in tags if tag < first]
-        heapify(tags)
-        if not tags:
-            self.tags.pop(source, None)
         return found
 
     def refile(self, everybody: Sequence[Waiting]) -> None:

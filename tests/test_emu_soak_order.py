@@ -1,0 +1,97 @@
+"""The search for faults of order: what it draws, and that it finds what it is for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from carrypost.emu import soak as search
+from carrypost.emu.inputs import read_inputs
+from carrypost.emu.scenario import Scenario
+from carrypost.emu.soak import Outcome, attempt_ordered, draw_ordered, main, soak
+from carrypost.order.causal import Group
+
+SEEDS = 50
+"""Tried in every run of the tests; `carrypost emu soak --order --seeds 1000` tries more."""
+DAY_S = 86_400
+
+
+def test_random_scenarios_of_ordered_topics_break_no_rule() -> None:
+    failed = [outcome for outcome in soak(range(1, SEEDS + 1), order=True) if outcome.problems]
+    assert not failed, "\n".join(f"{search.replay(each.seed, order=True)}: {each.problems[0]}" for each in failed)
+
+
+@pytest.mark.soak
+def test_many_random_scenarios_of_ordered_topics_break_no_rule() -> None:
+    failed = [outcome for outcome in soak(range(1, 3_001), jobs=2, order=True) if outcome.problems]
+    assert not failed, "\n".join(f"{search.replay(each.seed, order=True)}: {each.problems[0]}" for each in failed)
+
+
+def test_a_seed_draws_the_same_scenario_every_time() -> None:
+    assert draw_ordered(5) == draw_ordered(5)
+    assert draw_ordered(5).files != draw_ordered(6).files
+
+
+def test_the_draws_can_be_read_and_have_everything_that_can_go_wrong(tmp_path: Path) -> None:
+    scenarios: list[Scenario] = []
+    lifetimes: set[float | None] = set()
+    for seed in range(400):
+        scenarios.append(scenario := Scenario.load(draw_ordered(seed).write(tmp_path / str(seed))))
+        for script in read_inputs(scenario, seed).scripts.values():
+            lifetimes |= {None if each.lifetime_us is None else each.lifetime_us / 1e6 for each in script}
+    for table in ("faults", "radio"):
+        usual = getattr(Scenario.parse("duration_s = 1"), table)
+        for name in type(usual).__dataclass_fields__:
+            if name not in {"range_m", "merge_gap_s", "min_duration_s", "airtime"}:
+                assert any(getattr(getattr(each, table), name) != getattr(usual, name) for each in scenarios), name
+    assert {event.kind for each in scenarios for event in each.events} == {
+        "away", "suspend", "crash", "crash-lost", "disk-full", "clock-step",
+    }  # fmt: skip
+    assert {each.workloads[0].ordering for each in scenarios} == {"causal", "delta-causal"}
+    assert {each.run.mode for each in scenarios} == {"ideal", "faithful"}
+    assert max(each.faults.clock_skew_s for each in scenarios) == 300
+    assert {each.settings.cache_messages_max for each in scenarios} >= {2, 5, 20}
+    assert {each.settings.limits.pending_max for each in scenarios} >= {1, 3, 10}
+    some = {each for each in lifetimes if each is not None}
+    assert None in lifetimes
+    assert 10 <= min(some) < 20
+    assert DAY_S / 2 < max(some) <= DAY_S
+    assert 60 < sum(draw_ordered(seed).exact for seed in range(400)) < 140
+
+
+def broken(seed: int) -> Outcome:
+    """As if every third seed failed."""
+    return Outcome(seed, 10, 5, ("row 3: something (some rule)",) if seed % 3 == 0 else ())
+
+
+def test_a_failure_is_told_with_the_line_that_repeats_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(search, "attempt_ordered", broken)
+    assert main(3, 1, out=tmp_path, order=True) == 1
+    said = capsys.readouterr().out
+    assert "  again: carrypost emu soak --first 3 --seeds 1 --order\n" in said
+    scenario = tmp_path / "order-3" / "scenario.toml"
+    assert scenario.read_text() == draw_ordered(3).files["scenario.toml"]
+    assert 'name = "order-3"' in scenario.read_text()
+
+
+def rules(seeds: range) -> set[str]:
+    """Which rules the runs of these seeds break."""
+    problems = [problem for outcome in soak(seeds, order=True) for problem in outcome.problems]
+    return {problem.rpartition("(")[2].rstrip(")") for problem in problems}
+
+
+def test_messages_without_their_barriers_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Group, "barrier", lambda *_, **__: ())
+    assert "causal order" in rules(range(1, 11))
+
+
+def test_messages_that_wait_for_the_dead_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Group, "due_us", 1 << 62)
+    assert "nothing waits in vain" in rules(range(1, 31))
+
+
+def test_several_processes_find_the_same() -> None:
+    assert list(soak(range(1, 5), jobs=2, order=True)) == [attempt_ordered(seed) for seed in range(1, 5)]
