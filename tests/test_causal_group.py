@@ -304,6 +304,17 @@ def test_a_message_takes_the_place_of_what_it_depends_on_only_where_it_lives_as_
         assert causal.barrier(0) == {named(last)}
 
 
+def test_so_it_is_where_several_of_one_source_stand() -> None:
+    long, short = message("a", 1, deadline=100), message("a", 2, deadline=50)
+    middle = message("b", 1, long, short, deadline=70)
+    group = Seconds()
+    group.receive(long, short, middle, at=0)
+    assert group.barrier(0) == {named(long), named(middle)}
+    last = message("a", 3, long, middle, deadline=80)
+    group.receive(last, at=0)
+    assert group.barrier(0) == {named(long), named(last)}
+
+
 def test_what_was_delivered_is_forgotten_when_all_of_its_source_is_dead() -> None:
     long, short = message("a", 1, deadline=100), message("a", 2, deadline=50)
     group = Seconds()

@@ -57,7 +57,7 @@ def test_the_draws_can_be_read_and_have_everything_that_can_go_wrong(tmp_path: P
     assert None in lifetimes
     assert 10 <= min(some) < 20
     assert DAY_S / 2 < max(some) <= DAY_S
-    assert 60 < sum(draw_ordered(seed).exact for seed in range(400)) < 140
+    assert 25 < sum(draw_ordered(seed).exact for seed in range(400)) < 100
 
 
 def broken(seed: int) -> Outcome:
@@ -85,12 +85,12 @@ def rules(seeds: range) -> set[str]:
 
 def test_messages_without_their_barriers_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Group, "barrier", lambda *_, **__: ())
-    assert "causal order" in rules(range(1, 11))
+    assert "causal order" in rules(range(1, 6))
 
 
 def test_messages_that_wait_for_the_dead_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Group, "due_us", 1 << 62)
-    assert "nothing waits in vain" in rules(range(1, 31))
+    assert "nothing waits in vain" in rules(range(1, 6))
 
 
 def test_several_processes_find_the_same() -> None:
