@@ -17,7 +17,7 @@ from carrypost.gossip.deliveries import Deliveries
 from carrypost.gossip.desk import Desk
 from carrypost.gossip.exchange import Exchange
 from carrypost.gossip.journal import Durability
-from carrypost.gossip.link import NEVER, LinkState
+from carrypost.gossip.link import LINKED, NEVER
 from carrypost.gossip.lives import CopyState, state_of
 from carrypost.gossip.neighbours import Neighbours
 from carrypost.gossip.overview import Overview, overview
@@ -182,7 +182,7 @@ class Host:
             return False
         desk = self._desk
         if desk.cache.deadlines.due_us <= now and desk.expire_due(now):
-            self._settle(now)
+            self._settle_expired(now)
         link = desk.links.get(peer)
         if link is not None:
             if not link.budgets.volume.take(len(frames), nbytes, now):
@@ -194,7 +194,7 @@ class Host:
         if not self._heard_new(link, frames, peer, now):
             return False
         link = desk.links.get(peer)
-        if link is not None and link.state is LinkState.LINKED:
+        if link is not None and link.state is LINKED:
             link.heard(now)
         self._settle(now)
         if link is not None:
@@ -207,14 +207,14 @@ class Host:
         new = False
         parcels: list[fr.OpenParcel] = []
         for frame in frames:
-            if isinstance(frame, fr.Announce):
+            if isinstance(frame, fr.OpenParcel) and link is not None and link.state is LINKED:
+                parcels.append(frame)
+            elif isinstance(frame, fr.Announce):
                 new = self._neighbours.announced(frame, peer, now) or new
                 link = desk.links.get(peer)
-            elif link is None or (link.state is not LinkState.LINKED and not self._listens_to(link, frame)):
+            elif link is None or (link.state is not LINKED and not self._listens_to(link, frame)):
                 # What a stranger says changes nothing, so it must not cost a round over all neighbours.
                 desk.refuse("not-linked" if link is not None and link.node else "unannounced", peer)
-            elif isinstance(frame, fr.OpenParcel):
-                parcels.append(frame)
             else:
                 new = True
                 self._take(link, frame, now)
@@ -255,7 +255,7 @@ class Host:
         """Do what is due, if anything is. False: at most an announcement came of it; nothing else is to be taken."""
         desk, recovery = self._desk, self._recovery
         if desk.cache.deadlines.due_us <= now and desk.expire_due(now):
-            self._settle(now)
+            self._settle_expired(now)
         if recovery.notes_us <= now or recovery.relief_us <= now:
             recovery.tick(now)
             self._settle(now)
@@ -366,6 +366,11 @@ class Host:
             return
         self._neighbours.named(link, now)
         self._exchange.request(link, frame, now)
+
+    def _settle_expired(self, now: int) -> None:
+        """Copies expired: of all that a step may end with, only what was on its way to somebody can have changed."""
+        if self._desk.sending:
+            self._settle(now)
 
     def _settle(self, now: int) -> None:
         """The end of every step: answer, acknowledge, offer, send; tell what happened."""

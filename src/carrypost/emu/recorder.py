@@ -11,12 +11,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from carrypost.emu.driver import Driver
-from carrypost.events import Delivered, Dropped, Event, Received
+from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, Received, Stored
 from carrypost.gossip.journal import MESSAGE, Batch, StoredMessage
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.record import Kind, Record
 
 MICROSECONDS = 1_000_000
+_UNTOLD = frozenset({Stored, Failed, Confirmed})
+"""Between a host and its application."""
 
 
 class Recorder:
@@ -41,11 +43,14 @@ class Recorder:
 
     def observe(self, driver: Driver, event: Event) -> None:
         """Something that a host told."""
+        if type(event) in _UNTOLD:
+            return
         record, node = self._record, driver.name
         start = len(record)
         held = self._held[node] if self._crashing is None or node in self._crashing else None
-        if isinstance(event, Delivered) and not driver.clock.right:
-            record.delivered(driver.t_us, node, event, attrs={"clock": repr(driver.now / MICROSECONDS)})
+        if isinstance(event, Delivered):
+            attrs = None if driver.clock.right else {"clock": repr(driver.now / MICROSECONDS)}
+            record.delivered(driver.t_us, node, event, attrs=attrs)
         else:
             record.observe(driver.t_us, node, event, again=held)
         if held is not None:
