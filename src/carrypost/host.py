@@ -18,7 +18,7 @@ from carrypost.gossip.desk import Desk
 from carrypost.gossip.dispatch import Dispatch
 from carrypost.gossip.exchange import Exchange
 from carrypost.gossip.journal import Durability
-from carrypost.gossip.link import NEVER, LinkState
+from carrypost.gossip.link import LINKED, NEVER
 from carrypost.gossip.lives import CopyState, state_of
 from carrypost.gossip.neighbours import Neighbours
 from carrypost.gossip.overview import Overview, overview
@@ -212,7 +212,7 @@ class Host:
         if not self._dispatch.take(link, frames, peer, now):
             return False
         link = desk.links.get(peer)
-        if link is not None and link.state is LinkState.LINKED:
+        if link is not None and link.state is LINKED:
             link.heard(now)
         self._settle(now)
         if link is not None:
@@ -356,11 +356,12 @@ class Host:
         self._neighbours.look_ahead()
 
     def _expire(self, now: int) -> bool:
-        """The begin of every step: deadlines. Whether anything changed."""
+        """The begin of every step: deadlines. Whether `_settle` has to follow."""
         desk, changed = self._desk, False
         desk.now_us = now
         if desk.cache.deadlines.due_us <= now:
-            changed = desk.expire_due(now)
+            # Of all that a step may end with, only what was on its way to somebody can have changed.
+            changed = desk.expire_due(now) and bool(desk.sending)
         if self._order.due_us <= now:
             self._order.expire(now)
             changed = True

@@ -42,6 +42,10 @@ class Life(enum.Enum):
     DOWN = "down"
 
 
+_RUNNING, _SUSPENDED, _DOWN = Life.RUNNING, Life.SUSPENDED, Life.DOWN
+_TIMER = Phase.TIMER
+
+
 class Application(Protocol):
     """What runs on a node."""
 
@@ -89,7 +93,7 @@ class Driver:
         self.identity = identity
         self.settings = settings
         self.disk = Disk()
-        self.life = Life.DOWN
+        self.life = _DOWN
         self.gone = 0
         """Messages that were not sent because their payload was no longer in the store."""
         self.clock = clock or Clock()
@@ -131,7 +135,7 @@ class Driver:
         self._skewed = True
         if delta_us > 0 and self._host is not None:
             self._host.clock_stepped(delta_us)
-        if self.life is Life.RUNNING:
+        if self.life is _RUNNING:
             self._stop_timer()
             self.host.tick(self.now)
             self.settle()
@@ -143,12 +147,12 @@ class Driver:
 
     def boot(self) -> None:
         """Start, or start again from what the store holds."""
-        if self.life is not Life.DOWN:
+        if self.life is not _DOWN:
             raise StateError(f"node {self.name!r} is {self.life.value} already")
         self._boots += 1
         chance = stream(self._world.seed, self.name, "host", self._boots)
         host = self._host = Host(self.identity, self.settings, chance, privilege=self._privilege)
-        self.life = Life.RUNNING
+        self.life = _RUNNING
         now = self.now
         state = list(self.store.state())
         if state:
@@ -160,9 +164,9 @@ class Driver:
 
     def crash(self) -> None:
         """End without notice; batches that were not answered are lost."""
-        if self.life is Life.DOWN:
+        if self.life is _DOWN:
             raise StateError(f"node {self.name!r} is down already")
-        self.life = Life.DOWN
+        self.life = _DOWN
         self._host = None
         self.store.crash()
         cancel = self._scheduler.cancel
@@ -175,16 +179,16 @@ class Driver:
 
     def suspend(self) -> None:
         """Stand still: nothing is heard, said or done."""
-        if self.life is not Life.RUNNING:
+        if self.life is not _RUNNING:
             raise StateError(f"node {self.name!r} is {self.life.value} and cannot be suspended")
-        self.life = Life.SUSPENDED
+        self.life = _SUSPENDED
         self._stop_timer()
 
     def resume(self) -> None:
         """Go on: first the disk's answers, then what fell due."""
-        if self.life is not Life.SUSPENDED:
+        if self.life is not _SUSPENDED:
             raise StateError(f"node {self.name!r} is {self.life.value}, not suspended")
-        self.life = Life.RUNNING
+        self.life = _RUNNING
         now = self.now
         late, self._late = self._late, []
         for answer in late:
@@ -194,7 +198,7 @@ class Driver:
 
     def command(self) -> Host:
         """The host, to tell it something; `settle` must follow."""
-        if self.life is Life.SUSPENDED:
+        if self.life is _SUSPENDED:
             raise StateError(f"node {self.name!r} is suspended: resume it first")
         return self.host
 
@@ -210,14 +214,15 @@ class Driver:
         self._settling = True
         rounds = 0
         try:
-            while (host := self._host) is not None and self.life is Life.RUNNING and host.busy:
-                self._round(host)
+            while (host := self._host) is not None and self.life is _RUNNING and host.busy:
+                if not self._round(host):
+                    break
                 rounds += 1
                 if rounds > ROUNDS_MAX:
                     raise RunawayError(f"the host of {self.name!r} has something new after {ROUNDS_MAX} rounds")
         finally:
             self._settling = False
-        if host is not None and self.life is Life.RUNNING:
+        if host is not None and self.life is _RUNNING:
             self._set_timer(host)
 
     def write(self) -> list[Batch]:
@@ -228,28 +233,36 @@ class Driver:
             self._write(batch)
         return batches
 
-    def _round(self, host: Host) -> None:
-        """Changes, outgoing, events. The application may crash the node by what it does with an event."""
+    def _round(self, host: Host) -> bool:
+        """Changes, outgoing, events. The application may crash the node by what it does with an event.
+
+        False: the host was told nothing, so there is nothing new.
+        """
+        told = False
         while (batch := host.changes()) is not None:
             self._write(batch)
+            told = True
         for transmission in host.outgoing():
             frames, gone = filled(transmission.frames, self.disk.store.piece)
             if gone:
                 self._tell_gone(gone)
+                told = True
             if frames:
                 self._world.radio.send(self.name, frames, transmission.to, self.settings.mtu_bytes)
         for event in host.events():
             self._application.take(self, event)
+            told = True
             if self._host is not host:
                 break
+        return told
 
     def _write(self, batch: Batch) -> None:
         disk, scheduler = self.disk, self._scheduler
-        due = max(scheduler.now + disk.delay_us, self._written_us)
-        if due == scheduler.now and not disk.full:
+        if not disk.delay_us and not disk.full and self._written_us <= scheduler.now:
             disk.store.write(batch)
-            self.host.durable(batch.serial, self.now)
+            self.host.durable(batch.serial, self.clock.local(scheduler.now) if self._skewed else scheduler.now)
             return
+        due = max(scheduler.now + disk.delay_us, self._written_us)
         disk.store.take(batch)
         if due == scheduler.now:
             self._answer(batch)
@@ -269,7 +282,7 @@ class Driver:
             self.settle()
 
     def _tell(self, answer: Callable[[Host, int], None]) -> None:
-        if self.life is Life.SUSPENDED:
+        if self.life is _SUSPENDED:
             self._late.append(answer)
         else:
             answer(self.host, self.now)
@@ -282,7 +295,7 @@ class Driver:
 
     def _receive(self, burst: Burst, peer: str) -> None:
         host = self._host
-        if self.life is not Life.RUNNING or host is None:
+        if self.life is not _RUNNING or host is None:
             return
         now = self.clock.local(self._scheduler.now) if self._skewed else self._scheduler.now
         if len(burst) == 1 and not burst[0].refused:
@@ -308,8 +321,11 @@ class Driver:
         if deadline is None or self._timer_us <= deadline:
             return
         # One that would come too late is left, too, and not heeded any more: to post another is cheaper than to cancel.
-        self._timer_us = max(self._scheduler.now, deadline)
-        self._scheduler.post(self._timer_us, Phase.TIMER, self.name, self._timer_fired, self._timer_us, self._boots)
+        scheduler = self._scheduler
+        if deadline < scheduler.now:
+            deadline = scheduler.now
+        self._timer_us = deadline
+        scheduler.post(deadline, _TIMER, self.name, self._timer_fired, deadline, self._boots)
 
     def _stop_timer(self) -> None:
         self._timer_us = NEVER

@@ -101,10 +101,19 @@ class Traffic:
     def count_frames(self, frames: Sequence[Frame], sizes: Sequence[int]) -> None:
         """Add frames by type."""
         tally = self.tally
-        for frame, size in zip(frames, sizes, strict=True):
-            counts = tally.get(type(frame))
+        kinds = [type(frame) for frame in frames]
+        first = kinds[0] if kinds else None
+        if first is not None and kinds.count(first) == len(kinds):  # As in most bursts, and wherever a frame is alone.
+            counts = tally.get(first)
             if counts is None:
-                counts = tally[type(frame)] = [0, 0]
+                counts = tally[first] = [0, 0]
+            counts[0] += len(kinds)
+            counts[1] += sum(sizes)
+            return
+        for kind, size in zip(kinds, sizes, strict=True):
+            counts = tally.get(kind)
+            if counts is None:
+                counts = tally[kind] = [0, 0]
             counts[0] += 1
             counts[1] += size
 
@@ -126,13 +135,16 @@ class Way:
     """One direction between two nodes; keeps its streams and counters while the link is down."""
 
     __slots__ = (
-        "_seed", "_streams", "certain", "free_us", "life", "model", "receiver", "sender", "traffic", "until_us", "up",
+        "_seed", "_streams", "certain", "free_us", "life", "model", "plain", "receiver", "sender", "traffic",
+        "until_us", "up",
     )  # fmt: skip
 
     def __init__(self, seed: int | str, sender: str, receiver: str) -> None:
         self.sender, self.receiver = sender, receiver
         self.model = LinkModel()
         self.certain = True
+        self.plain = True
+        """Whether datagrams only take their time."""
         self.up = False
         self.life = 0
         """Which of the links that these two have had."""
@@ -147,6 +159,7 @@ class Way:
     def open(self, model: LinkModel, until_us: int) -> None:
         """The link begins."""
         self.model, self.certain, self.up = model, model.certain, True
+        self.plain = self.certain and model.rate_bytes_per_s is None
         self.free_us, self.until_us = 0, until_us
         self.life += 1
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Literal
 
 from carrypost.config import Limits
@@ -24,6 +25,8 @@ from carrypost.gossip.frames import Frame
 __all__ = ["Burst", "Datagram", "LinkModel", "Radio", "Traffic"]
 
 _OVERHEAD_BYTES = codec.datagram_overhead(1)
+_ARRIVAL = Phase.ARRIVAL
+_SIZE = attrgetter("size")
 
 Airtime = Literal["private", "shared"]
 Receiver = Callable[[Burst, str], None]
@@ -132,7 +135,7 @@ class Radio:
         station = self._stations[sender]
         up = station.up
         ways = list(up.values()) if to is None else [up[to]] if to in up else []
-        sizes = [codec.wire_size(frame) for frame in frames]
+        sizes = codec.wire_sizes(frames)
         sent = station.sent
         sent.count_frames(frames, sizes)
         if len(sizes) == 1:
@@ -142,7 +145,7 @@ class Radio:
         else:
             runs = codec.runs(sizes, mtu_bytes)
             datagrams = [Datagram(tuple(frames[start:stop]), size) for start, stop, size in runs]
-            nbytes = sum(datagram.size for datagram in datagrams)
+            nbytes = sum(map(_SIZE, datagrams))
             sent.datagrams += len(datagrams)
         sent.bytes += nbytes
         if ways:
@@ -154,7 +157,10 @@ class Radio:
                     way.traffic.datagrams += len(datagrams)
                     way.traffic.bytes += nbytes
                     way.traffic.count_frames(frames, sizes)
-                self._carry(way, datagrams, aired)
+                if way.plain and aired is None:
+                    self._deliver(way, self._scheduler.now + way.model.delay_us, datagrams)
+                else:
+                    self._carry(way, datagrams, aired)
 
     def _aired(self, station: _Station, datagrams: Burst, ways: list[Way]) -> list[int] | None:
         """When each datagram has left, if the air is shared: sender and hearers keep silent until the last one has.
@@ -174,13 +180,6 @@ class Radio:
 
     def _carry(self, way: Way, datagrams: Burst, aired: list[int] | None) -> None:
         now, model = self._scheduler.now, way.model
-        if way.certain and aired is None and model.rate_bytes_per_s is None:
-            t_us = now + model.delay_us
-            if t_us < way.until_us:
-                self._scheduler.post(t_us, Phase.ARRIVAL, way.receiver, self._arrive, way, way.life, datagrams)
-            else:
-                way.traffic.cut += len(datagrams)
-            return
         times = aired if aired is not None else way.queued(datagrams, now)
         if way.certain:
             for start, stop in gathered(times, model.gather_us, way.until_us - model.delay_us):
@@ -197,7 +196,7 @@ class Radio:
         if t_us >= way.until_us:
             way.traffic.cut += len(burst)
         else:
-            self._scheduler.post(t_us, Phase.ARRIVAL, way.receiver, self._arrive, way, way.life, burst)
+            self._scheduler.post(t_us, _ARRIVAL, way.receiver, self._arrive, way, way.life, burst)
 
     def _arrive(self, way: Way, life: int, burst: Burst) -> None:
         if not way.up or way.life != life:

@@ -12,12 +12,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from carrypost.emu.driver import Driver
-from carrypost.events import Delivered, Dropped, Event, Expired, Received
+from carrypost.events import Confirmed, Delivered, Dropped, Event, Expired, Failed, Received, Stored
 from carrypost.gossip.journal import MESSAGE, Batch, StoredMessage
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.record import Kind, Record
 
 MICROSECONDS = 1_000_000
+_UNTOLD = frozenset({Stored, Failed, Confirmed})
+"""Between a host and its application."""
 
 
 class Recorder:
@@ -42,11 +44,13 @@ class Recorder:
 
     def observe(self, driver: Driver, event: Event) -> None:
         """Something that a host told."""
+        if type(event) in _UNTOLD:
+            return
         record, node = self._record, driver.name
         start = len(record)
         held = self._held[node] if self._crashing is None or node in self._crashing else None
-        if isinstance(event, Delivered) and not driver.clock.right:
-            record.delivered(driver.t_us, node, event, attrs=_shown(driver))
+        if isinstance(event, Delivered):
+            record.delivered(driver.t_us, node, event, attrs=None if driver.clock.right else _shown(driver))
         elif isinstance(event, Expired) and not driver.clock.right:
             record.expired(driver.t_us, node, event, attrs=_shown(driver))
         else:

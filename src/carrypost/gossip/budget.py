@@ -53,8 +53,13 @@ class Volume:
         have_frames, have_bytes = self._frames, self._bytes
         if elapsed > 0:
             self._when = now
-            have_frames = min(self._frames_full, have_frames + elapsed * self._frame_rate)
-            have_bytes = min(self._bytes_full, have_bytes + elapsed * self._byte_rate)
+            # By comparisons: this is done for everything that comes.
+            have_frames += elapsed * self._frame_rate
+            if have_frames > self._frames_full:
+                have_frames = self._frames_full
+            have_bytes += elapsed * self._byte_rate
+            if have_bytes > self._bytes_full:
+                have_bytes = self._bytes_full
         allowed = (have_frames >= frames or have_frames == self._frames_full) and (
             have_bytes >= nbytes or have_bytes == self._bytes_full
         )

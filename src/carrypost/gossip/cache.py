@@ -17,7 +17,7 @@ than nine tenths of both limits are used. Who gives way to whom is decided in `g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
 from carrypost.config import Settings
@@ -25,15 +25,19 @@ from carrypost.errors import StateError
 from carrypost.events import Reason
 from carrypost.gossip.deadlines import Deadlines
 from carrypost.gossip.link import NEVER
-from carrypost.gossip.ranking import Copy, Room, rank_of, sending_order
+from carrypost.gossip.ranking import CREATED_BITS, Copy, Room, rank_of, sending_order
 from carrypost.gossip.slots import Slots, bits, mask_of
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 
-__all__ = ["Cache", "Copy"]
+__all__ = ["Cache", "Copy", "Newcomer"]
 
+Newcomer = tuple[Descriptor, int, int, int]
+"""A descriptor, its privilege, hops and age in milliseconds."""
 _WANTED_RANK = rank_of(0, True, 0)
 """Whatever is below is only carried."""
+_ENDED_MAX = 32
+"""So many slots of expired copies are freed together."""
 _STALE_SLACK = 64
 """Entries of copies that left are swept out when there are this many more than twice the copies."""
 
@@ -65,6 +69,8 @@ class Cache:
         """Lazy heap of `done` and `declined` by deadline: stale likewise, or once its copy is here again."""
         self._removed: list[tuple[Copy, Reason]] = []
         self._released = 0
+        self._ended = 0
+        """How many slots that is; more than there are, where it must be told soon."""
 
     def _everybody(self) -> Iterator[Copy]:
         return (copy for copy in self.copies if copy is not None and copy.here)
@@ -148,21 +154,30 @@ class Cache:
         room = self._room
         return room.messages + messages <= room.messages_max and room.bytes + nbytes <= self._confined_bytes
 
-    def admit_small(
-        self, descriptor: Descriptor, privilege: int, *, giver: NodeId, hops: int, age_ms: int, now: int
-    ) -> Copy:
-        """Let in a whole message of one piece, wanted and not known here, where it is `roomy`: what most are."""
-        created_us, slot = descriptor.created_us, self._slots.take()
-        self._serial = serial = self._serial + 1
-        copy = Copy(
-            slot, serial, descriptor, descriptor.id, privilege, True, False, giver, hops, age_ms, now,
-            rank_of(privilege, True, created_us), sending_order(privilege, created_us), 1, descriptor.length, True,
-            True,
-        )  # fmt: skip
-        self._seat(copy)
-        self.whole |= 1 << slot
-        self._room.enter(copy)
-        return copy
+    def admit_small(self, newcomers: list[Newcomer], giver: NodeId, now: int) -> list[Copy]:
+        """Let in whole messages of one piece, wanted and not known here, where it is `roomy`: what most are."""
+        by_id, copies, serial = self._by_id, self.copies, self._serial
+        found: list[Copy] = []
+        slots = self._slots.take_many(len(newcomers))
+        for slot, (descriptor, privilege, hops, age_ms) in zip(slots, newcomers, strict=True):
+            created_us, message = descriptor.created_us, descriptor.id
+            serial += 1
+            copy = Copy(
+                slot, serial, descriptor, message, privilege, True, False, giver, hops, age_ms, now,
+                (256 | privilege) << CREATED_BITS | created_us, created_us - (privilege << CREATED_BITS),
+                1, descriptor.length, True, True,
+            )  # fmt: skip
+            by_id[message] = copy
+            if slot == len(copies):
+                copies.append(copy)
+            else:
+                copies[slot] = copy
+            found.append(copy)
+        self._serial = serial
+        self.whole |= mask_of(slots)
+        self.deadlines.add_all(found, len(by_id))
+        self._room.enter_all(found)
+        return found
 
     def grow(self, copy: Copy, piece: int, nbytes: int) -> bool:
         """One more verified piece of a copy. False: no room, or the copy left meanwhile; nothing changed."""
@@ -260,6 +275,10 @@ class Cache:
         if copy.here and not copy.pinned:
             self._room.pin(copy)
 
+    def pin_all(self, copies: Iterable[Copy]) -> None:
+        """Pin copies that are here and not pinned."""
+        self._room.pin_all(copies)
+
     def unpin(self, copy: Copy) -> None:
         """It may be evicted again."""
         if copy.pinned:
@@ -279,14 +298,18 @@ class Cache:
         for copy in gone:
             self._room.leave(copy)
         if ended:
-            self._forget(ended)
-            self._reconsider()
+            self._forget(ended, at_leisure=len(gone) == len(ended))
+            if self.declined:
+                self._reconsider()
         return gone
 
     @property
     def changed(self) -> bool:
-        """Whether `take_removed` or `take_released` has something to tell."""
-        return bool(self._removed or self._released)
+        """Whether `take_removed` or `take_released` should be asked.
+
+        Slots of copies that expired may wait for company: the ids that had them do not come again.
+        """
+        return bool(self._removed) or self._ended >= _ENDED_MAX
 
     def take_removed(self) -> list[tuple[Copy, Reason]]:
         """The copies evicted since the last call, in order."""
@@ -295,7 +318,7 @@ class Cache:
 
     def take_released(self) -> int:
         """The slots whose tenancy ended since the last call. They may be given again from now on."""
-        released, self._released = self._released, 0
+        released, self._released, self._ended = self._released, 0, 0
         for slot in bits(released):
             self._slots.release(slot)
         return released
@@ -381,8 +404,9 @@ class Cache:
         if (declined := self.declined & ~self.turned_away) and self._room.plenty:
             self._forget([copy for slot in bits(declined) if (copy := self.copies[slot])])
 
-    def _forget(self, copies: list[Copy]) -> None:
-        """The tenancy of these ends. They have left the room."""
+    def _forget(self, copies: list[Copy], *, at_leisure: bool = False) -> None:
+        """The tenancy of these ends. They have left the room. `at_leisure`: others need not know at once."""
+        self._ended += len(copies) if at_leisure else _ENDED_MAX
         remembered = self.done | self.declined
         for copy in copies:
             if remembered >> copy.slot & 1:
@@ -391,9 +415,10 @@ class Cache:
             del self._by_id[copy.id]
             copy.whole = False
         mask = mask_of([copy.slot for copy in copies])
+        keep = ~mask
         self._released |= mask
-        self.whole &= ~mask
-        self.partial &= ~mask
-        self.done &= ~mask
-        self.declined &= ~mask
-        self.turned_away &= ~mask
+        self.whole &= keep
+        self.partial &= keep
+        self.done &= keep
+        self.declined &= keep
+        self.turned_away &= keep

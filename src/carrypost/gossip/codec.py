@@ -16,7 +16,7 @@ memory is allotted only for bytes that are there.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -88,6 +88,12 @@ def wire_size(frame: Frame) -> int:
     """How many bytes `encode` makes of the frame; no blank or stored body is made for it."""
     size = _SIZES.get(type(frame))
     return len(_encode(frame)) if size is None else size(frame)
+
+
+def wire_sizes(frames: Sequence[Frame]) -> list[int]:
+    """The `wire_size` of each."""
+    sizes = _SIZES.get
+    return [len(_encode(frame)) if (size := sizes(type(frame))) is None else size(frame) for frame in frames]
 
 
 def datagram_overhead(frames: int) -> int:
@@ -197,7 +203,7 @@ def runs(sizes: Iterable[int], mtu_bytes: int) -> Iterator[tuple[int, int, int]]
         count = stop - start
         overhead = _OVERHEAD_SHORT if count < _SHORT_ARRAY_MAX else _OVERHEAD_LONG
         if count and (total + size + overhead > mtu_bytes or count == FRAMES_MAX):
-            yield start, stop, total + datagram_overhead(count)
+            yield start, stop, total + (_OVERHEAD_SHORT if count <= _SHORT_ARRAY_MAX else _OVERHEAD_LONG)
             start, total = stop, 0
         stop += 1
         total += size

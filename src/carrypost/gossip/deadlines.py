@@ -38,8 +38,23 @@ class Deadlines:
         self._new.append((-deadline_us, -copy.serial, copy))
         if deadline_us < self.due_us:
             self.due_us = deadline_us
+        self._sweep(tenants)
+
+    def _sweep(self, tenants: int) -> None:
         if len(self._sorted) + len(self._new) > 2 * tenants + _STALE_SLACK:
             self._sorted = [entry for entry in self._in_order() if self._copies[entry[2].slot] is entry[2]]
+
+    def add_all(self, copies: Sequence[Copy], tenants: int) -> None:
+        """These copies will expire, if they have a deadline; there are so many tenants in all."""
+        new, due_us = self._new, self.due_us
+        for copy in copies:
+            deadline_us = copy.descriptor.deadline_us
+            if deadline_us is not None:
+                new.append((-deadline_us, -copy.serial, copy))
+                if deadline_us < due_us:
+                    due_us = deadline_us
+        self.due_us = due_us
+        self._sweep(tenants)
 
     def take(self, now: int) -> list[Copy]:
         """Those whose deadline has come, earliest first; they have their slots still."""

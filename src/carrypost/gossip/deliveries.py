@@ -7,6 +7,8 @@ comes again and says so, and nothing that was confirmed does. Unconfirmed copies
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from carrypost.errors import LocalError
@@ -22,11 +24,14 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.cache import Copy
     from carrypost.gossip.desk import Desk
+    from carrypost.gossip.journal import Key, Value
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
     from carrypost.model.pattern import Entry
 
 _TOLD_MAX = 256
+_LENGTH = attrgetter("descriptor.length")
+_ORDERING = attrgetter("descriptor.ordering")
 
 
 class Deliveries:
@@ -154,14 +159,18 @@ class Deliveries:
 
     def hand_over(self, copies: Iterable[Copy]) -> None:
         """Give these to the application, in this order. What no subscription asks for is passed over."""
-        desk = self._desk
+        desk, told, burst = self._desk, self._told, self.burst
+        destinations = None if self._narrower else self.matcher.destinations
+        wanted: list[Copy] = []
         for copy in copies:
-            which = self._which(copy.descriptor)
+            descriptor = copy.descriptor
+            which = self._which(descriptor) if destinations is None else destinations.get(descriptor.destination)
             if which:
-                desk.delivered |= 1 << copy.slot
-                self._pin(copy)
-                self.burst.append(Delivery(copy.descriptor, self._told_as(which), False, copy.hops))
+                wanted.append(copy)
+                burst.append(Delivery(descriptor, told.get(which) or self._told_as(which), False, copy.hops))
             copy.finished = True
+        desk.delivered |= mask_of([copy.slot for copy in wanted])
+        self._pin_all(wanted)
 
     def _which(self, descriptor: Descriptor) -> tuple[int, ...]:
         """The subscriptions that ask for a message, by their places."""
@@ -184,27 +193,11 @@ class Deliveries:
 
     def deliver_all(self, copies: Sequence[Copy]) -> None:
         """Give whole messages that were never here before to the application."""
-        desk, which_of, burst = self._desk, self._which, self.burst
-        slots: list[int] = []
-        ordered: list[Copy] = []
-        for copy in copies:
-            descriptor = copy.descriptor
-            if descriptor.ordering:
-                ordered.append(copy)
-                continue
-            if ordered:
-                self.in_order(ordered)
-                ordered = []
-            which = which_of(descriptor)
-            if not which:
-                continue
-            slots.append(copy.slot)
-            self._pin(copy)
-            copy.finished = True
-            burst.append(Delivery(descriptor, self._told_as(which), False, copy.hops))
-        desk.delivered |= mask_of(slots)
-        if ordered:
-            self.in_order(ordered)
+        for ordering, some in groupby(copies, _ORDERING):
+            if ordering:
+                self.in_order(list(some))
+            else:
+                self.hand_over(some)
 
     def flush(self) -> None:
         """Hand over what was delivered since the last call, once it is durable."""
@@ -216,11 +209,14 @@ class Deliveries:
         """The application has them; told back by `Confirmed` once that is durable."""
         desk = self._desk
         cache, seen, delivered = desk.cache, desk.seen, desk.delivered
+        get, pop = cache.get, self._unconfirmed.pop
+        confirmed: dict[Key, Value] = {}
         for message in messages:
-            if (held := self._unconfirmed.pop(message, None)) is not None:
+            held = pop(message, None)
+            if held is not None:
                 self._unconfirmed_bytes -= held.descriptor.length
                 cache.unpin(held)
-            copy = cache.get(message)
+            copy = get(message)
             if copy is None or copy.slot in seen or not delivered >> copy.slot & 1:
                 continue
             if not copy.here or copy.descriptor.persistent:
@@ -228,7 +224,9 @@ class Deliveries:
                 continue
             seen[copy.slot] = message
             copy.finished = True
-            desk.journal.put((keys.SEEN, message, 0), copy.descriptor)
+            confirmed[keys.SEEN, message, 0] = copy.descriptor
+        if confirmed:
+            desk.journal.put_all(confirmed)
         if messages:
             desk.journal.hold(Confirmed(messages))
 
@@ -256,6 +254,19 @@ class Deliveries:
             self._desk.cache.pin(copy)
             self._unconfirmed[copy.id] = copy
             self._unconfirmed_bytes += length
+
+    def _pin_all(self, copies: list[Copy]) -> None:
+        limits, nbytes = self._desk.limits, sum(map(_LENGTH, copies))
+        if (
+            len(self._unconfirmed) + len(copies) <= limits.unconfirmed_max
+            and self._unconfirmed_bytes + nbytes <= limits.unconfirmed_bytes_max
+        ):
+            self._desk.cache.pin_all(copies)
+            self._unconfirmed.update([(copy.id, copy) for copy in copies])
+            self._unconfirmed_bytes += nbytes
+            return
+        for copy in copies:
+            self._pin(copy)
 
     def forget(self, copy: Copy) -> None:
         """The copy is gone; nobody can confirm it any more, and what was not handed over yet is not."""

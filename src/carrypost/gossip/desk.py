@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from carrypost.events import Dropped, Event, Expired, Reason, Refused
 from carrypost.gossip import journal as keys
 from carrypost.gossip.cache import Cache
-from carrypost.gossip.journal import Journal, StoredMessage
+from carrypost.gossip.journal import MESSAGE, Journal, StoredMessage
 from carrypost.gossip.link import NEVER
 from carrypost.gossip.profiles import ProfileBook
-from carrypost.gossip.slots import bits
+from carrypost.gossip.slots import bits, mask_of
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.ids import node_prefix
 from carrypost.model.privilege import clamp
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from carrypost.security.identity import Identity
 
 _HANDLE_BASE_MAX = 2**24
+_BLANK = PayloadCodec.BLANK
+_EXPIRED = Reason.EXPIRED
 
 
 class Desk:
@@ -96,6 +98,11 @@ class Desk:
         """Something on a link is due then."""
         if due_us < self.wake_us:
             self.wake_us = due_us
+
+    @property
+    def sending(self) -> bool:
+        """Whether anything is on its way to a neighbour."""
+        return any(link.outbox.jobs for link in self.usable)
 
     def links_changed(self) -> None:
         """A link went, or became usable, or is so no more."""
@@ -163,16 +170,19 @@ class Desk:
 
     def keep_all(self, copies: Sequence[Copy]) -> None:
         """Journal whole copies that the store has not, after they were delivered."""
-        put, delivered = self.journal.put, self.delivered
-        for copy in copies:
-            put((keys.MESSAGE, copy.id, 0), StoredMessage(
+        mask = mask_of([copy.slot for copy in copies])
+        delivered = self.delivered & mask
+        self.journal.put_all({
+            (MESSAGE, copy.id, 0): StoredMessage(
                 copy.descriptor, copy.held, copy.hops, copy.age_ms, copy.received_us, copy.giver, copy.own,
-                copy.interesting, bool(delivered >> copy.slot & 1),
-            ))  # fmt: skip
+                copy.interesting, delivered == mask or bool(delivered >> copy.slot & 1),
+            )
+            for copy in copies
+        })  # fmt: skip
 
     def keep_piece(self, descriptor: Descriptor, body: bytes) -> None:
         """Journal the payload of a small message."""
-        if descriptor.codec is not PayloadCodec.BLANK:
+        if descriptor.codec is not _BLANK:
             self.journal.put((keys.PIECE, descriptor.id, 0), body)
 
     def discard(self, copy: Copy, reason: Reason, *, done: bool = False) -> None:
@@ -187,8 +197,9 @@ class Desk:
             return False
         gone = self.cache.expire(now)
         if gone:
-            self._leave(gone, Reason.EXPIRED)
-        self.sweep()
+            self._leave(gone, _EXPIRED)
+        if self.cache.changed:
+            self.sweep()
         return bool(gone)
 
     def sweep(self) -> None:
@@ -224,16 +235,20 @@ class Desk:
         if dropped:
             self.events.append(Dropped(tuple([copy.descriptor for copy in dropped]), reason))
         busy = [link.outbox for link in self.links.values() if link.outbox.jobs]
+        hashes, by_handle, known = self.hashes, self.by_handle, self.cache.get
         for copy in copies:
             self.forget(copy.descriptor, copy.held)
             self.on_leave(copy)
-            self.hashes.pop(copy.slot, None)
+            if reason is _EXPIRED and copy.slot in self.seen:
+                self.journal.delete((keys.SEEN, self.seen.pop(copy.slot), 0))
+            if hashes:
+                hashes.pop(copy.slot, None)
             if copy.handle >= 0:
-                self.by_handle.pop(copy.handle, None)
+                by_handle.pop(copy.handle, None)
                 copy.handle, copy.entry = -1, None
             for outbox in busy:
                 outbox.cancel(copy.slot)
-            if self.cache.get(copy.id) is copy:
+            if known(copy.id) is copy:
                 self.book.settle(copy)
 
     def forget(self, descriptor: Descriptor, held: int) -> None:
@@ -241,7 +256,7 @@ class Desk:
         message: MessageId = descriptor.id
         journal = self.journal
         journal.delete((keys.MESSAGE, message, 0))
-        if descriptor.codec is not PayloadCodec.BLANK:
+        if descriptor.codec is not _BLANK:
             for piece in bits(held):
                 journal.delete((keys.PIECE, message, piece))
         if descriptor.pieces > 1 and descriptor.signed:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import RemoteError
 from carrypost.gossip import frames as fr
-from carrypost.gossip.link import LinkState
+from carrypost.gossip.link import LINKED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,14 +44,14 @@ class Dispatch:
         new = False
         parcels: list[fr.OpenParcel] = []
         for frame in frames:
-            if isinstance(frame, fr.Announce):
+            if isinstance(frame, fr.OpenParcel) and link is not None and link.state is LINKED:
+                parcels.append(frame)
+            elif isinstance(frame, fr.Announce):
                 new = self._neighbours.announced(frame, peer, now) or new
                 link = desk.links.get(peer)
-            elif link is None or (link.state is not LinkState.LINKED and not _listens_to(link, frame)):
+            elif link is None or (link.state is not LINKED and not _listens_to(link, frame)):
                 # What a stranger says changes nothing, so it must not cost a round over all neighbours.
                 desk.refuse("not-linked" if link is not None and link.node else "unannounced", peer)
-            elif isinstance(frame, fr.OpenParcel):
-                parcels.append(frame)
             else:
                 new = True
                 self._take(link, frame, now)

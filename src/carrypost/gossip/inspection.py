@@ -41,7 +41,7 @@ class Inspection:
 
         Where messages are signed, nothing is plain.
         """
-        deadline_us = found.deadline_us
+        deadline_us, matcher = found.deadline_us, self._deliveries.matcher
         return (
             found.__dict__.get("within") is self._plain_limits
             and found.length == entry.length
@@ -51,7 +51,7 @@ class Inspection:
             and found.author != self._author
             and type(found.author) is str
             and found.small
-            and self._deliveries.matcher.matches(found)
+            and (matcher.matches(found) if matcher.destinations is None else found.destination in matcher.destinations)
         )
 
     def inspect(self, found: Descriptor, entry: OfferEntry, link: Link, now: int) -> bool:

@@ -36,7 +36,7 @@ class Matcher:
     that do not fit one set are split over several, each with the whole memory.
     """
 
-    __slots__ = ("_all", "_columns", "_destinations", "entries", "over_forwards")
+    __slots__ = ("_all", "_columns", "destinations", "entries", "over_forwards")
 
     def __init__(self, entries: Sequence[Entry], limits: Limits, *, own: bool = False) -> None:
         self.entries = tuple(entries)
@@ -52,12 +52,13 @@ class Matcher:
             over |= column.over
         self.over_forwards = over.bit_count()
         """How many entries count as matching on an attribute whatever its value, for want of evaluation."""
-        self._destinations = self._only_destinations()
+        self.destinations = self._only_destinations()
+        """Which entries match each destination, where that is all that is asked for: most profiles are like that."""
 
     def matches(self, descriptor: Descriptor) -> bool:
         """Whether any entry matches."""
-        if self._destinations is not None:
-            return descriptor.destination in self._destinations
+        if self.destinations is not None:
+            return descriptor.destination in self.destinations
         mask = self._all
         for column in self._columns:
             if mask & column.bound:
@@ -70,8 +71,8 @@ class Matcher:
 
     def which(self, descriptor: Descriptor) -> tuple[int, ...]:
         """Indexes of the entries that match, ascending."""
-        if self._destinations is not None:
-            return self._destinations.get(descriptor.destination, ())
+        if self.destinations is not None:
+            return self.destinations.get(descriptor.destination, ())
         mask = self._all
         for column in self._columns:
             if mask & column.bound:

@@ -8,7 +8,7 @@ when the driver answers `durable`. A batch that is answered `lost` gives its key
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -58,6 +58,9 @@ class Durability(enum.IntEnum):
     """Survives the loss of power."""
 
 
+_NORMAL = Durability.NORMAL
+
+
 class Batch(msgspec.Struct, frozen=True):
     """One store transaction."""
 
@@ -94,7 +97,7 @@ class Journal:
         """What the next batch has so far, as has `deletes`; changed here only."""
         self.deletes: dict[Key, None] = {}
         self._again: set[Key] = set()
-        self._durability = Durability.NORMAL
+        self._durability = _NORMAL
         self._held: list[Event | Send] = []
         self._open: dict[int, tuple[Batch, list[Event | Send], set[Key]]] = {}
         self.released = released
@@ -109,6 +112,12 @@ class Journal:
         self.puts[key] = value
         if durability > self._durability:
             self._durability = durability
+
+    def put_all(self, puts: Mapping[Key, Value]) -> None:
+        """Keep each of these values under its key."""
+        for key in puts if self.deletes else ():
+            self.deletes.pop(key, None)
+        self.puts.update(puts)
 
     def put_again(self, key: Key, value: Value) -> None:
         """Keep another value under a key that has one already."""
@@ -146,7 +155,7 @@ class Journal:
         batch = Batch(self._serial, self._durability, self.puts, tuple(self.deletes))
         self._open[self._serial] = (batch, self._held, self._again)
         self.puts, self.deletes, self._held, self._again = {}, {}, [], set()
-        self._durability = Durability.NORMAL
+        self._durability = _NORMAL
         return batch
 
     def durable(self, serial: int) -> None:

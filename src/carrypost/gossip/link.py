@@ -40,6 +40,10 @@ class LinkState(enum.Enum):
     LINKED = "linked"
 
 
+# To ask an enumeration for a member takes ten times as long as to look up a name, and these are asked for all the time.
+SILENT, HEARD, LINKED = LinkState.SILENT, LinkState.HEARD, LinkState.LINKED
+
+
 class Sign(enum.Enum):
     """What moves a link from state to state."""
 
@@ -136,9 +140,10 @@ class Offering:
         """Believe nothing of these any more."""
         keep = ~mask
         self.known &= keep
-        self.offered &= keep
-        for offer in self.open.values():
-            offer.mask &= keep
+        if self.offered:
+            self.offered &= keep
+            for offer in self.open.values():
+                offer.mask &= keep
         for slot in bits(mask) if self.partials else ():
             self.partials.pop(slot, None)
 
@@ -247,7 +252,7 @@ class Link:
         self.linked_us = now
         """When it became usable."""
         self.announced_us = -NEVER
-        self.state = LinkState.SILENT
+        self.state = SILENT
         self.told = False
         """The driver says that the contact is there (`Host.link`); then lists and silence do not matter."""
         self.told_us = -NEVER
@@ -272,7 +277,7 @@ class Link:
     @property
     def usable(self) -> bool:
         """Whether messages may be exchanged over it."""
-        return self.state is LinkState.LINKED
+        return self.state is LINKED
 
     def heard(self, now: int) -> None:
         """Anything at all from a usable neighbour shows that it is still there."""
@@ -282,7 +287,10 @@ class Link:
 
     def announces_every(self, period_ms: int) -> None:
         """So often it says that it announces itself."""
-        self.period_us = min(_PERIOD_US_MAX, max(_PERIOD_US_MIN, period_ms * 1000))
+        period_us = period_ms * 1000
+        if not _PERIOD_US_MIN <= period_us <= _PERIOD_US_MAX:
+            period_us = min(_PERIOD_US_MAX, max(_PERIOD_US_MIN, period_us))
+        self.period_us = period_us
 
     def repeats(self, frame: Announce, prefix: bytes, now: int) -> bool:
         """Whether an announcement only says once more what is known, as most do. Then it is noted, and nothing is due.
@@ -290,13 +298,13 @@ class Link:
         The short way for what hosts hear most: a beacon from a neighbour over a link that works (`prefix` is this
         host's). Anything that is not just like the last one goes the long way.
         """
-        agreement = self.agreement
+        agreement, period_us = self.agreement, frame.period_ms * 1000
         if (
             frame.counter <= self.counter
             or frame.boot != self.boot
-            or frame.period_ms * 1000 != self.period_us
+            or not self.period_us <= period_us <= _PERIOD_US_MAX  # Silence is expected later rather than sooner.
             or frame.profile != self.profile
-            or self.state is not LinkState.LINKED
+            or self.state is not LINKED
             or self.view is None
             or self.offering.stalled
             or agreement.announcements >= self.review_after
@@ -306,6 +314,7 @@ class Link:
         ):
             return False
         self.counter = frame.counter
+        self.period_us = period_us
         self.heard_us = self.announced_us = now
         agreement.announcements += 1
         return True
@@ -327,7 +336,9 @@ class Link:
     def forget_slots(self, mask: int) -> None:
         """Slots were freed for other messages."""
         self.offering.forget_slots(mask)
-        self.agreement.forget_slots(mask)
+        agreement = self.agreement
+        if agreement.lacking or agreement.asking is not None or agreement.answering is not None:
+            agreement.forget_slots(mask)
 
     def due_us(self, due: int = NEVER) -> int:
         """When this link needs a tick, if that is before `due`. Asked of every link after every step."""
@@ -345,4 +356,6 @@ class Link:
             due = inbox.ack_due_us
         if outbox.lost_us < due:
             due = outbox.lost_us
-        return min(outbox.wait_us, due)
+        if outbox.wait_us < due:
+            due = outbox.wait_us
+        return due

@@ -17,7 +17,7 @@ from carrypost.events import NeighbourDown, NeighbourUp, OneWay
 from carrypost.gossip.beacon import Beacon
 from carrypost.gossip.frames import Announce, Frame, Profile, ProfileRequest, Transmission
 from carrypost.gossip.horizon import carried_entries, profile_entries
-from carrypost.gossip.link import LINK_TABLE, NEVER, SILENT_PERIODS, Link, LinkState, Sign
+from carrypost.gossip.link import HEARD, LINK_TABLE, LINKED, NEVER, SILENT, SILENT_PERIODS, Link, Sign
 from carrypost.gossip.outbox import FRAME_ROOM, Outbox
 from carrypost.gossip.parts import Parts
 from carrypost.model.pattern import decode_entries, encode_entries, profile_digest
@@ -80,7 +80,7 @@ class Neighbours:
         """Say who is here, what it wants and whom it hears."""
         self._counter += 1
         links = self._desk.links
-        heard = [link.prefix for link in links.values() if link.state is not LinkState.SILENT]
+        heard = [link.prefix for link in links.values() if link.state is not SILENT]
         announced = Announce(
             self._desk.node, self.boot, self._counter, self.beacon.period_us // 1000,
             self._desk.own.digest if self._desk.own else b"", tuple(heard[: self._heard_max]),
@@ -191,13 +191,13 @@ class Neighbours:
         if frame.begins == self._desk.prefix and link.usable and now - link.linked_us >= _BEGIN_US:
             self._sign(link, Sign.SILENCE, now)  # It has forgotten the contact that this host still believed in.
             link.profile = b""
-        if link.profile == frame.profile and lists_me and link.state is LinkState.LINKED and link.view is not None:
+        if link.profile == frame.profile and lists_me and link.state is LINKED and link.view is not None:
             return self._anything_due(link, now)
         link.announces_every(frame.period_ms)
         if link.profile != frame.profile:
             self._drop_view(link)
             link.profile = frame.profile
-        if link.state is LinkState.SILENT:
+        if link.state is SILENT:
             self._tell_profile = True
             if not link.told:
                 self.beacon.hasten(now)
@@ -247,7 +247,7 @@ class Neighbours:
 
     def named(self, link: Link, now: int) -> None:
         """The neighbour's request names this host: so it hears it."""
-        if link.node and link.state is not LinkState.LINKED:
+        if link.node and link.state is not LINKED:
             link.heard_us = now
             self._sign(link, Sign.LISTS_ME, now)
             self._need_profile(link, now)
@@ -257,9 +257,9 @@ class Neighbours:
         if before is link.state:
             return
         self._desk.links_changed()
-        if before is LinkState.SILENT:
+        if before is SILENT:
             link.first_us = now
-        if link.state is LinkState.LINKED:
+        if link.state is LINKED:
             self._desk.events.append(NeighbourUp(link.node))
             link.linked_us = now
             link.one_way_told = False
@@ -268,20 +268,21 @@ class Neighbours:
                 self.announce(now, link.peer, begins=not answer)
             if link.view is not None:
                 self._up(link, now)
-        elif before is LinkState.LINKED:
+        elif before is LINKED:
             self._desk.events.append(NeighbourDown(link.node))
             self._down(link, now)
             link.first_us = now
-            self.beacon.hasten(now)
+            if sign is Sign.OMITS_ME:  # Who fell silent is gone; it would be called back by its own announcements.
+                self.beacon.hasten(now)
             if self._desk.settings.horizon_hops > 1:
                 self.refresh_profile(now)
-        if link.state is LinkState.SILENT:
+        if link.state is SILENT:
             self._drop_view(link)
 
     # --- their profiles ------------------------------------------------------------------------------------
 
     def _need_profile(self, link: Link, now: int) -> None:
-        if link.view is not None or link.state is not LinkState.LINKED:
+        if link.view is not None or link.state is not LINKED:
             return
         view = self._desk.book.view(link.profile)
         if view is not None:
@@ -302,7 +303,7 @@ class Neighbours:
     def _learnt(self, link: Link, view: View, now: int) -> None:
         link.view = self._desk.book.keep(view.digest)
         link.agreement.synced = False
-        if link.state is LinkState.LINKED:
+        if link.state is LINKED:
             self._up(link, now)
             if self._desk.settings.horizon_hops > 1:
                 self.refresh_profile(now)
@@ -345,11 +346,12 @@ class Neighbours:
     def tick(self, now: int) -> None:
         """End links that fell silent, and tell of those that work one way only."""
         for link in list(self._desk.links.values()):
-            if now >= link.silent_us:
+            if now >= link.heard_us + SILENT_PERIODS * link.period_us and not link.told:
                 self._end(link, now)
-            elif link.state is LinkState.LINKED:
-                self._need_profile(link, now)
-            elif link.state is LinkState.HEARD and not link.one_way_told and now >= self._one_way_us(link):
+            elif link.state is LINKED:
+                if link.view is None:
+                    self._need_profile(link, now)
+            elif link.state is HEARD and not link.one_way_told and now >= self._one_way_us(link):
                 link.one_way_told = True
                 self._desk.events.append(OneWay(link.node))
 
@@ -359,25 +361,27 @@ class Neighbours:
 
     def look_ahead(self) -> None:
         """Find out when the next link needs a tick."""
-        self._desk.wake_us = NEVER
+        due = NEVER
         for link in self._desk.links.values():
-            self.wake_for(link)
+            due = self._due_us(link, due)
+        self._desk.wake_us = due
 
     def wake_for(self, link: Link) -> None:
         """This link may need a tick sooner than was thought. Done after every step that it had a part in."""
+        self._desk.wake_us = self._due_us(link, self._desk.wake_us)
+
+    def _due_us(self, link: Link, due: int) -> int:
+        """When a link needs a tick, if that is before `due`."""
         # By comparisons: this is done after every step.
-        desk = self._desk
-        due = desk.wake_us
-        if link.state is LinkState.LINKED:
+        if link.state is LINKED:
             due = link.due_us(due)
             if link.view is None and link.profile_asked_us + _PROFILE_RETRY_US < due:
                 due = link.profile_asked_us + _PROFILE_RETRY_US
         elif not (link.one_way_told or link.told) and self._one_way_us(link) < due:
             due = self._one_way_us(link)
-        if link.silent_us < due:
+        if not link.told and link.heard_us + SILENT_PERIODS * link.period_us < due:
             due = link.silent_us
-        if due < desk.wake_us:
-            desk.wake_us = due
+        return due
 
     def clock_stepped(self, delta_us: int) -> None:
         """The clock was set forward: that much silence was not silence."""

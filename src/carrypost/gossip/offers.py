@@ -55,6 +55,7 @@ class Offers:
         self._gap_us = round(desk.settings.offer_s_min * 1e6)
         self._share_wait_us = min(_SHARE_WAIT_US, self._coalesce_us)
         self._page_bytes = desk.settings.mtu_bytes - FRAME_ROOM
+        self._entries_max = desk.limits.offer_entries_max
         self._page_entries = self._page_bytes // _ENTRY_BYTES
         """At most; ids take their part of it."""
 
@@ -69,27 +70,31 @@ class Offers:
         prompt = own or self._few_links()
         delay_us = max(_PARTIAL_US, self._coalesce_us) if partial else self._coalesce_us
         for link in self._desk.usable:
+            offering = link.offering
             due_us = now if prompt and _idle(link) else now + delay_us
             if self._gap_us:
-                due_us = max(due_us, link.offering.offered_us + self._gap_us)
-            if due_us < link.offering.due_us and not link.offering.stalled:
-                link.offering.due_us = due_us
+                due_us = max(due_us, offering.offered_us + self._gap_us)
+            if due_us < offering.due_us and not offering.stalled:
+                offering.due_us = due_us
                 self._desk.wake(due_us)
 
     def settle(self, now: int) -> None:
         """The end of a step: make the offers that are due."""
         groups: dict[int, list[Link]] = {}
+        partial = self._desk.cache.partial
         for link in self._desk.usable:
-            if link.offering.due_us > now:
+            offering = link.offering
+            if offering.due_us > now:
                 continue
             if link.overdue(now):
-                link.offering.stall()
+                offering.stall()
                 continue
-            link.offering.due_us = NEVER
+            offering.due_us = NEVER
             if link.agreement.synced or link.agreement.lacking:
                 if mask := self._new_for(link):
                     groups.setdefault(mask, []).append(link)
-                self._offer_partials(link, now)
+                if partial:
+                    self._offer_partials(link, now)
         for mask, links in groups.items():
             if len(links) > 1 and self._concerns_all(mask, links):
                 self._offer(links, mask, None, now)
@@ -99,7 +104,10 @@ class Offers:
 
     def _concerns_all(self, mask: int, lacking: list[Link]) -> bool:
         """Whether an offer may be broadcast: whoever does not lack these messages has them, and asks for none."""
-        others = (link for link in self._desk.usable if link not in lacking)
+        usable = self._desk.usable
+        if len(lacking) == len(usable):
+            return True
+        others = (link for link in usable if link not in lacking)
         return not any(mask & ~link.offering.known for link in others)
 
     def offer_everything(self, now: int) -> None:
@@ -128,7 +136,7 @@ class Offers:
             return
         frames: list[Frame] = []
         for page in self._pages(self._ranked(links[0], mask, most))[:pages]:
-            frames.append(self._page([self._entry(copy) for copy in page]))
+            frames.append(self._page([copy.entry or self._entry(copy) for copy in page]))
             page_mask = mask_of([copy.slot for copy in page])
             for link in links:
                 self._note_offer(link, page_mask, now)
@@ -136,9 +144,10 @@ class Offers:
             self._desk.outgoing.append(Transmission(tuple(frames), to))
 
     def _note_offer(self, link: Link, mask: int, now: int) -> None:
-        offer = link.offering.open[self._serial] = OpenOffer(mask)
-        link.offering.offered |= mask
-        link.offering.offered_us = now
+        offering = link.offering
+        offer = offering.open[self._serial] = OpenOffer(mask)
+        offering.offered |= mask
+        offering.offered_us = now
         self._wait_for_answer(link, offer, now)
 
     def _wait_for_answer(self, link: Link, offer: OpenOffer, now: int) -> None:
@@ -146,10 +155,14 @@ class Offers:
         if self._desk.settings.paper_mode:
             offer.due_us = NEVER  # Every announcement repeats it.
             return
+        offering = link.offering
         patience_us = max(_OFFER_RETRY_US, 2 * link.outbox.timeout_us)
-        offer.due_us = now + (patience_us << min(offer.tries, _OFFER_DOUBLINGS))
-        link.offering.retry_us = min(link.offering.retry_us, offer.due_us)
-        self._desk.wake(offer.due_us)
+        if offer.tries:
+            patience_us <<= min(offer.tries, _OFFER_DOUBLINGS)
+        offer.due_us = due_us = now + patience_us
+        if due_us < offering.retry_us:
+            offering.retry_us = due_us
+        self._desk.wake(due_us)
 
     def _page(self, entries: list[OfferEntry]) -> Offer:
         self._serial += 1
@@ -167,21 +180,17 @@ class Offers:
         found.sort(key=_SENDING_ORDER)
         return found
 
-    @staticmethod
-    def _level(link: Link, copy: Copy) -> int:
-        view = link.view
-        wants_it = view is not None and (not view.mixed or view.wants(copy.descriptor))
-        return copy.privilege + (_WANTED if wants_it else 0)
-
     def _pages(self, copies: list[Copy]) -> list[list[Copy]]:
         pages: list[list[Copy]] = []
+        page: list[Copy] = []
         room = 0
         for copy in copies:
             size = len(copy.id) + _ENTRY_BYTES
-            if size > room or len(pages[-1]) >= self._desk.limits.offer_entries_max:
-                pages.append([])
+            if size > room or len(page) >= self._entries_max:
+                page = []
+                pages.append(page)
                 room = self._page_bytes
-            pages[-1].append(copy)
+            page.append(copy)
             room -= size
         return pages
 
@@ -248,11 +257,12 @@ class Offers:
         """Queue what the neighbour asks for."""
         for serial in frame.offers:
             link.offering.answered(serial)
-        asked = 0
-        for handle in frame.handles:
-            asked |= self._queue(link, handle, None, now)
+        slots = [slot for handle in frame.handles if (slot := self._queue(link, handle, None, now)) is not None]
         for part in frame.parts:
-            asked |= self._queue(link, part.handle, from_bitmap(part.pieces), now)
+            slot = self._queue(link, part.handle, from_bitmap(part.pieces), now)
+            if slot is not None:
+                slots.append(slot)
+        asked = mask_of(slots)
         if self._new_for(link) and self._prompt(link):
             link.offering.due_us = now
         if asked:
@@ -265,22 +275,28 @@ class Offers:
         if link.offering.due_us == NEVER and self._new_for(link):
             link.offering.due_us = now
 
-    def _queue(self, link: Link, handle: int, pieces: int | None, now: int) -> int:
+    def _queue(self, link: Link, handle: int, pieces: int | None, now: int) -> int | None:
+        """Queue a message, unless it is queued already; its slot, if it was not."""
         copy = self._desk.by_handle.get(handle)
         if copy is None:
             self._desk.refuse("handle", link.peer)
-            return 0
+            return None
         wanted = copy.held if pieces is None else copy.held & pieces
         if not wanted:
-            return 0
-        running = link.outbox.jobs.get(copy.slot)
+            return None
+        outbox = link.outbox
+        running = outbox.jobs.get(copy.slot)
         if running is not None:
             # What is on its way, or was lost and is to go out again, was asked for twice; what came in since was not.
             running.more |= wanted & ~running.wanted
-            return 0
-        vouched = not copy.descriptor.small and link.outbox.vouched(copy, now)
-        link.outbox.add(self._transfer.job(copy, wanted, self._level(link, copy), vouched=vouched))
-        return 1 << copy.slot
+            return None
+        view = link.view
+        level = copy.privilege
+        if view is not None and (not view.mixed or view.wants(copy.descriptor)):
+            level += _WANTED
+        vouched = not copy.descriptor.small and outbox.vouched(copy, now)
+        outbox.add(self._transfer.job(copy, wanted, level, vouched=vouched))
+        return copy.slot
 
     def _wait_for_others(self, link: Link, asked: int, now: int) -> None:
         """One transmission may serve several requesters, if it waits a moment for them."""

@@ -18,7 +18,7 @@ import msgspec
 
 from carrypost.gossip.link import NEVER
 from carrypost.gossip.pieces import HASH_BYTES
-from carrypost.gossip.slots import bits
+from carrypost.gossip.slots import bits, mask_of
 
 if TYPE_CHECKING:
     from random import Random
@@ -32,7 +32,7 @@ Item = tuple[int, int]
 or, if a datagram can hold it, as one."""
 _SMALL: tuple[Item, ...] = ((SMALL, 0),)
 THE_PARCEL: Item = (PARCEL, 0)
-_PARCEL: tuple[Item, ...] = (THE_PARCEL,)
+PARCEL_ITEMS: tuple[Item, ...] = (THE_PARCEL,)
 SMALL_HEADER_BYTES = 46
 """What a small message takes beside its descriptor and its payload, at most."""
 
@@ -70,6 +70,8 @@ class Job(msgspec.Struct, eq=False):
     """Everything went out at least once."""
     parcel: bool = False
     """It is one frame."""
+    size: int = 0
+    """Of that frame, about."""
     vouchers: list[Item] = []
     """Descriptor and hash list, left out because the neighbour has them, unless it turns out that it has not."""
     flying: int = 0
@@ -87,8 +89,9 @@ class Job(msgspec.Struct, eq=False):
             self._plan_parts(body_bytes_max, rng, vouched=vouched)
             return
         size = len(descriptor.wire)
-        if size + descriptor.length + SMALL_HEADER_BYTES <= body_bytes_max:
-            self.items, self.left, self.parcel = iter(_PARCEL), 1, True
+        whole_size = size + descriptor.length + SMALL_HEADER_BYTES
+        if whole_size <= body_bytes_max:
+            self.items, self.left, self.parcel, self.size = iter(PARCEL_ITEMS), 1, True, whole_size
         elif size <= body_bytes_max:
             self.items, self.left = iter(_SMALL), 1
         else:
@@ -126,13 +129,14 @@ class Outbox:
     """Jobs by level, the retry queue, and the window."""
 
     __slots__ = (
-        "_levels", "_paper", "_smooth_us", "_spread_us", "_threshold", "_vouched", "_window_max", "_window_min",
-        "flights", "flying_bytes", "jobs", "lost_us", "not_before_us", "recover", "retries", "timeout_us", "unfinished",
+        "_levels", "_smooth_us", "_spread_us", "_threshold", "_vouched", "_window_max", "_window_min",
+        "flights", "flying_bytes", "jobs", "lost_us", "not_before_us", "recover", "retries", "stop_and_wait",
+        "timeout_us", "unfinished",
         "wait_us", "window",
     )  # fmt: skip
 
     def __init__(self, settings: Settings) -> None:
-        self._paper = settings.paper_mode
+        self.stop_and_wait = settings.paper_mode
         self._window_min = settings.mtu_bytes * _DATAGRAMS_MIN
         self._window_max = max(settings.window_bytes_max, self._window_min)
         self.jobs: dict[int, Job] = {}
@@ -200,14 +204,42 @@ class Outbox:
 
     def pull(self) -> Job | None:
         """The most privileged job that has something left to send."""
+        jobs = self.jobs
+        while (queue := self._foremost()) is not None:
+            while queue:
+                job = queue.popleft()
+                if jobs.get(job.copy.slot) is job and not job.spent:
+                    return job
+        return None
+
+    def pull_parcels(self) -> list[Job]:
+        """Of the jobs that `pull` would give, all in a row that are one frame each and that the window allows.
+
+        They count as sent; the caller notes their `flights`.
+        """
+        queue = self._foremost()
+        found: list[Job] = []
+        jobs, flying, window = self.jobs, self.flying_bytes, self.window
+        while queue and flying < window:
+            job = queue[0]
+            if jobs.get(job.copy.slot) is job and not job.spent:
+                if not job.parcel:
+                    break
+                flying += job.size
+                job.begun = job.spent = True
+                job.left, job.flying = 0, job.flying + 1
+                found.append(job)
+            queue.popleft()
+        self.flying_bytes = flying
+        return found
+
+    def _foremost(self) -> deque[Job] | None:
+        """The jobs of the most privileged level that has any."""
         levels = self._levels
         while levels:
             level = max(levels) if len(levels) > 1 else next(iter(levels))
-            queue = levels[level]
-            while queue:
-                job = queue.popleft()
-                if self.jobs.get(job.copy.slot) is job and not job.spent:
-                    return job
+            if levels[level]:
+                return levels[level]
             del levels[level]
         return None
 
@@ -219,7 +251,7 @@ class Outbox:
     @property
     def waits_for_ack(self) -> bool:
         """Stop-and-wait: the next message waits until the last one is acknowledged."""
-        return self._paper and bool(self.flights)
+        return self.stop_and_wait and bool(self.flights)
 
     def track(self, serial: int, flight: Flight) -> None:
         """A frame went out."""
@@ -242,20 +274,26 @@ class Outbox:
     def acknowledge(self, base: int, arrived: int, now: int) -> int:
         """Take an acknowledgement: bit i of `arrived` is serial base + i. Returns the slots that are through, whole."""
         later = 0
-        done = 0
         gained = 0
         newest: Flight | None = None
         lost: list[int] = []
-        for serial in list(reversed(self.flights)):
+        through: list[int] = []
+        flights = self.flights
+        for serial in list(reversed(flights)):
             offset = serial - base
             if offset >= 0 and arrived >> offset & 1:
-                flight = self._land(serial)
-                newest = newest or flight
+                flight = flights.pop(serial)
+                flight.job.flying -= 1
+                if newest is None:
+                    newest = flight
                 later += 1
                 gained += flight.size
-                done |= self._through(flight.job, now)
+                job = flight.job
+                if self._through(job, now):
+                    through.append(job.copy.slot)
             elif later >= _LATER_ACKS:
                 lost.append(serial)
+        self.flying_bytes -= gained
         if newest is not None:
             self._measure(now - newest.sent_us)
             self._grow(gained)
@@ -263,7 +301,7 @@ class Outbox:
             self._shrink(max(lost), max(self.flights, default=-1))
             self._lose(reversed(lost))
         self.arm(now)
-        return done
+        return mask_of(through)
 
     def wait(self, until_us: int) -> None:
         """Send what is queued at that time."""
@@ -306,21 +344,22 @@ class Outbox:
         """Whether the neighbour was sent the descriptor and the hash list of this message a moment ago."""
         return now - self._vouched.get(copy.handle, -NEVER) < _VOUCHED_US
 
-    def _through(self, job: Job, now: int) -> int:
+    def _through(self, job: Job, now: int) -> bool:
+        """Whether the neighbour has the whole message now."""
         if not job.spent or job.flying or (self.retries and any(entry[0] is job for entry in self.retries)):
-            return 0
+            return False
         slot = job.copy.slot
         if self.jobs.get(slot) is not job:
-            return 0
+            return False
         del self.jobs[slot]
-        if not job.copy.descriptor.small:
+        if not job.parcel and not job.copy.descriptor.small:
             self._vouched[job.copy.handle] = now
             if len(self._vouched) > _VOUCHED_MAX:
                 self._vouched.popitem(last=False)
         if job.more:
             self.unfinished.append(job)
-            return 0
-        return 1 << slot if job.whole else 0
+            return False
+        return job.whole
 
     def _lose(self, serials: Iterator[int] | list[int]) -> None:
         for serial in list(serials):

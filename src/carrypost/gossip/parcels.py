@@ -7,6 +7,7 @@ one by one, in its place among the others. Both ways lead to the same state; the
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.transfer import AGE_MS_MAX, HOPS_MAX
@@ -16,13 +17,16 @@ from carrypost.model.ids import NodeId
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from carrypost.gossip.cache import Copy
+    from carrypost.gossip.cache import Newcomer
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.frames import OpenParcel
     from carrypost.gossip.inbound import Inbound
     from carrypost.gossip.link import Link
     from carrypost.gossip.receptions import Receptions
     from carrypost.gossip.wants import Wants
+
+_BLANK = PayloadCodec.BLANK
+_LENGTH = attrgetter("descriptor.length")
 
 
 class Parcels:
@@ -38,13 +42,15 @@ class Parcels:
     def take(self, link: Link, frames: Sequence[OpenParcel], now: int) -> list[int]:
         """Take a burst. The serials to acknowledge."""
         cache, wants, settled = self._desk.cache, link.inbox.wants, link.inbox.settled
-        giver = NodeId(link.peer)
+        known, plainly_wanted = cache.get, self._plainly_wanted
+        roomy = cache.roomy(len(frames), sum(map(_LENGTH, frames)))
         taken: list[int] = []
-        copies: list[Copy] = []
+        small: list[OpenParcel] = []
         for frame in frames:
-            want = wants.get(frame.handle)
+            handle = frame.handle
+            want = wants.get(handle)
             if want is None:
-                if frame.handle in settled:
+                if handle in settled:
                     taken.append(frame.serial)
                 else:
                     self._desk.refuse("unsolicited", link.peer)
@@ -52,34 +58,36 @@ class Parcels:
             taken.append(frame.serial)
             descriptor, body = frame.descriptor, frame.body
             if (
-                want.requested
-                and cache.get(descriptor.id) is None
-                and self._plainly_wanted(descriptor, want.entry, now)
-                and cache.roomy(1, descriptor.length)
-                and (descriptor.codec is PayloadCodec.BLANK if body is None else len(body) == descriptor.length)
+                roomy
+                and want.requested
+                and known(descriptor.id) is None
+                and plainly_wanted(descriptor, want.entry, now)
+                and (descriptor.codec is _BLANK if body is None else len(body) == descriptor.length)
             ):
                 want.requested = 0  # Should it come twice in one burst, the second goes the long way.
-                copy = cache.admit_small(
-                    descriptor, self._desk.rank(descriptor), giver=giver, hops=_within(frame.hops, 1, HOPS_MAX),
-                    age_ms=_within(frame.age_ms, 0, AGE_MS_MAX), now=now,
-                )  # fmt: skip
-                copies.append(copy)
-                if body:
-                    self._desk.keep_piece(descriptor, body)
+                small.append(frame)
             else:
-                self._enter(copies, link)
-                copies = []
+                self._enter(small, link, now)
+                small = []
                 self._inbound.parcel(link, frame, now)
-        self._enter(copies, link)
+        self._enter(small, link, now)
         return taken
 
-    def _enter(self, copies: list[Copy], link: Link) -> None:
-        if copies:
-            self._desk.book.take_in(copies)
-            self._wants.settle_all(copies)
-            self._receptions.all_whole(copies, link)
-
-
-def _within(number: int, low: int, high: int) -> int:
-    """A number that nobody signed."""
-    return low if number < low else min(number, high)
+    def _enter(self, frames: list[OpenParcel], link: Link, now: int) -> None:
+        if not frames:
+            return
+        desk, giver = self._desk, NodeId(link.peer)
+        rank = desk.rank
+        newcomers: list[Newcomer] = []
+        for frame in frames:
+            # Numbers that nobody signed.
+            hops, age_ms, descriptor = frame.hops, frame.age_ms, frame.descriptor
+            if not (0 < hops <= HOPS_MAX and 0 <= age_ms <= AGE_MS_MAX):
+                hops, age_ms = min(max(hops, 1), HOPS_MAX), min(max(age_ms, 0), AGE_MS_MAX)
+            newcomers.append((descriptor, rank(descriptor), hops, age_ms))
+            if frame.body:
+                desk.keep_piece(descriptor, frame.body)
+        copies = desk.cache.admit_small(newcomers, giver, now)
+        desk.book.take_in(copies)
+        self._wants.settle_all(copies)
+        self._receptions.all_whole(copies, link)

@@ -15,7 +15,7 @@ from carrypost.gossip.pieces import unpack
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId
 
-_TO_FILL = frozenset({StoredData, OpenParcel})
+_BLANK = PayloadCodec.BLANK
 Read = Callable[[MessageId, int], bytes | None]
 """A piece of a message; None if it is gone."""
 
@@ -23,7 +23,9 @@ Read = Callable[[MessageId, int], bytes | None]
 def filled(frames: Sequence[Frame], read: Read) -> tuple[Sequence[Frame], Sequence[MessageId]]:
     """The frames with their payload, less those whose payload is gone; and which messages those were of."""
     for frame in frames:
-        if type(frame) in _TO_FILL and (type(frame) is StoredData or _sealed(frame)):
+        if isinstance(frame, StoredData) or (
+            isinstance(frame, OpenParcel) and frame.body is None and frame.descriptor.codec is not _BLANK
+        ):
             break
     else:
         return frames, ()
@@ -61,7 +63,7 @@ def gathered(descriptor: Descriptor, read: Read, limits: Limits) -> bytes:
 
 
 def _sealed(frame: Frame) -> bool:
-    return type(frame) is OpenParcel and frame.body is None and frame.descriptor.codec != PayloadCodec.BLANK
+    return type(frame) is OpenParcel and frame.body is None and frame.descriptor.codec is not _BLANK
 
 
 def _data(frame: StoredData, read: Read) -> Data | None:

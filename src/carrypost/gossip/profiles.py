@@ -62,7 +62,7 @@ class View:
 
     __slots__ = (
         "_book", "_fingerprints", "_fresh", "_matches", "_near", "_sorted", "digest", "entries", "matcher",
-        "references", "wants_something",
+        "mixed", "references", "wants_something",
     )  # fmt: skip
 
     def __init__(self, book: ProfileBook, digest: bytes, entries: tuple[Entry, ...], limits: Limits) -> None:
@@ -71,6 +71,8 @@ class View:
         self.matcher = Matcher(entries, limits)
         near = tuple(entry for entry in entries if not entry.hops)
         self._near = Matcher(near, limits) if len(near) < len(entries) else None
+        self.mixed = self._near is not None
+        """Whether some of it is only to be carried for others."""
         self.wants_something = bool(near)
         """Whether anything is wanted for the node itself."""
         self.references = 0
@@ -88,11 +90,6 @@ class View:
             self._matches |= mask_of(self._fresh)
             self._fresh.clear()
         return self._matches
-
-    @property
-    def mixed(self) -> bool:
-        """Whether some of it is only to be carried for others."""
-        return self._near is not None
 
     def wants(self, descriptor: Descriptor) -> bool:
         """Whether a match is for the node itself, not only to be carried for others."""
@@ -167,6 +164,10 @@ class View:
 
     def look_at_all(self, copies: Sequence[Slotted]) -> None:
         """Messages got slots."""
+        destinations = self.matcher.destinations
+        if destinations is not None:
+            self._fresh += [copy.slot for copy in copies if copy.descriptor.destination in destinations]
+            return
         matches = self.matcher.matches
         self._fresh += [copy.slot for copy in copies if matches(copy.descriptor)]
 
@@ -182,9 +183,9 @@ class View:
         """The slots of a member changed, be it to none."""
         self._sorted[fingerprint >> _ROOT_SHIFT] = None
 
-    def clear(self, mask: int) -> None:
-        """These slots have no tenants any more."""
-        self._matches = self.matches & ~mask
+    def clear(self, keep: int) -> None:
+        """Only these slots have tenants still."""
+        self._matches = self.matches & keep
 
     def _buckets(self, depth: int, prefix: int) -> Iterable[_Sorted]:
         width = ROOT_BITS - depth
@@ -309,8 +310,17 @@ class ProfileBook:
         """Messages got slots, and their ids are known from now on: `enter` and `settle` for each."""
         for view in self._views.values():
             view.look_at_all(copies)
+        fingerprints, holders, by_bucket, settling = self.fingerprints, self._holders, self.by_bucket, self._settling
         for copy in copies:
-            self.settle(copy)
+            slot, fingerprint = copy.slot, copy.descriptor.fingerprint
+            if slot >= len(fingerprints) or fingerprints[slot] != _UNKNOWN or fingerprint in holders:
+                self.settle(copy)
+                settling = self._settling
+                continue
+            fingerprints[slot] = fingerprint
+            holders[fingerprint] = 1
+            by_bucket[fingerprint >> _ROOT_SHIFT].add(slot)
+            settling.append(slot)
 
     def unsettle(self, copy: Slotted) -> None:
         """Its id is not known any more, and the message would be taken again; the slot stays. Idempotent."""
@@ -328,15 +338,17 @@ class ProfileBook:
             if holders[fingerprints[slot]] > 1:
                 self._forget(slot)
         gone = mask & self.known
+        slots, keep = list(bits(gone)), ~mask
         for view in self._views.values():
-            view.toggle([fingerprints[slot] for slot in bits(gone & view.matches)])
-            view.clear(mask)
-        for slot in bits(gone):
+            matching = gone & view.matches
+            view.toggle([fingerprints[slot] for slot in (slots if matching == gone else bits(matching))])
+            view.clear(keep)
+        for slot in slots:
             fingerprint = fingerprints[slot]
             del holders[fingerprint]
             self.by_bucket[fingerprint >> _ROOT_SHIFT].remove(slot)
             fingerprints[slot] = _UNKNOWN
-        self._known &= ~mask
+        self._known &= keep
 
     def apply(self) -> None:
         """Bring bitset and XORs up to date; views do it when they are looked at."""

@@ -14,8 +14,9 @@ with mostly such entries is rebuilt. Authors and givers have a heap only once th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from operator import attrgetter
 
 import msgspec
 
@@ -25,8 +26,9 @@ from carrypost.gossip.frames import OfferEntry
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 
-_CREATED_BITS = 54
+CREATED_BITS = 54
 """`created_us` is at most 2**53."""
+_HELD_BYTES = attrgetter("held_bytes")
 _STALE_SLACK = 64
 """A heap is rebuilt when it has this many entries more than twice the copies it is for."""
 
@@ -85,12 +87,12 @@ class Copy(msgspec.Struct, eq=False):
 
 def rank_of(privilege: int, interesting: bool, created_us: int) -> int:
     """Interesting before altruistic, then privilege, then the younger."""
-    return (interesting << 8 | privilege) << _CREATED_BITS | created_us
+    return (interesting << 8 | privilege) << CREATED_BITS | created_us
 
 
 def sending_order(privilege: int, created_us: int) -> int:
     """As one number, the smaller sent first: by privilege, then the one that has waited longest."""
-    return created_us - (privilege << _CREATED_BITS)
+    return created_us - (privilege << CREATED_BITS)
 
 
 class Usage:
@@ -240,7 +242,7 @@ class Room(Usage):
         if self.fits(messages, nbytes):
             return True
         self._open_books()
-        level = rank >> _CREATED_BITS
+        level = rank >> CREATED_BITS
         for lower, usage in self._levels.items():
             if lower <= level:
                 messages -= usage.messages
@@ -255,6 +257,15 @@ class Room(Usage):
         if self._booked:
             self._heap.push(copy)
             self._book(copy)
+
+    def enter_all(self, copies: Sequence[Copy]) -> None:
+        """Copies come in that are marked as being here."""
+        self.messages += len(copies)
+        self.bytes += sum(map(_HELD_BYTES, copies))
+        if self._booked:
+            for copy in copies:
+                self._heap.push(copy)
+                self._book(copy)
 
     def grow(self, copy: Copy, nbytes: int) -> None:
         """A copy in it has so many bytes more."""
@@ -291,6 +302,14 @@ class Room(Usage):
         if self._booked:
             copy.level.messages -= 1
             copy.level.bytes -= copy.held_bytes
+
+    def pin_all(self, copies: Iterable[Copy]) -> None:
+        """None of these copies gives way."""
+        for copy in copies:
+            copy.pinned = True
+            if self._booked:
+                copy.level.messages -= 1
+                copy.level.bytes -= copy.held_bytes
 
     def unpin(self, copy: Copy) -> None:
         """It does again."""
@@ -386,7 +405,7 @@ class Room(Usage):
                 copy.giver_party = self._givers.join(copy.giver, copy)
 
     def _level(self, rank: int) -> Usage:
-        level = self._levels.get(rank >> _CREATED_BITS)
+        level = self._levels.get(rank >> CREATED_BITS)
         if level is None:
-            level = self._levels[rank >> _CREATED_BITS] = Usage()
+            level = self._levels[rank >> CREATED_BITS] = Usage()
         return level

@@ -7,6 +7,7 @@ it was asked for is asked again, then given up in favour of others who offered t
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.frames import Frame, Offer, PieceRequest, Request, Transmission
@@ -29,6 +30,7 @@ _PATIENCE_US_MAX = _REQUEST_RETRY_US << _REQUEST_DOUBLINGS
 _REQUEST_TRIES = 4
 _REASK_US = 400_000
 _HANDLE_BYTES = 6
+_LENGTH = attrgetter("length")
 _ACK_DELAY_US = 20_000
 _ACK_FRAMES = 32
 
@@ -49,7 +51,7 @@ class Requests:
         # carries it is.
         interesting = own is None or own.wants_something
         storing = now >= self._desk.store_failed_until_us
-        roomy = cache.roomy(len(frame.entries), sum(entry.length for entry in frame.entries))
+        roomy = cache.roomy(len(frame.entries), sum(map(_LENGTH, frame.entries)))
         known: list[int] = []
         for entry in frame.entries:
             copy = cache.get(entry.message)
@@ -74,27 +76,34 @@ class Requests:
         """Ask for what is missing, and not asked for yet, of the wants with these handles."""
         handles: list[int] = []
         parts: list[PieceRequest] = []
-        inbox, wants = link.inbox, self._wants
+        inbox, wants, known = link.inbox, self._wants, self._desk.cache.get
+        due_us = inbox.request_due_us
         for handle in among:
             want = inbox.wants.get(handle)
-            if want is None or not (missing := self._missing(want)):
+            if want is None:
                 continue
-            if elsewhere := wants.requested_elsewhere(want.entry.message, link, now):
+            entry = want.entry
+            small = entry.length <= PIECE_BYTES
+            missing = 1 & ~want.requested if small and known(entry.message) is None else self._missing(want)
+            if not missing:
+                continue
+            if elsewhere := wants.requested_elsewhere(entry.message, link, now):
                 missing &= ~elsewhere
-                inbox.request_due_us = min(inbox.request_due_us, now + PATIENCE_US)
+                due_us = min(due_us, now + PATIENCE_US)
                 if not missing:
                     continue
             want.requested |= missing
             want.asked_us = now
             patience_us = _REQUEST_RETRY_US << want.tries if want.tries < _REQUEST_DOUBLINGS else _PATIENCE_US_MAX
-            if now + patience_us < inbox.request_due_us:
-                inbox.request_due_us = now + patience_us
-            wants.asked(want.entry.message, now)
-            if want.entry.length <= PIECE_BYTES or missing == full_mask(_pieces(want)):
+            if now + patience_us < due_us:
+                due_us = now + patience_us
+            wants.asked(entry.message, now)
+            if small or missing == full_mask(_pieces(want)):
                 handles.append(handle)
             else:
                 parts.append(PieceRequest(handle, to_bitmap(missing)))
-        self._desk.wake(link.inbox.request_due_us)
+        inbox.request_due_us = due_us
+        self._desk.wake(due_us)
         frames = self._request_frames(link, serials, handles, parts)
         if frames:
             self._desk.outgoing.append(Transmission(tuple(frames), link.peer))

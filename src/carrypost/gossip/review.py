@@ -55,6 +55,7 @@ class Review:
 
     def ask(self, link: Link, now: int) -> None:
         """Begin a run."""
+        self._desk.sweep()  # What expired is not compared any more.
         view, agreement = link.view, link.agreement
         if view is None or not link.usable:
             agreement.due_us = NEVER
@@ -77,6 +78,7 @@ class Review:
 
     def take(self, link: Link, frame: Digest, now: int) -> None:
         """A step from the neighbour; raises `RemoteError` for a senseless one."""
+        self._desk.sweep()
         offering = frame.round % 2 == 1
         view = link.view if offering else self._desk.own
         if view is None or not link.usable or frame.profile != view.digest:

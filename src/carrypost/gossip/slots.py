@@ -32,6 +32,13 @@ class Slots:
         self._fresh += 1
         return self._fresh - 1
 
+    def take_many(self, count: int) -> list[int]:
+        """As many slots, as `take` would give them one by one."""
+        found = [heappop(self._free) for _ in range(min(count, len(self._free)))]
+        fresh = self._fresh
+        self._fresh += count - len(found)
+        return found + list(range(fresh, self._fresh))
+
     def release(self, slot: int) -> None:
         """The slot is free again. The caller took it, and has cleared its bit everywhere."""
         heappush(self._free, slot)

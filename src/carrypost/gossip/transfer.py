@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 HOPS_MAX = 255
 AGE_MS_MAX = 2**40
+_BLANK = PayloadCodec.BLANK
 _DATA_HEADER_BYTES = 20
 _DESCRIPTOR_HEADER_BYTES = 26
 
@@ -53,7 +54,12 @@ class Transfer:
 
     def job(self, copy: Copy, wanted: int, level: int, *, vouched: bool = False) -> Job:
         """A message that a neighbour asked for; `vouched`: it has descriptor and hash list already."""
-        job = Job(copy, wanted, level, self._desk.hashes.get(copy.slot, b""), copy.whole)
+        descriptor, whole = copy.descriptor, copy.whole
+        if whole and descriptor.small:
+            size = len(descriptor.wire) + descriptor.length + SMALL_HEADER_BYTES
+            if size <= self._body_bytes_max:  # What `plan` would make of it, as of most.
+                return Job(copy, wanted, level, b"", True, 0, iter(ob.PARCEL_ITEMS), 1, False, False, True, size)
+        job = Job(copy, wanted, level, self._desk.hashes.get(copy.slot, b""), whole)
         job.plan(self._body_bytes_max, self._desk.rng, vouched=vouched)
         return job
 
@@ -66,7 +72,10 @@ class Transfer:
         wake_us = self._desk.wake_us
         for link in links:  # Also those who only follow another's burst.
             outbox = link.outbox
-            wake_us = min(wake_us, outbox.lost_us, outbox.wait_us)
+            if outbox.lost_us < wake_us:
+                wake_us = outbox.lost_us
+            if outbox.wait_us < wake_us:
+                wake_us = outbox.wait_us
         self._desk.wake_us = wake_us
 
     def _burst(self, link: Link, links: list[Link], now: int) -> None:
@@ -74,18 +83,18 @@ class Transfer:
         alone: list[Unit] = []
         shared: list[Unit] = []
         while outbox.retries and outbox.open:
-            job, item = outbox.retries.popleft()
-            alone.append(self._send(outbox, job, item, now, shared=False))
+            lost, item = outbox.retries.popleft()
+            alone.append(self._send(outbox, lost, item, now, shared=False))
+        others = [other.outbox for other in links if other is not link and other.outbox.jobs]
+        if not others and not outbox.stop_and_wait:
+            alone += self._parcels(outbox, now)
         while outbox.open and not outbox.waits_for_ack:
-            job_next = outbox.pull()
-            if job_next is None:
+            job = outbox.pull()
+            if job is None:
                 break
-            if len(links) > 1:
-                self._find_followers(job_next, link, links)
-            if job_next.parcel and not job_next.followers:
-                alone.append((self._parcel(outbox, job_next, now),))
-            else:
-                self._run(outbox, job_next, shared if job_next.followers else alone, now)
+            if others:
+                self._find_followers(job, others)
+            self._run(outbox, job, shared if job.followers else alone, now)
         self._close(alone, link.peer)
         self._close(shared, None)
         if alone or shared:
@@ -108,18 +117,19 @@ class Transfer:
                 outbox.part(job, fast=True)
                 return
 
-    def _find_followers(self, job: Job, link: Link, links: list[Link]) -> None:
+    @staticmethod
+    def _find_followers(job: Job, others: list[Outbox]) -> None:
         if job.begun:
             return
         slot = job.copy.slot
-        for other in links:
-            if other is link:
+        for other in others:
+            twin = other.jobs.get(slot)
+            if twin is None:
                 continue
-            twin = other.outbox.jobs.get(slot)
-            alike = twin and twin.wanted == job.wanted and twin.vouchers == job.vouchers
-            if twin and alike and not twin.begun and other.outbox.open:
-                other.outbox.follow(twin)
-                job.followers.append((other.outbox, twin))
+            alike = twin.wanted == job.wanted and twin.vouchers == job.vouchers
+            if alike and not twin.begun and other.open:
+                other.follow(twin)
+                job.followers.append((other, twin))
 
     def _close(self, burst: list[Unit], to: str | None) -> None:
         """Mark the end of a burst, so that it is acknowledged at once, and send it."""
@@ -136,9 +146,10 @@ class Transfer:
 
         A frame spans no datagrams: one by one, such descriptors would cost as many datagrams as the payloads.
         """
-        if not any(len(unit) > 1 for unit in burst):
-            return [unit[0] for unit in burst]
-        frames: list[Frame] = []
+        frames: list[Frame] = [unit[0] for unit in burst]
+        if sum(map(len, burst)) == len(frames):
+            return frames
+        frames = []
         payloads: list[Frame] = []
         room = 0
         for unit in burst:
@@ -164,17 +175,18 @@ class Transfer:
         fits = size + descriptor.descriptor.length + _DATA_HEADER_BYTES <= self._body_bytes_max
         return 0 if fits else size
 
-    def _parcel(self, outbox: Outbox, job: Job, now: int) -> OpenParcel:
-        """What most messages are: one frame for one neighbour, sent once and for all."""
-        self._serial = serial = self._serial + 1
-        job.begun = job.spent = True
-        job.left = 0
-        copy = job.copy
-        descriptor = copy.descriptor
-        size = len(descriptor.wire) + descriptor.length + SMALL_HEADER_BYTES
-        outbox.track(serial, Flight(job, THE_PARCEL, size, now))
-        hops, age_ms = _passed_on(copy, now)
-        return OpenParcel(copy.handle, serial, hops, age_ms, False, descriptor)
+    def _parcels(self, outbox: Outbox, now: int) -> list[Unit]:
+        """What most bursts are: messages of one frame each, for one neighbour alone."""
+        flights, serial = outbox.flights, self._serial
+        units: list[Unit] = []
+        for job in outbox.pull_parcels():
+            serial += 1
+            copy = job.copy
+            flights[serial] = Flight(job, THE_PARCEL, job.size, now)
+            hops, age_ms = _passed_on(copy, now)
+            units.append((OpenParcel(copy.handle, serial, hops, age_ms, False, copy.descriptor),))
+        self._serial = serial
+        return units
 
     def _send(self, outbox: Outbox, job: Job, item: Item, now: int, *, shared: bool = True) -> Unit:
         self._serial = serial = self._serial + 1
@@ -212,7 +224,7 @@ class Transfer:
             piece, number = divmod(index, descriptor.fragments_per_piece)
             offset = number * descriptor.fragment_bytes
             length = min(descriptor.fragment_bytes, descriptor.piece_length(piece) - offset)
-        if descriptor.codec is PayloadCodec.BLANK:
+        if descriptor.codec is _BLANK:
             return BlankData(handle, serial, index, False, length)
         return StoredData(handle, serial, index, False, descriptor.id, piece, offset, length)
 
@@ -230,4 +242,6 @@ def _passed_on(copy: Copy, now: int) -> tuple[int, int]:
     hops, age_ms = copy.hops + 1, copy.age_ms
     if now > copy.received_us:
         age_ms += (now - copy.received_us) // 1000
-    return min(HOPS_MAX, hops), min(AGE_MS_MAX, age_ms)
+    if hops > HOPS_MAX or age_ms > AGE_MS_MAX:
+        return min(HOPS_MAX, hops), min(AGE_MS_MAX, age_ms)
+    return hops, age_ms

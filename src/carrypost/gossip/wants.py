@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.gossip.link import NEVER
+from carrypost.gossip.slots import mask_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -236,8 +237,37 @@ class Wants:
 
     def settle_all(self, copies: Sequence[Copy]) -> None:
         """All of these messages are here."""
+        if self._open or self._buffers:
+            for copy in copies:
+                self.settle(copy.id, 1 << copy.slot)
+        else:
+            self._settle_small(copies)
+
+    def _settle_small(self, copies: Sequence[Copy]) -> None:
+        """The same where nothing is half-received."""
+        known: dict[Link, list[int]] = {}
+        all_sources, asked = self._sources, self._asked
         for copy in copies:
-            self.settle(copy.id, 1 << copy.slot)
+            sources = all_sources.pop(copy.id, None)
+            if sources is None:
+                continue
+            asked.pop(copy.id, None)
+            for link, handle in sources.values():
+                inbox = link.inbox
+                want = inbox.wants.pop(handle)
+                inbox.settled[handle] = None
+                slots = known.get(link)
+                if slots is None:
+                    slots = known[link] = []
+                if not want.entry.pieces:
+                    slots.append(copy.slot)
+        for link, slots in known.items():
+            inbox = link.inbox
+            link.offering.known |= mask_of(slots)
+            if not inbox.wants:
+                inbox.request_due_us = NEVER
+            while len(inbox.settled) > _SETTLED_MAX:
+                inbox.settled.popitem(last=False)
 
     def drop_link(self, link: Link) -> None:
         """The contact is over: whole pieces are in the cache, fragments go."""
