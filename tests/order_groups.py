@@ -78,6 +78,7 @@ class GroupHost:
         self.log: list[tuple[str, Descriptor]] = []
         """What is not stored yet."""
         self._told: set[str] = set()  # expired, and not received again since
+        self._dated_us = self._dated_stored_us = 0  # the latest date of what was delivered; and as it is stored
         self._incarnation = 1
         self._sequence = 0
         self._head = self.group.head
@@ -146,6 +147,7 @@ class GroupHost:
                     self._last.pop(source, None)
                 else:
                     self._last[source] = last
+        self._dated_stored_us = self._dated_us
         for kind, each in self.log:
             if kind == "publish":
                 self.history.publish(self.name, each.label)
@@ -169,6 +171,7 @@ class GroupHost:
         for source, last in self._last.items():
             self.group.load_last(source, last)
         self.log.clear()
+        self._dated_us = self._dated_stored_us
         self.waiting.clear()
         for each in list(self.copies.values()):
             if not self.delivered(each.label) and each.label not in self.expired:
@@ -223,6 +226,9 @@ class GroupHost:
         queue = deque(delivered)
         while queue:
             descriptor = queue.popleft()
+            if not descriptor.alive(max(self.now, self._dated_us)):
+                self.history.faults.append("delivered dead")
+            self._dated_us = max(self._dated_us, descriptor.created_us)
             self.waiting.pop(descriptor.label, None)
             self.log.append(("deliver", descriptor))
             if descriptor.label in self.answers:

@@ -385,6 +385,18 @@ def test_a_message_is_dead_from_its_deadline_on() -> None:
         assert group.group.take_expired() == [lone] * (not delivered)
 
 
+def test_what_waits_is_not_delivered_when_it_dies_with_what_it_waits_for() -> None:
+    first = message("a", deadline=50)
+    second = message("b", 1, first, deadline=50)
+    third = message("c", 1, first, second, deadline=60)
+    for ordering in (CAUSAL, DELTA):
+        group = Seconds(ordering)
+        assert group.receive(third, second, at=1) == []
+        assert group.expire(50) == [third] * (ordering is DELTA)
+        expired = group.group.take_expired()
+        assert {each.author for each in expired} == ({"b"} if ordering is DELTA else {"b", "c"})
+
+
 def test_a_date_ahead_of_the_local_clock_buries_what_others_wait_for() -> None:
     dead = message("a", deadline=100)
     waiting = message("b", 1, dead, created=10, deadline=300)
@@ -466,6 +478,36 @@ def test_a_copy_that_left_is_not_delivered_by_what_it_waited_for() -> None:
     assert group.expire(50) == []
     assert group.sizes(50) == (0, 0, 0)
     assert group.receive(second, at=51) == [second]
+
+
+@ORDERINGS
+def test_what_was_taken_back_is_waited_for_again(ordering: Ordering) -> None:
+    first, second = message("a", deadline=100), message("b", deadline=90)
+    for predecessors in ((first, second), (second, first)):
+        last = message("c", 1, *predecessors)
+        group = Seconds(ordering)
+        assert group.receive(last, first, at=1) == [first]
+        changes = group.group.mark()
+        assert changes is not None
+        assert group.group.take_back([changes]) == [first]
+        assert group.barrier(1) == set()
+        assert group.receive(second, at=2) == [second]
+        assert group.receive(first, at=3) == [first, last]
+
+
+def test_what_was_taken_back_does_not_hide_that_the_waiting_of_another_is_over() -> None:
+    there, dead, taken = message("a", deadline=None), message("b", deadline=50), message("c", deadline=None)
+    last = message("d", 1, there, dead, deadline=None)
+    group = Seconds()
+    assert group.receive(there, at=1) == [there]
+    group.group.mark()
+    assert group.receive(last, taken, at=2) == [taken]
+    changes = group.group.mark()
+    assert changes is not None
+    group.barrier(60)  # Time passes, and nobody looked at the timer.
+    assert group.group.take_back([changes]) == [taken]
+    assert group.due <= 60
+    assert group.expire(60) == [last]
 
 
 def test_a_message_received_twice_while_it_waits_is_delivered_once() -> None:

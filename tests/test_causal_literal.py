@@ -145,11 +145,10 @@ SCHEDULES = (
         "3 re-reception after eviction: the message itself",
         CAUSAL,
         "duplicate",
-        "b: m1 m2",
+        "b: m1",
         """
         0 a publishes m1
-        0 a publishes m2
-        1 b receives m1 m2
+        1 b receives m1
         2 b evicts m1
         3 b receives m1
         """,

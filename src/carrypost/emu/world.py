@@ -277,8 +277,8 @@ class Emulation:
                 ordering=self._orderings[index],
             )  # fmt: skip
         except StateError:
-            # The cache is full of what may not give way, or it would depend on too many others: it was not published, and
-            # the application knows.
+            # The cache is full of what may not give way, or it would depend on too many others: it was not published,
+            # and the application knows.
             self.record.add(Kind.REFUSE, self.now, driver.name, message=label or None, detail=Reason.NO_ROOM.value)
         else:
             self._recorder.published(driver, message, driver.write())

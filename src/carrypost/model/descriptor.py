@@ -198,14 +198,13 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
     @lazy
     def predecessors(self) -> Barrier:
         """Its barrier, as it is worked with."""
-        return tuple(
-            (
-                NodeId(each.source) if isinstance(each.source, str) else ids.node_of(each.source),
-                tag_of(each.incarnation, each.sequence),
-                ENDLESS_US if each.deadline_us is None else each.deadline_us,
-            )
-            for each in self.barrier
-        )
+        found: list[tuple[NodeId, int, int]] = []
+        for each in self.barrier:
+            source, deadline_us = each.source, each.deadline_us
+            node = ids.node_of(source) if isinstance(source, bytes) else source
+            tag = each.incarnation << SEQUENCE_BITS | each.sequence
+            found.append((node, tag, ENDLESS_US if deadline_us is None else deadline_us))  # type: ignore[arg-type]
+        return tuple(found)
 
     @property
     def signed(self) -> bool:
@@ -254,20 +253,20 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Descriptor)
 _UNORDERED_FIELDS = len(Descriptor.__struct_fields__) - 2
-_SEQUENCE_BITS = TIME_US_MAX.bit_length()
+SEQUENCE_BITS = TIME_US_MAX.bit_length()
 
 
 def tag_of(incarnation: int, sequence: int) -> int:
     """(incarnation, sequence) as one number."""
-    return incarnation << _SEQUENCE_BITS | sequence
+    return incarnation << SEQUENCE_BITS | sequence
 
 
 def predecessor(source: NodeId, tag: int, deadline_us: int, *, signed: bool) -> Predecessor:
     """An entry of a barrier as it travels."""
     return Predecessor(
         ids.node_bytes(source) if signed else source,
-        tag >> _SEQUENCE_BITS,
-        tag & (1 << _SEQUENCE_BITS) - 1,
+        tag >> SEQUENCE_BITS,
+        tag & (1 << SEQUENCE_BITS) - 1,
         None if deadline_us == ENDLESS_US else deadline_us,
     )
 

@@ -11,7 +11,7 @@ import msgspec
 
 from carrypost.errors import StoreError
 from carrypost.gossip.journal import ORDER
-from carrypost.model.descriptor import ENDLESS_US, Ordering, Predecessor, predecessor, tag_of
+from carrypost.model.descriptor import ENDLESS_US, SEQUENCE_BITS, Ordering, Predecessor, tag_of
 from carrypost.model.ids import NodeId
 from carrypost.order.causal import Last
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from carrypost.order.causal import Group
 
 _encode = msgspec.msgpack.Encoder().encode
+_SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
 
 
 class Name(msgspec.Struct, frozen=True, array_like=True):
@@ -53,19 +54,23 @@ def head_key(group: Group) -> Key:
 
 def source_key(group: Group, source: NodeId) -> Key:
     """The key of a source's row."""
-    return ORDER, _encode(Name(group.ordering, group.destination, source)), 0
+    return ORDER, _encode((group.ordering, group.destination, source)), 0
 
 
 def head_row(group: Group) -> bytes:
-    """A group's head."""
+    """A group's head: a `Head`."""
     clock_us, newest_us, barrier = group.head
-    entries = tuple([predecessor(*each, signed=False) for each in barrier])
-    return _encode(Head(clock_us, newest_us, entries))
+    return _encode((clock_us, newest_us, [_entry(*each) for each in barrier]))
 
 
 def source_row(source: NodeId, last: Last) -> bytes:
-    """What `co_delivered` has of a source."""
-    return _encode(predecessor(source, last.tag, last.deadline_us, signed=False))
+    """What `co_delivered` has of a source: a `Predecessor`."""
+    return _encode(_entry(source, *last))
+
+
+def _entry(source: NodeId, tag: int, deadline_us: int) -> tuple[NodeId, int, int, int | None]:
+    """A `Predecessor` as it is encoded; these rows are written at every delivery."""
+    return source, tag >> SEQUENCE_BITS, tag & _SEQUENCE_MASK, None if deadline_us == ENDLESS_US else deadline_us
 
 
 def load(group_of: Callable[[str, Ordering], Group], key: Key, value: bytes) -> None:
