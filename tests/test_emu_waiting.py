@@ -108,6 +108,17 @@ def test_after_a_crash_it_may_be_told_a_second_time() -> None:
     assert told(story.end(20), "expired while it waited") == []
 
 
+def test_what_was_dropped_may_be_back_after_a_crash_and_expire_again() -> None:
+    for detail, wrong in (("crash", 0), ("away", 1)):
+        story = chain(until_p=10, until_q=100, ordering="causal")
+        story.expire(10, "b", "q")
+        story.drop(11, "b", "q", "evicted")
+        story.leave(11.5, "b", detail)
+        story.join(12, "b")
+        story.expire(12, "b", "q")
+        assert len(told(story.end(20), "expired while it waited")) == wrong
+
+
 def test_the_clock_of_a_group_may_be_some_microseconds_ahead() -> None:
     story = chain(until_q=10)
     story.expire(10 - 2e-6, "b", "q")

@@ -12,10 +12,11 @@ from tests.hostile import Attacker, Message, message
 
 from carrypost import testing
 from carrypost.config import Settings
-from carrypost.errors import LocalError, PatternError, StateError, StoreError
+from carrypost.errors import DecodeError, LocalError, PatternError, StateError, StoreError
 from carrypost.events import Dropped, Event, Expired, Failed, Reason, Stored
 from carrypost.host import Host
-from carrypost.model.descriptor import Ordering, Predecessor
+from carrypost.model.descriptor import Ordering, Predecessor, decode
+from carrypost.model.ids import node_of
 from carrypost.order.groups import Registry
 from carrypost.security.identity import Identity
 
@@ -434,3 +435,37 @@ def test_dates_rise_along_the_order_though_clocks_are_the_same(forum: testing.Ne
     forum.advance(5)
     found = [each.descriptor for each in forum.deliveries("a")]
     assert all((one.created_us, one.tag) < (two.created_us, two.tag) for one, two in pairwise(found))
+
+
+# --- with keys ---------------------------------------------------------------------------------------------------
+
+
+def test_signed_messages_name_their_predecessors_by_the_bytes_of_ids() -> None:
+    with testing.network("a", "b", "c", seed=1, security="signed", lifetime_s_default=600, lifetime_s_max=600) as net:
+        for node in "abc":
+            net.subscribe(node, "forum")
+        net.link("a", "b")
+        net.advance(5)
+        say(net, "a", "first")
+        net.advance(5)
+        say(net, "b", "second")
+        net.link("b", "c")
+        net.advance(5)
+        assert labels(net, "c") == ["first", "second"]
+        (named,) = net.deliveries("c")[-1].descriptor.barrier
+        assert isinstance(named.source, bytes)
+        assert node_of(named.source) == net.host("a").node
+        net.kill("c")
+        net.restart("c")
+        say(net, "c", "third")
+        net.advance(5)
+        assert labels(net, "a") == ["first", "second", "third"]
+
+
+@pytest.mark.parametrize("source", ["a", b"too short", b"", 7], ids=repr)
+def test_a_barrier_that_names_nodes_in_another_way_than_the_author_is_no_descriptor(source: object) -> None:
+    identity = Identity.derived("test", "author")
+    barrier = (Predecessor(source, 1, 1, None),)  # type: ignore[arg-type]
+    forged = message(identity, ordering=Ordering.CAUSAL, barrier=barrier).descriptor
+    with pytest.raises(DecodeError, match="names nodes in another way"):
+        decode(forged.wire)

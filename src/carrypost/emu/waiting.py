@@ -25,7 +25,10 @@ _LIVES = (KIND[Kind.JOIN], KIND[Kind.LEAVE])
 
 
 def expired_while_it_waited(facts: Facts) -> Found:
-    """Only what was received and not delivered expires, once per reception, and is not delivered afterwards."""
+    """Only what was received and not delivered expires, once per reception, and is not delivered afterwards.
+
+    After a crash it may be told again, even of a copy that was dropped: on the disk that copy may still have been.
+    """
     log = facts.log
     rows = log.rows(Kind.EXPIRE)
     copy = facts.copy(rows)
@@ -33,14 +36,15 @@ def expired_while_it_waited(facts: Facts) -> Found:
         yield row, f"{facts.shown(row)}: expired, and its topic has no order to wait for"
     copies = log.rows(Kind.RECEIVE, Kind.DROP)
     last = facts.before(copies).find(copy, rows)
-    here = (last >= 0) & (log.kind[np.maximum(last, 0)] == KIND[Kind.RECEIVE])
+    crash = facts.crashes.find(log.node[rows], rows)
+    here = (last >= 0) & ((log.kind[np.maximum(last, 0)] == KIND[Kind.RECEIVE]) | (crash > last))
     for row in rows[~here].tolist():
         yield row, f"{facts.shown(row)}: expired where it is not"
     delivered = log.rows(Kind.DELIVER)
     for row in rows[facts.before(delivered).find(copy, rows) >= 0].tolist():
         yield row, f"{facts.shown(row)}: expired, and was delivered before"
     came, last = last, facts.before(rows).find(copy, rows)
-    for row in rows[(last > came) & (facts.crashes.find(log.node[rows], rows) < last)].tolist():
+    for row in rows[(last > came) & (crash < last)].tolist():
         yield row, f"{facts.shown(row)}: expired twice"
     fresh = delivered[~log.is_detail(REDELIVERED)[delivered]]
     for row in fresh[facts.before(rows).find(facts.copy(fresh), fresh) >= 0].tolist():
