@@ -272,8 +272,7 @@ class Neighbours:
             self._desk.events.append(NeighbourDown(link.node))
             self._down(link, now)
             link.first_us = now
-            if sign is Sign.OMITS_ME:  # Who fell silent is gone; it would be called back by its own announcements.
-                self.beacon.hasten(now)
+            self.beacon.hasten(now)
             if self._desk.settings.horizon_hops > 1:
                 self.refresh_profile(now)
         if link.state is SILENT:
