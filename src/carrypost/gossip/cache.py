@@ -17,7 +17,7 @@ than nine tenths of both limits are used. Who gives way to whom is decided in `g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 
 from carrypost.config import Settings
@@ -55,7 +55,7 @@ class Cache:
         self._seen_max = settings.limits.seen_max
         self._seen_bytes_max = settings.limits.seen_bytes_max
         self._seen_bytes = 0
-        self._room = Room(settings, self._everybody)
+        self._room = Room(settings, self.copies)
         self._bytes_max = self._confined_bytes = settings.cache_bytes_max
         self._slots = Slots()
         self._by_id: dict[MessageId, Copy] = {}
@@ -69,9 +69,6 @@ class Cache:
         self._released = 0
         self._ended = 0
         """How many slots that is; more than there are, where it must be told soon."""
-
-    def _everybody(self) -> Iterator[Copy]:
-        return (copy for copy in self.copies if copy is not None and copy.here)
 
     @property
     def known(self) -> int:

@@ -267,6 +267,10 @@ class ProfileBook:
         self._idle[digest] = None
         return view
 
+    def close(self) -> None:
+        """The host is gone: views and book let go of each other, so that the memory is free at once."""
+        self._views.clear()
+
     def keep(self, digest: bytes) -> View:
         """One more neighbour, or the host itself, refers to this view."""
         view = self._existing(digest)

@@ -14,7 +14,7 @@ with mostly such entries is rebuilt. Authors and givers have a heap only once th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
 
@@ -210,13 +210,13 @@ class Room(Usage):
     """The room there is, who uses it, and who gives way."""
 
     __slots__ = (
-        "_authors", "_booked", "_everybody", "_givers", "_heap", "_levels", "_shares", "bytes_max", "messages_max",
+        "_authors", "_booked", "_copies", "_givers", "_heap", "_levels", "_shares", "bytes_max", "messages_max",
     )  # fmt: skip
 
-    def __init__(self, settings: Settings, everybody: Callable[[], Iterable[Copy]]) -> None:
+    def __init__(self, settings: Settings, copies: Sequence[Copy | None]) -> None:
         super().__init__()
-        self._everybody = everybody
-        """All copies that are here."""
+        self._copies = copies
+        """All copies that are here, and others."""
         self.messages_max = settings.cache_messages_max
         self.bytes_max = settings.cache_bytes_max
         self._shares = settings.shares
@@ -388,9 +388,10 @@ class Room(Usage):
     def _open_books(self) -> None:
         if not self._booked:
             self._booked = True
-            for copy in self._everybody():
-                self._heap.push(copy)
-                self._book(copy)
+            for copy in self._copies:
+                if copy is not None and copy.here:
+                    self._heap.push(copy)
+                    self._book(copy)
 
     def _book(self, copy: Copy) -> None:
         """Charge a copy to its level, its author and its giver."""
