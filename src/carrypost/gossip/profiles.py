@@ -155,6 +155,20 @@ class View:
         low = bisect_left(bucket.values, fingerprint)
         return bucket.slots[low : bisect_right(bucket.values, fingerprint, low)]
 
+    def find(self, fingerprints: Iterable[int]) -> tuple[list[int], list[int]]:
+        """The slots of those members that are in the set, and the fingerprints that are not."""
+        book, found, missing = self._book, [], []
+        known, holders = self.known, book.holders
+        for fingerprint in fingerprints:
+            slot = holders.get(fingerprint)
+            if slot is not None and known >> slot & 1 and not book.twins:
+                found.append(slot)
+            elif slots := self.slots(fingerprint) if book.twins else ():
+                found += slots
+            else:
+                missing.append(fingerprint)
+        return found, missing
+
     # What follows is for the book.
 
     def look_at(self, slot: int, descriptor: Descriptor) -> None:
@@ -202,9 +216,11 @@ class View:
         book.apply()
         bucket = self._sorted[number]
         if bucket is None:
-            mask = mask_of(book.by_bucket[number]) & self.matches
-            slots = sorted(bits(mask), key=book.fingerprints.__getitem__)
-            bucket = _Sorted([book.fingerprints[slot] for slot in slots], slots, mask)
+            slots, matches = sorted(book.by_bucket[number]), self.matches
+            if book.known & ~matches:
+                slots = [slot for slot in slots if matches >> slot & 1]
+            slots.sort(key=book.fingerprints.__getitem__)
+            bucket = _Sorted([book.fingerprints[slot] for slot in slots], slots, mask_of(slots))
             self._sorted[number] = bucket
         return bucket
 
@@ -217,7 +233,7 @@ class ProfileBook:
     """
 
     __slots__ = (
-        "_holders", "_idle", "_known", "_limits", "_settling", "_views", "by_bucket", "fingerprints", "twins",
+        "_idle", "_known", "_limits", "_settling", "_twins", "_views", "by_bucket", "fingerprints", "holders", "twins",
     )  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
@@ -229,7 +245,9 @@ class ProfileBook:
         """Known slots whose fingerprint another one had before: 0, unless somebody makes them."""
         self._known = 0
         self._settling: list[int] = []  # known, but not in the bitset and the XORs yet; never twins
-        self._holders: dict[int, int] = {}  # known slots per fingerprint: more than one are twins
+        self.holders: dict[int, int] = {}
+        """The known slot of each fingerprint; of twins, one."""
+        self._twins: dict[int, int] = {}  # how many known slots have the same fingerprint, where several do
         self._views: dict[bytes, View] = {}
         self._idle: dict[bytes, None] = {}  # views that nobody refers to, least recently used first
         self._limits = limits
@@ -303,10 +321,10 @@ class ProfileBook:
         if fingerprints[slot] != _UNKNOWN:
             return
         fingerprint = fingerprints[slot] = copy.descriptor.fingerprint
-        if fingerprint in self._holders:
+        if fingerprint in self.holders:
             self._settle_twin(slot, fingerprint)
             return
-        self._holders[fingerprint] = 1
+        self.holders[fingerprint] = slot
         self.by_bucket[fingerprint >> _ROOT_SHIFT].add(slot)
         self._settling.append(slot)
 
@@ -314,7 +332,7 @@ class ProfileBook:
         """Messages got slots, and their ids are known from now on: `enter` and `settle` for each."""
         for view in self._views.values():
             view.look_at_all(copies)
-        fingerprints, holders, by_bucket, settling = self.fingerprints, self._holders, self.by_bucket, self._settling
+        fingerprints, holders, by_bucket, settling = self.fingerprints, self.holders, self.by_bucket, self._settling
         for copy in copies:
             slot, fingerprint = copy.slot, copy.descriptor.fingerprint
             if slot >= len(fingerprints) or fingerprints[slot] != _UNKNOWN or fingerprint in holders:
@@ -322,7 +340,7 @@ class ProfileBook:
                 settling = self._settling
                 continue
             fingerprints[slot] = fingerprint
-            holders[fingerprint] = 1
+            holders[fingerprint] = slot
             by_bucket[fingerprint >> _ROOT_SHIFT].add(slot)
             settling.append(slot)
 
@@ -337,9 +355,9 @@ class ProfileBook:
         """These slots were freed: they are gone from every bitset and every XOR."""
         if not mask:
             return
-        fingerprints, holders = self.fingerprints, self._holders
+        fingerprints, holders = self.fingerprints, self.holders
         for slot in list(bits(mask & self.known)) if self.twins else ():
-            if holders[fingerprints[slot]] > 1:
+            if fingerprints[slot] in self._twins:
                 self._forget(slot)
         gone = mask & self.known
         slots, keep = list(bits(gone)), ~mask
@@ -376,7 +394,7 @@ class ProfileBook:
                 if not view.slots(fingerprint):
                     view.toggle((fingerprint,))
                 view.touch(fingerprint)
-        self._holders[fingerprint] += 1
+        self._twins[fingerprint] = self._twins.get(fingerprint, 1) + 1
         self.twins += 1
         self._known |= 1 << slot
         self.by_bucket[fingerprint >> _ROOT_SHIFT].add(slot)
@@ -386,10 +404,15 @@ class ProfileBook:
         self.fingerprints[slot] = _UNKNOWN
         self._known ^= 1 << slot
         self.by_bucket[fingerprint >> _ROOT_SHIFT].remove(slot)
-        others = self._holders.pop(fingerprint) - 1
+        others = self._twins.pop(fingerprint, 1) - 1
         if others:
-            self._holders[fingerprint] = others
             self.twins -= 1
+            if others > 1:
+                self._twins[fingerprint] = others
+            same = self.by_bucket[fingerprint >> _ROOT_SHIFT]
+            self.holders[fingerprint] = next(each for each in same if self.fingerprints[each] == fingerprint)
+        else:
+            del self.holders[fingerprint]
         # Twins are looked for once this one is no longer among them.
         for view in self._views.values():
             if view.matches >> slot & 1:
