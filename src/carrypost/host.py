@@ -108,6 +108,12 @@ class Host:
         self._desk.journal.put(keys.INCARNATION, incarnation, Durability.FULL)
         self._settle(now)
 
+    def close(self) -> None:
+        """The driver is done with it: what refers to each other lets go, so that the memory is free at once."""
+        self._handlers.clear()
+        self._exchange.handlers.clear()
+        self._desk.close()
+
     # --- commands ------------------------------------------------------------------------------------------
 
     def publish(

@@ -126,6 +126,7 @@ _LINE_ENCODER = msgspec.json.Encoder()
 _LINE_DECODER = msgspec.json.Decoder(_Line)
 # The columns hold plain text: a reader need not know our enumerations. As a look-up it also checks.
 _PLAIN = {kind: kind.value for kind in Kind}
+_REASONS = {reason: reason.value for reason in events.Reason}
 _RECEIVE, _DELIVER, _DROP, _EXPIRE = Kind.RECEIVE.value, Kind.DELIVER.value, Kind.DROP.value, Kind.EXPIRE.value
 
 
@@ -206,7 +207,7 @@ class Record:
             case events.Delivered():
                 self.delivered(t_us, node, event)
             case events.Dropped():
-                detail = [event.reason.value] * len(event.descriptors)
+                detail = [_REASONS[event.reason]] * len(event.descriptors)
                 self._burst(_DROP, t_us, node, event.descriptors, detail=detail)
             case events.Expired():
                 self.expired(t_us, node, event)

@@ -43,6 +43,9 @@ def draw_ordered(seed: int) -> Drawn:
     lives = {name: lives_of(chance, grid_s, end_s) for name in names}
     contacts = _contacts(chance, names, grid_s, end_s)
     script = _script(chance, lives, contacts, end_s)
+    if tight == "skewed":
+        lifetimes = stream(seed, FAMILY, "lifetimes")
+        script = [(*each[:-1], _minutes(lifetimes)) for each in script]
     content: Table = {"name": f"{FAMILY}-{seed}", "duration_s": end_s, "sample_s": end_s / 5}
     content["mode"] = "faithful" if kind.endswith("faithful") else "ideal"
     content["nodes"] = {"file": "nodes.csv"}
@@ -56,6 +59,7 @@ def draw_ordered(seed: int) -> Drawn:
     if kind.startswith("rough"):
         content |= _faults(seed, names, end_s)
     if tight == "skewed":
+        content["workload"][0]["ordering"] = "delta-causal"
         content.setdefault("faults", {})["clock_skew_s"] = stream(seed, FAMILY, "skew").choice((60.0, 300.0))
     elif tight == "crashing":
         content["disk_delay_s"] = 60.0

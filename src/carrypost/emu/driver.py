@@ -167,6 +167,7 @@ class Driver:
         if self.life is _DOWN:
             raise StateError(f"node {self.name!r} is down already")
         self.life = _DOWN
+        self.host.close()
         self._host = None
         self.store.crash()
         cancel = self._scheduler.cancel

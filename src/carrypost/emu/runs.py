@@ -25,7 +25,7 @@ Watch = Callable[[Progress], None]
 _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _STEPS_MIN = 200
 _STEP_US_MAX = 60_000_000
-_COLLECT_EVERY = 50_000
+_COLLECT_EVERY = 1_000_000
 
 
 def run(

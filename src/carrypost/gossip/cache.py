@@ -17,7 +17,7 @@ than nine tenths of both limits are used. Who gives way to whom is decided in `g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 
 from carrypost.config import Settings
@@ -25,15 +25,13 @@ from carrypost.errors import StateError
 from carrypost.events import Reason
 from carrypost.gossip.deadlines import Deadlines
 from carrypost.gossip.link import NEVER
-from carrypost.gossip.ranking import CREATED_BITS, Copy, Room, rank_of, sending_order
+from carrypost.gossip.ranking import CREATED_BITS, Copy, Newcomer, Room, rank_of, sending_order
 from carrypost.gossip.slots import Slots, bits, mask_of
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 
 __all__ = ["Cache", "Copy", "Newcomer"]
 
-Newcomer = tuple[Descriptor, int, int, int]
-"""A descriptor, its privilege, hops and age in milliseconds."""
 _WANTED_RANK = rank_of(0, True, 0)
 """Whatever is below is only carried."""
 _ENDED_MAX = 32
@@ -57,7 +55,7 @@ class Cache:
         self._seen_max = settings.limits.seen_max
         self._seen_bytes_max = settings.limits.seen_bytes_max
         self._seen_bytes = 0
-        self._room = Room(settings, self._everybody)
+        self._room = Room(settings, self.copies)
         self._bytes_max = self._confined_bytes = settings.cache_bytes_max
         self._slots = Slots()
         self._by_id: dict[MessageId, Copy] = {}
@@ -70,10 +68,7 @@ class Cache:
         self._removed: list[tuple[Copy, Reason]] = []
         self._released = 0
         self._ended = 0
-        """How many slots that is; more than there are, where it must be told soon."""
-
-    def _everybody(self) -> Iterator[Copy]:
-        return (copy for copy in self.copies if copy is not None and copy.here)
+        """How many slots that is, or `_ENDED_MAX` where it must be told soon."""
 
     @property
     def known(self) -> int:
@@ -123,8 +118,8 @@ class Cache:
             copy = self._tenant(descriptor)
         elif copy.here or copy.finished:
             raise StateError(f"{descriptor.shown} is known already")
-        copy.privilege, copy.interesting, copy.own = privilege, interesting, own
-        copy.giver, copy.hops, copy.age_ms, copy.received_us = giver, hops, age_ms, now
+        copy.privilege, copy.interesting, copy.own, copy.giver = privilege, interesting, own, giver
+        copy.hops, copy.age_ms, copy.received_us = hops, age_ms, now
         copy.rank = rank_of(privilege, interesting, descriptor.created_us)
         copy.sending_order = sending_order(privilege, descriptor.created_us)
         room = self._room
@@ -168,10 +163,10 @@ class Cache:
                 1, descriptor.length, True, True,
             )  # fmt: skip
             by_id[message] = copy
-            if slot == len(copies):
-                copies.append(copy)
-            else:
+            if slot < len(copies):
                 copies[slot] = copy
+            else:
+                copies.append(copy)
             found.append(copy)
         self._serial = serial
         self.whole |= mask_of(slots)
@@ -305,10 +300,7 @@ class Cache:
 
     @property
     def changed(self) -> bool:
-        """Whether `take_removed` or `take_released` should be asked.
-
-        Slots of copies that expired may wait for company: the ids that had them do not come again.
-        """
+        """Whether `take_removed` or `take_released` should be asked: slots of what expired may wait for company."""
         return bool(self._removed) or self._ended >= _ENDED_MAX
 
     def take_removed(self) -> list[tuple[Copy, Reason]]:
@@ -326,20 +318,12 @@ class Cache:
     def _tenant(self, descriptor: Descriptor) -> Copy:
         """A slot and an empty copy for a message not known before."""
         self._serial += 1
-        copy = Copy(self._slots.take(), self._serial, descriptor, descriptor.id)
-        self._seat(copy)
-        return copy
-
-    def _seat(self, copy: Copy) -> None:
-        """A new copy takes its slot."""
-        slot, descriptor = copy.slot, copy.descriptor
-        self._by_id[copy.id] = copy
-        if slot == len(self.copies):
-            self.copies.append(copy)
-        else:
-            self.copies[slot] = copy
+        slot = self._slots.take()
+        copy = self._by_id[descriptor.id] = Copy(slot, self._serial, descriptor, descriptor.id)
+        self.copies[slot : slot + 1] = (copy,)  # It may be the first beyond the end.
         if descriptor.deadline_us is not None:
             self.deadlines.add(descriptor.deadline_us, copy, len(self._by_id))
+        return copy
 
     def _refuse(self, copy: Copy) -> None:
         """A new tenant does not get in."""
@@ -417,8 +401,6 @@ class Cache:
         mask = mask_of([copy.slot for copy in copies])
         keep = ~mask
         self._released |= mask
-        self.whole &= keep
-        self.partial &= keep
-        self.done &= keep
-        self.declined &= keep
+        self.whole, self.partial = self.whole & keep, self.partial & keep
+        self.done, self.declined = self.done & keep, self.declined & keep
         self.turned_away &= keep

@@ -92,8 +92,7 @@ def wire_size(frame: Frame) -> int:
 
 def wire_sizes(frames: Sequence[Frame]) -> list[int]:
     """The `wire_size` of each."""
-    sizes = _SIZES.get
-    return [len(_encode(frame)) if (size := sizes(type(frame))) is None else size(frame) for frame in frames]
+    return [len(_encode(frame)) if (size := _SIZES.get(type(frame))) is None else size(frame) for frame in frames]
 
 
 def datagram_overhead(frames: int) -> int:
@@ -154,9 +153,7 @@ def _parcel_of_open(parcel: f.OpenParcel) -> f.Parcel:
         if descriptor.codec is not PayloadCodec.BLANK and descriptor.length:
             raise LocalError(f"the payload of {descriptor.shown} has to be read from the store before it is encoded")
         body = bytes(descriptor.length)
-    return f.Parcel(
-        parcel.handle, parcel.serial, parcel.hops, parcel.age_ms, parcel.last, descriptor.wire, body
-    )  # fmt: skip
+    return f.Parcel(parcel.handle, parcel.serial, parcel.hops, parcel.age_ms, parcel.last, descriptor.wire, body)
 
 
 def _data_of_stored(stored: f.StoredData) -> f.Data:
@@ -257,9 +254,7 @@ def _whole(part: f.DescriptorPart) -> f.WholeDescriptor:
 
 def _opened(parcel: f.Parcel) -> f.OpenParcel:
     descriptor = descriptors.decode(parcel.wire)
-    return f.OpenParcel(
-        parcel.handle, parcel.serial, parcel.hops, parcel.age_ms, parcel.last, descriptor, parcel.body
-    )  # fmt: skip
+    return f.OpenParcel(parcel.handle, parcel.serial, parcel.hops, parcel.age_ms, parcel.last, descriptor, parcel.body)
 
 
 def _array_head(data: bytes | memoryview, at: int) -> tuple[int, int]:

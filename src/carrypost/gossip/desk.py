@@ -94,6 +94,12 @@ class Desk:
         self.refusals: Counter[tuple[str, str]] = Counter()
         self._named = 0
 
+    def close(self) -> None:
+        """The host is gone."""
+        self.on_leave = lambda _: None
+        self.book.close()
+        self.cache.copies.clear()
+
     def wake(self, due_us: int) -> None:
         """Something on a link is due then."""
         if due_us < self.wake_us:

@@ -72,10 +72,10 @@ class Job(msgspec.Struct, eq=False):
     """It is one frame."""
     size: int = 0
     """Of that frame, about."""
-    vouchers: list[Item] = []
+    vouchers: tuple[Item, ...] = ()
     """Descriptor and hash list, left out because the neighbour has them, unless it turns out that it has not."""
     flying: int = 0
-    followers: list[tuple[Outbox, Job]] = []
+    followers: tuple[tuple[Outbox, Job], ...] = ()
     """The same message for other neighbours, served by the same broadcast frames."""
 
     def plan(self, body_bytes_max: int, rng: Random, *, vouched: bool) -> None:
@@ -104,9 +104,9 @@ class Job(msgspec.Struct, eq=False):
         lists = range(0, descriptor.pieces if self.hashes else 0, body_bytes_max // HASH_BYTES)
         pieces = list(bits(self.wanted))
         start = rng.randrange(len(pieces))
-        vouchers = [*((DESCRIPTOR, part) for part in range(parts)), *((HASHES, first) for first in lists)]
+        vouchers = (*((DESCRIPTOR, part) for part in range(parts)), *((HASHES, first) for first in lists))
         if vouched:
-            self.vouchers, vouchers = vouchers, []
+            self.vouchers, vouchers = vouchers, ()
         self.left = len(vouchers) + sum(descriptor.fragments_in(piece) for piece in pieces)
         fragments = (
             (FRAGMENT, piece * per_piece + number)
@@ -200,7 +200,7 @@ class Outbox:
                 follower.items, follower.left = iter(rest), len(rest)
                 outbox.put_back(follower)
                 outbox.wait(outbox.not_before_us)
-        job.followers = staying
+        job.followers = tuple(staying)
 
     def pull(self) -> Job | None:
         """The most privileged job that has something left to send."""
@@ -327,7 +327,7 @@ class Outbox:
             for job in self.jobs.values():
                 # Perhaps it cannot make anything of the data, because it forgot what vouches for them.
                 self.retries.extendleft((job, item) for item in reversed(job.vouchers))
-                job.vouchers = []
+                job.vouchers = ()
         self.arm(now)
 
     def arm(self, now: int) -> None:

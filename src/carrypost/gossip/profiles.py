@@ -12,201 +12,21 @@ they neither cancel each other in the XOR nor stand twice in a listing, and who 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from functools import reduce
-from operator import or_, xor
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 from carrypost.errors import LimitError, StateError
-from carrypost.gossip.interests import Matcher
 from carrypost.gossip.slots import bits, mask_of
+from carrypost.gossip.views import FINGERPRINT_BITS, ROOT_BITS, ROOT_BUCKETS, ROOT_SHIFT, Slotted, View
 
 if TYPE_CHECKING:
     from carrypost.config import Limits
-    from carrypost.model.descriptor import Descriptor
     from carrypost.model.pattern import Entry
 
-FINGERPRINT_BITS = 64
-ROOT_BITS = 6
-ROOT_BUCKETS = 1 << ROOT_BITS
-_ROOT_SHIFT = FINGERPRINT_BITS - ROOT_BITS
+__all__ = ["FINGERPRINT_BITS", "ROOT_BITS", "ProfileBook", "View"]
+
 _UNKNOWN = -1
 _GROWTH = 1024
-
-
-class Slotted(Protocol):
-    """What the book has to know of a copy."""
-
-    @property
-    def slot(self) -> int:
-        """The number under which bitsets speak of it."""
-
-    @property
-    def descriptor(self) -> Descriptor:
-        """What profiles are matched against."""
-
-
-class _Sorted(NamedTuple):
-    """What a view has in one of the 64 buckets."""
-
-    values: list[int]
-    """Fingerprints, ascending; twins stand next to each other."""
-    slots: list[int]
-    """Their slots, in the same order."""
-    mask: int
-
-
-class View:
-    """One profile against everything that is here."""
-
-    __slots__ = (
-        "_book", "_fingerprints", "_fresh", "_matches", "_near", "_sorted", "digest", "entries", "matcher",
-        "mixed", "references", "wants_something",
-    )  # fmt: skip
-
-    def __init__(self, book: ProfileBook, digest: bytes, entries: tuple[Entry, ...], limits: Limits) -> None:
-        self.digest = digest
-        self.entries = entries
-        self.matcher = Matcher(entries, limits)
-        near = tuple(entry for entry in entries if not entry.hops)
-        self._near = Matcher(near, limits) if len(near) < len(entries) else None
-        self.mixed = self._near is not None
-        """Whether some of it is only to be carried for others."""
-        self.wants_something = bool(near)
-        """Whether anything is wanted for the node itself."""
-        self.references = 0
-        """How many neighbours, and the host itself, use this view."""
-        self._book = book
-        self._matches = 0
-        self._fresh: list[int] = []  # matching slots that are not in the bitset yet
-        self._fingerprints = [0] * ROOT_BUCKETS
-        self._sorted: list[_Sorted | None] = [None] * ROOT_BUCKETS  # made when asked for, until it changes
-
-    @property
-    def matches(self) -> int:
-        """Slots that match, known or not."""
-        if self._fresh:
-            self._matches |= mask_of(self._fresh)
-            self._fresh.clear()
-        return self._matches
-
-    def wants(self, descriptor: Descriptor) -> bool:
-        """Whether a match is for the node itself, not only to be carried for others."""
-        return self._near is None or self._near.matches(descriptor)
-
-    @property
-    def known(self) -> int:
-        """Slots of the set."""
-        return self._book.known & self.matches
-
-    @property
-    def count(self) -> int:
-        """How many slots the set has."""
-        return self.known.bit_count()
-
-    @property
-    def fingerprints(self) -> tuple[int, ...]:
-        """XOR over the set in each of the 64 buckets."""
-        self._book.apply()
-        return tuple(self._fingerprints)
-
-    def members(self, depth: int, prefix: int) -> list[int]:
-        """The fingerprints that start with the `depth` bits `prefix`, ascending, each once."""
-        if depth >= ROOT_BITS:
-            bucket, low, high = self._range(depth, prefix)
-            found = bucket.values[low:high]
-        elif depth:
-            found = [value for bucket in self._buckets(depth, prefix) for value in bucket.values]
-        else:  # Asked of small sets, most of whose buckets are empty.
-            found = sorted([self._book.fingerprints[slot] for slot in bits(self.known)])
-        return list(dict.fromkeys(found)) if self._book.twins else found
-
-    def mask(self, depth: int, prefix: int) -> int:
-        """The slots of those members."""
-        if depth > ROOT_BITS:
-            bucket, low, high = self._range(depth, prefix)
-            return mask_of(bucket.slots[low:high])
-        return reduce(or_, (bucket.mask for bucket in self._buckets(depth, prefix))) if depth else self.known
-
-    def fingerprint(self, depth: int, prefix: int) -> int:
-        """The XOR over those members."""
-        if depth == ROOT_BITS:
-            self._book.apply()
-            return self._fingerprints[prefix]
-        return reduce(xor, self.members(depth, prefix), 0)
-
-    def xors(self, depth: int, first: int, count: int) -> list[int]:
-        """The XORs over so many buckets of a depth, from number `first` on."""
-        if depth == ROOT_BITS:
-            self._book.apply()
-            return self._fingerprints[first : first + count]
-        width = count.bit_length() - 1
-        if count == 1 << width and not first % count and depth - width >= ROOT_BITS:
-            found, shift = [0] * count, FINGERPRINT_BITS - depth  # All the children of one bucket: one pass over it.
-            for value in self.members(depth - width, first >> width):
-                found[(value >> shift) - first] ^= value
-            return found
-        return [self.fingerprint(depth, prefix) for prefix in range(first, first + count)]
-
-    def slots(self, fingerprint: int) -> list[int]:
-        """The slots of the member with this fingerprint: none or one; several where ids collide."""
-        bucket = self._bucket(fingerprint >> _ROOT_SHIFT)
-        low = bisect_left(bucket.values, fingerprint)
-        return bucket.slots[low : bisect_right(bucket.values, fingerprint, low)]
-
-    # What follows is for the book.
-
-    def look_at(self, slot: int, descriptor: Descriptor) -> None:
-        """A message got this slot."""
-        if self.matcher.matches(descriptor):
-            self._fresh.append(slot)
-
-    def look_at_all(self, copies: Sequence[Slotted]) -> None:
-        """Messages got slots."""
-        destinations = self.matcher.destinations
-        if destinations is not None:
-            self._fresh += [copy.slot for copy in copies if copy.descriptor.destination in destinations]
-            return
-        matches = self.matcher.matches
-        self._fresh += [copy.slot for copy in copies if matches(copy.descriptor)]
-
-    def toggle(self, fingerprints: Iterable[int]) -> None:
-        """Members came or went."""
-        xors, made = self._fingerprints, self._sorted
-        for fingerprint in fingerprints:
-            bucket = fingerprint >> _ROOT_SHIFT
-            xors[bucket] ^= fingerprint
-            made[bucket] = None
-
-    def touch(self, fingerprint: int) -> None:
-        """The slots of a member changed, be it to none."""
-        self._sorted[fingerprint >> _ROOT_SHIFT] = None
-
-    def clear(self, keep: int) -> None:
-        """Only these slots have tenants still."""
-        self._matches = self.matches & keep
-
-    def _buckets(self, depth: int, prefix: int) -> Iterable[_Sorted]:
-        width = ROOT_BITS - depth
-        return map(self._bucket, range(prefix << width, (prefix + 1) << width))
-
-    def _range(self, depth: int, prefix: int) -> tuple[_Sorted, int, int]:
-        bucket = self._bucket(prefix >> (depth - ROOT_BITS))
-        width = FINGERPRINT_BITS - depth
-        low = bisect_left(bucket.values, prefix << width)
-        return bucket, low, bisect_left(bucket.values, (prefix + 1) << width, low)
-
-    def _bucket(self, number: int) -> _Sorted:
-        book = self._book
-        book.apply()
-        bucket = self._sorted[number]
-        if bucket is None:
-            mask = mask_of(book.by_bucket[number]) & self.matches
-            slots = sorted(bits(mask), key=book.fingerprints.__getitem__)
-            bucket = _Sorted([book.fingerprints[slot] for slot in slots], slots, mask)
-            self._sorted[number] = bucket
-        return bucket
 
 
 class ProfileBook:
@@ -217,7 +37,7 @@ class ProfileBook:
     """
 
     __slots__ = (
-        "_holders", "_idle", "_known", "_limits", "_settling", "_views", "by_bucket", "fingerprints", "twins",
+        "_idle", "_known", "_limits", "_settling", "_twins", "_views", "by_bucket", "fingerprints", "holders", "twins",
     )  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
@@ -229,7 +49,9 @@ class ProfileBook:
         """Known slots whose fingerprint another one had before: 0, unless somebody makes them."""
         self._known = 0
         self._settling: list[int] = []  # known, but not in the bitset and the XORs yet; never twins
-        self._holders: dict[int, int] = {}  # known slots per fingerprint: more than one are twins
+        self.holders: dict[int, int] = {}
+        """The known slot of each fingerprint; of twins, one."""
+        self._twins: dict[int, int] = {}  # how many known slots have the same fingerprint, where several do
         self._views: dict[bytes, View] = {}
         self._idle: dict[bytes, None] = {}  # views that nobody refers to, least recently used first
         self._limits = limits
@@ -267,6 +89,10 @@ class ProfileBook:
         self._idle[digest] = None
         return view
 
+    def close(self) -> None:
+        """The host is gone: views and book let go of each other, so that the memory is free at once."""
+        self._views.clear()
+
     def keep(self, digest: bytes) -> View:
         """One more neighbour, or the host itself, refers to this view."""
         view = self._existing(digest)
@@ -299,18 +125,18 @@ class ProfileBook:
         if fingerprints[slot] != _UNKNOWN:
             return
         fingerprint = fingerprints[slot] = copy.descriptor.fingerprint
-        if fingerprint in self._holders:
+        if fingerprint in self.holders:
             self._settle_twin(slot, fingerprint)
             return
-        self._holders[fingerprint] = 1
-        self.by_bucket[fingerprint >> _ROOT_SHIFT].add(slot)
+        self.holders[fingerprint] = slot
+        self.by_bucket[fingerprint >> ROOT_SHIFT].add(slot)
         self._settling.append(slot)
 
     def take_in(self, copies: Sequence[Slotted]) -> None:
         """Messages got slots, and their ids are known from now on: `enter` and `settle` for each."""
         for view in self._views.values():
             view.look_at_all(copies)
-        fingerprints, holders, by_bucket, settling = self.fingerprints, self._holders, self.by_bucket, self._settling
+        fingerprints, holders, by_bucket, settling = self.fingerprints, self.holders, self.by_bucket, self._settling
         for copy in copies:
             slot, fingerprint = copy.slot, copy.descriptor.fingerprint
             if slot >= len(fingerprints) or fingerprints[slot] != _UNKNOWN or fingerprint in holders:
@@ -318,8 +144,8 @@ class ProfileBook:
                 settling = self._settling
                 continue
             fingerprints[slot] = fingerprint
-            holders[fingerprint] = 1
-            by_bucket[fingerprint >> _ROOT_SHIFT].add(slot)
+            holders[fingerprint] = slot
+            by_bucket[fingerprint >> ROOT_SHIFT].add(slot)
             settling.append(slot)
 
     def unsettle(self, copy: Slotted) -> None:
@@ -333,9 +159,9 @@ class ProfileBook:
         """These slots were freed: they are gone from every bitset and every XOR."""
         if not mask:
             return
-        fingerprints, holders = self.fingerprints, self._holders
+        fingerprints, holders = self.fingerprints, self.holders
         for slot in list(bits(mask & self.known)) if self.twins else ():
-            if holders[fingerprints[slot]] > 1:
+            if fingerprints[slot] in self._twins:
                 self._forget(slot)
         gone = mask & self.known
         slots, keep = list(bits(gone)), ~mask
@@ -346,7 +172,7 @@ class ProfileBook:
         for slot in slots:
             fingerprint = fingerprints[slot]
             del holders[fingerprint]
-            self.by_bucket[fingerprint >> _ROOT_SHIFT].remove(slot)
+            self.by_bucket[fingerprint >> ROOT_SHIFT].remove(slot)
             fingerprints[slot] = _UNKNOWN
         self._known &= keep
 
@@ -372,20 +198,25 @@ class ProfileBook:
                 if not view.slots(fingerprint):
                     view.toggle((fingerprint,))
                 view.touch(fingerprint)
-        self._holders[fingerprint] += 1
+        self._twins[fingerprint] = self._twins.get(fingerprint, 1) + 1
         self.twins += 1
         self._known |= 1 << slot
-        self.by_bucket[fingerprint >> _ROOT_SHIFT].add(slot)
+        self.by_bucket[fingerprint >> ROOT_SHIFT].add(slot)
 
     def _forget(self, slot: int) -> None:
         fingerprint = self.fingerprints[slot]
         self.fingerprints[slot] = _UNKNOWN
         self._known ^= 1 << slot
-        self.by_bucket[fingerprint >> _ROOT_SHIFT].remove(slot)
-        others = self._holders.pop(fingerprint) - 1
+        self.by_bucket[fingerprint >> ROOT_SHIFT].remove(slot)
+        others = self._twins.pop(fingerprint, 1) - 1
         if others:
-            self._holders[fingerprint] = others
             self.twins -= 1
+            if others > 1:
+                self._twins[fingerprint] = others
+            same = self.by_bucket[fingerprint >> ROOT_SHIFT]
+            self.holders[fingerprint] = next(each for each in same if self.fingerprints[each] == fingerprint)
+        else:
+            del self.holders[fingerprint]
         # Twins are looked for once this one is no longer among them.
         for view in self._views.values():
             if view.matches >> slot & 1:

@@ -7,15 +7,11 @@ knows nothing of slots, deadlines or memory: that is `gossip.cache`, and only th
 
 An author (other than this host) or a giver is over its share when it has more than one copy here and they use
 more than its part of either limit. Shares act only when room has to be made.
-
-Heaps are lazy: an entry whose copy left, was pinned or changed its rank is dropped when it comes up; a heap
-with mostly such entries is rebuilt. Authors and givers have a heap only once their share has mattered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -23,14 +19,13 @@ import msgspec
 from carrypost.config import Settings
 from carrypost.events import Reason
 from carrypost.gossip.frames import OfferEntry
+from carrypost.gossip.heaps import Heap
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 
 CREATED_BITS = 54
 """`created_us` is at most 2**53."""
 _HELD_BYTES = attrgetter("held_bytes")
-_STALE_SLACK = 64
-"""A heap is rebuilt when it has this many entries more than twice the copies it is for."""
 
 
 class Copy(msgspec.Struct, eq=False):
@@ -83,6 +78,10 @@ class Copy(msgspec.Struct, eq=False):
 
     def __repr__(self) -> str:
         return f"<Copy {self.descriptor.shown} slot={self.slot} here={self.here} held={self.held:#x}>"
+
+
+Newcomer = tuple[Descriptor, int, int, int]
+"""A descriptor, its privilege, hops and age in milliseconds."""
 
 
 def rank_of(privilege: int, interesting: bool, created_us: int) -> int:
@@ -160,63 +159,17 @@ class Party(Usage):
             self.heap = None
 
 
-class Heap:
-    """Copies, lowest rank first, then lowest serial."""
-
-    __slots__ = ("_arrived", "_entries", "_of")
-
-    def __init__(self, of: Usage, copies: list[Copy]) -> None:
-        self._of = of
-        self._arrived = copies
-        """Not sorted in yet: nobody has to be, as long as there is room."""
-        self._entries: list[tuple[int, int, Copy]] = []
-
-    def push(self, copy: Copy) -> None:
-        """A copy came, or may give way again."""
-        self._arrived.append(copy)
-        if len(self._entries) + len(self._arrived) > 2 * self._of.messages + _STALE_SLACK:
-            self._arrived, self._entries = self.copies(), []
-
-    def copies(self) -> list[Copy]:
-        """All that are here, in no order; a pinned one may be missing once `lowest` was asked for."""
-        both = dict.fromkeys(self._arrived)
-        both.update((copy, None) for rank, _, copy in self._entries if rank == copy.rank)
-        return [copy for copy in both if copy.here]
-
-    def lowest(self) -> Copy | None:
-        """The one that gives way first."""
-        entries = self._entries
-        if self._arrived:
-            self._sort_in()
-        while entries:
-            rank, _, copy = entries[0]
-            if copy.here and not copy.pinned and rank == copy.rank:
-                return copy
-            heappop(entries)
-        return None
-
-    def _sort_in(self) -> None:
-        entries, arrived = self._entries, self._arrived
-        if len(arrived) > len(entries) >> 3:
-            entries.extend([(copy.rank, copy.serial, copy) for copy in arrived])
-            heapify(entries)
-        else:
-            for copy in arrived:
-                heappush(entries, (copy.rank, copy.serial, copy))
-        arrived.clear()
-
-
 class Room(Usage):
     """The room there is, who uses it, and who gives way."""
 
     __slots__ = (
-        "_authors", "_booked", "_everybody", "_givers", "_heap", "_levels", "_shares", "bytes_max", "messages_max",
+        "_authors", "_booked", "_copies", "_givers", "_heap", "_levels", "_shares", "bytes_max", "messages_max",
     )  # fmt: skip
 
-    def __init__(self, settings: Settings, everybody: Callable[[], Iterable[Copy]]) -> None:
+    def __init__(self, settings: Settings, copies: Sequence[Copy | None]) -> None:
         super().__init__()
-        self._everybody = everybody
-        """All copies that are here."""
+        self._copies = copies
+        """All copies that are here, and others."""
         self.messages_max = settings.cache_messages_max
         self.bytes_max = settings.cache_bytes_max
         self._shares = settings.shares
@@ -388,9 +341,10 @@ class Room(Usage):
     def _open_books(self) -> None:
         if not self._booked:
             self._booked = True
-            for copy in self._everybody():
-                self._heap.push(copy)
-                self._book(copy)
+            for copy in self._copies:
+                if copy is not None and copy.here:
+                    self._heap.push(copy)
+                    self._book(copy)
 
     def _book(self, copy: Copy) -> None:
         """Charge a copy to its level, its author and its giver."""

@@ -124,7 +124,7 @@ def answer(view: View, digest: Digest) -> Step:
     A digest with buckets is always answered, be it by an empty one; one without never is.
     """
     _check(digest)
-    wanted_mine = mask_of([slot for value in digest.wanted for slot in view.slots(value)])
+    wanted_mine = mask_of(view.find(digest.wanted)[0]) if digest.wanted else 0
     if not digest.buckets:
         return Step(None, 0, wanted_mine, settled=True)
     mine_only = 0
@@ -134,10 +134,9 @@ def answer(view: View, digest: Digest) -> Step:
         if bucket.members is None:
             buckets += _compared(view, bucket)
         else:
-            found = [(value, view.slots(value)) for value in bucket.members]
-            wanted += [value for value, slots in found if not slots]
-            mine = view.mask(bucket.depth, bucket.prefix)
-            mine_only |= mine & ~mask_of([slot for _, slots in found for slot in slots])
+            found, missing = view.find(bucket.members)
+            wanted += missing
+            mine_only |= view.mask(bucket.depth, bucket.prefix) & ~mask_of(found)
     reply = Digest(view.digest, digest.round + 1, tuple(buckets), tuple(wanted))
     return Step(reply, mine_only, wanted_mine, settled=not buckets)
 

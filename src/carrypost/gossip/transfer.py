@@ -129,7 +129,7 @@ class Transfer:
             alike = twin.wanted == job.wanted and twin.vouchers == job.vouchers
             if alike and not twin.begun and other.open:
                 other.follow(twin)
-                job.followers.append((other, twin))
+                job.followers = (*job.followers, (other, twin))
 
     def _close(self, burst: list[Unit], to: str | None) -> None:
         """Mark the end of a burst, so that it is acknowledged at once, and send it."""

@@ -1,0 +1,62 @@
+"""Who gives way first, among the copies of a cache, or of one author or giver (`gossip.ranking`).
+
+Heaps are lazy: an entry whose copy left, was pinned or changed its rank is dropped when it comes up; a heap
+with mostly such entries is rebuilt. Authors and givers have a heap only once their share has mattered.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from carrypost.gossip.ranking import Copy, Usage
+
+_STALE_SLACK = 64
+"""A heap is rebuilt when it has this many entries more than twice the copies it is for."""
+
+
+class Heap:
+    """Copies, lowest rank first, then lowest serial."""
+
+    __slots__ = ("_arrived", "_entries", "_of")
+
+    def __init__(self, of: Usage, copies: list[Copy]) -> None:
+        self._of = of
+        self._arrived = copies
+        """Not sorted in yet: nobody has to be, as long as there is room."""
+        self._entries: list[tuple[int, int, Copy]] = []
+
+    def push(self, copy: Copy) -> None:
+        """A copy came, or may give way again."""
+        self._arrived.append(copy)
+        if len(self._entries) + len(self._arrived) > 2 * self._of.messages + _STALE_SLACK:
+            self._arrived, self._entries = self.copies(), []
+
+    def copies(self) -> list[Copy]:
+        """All that are here, in no order; a pinned one may be missing once `lowest` was asked for."""
+        both = dict.fromkeys(self._arrived)
+        both.update((copy, None) for rank, _, copy in self._entries if rank == copy.rank)
+        return [copy for copy in both if copy.here]
+
+    def lowest(self) -> Copy | None:
+        """The one that gives way first."""
+        entries = self._entries
+        if self._arrived:
+            self._sort_in()
+        while entries:
+            rank, _, copy = entries[0]
+            if copy.here and not copy.pinned and rank == copy.rank:
+                return copy
+            heappop(entries)
+        return None
+
+    def _sort_in(self) -> None:
+        entries, arrived = self._entries, self._arrived
+        if len(arrived) > len(entries) >> 3:
+            entries.extend([(copy.rank, copy.serial, copy) for copy in arrived])
+            heapify(entries)
+        else:
+            for copy in arrived:
+                heappush(entries, (copy.rank, copy.serial, copy))
+        arrived.clear()

@@ -1,0 +1,216 @@
+"""One interest profile against everything that is here: what matches, and the buckets by which it is compared.
+
+A view belongs to a `gossip.profiles.ProfileBook`, which knows whose ids are known, and tells it of what comes and goes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import or_, xor
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from carrypost.gossip.interests import Matcher
+from carrypost.gossip.slots import bits, mask_of
+
+if TYPE_CHECKING:
+    from carrypost.config import Limits
+    from carrypost.gossip.profiles import ProfileBook
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.pattern import Entry
+
+FINGERPRINT_BITS = 64
+ROOT_BITS = 6
+ROOT_BUCKETS = 1 << ROOT_BITS
+ROOT_SHIFT = FINGERPRINT_BITS - ROOT_BITS
+
+
+class Slotted(Protocol):
+    """What the book has to know of a copy."""
+
+    @property
+    def slot(self) -> int:
+        """The number under which bitsets speak of it."""
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """What profiles are matched against."""
+
+
+class _Sorted(NamedTuple):
+    """What a view has in one of the 64 buckets."""
+
+    values: list[int]
+    """Fingerprints, ascending; twins stand next to each other."""
+    slots: list[int]
+    """Their slots, in the same order."""
+    mask: int
+
+
+class View:
+    """One profile against everything that is here."""
+
+    __slots__ = (
+        "_book", "_fingerprints", "_fresh", "_matches", "_near", "_sorted", "digest", "entries", "matcher",
+        "mixed", "references", "wants_something",
+    )  # fmt: skip
+
+    def __init__(self, book: ProfileBook, digest: bytes, entries: tuple[Entry, ...], limits: Limits) -> None:
+        self.digest = digest
+        self.entries = entries
+        self.matcher = Matcher(entries, limits)
+        near = tuple(entry for entry in entries if not entry.hops)
+        self._near = Matcher(near, limits) if len(near) < len(entries) else None
+        self.mixed = self._near is not None
+        """Whether some of it is only to be carried for others."""
+        self.wants_something = bool(near)
+        """Whether anything is wanted for the node itself."""
+        self.references = 0
+        """How many neighbours, and the host itself, use this view."""
+        self._book = book
+        self._matches = 0
+        self._fresh: list[int] = []  # matching slots that are not in the bitset yet
+        self._fingerprints = [0] * ROOT_BUCKETS
+        self._sorted: list[_Sorted | None] = [None] * ROOT_BUCKETS  # made when asked for, until it changes
+
+    @property
+    def matches(self) -> int:
+        """Slots that match, known or not."""
+        if self._fresh:
+            self._matches |= mask_of(self._fresh)
+            self._fresh.clear()
+        return self._matches
+
+    def wants(self, descriptor: Descriptor) -> bool:
+        """Whether a match is for the node itself, not only to be carried for others."""
+        return self._near is None or self._near.matches(descriptor)
+
+    @property
+    def known(self) -> int:
+        """Slots of the set."""
+        return self._book.known & self.matches
+
+    @property
+    def count(self) -> int:
+        """How many slots the set has."""
+        return self.known.bit_count()
+
+    @property
+    def fingerprints(self) -> tuple[int, ...]:
+        """XOR over the set in each of the 64 buckets."""
+        self._book.apply()
+        return tuple(self._fingerprints)
+
+    def members(self, depth: int, prefix: int) -> list[int]:
+        """The fingerprints that start with the `depth` bits `prefix`, ascending, each once."""
+        if depth >= ROOT_BITS:
+            bucket, low, high = self._range(depth, prefix)
+            found = bucket.values[low:high]
+        elif depth:
+            found = [value for bucket in self._buckets(depth, prefix) for value in bucket.values]
+        else:  # Asked of small sets, most of whose buckets are empty.
+            found = sorted([self._book.fingerprints[slot] for slot in bits(self.known)])
+        return list(dict.fromkeys(found)) if self._book.twins else found
+
+    def mask(self, depth: int, prefix: int) -> int:
+        """The slots of those members."""
+        if depth > ROOT_BITS:
+            bucket, low, high = self._range(depth, prefix)
+            return mask_of(bucket.slots[low:high])
+        return reduce(or_, (bucket.mask for bucket in self._buckets(depth, prefix))) if depth else self.known
+
+    def fingerprint(self, depth: int, prefix: int) -> int:
+        """The XOR over those members."""
+        if depth == ROOT_BITS:
+            self._book.apply()
+            return self._fingerprints[prefix]
+        return reduce(xor, self.members(depth, prefix), 0)
+
+    def xors(self, depth: int, first: int, count: int) -> list[int]:
+        """The XORs over so many buckets of a depth, from number `first` on."""
+        if depth == ROOT_BITS:
+            self._book.apply()
+            return self._fingerprints[first : first + count]
+        width = count.bit_length() - 1
+        if count == 1 << width and not first % count and depth - width >= ROOT_BITS:
+            found, shift = [0] * count, FINGERPRINT_BITS - depth  # All the children of one bucket: one pass over it.
+            for value in self.members(depth - width, first >> width):
+                found[(value >> shift) - first] ^= value
+            return found
+        return [self.fingerprint(depth, prefix) for prefix in range(first, first + count)]
+
+    def slots(self, fingerprint: int) -> list[int]:
+        """The slots of the member with this fingerprint: none or one; several where ids collide."""
+        bucket = self._bucket(fingerprint >> ROOT_SHIFT)
+        low = bisect_left(bucket.values, fingerprint)
+        return bucket.slots[low : bisect_right(bucket.values, fingerprint, low)]
+
+    def find(self, fingerprints: Iterable[int]) -> tuple[list[int], list[int]]:
+        """The slots of those members that are in the set, and the fingerprints that are not."""
+        book, found, missing = self._book, [], []
+        known, holders = self.known, book.holders
+        for fingerprint in fingerprints:
+            slot = holders.get(fingerprint)
+            if slot is not None and known >> slot & 1 and not book.twins:
+                found.append(slot)
+            elif slots := self.slots(fingerprint) if book.twins else ():
+                found += slots
+            else:
+                missing.append(fingerprint)
+        return found, missing
+
+    # What follows is for the book.
+
+    def look_at(self, slot: int, descriptor: Descriptor) -> None:
+        """A message got this slot."""
+        if self.matcher.matches(descriptor):
+            self._fresh.append(slot)
+
+    def look_at_all(self, copies: Sequence[Slotted]) -> None:
+        """Messages got slots."""
+        destinations = self.matcher.destinations
+        if destinations is not None:
+            self._fresh += [copy.slot for copy in copies if copy.descriptor.destination in destinations]
+            return
+        matches = self.matcher.matches
+        self._fresh += [copy.slot for copy in copies if matches(copy.descriptor)]
+
+    def toggle(self, fingerprints: Iterable[int]) -> None:
+        """Members came or went."""
+        xors, made = self._fingerprints, self._sorted
+        for fingerprint in fingerprints:
+            bucket = fingerprint >> ROOT_SHIFT
+            xors[bucket] ^= fingerprint
+            made[bucket] = None
+
+    def touch(self, fingerprint: int) -> None:
+        """The slots of a member changed, be it to none."""
+        self._sorted[fingerprint >> ROOT_SHIFT] = None
+
+    def clear(self, keep: int) -> None:
+        """Only these slots have tenants still."""
+        self._matches = self.matches & keep
+
+    def _buckets(self, depth: int, prefix: int) -> Iterable[_Sorted]:
+        width = ROOT_BITS - depth
+        return map(self._bucket, range(prefix << width, (prefix + 1) << width))
+
+    def _range(self, depth: int, prefix: int) -> tuple[_Sorted, int, int]:
+        bucket = self._bucket(prefix >> (depth - ROOT_BITS))
+        width = FINGERPRINT_BITS - depth
+        low = bisect_left(bucket.values, prefix << width)
+        return bucket, low, bisect_left(bucket.values, (prefix + 1) << width, low)
+
+    def _bucket(self, number: int) -> _Sorted:
+        book = self._book
+        book.apply()
+        bucket = self._sorted[number]
+        if bucket is None:
+            slots, matches = sorted(book.by_bucket[number]), self.matches
+            if book.known & ~matches:
+                slots = [slot for slot in slots if matches >> slot & 1]
+            slots.sort(key=book.fingerprints.__getitem__)
+            bucket = _Sorted([book.fingerprints[slot] for slot in slots], slots, mask_of(slots))
+            self._sorted[number] = bucket
+        return bucket
