@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from carrypost.security.identity import Identity
 
 
+def _nothing() -> None:
+    pass
+
+
 class Host:
     """A node, sans I/O."""
 
@@ -110,7 +114,9 @@ class Host:
 
     def close(self) -> None:
         """The driver is done with it: what refers to each other lets go, so that the memory is free at once."""
-        self._handlers.clear()
+        self._dispatch.close()
+        self._deliveries.close()
+        self._receptions.told = _nothing
         self._exchange.handlers.clear()
         self._desk.close()
 

@@ -48,15 +48,19 @@ class Deliveries:
         """Numbers of the subscriptions by their places: bursts mostly match the same ones."""
         self.matcher = Matcher((), desk.limits, own=True)
         self._next = 1
-        self.in_order: Callable[[Sequence[Copy]], None] = lambda _: None
+        self.in_order: Callable[[Sequence[Copy]], None] = _nothing
         """Takes whole messages that have an order; gives back by `hand_over` what may be delivered."""
-        self.waits_no_more: Callable[[Copy], None] = lambda _: None
+        self.waits_no_more: Callable[[Copy], None] = _nothing
         """Told of every ordered copy that leaves, or that nobody here wants any more."""
         self._unconfirmed: dict[MessageId, Copy] = {}
         self._unconfirmed_bytes = 0
         self.burst: list[Delivery] = []
         """Delivered, and not handed over yet."""
         desk.on_leave = self.forget
+
+    def close(self) -> None:
+        """The host is done with it."""
+        self.in_order = self.waits_no_more = _nothing
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -292,6 +296,10 @@ class Deliveries:
             desk.delivered |= 1 << copy.slot
             desk.again |= 1 << copy.slot
             self._pin(copy)
+
+
+def _nothing(_: object) -> None:
+    pass
 
 
 def _in_order(copy: Copy) -> tuple[int, int]:

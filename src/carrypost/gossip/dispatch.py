@@ -38,6 +38,10 @@ class Dispatch:
             **exchange.handlers,
         }
 
+    def close(self) -> None:
+        """The host is done with it."""
+        self._handlers.clear()
+
     def take(self, link: Link | None, frames: Sequence[fr.Frame], peer: str, now: int) -> bool:
         """Take the frames one by one, and small messages together. False: they said nothing new."""
         desk = self._desk

@@ -122,7 +122,7 @@ class Recovery:
         self._give_back(answered.held, gone, reason)
         self._deletes.extend(answered.deletes)
         for name in gone:
-            self._fail(name, reason)
+            self._fail(name, reason, written=(keys.MESSAGE, name, 0) not in answered.puts)
         if gone:
             self._confine(now)
         self.notes_us = now + _RETRY_US
@@ -178,17 +178,20 @@ class Recovery:
             copy.finished = copy.own
             self._undelivered.append(copy.id)
 
-    def _fail(self, name: bytes, reason: str) -> None:
+    def _fail(self, name: bytes, reason: str, *, written: bool) -> None:
+        """It is not here. `written`: its own batch was, or may be, so that is told once it is deleted for good."""
         desk = self._desk
         copy = desk.cache.get(name)  # type: ignore[arg-type]  # a key's name is this message's id
         if copy is None or not copy.here:
             return
-        if copy.own:
+        if copy.own and not written:
             desk.events.append(Failed(copy.id, reason))
         self._deliveries.forget(copy)
         desk.cache.unpin(copy)
         desk.delivered &= ~(1 << copy.slot)
         desk.discard(copy, Reason.STORE)
+        if copy.own and written:
+            desk.journal.hold(Failed(copy.id, reason))
 
     def tick(self, now: int) -> None:
         """Write again what was only a note; see whether there is room again."""
