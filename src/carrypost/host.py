@@ -54,6 +54,7 @@ class Host:
             level = "a plain name" if settings.security == "signed" else "a key"
             raise LocalError(f'the settings say security = "{settings.security}", but the identity is {level}')
         self._desk = desk = Desk(identity, settings, rng, privilege)
+        self._deadlines = desk.cache.deadlines
         self._deliveries = Deliveries(desk)
         self._receptions = Receptions(desk, self._deliveries)
         self._exchange = Exchange(desk, self._deliveries, self._receptions)
@@ -187,7 +188,7 @@ class Host:
         if not self._ready:
             return False
         desk = self._desk
-        if desk.cache.deadlines.due_us <= now and desk.expire_due(now):
+        if self._deadlines.due_us <= now and desk.expire_due(now):
             self._settle_expired(now)
         link = desk.links.get(peer)
         if link is not None:
@@ -288,7 +289,7 @@ class Host:
     def next_deadline(self) -> int | None:
         """When the next tick is due."""
         desk, recovery = self._desk, self._recovery
-        due = desk.cache.deadlines.due_us
+        due = self._deadlines.due_us
         if self._ready:
             if desk.wake_us < due:
                 due = desk.wake_us
