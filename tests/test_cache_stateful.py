@@ -20,7 +20,7 @@ from carrypost.config import Limits, Settings
 from carrypost.errors import StateError
 from carrypost.events import Reason
 from carrypost.gossip import cache as cache_module
-from carrypost.gossip import ranking
+from carrypost.gossip import heaps
 from carrypost.gossip.cache import Cache, Copy
 from carrypost.gossip.slots import bits
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
@@ -264,7 +264,7 @@ class CacheMachine(RuleBasedStateMachine):
         slack=st.sampled_from([0, 64]),
     )
     def start(self, messages_max: int, bytes_max: int, seen_max: int, shares: bool, *, slack: int) -> None:
-        for module in (ranking, cache_module):
+        for module in (heaps, cache_module):
             self.patch.setattr(module, "_STALE_SLACK", slack)
         limits = Limits(seen_max=seen_max, share_author=SHARE_AUTHOR, share_neighbour=SHARE_GIVER)
         self.settings = Settings.emulated(

@@ -344,6 +344,16 @@ def test_copies_that_wait_do_not_give_way() -> None:
         assert [each for each in labels(net, "c") if not each.startswith("n")] == ["large", "answer"]
 
 
+def test_own_messages_give_way_to_later_ones_once_they_are_sent() -> None:
+    with testing.network("a", seed=1, cache_messages_max=5) as net:
+        net.subscribe("a", "forum")
+        for number in range(40):
+            net.advance(1)
+            say(net, "a", f"m{number}")
+            assert net.host("a").copies == min(number + 1, 5)
+        assert labels(net, "a") == [f"m{number}" for number in range(40)]
+
+
 def test_a_barrier_that_names_what_cannot_live_so_long_is_refused() -> None:
     with testing.network("a", "b", seed=1, lifetime_s_default=60, lifetime_s_max=600) as net:
         net.subscribe("b", "forum")

@@ -58,6 +58,7 @@ class Host:
             level = "a plain name" if settings.security == "signed" else "a key"
             raise LocalError(f'the settings say security = "{settings.security}", but the identity is {level}')
         self._desk = desk = Desk(identity, settings, rng, privilege)
+        self._deadlines = desk.cache.deadlines
         self._deliveries = Deliveries(desk)
         self._order = Order(desk, self._deliveries)
         self._deliveries.in_order, self._deliveries.waits_no_more = self._order.take, self._order.left
@@ -280,7 +281,7 @@ class Host:
     def next_deadline(self) -> int | None:
         """When the next tick is due."""
         desk, recovery = self._desk, self._recovery
-        due = desk.cache.deadlines.due_us
+        due = self._deadlines.due_us
         if self._order.due_us < due:
             due = self._order.due_us
         if self._ready:
@@ -371,7 +372,7 @@ class Host:
         """The begin of every step: deadlines. Whether `_settle` has to follow."""
         desk, changed = self._desk, False
         desk.now_us = now
-        if desk.cache.deadlines.due_us <= now:
+        if self._deadlines.due_us <= now:
             # Of all that a step may end with, only what was on its way to somebody can have changed.
             changed = desk.expire_due(now) and bool(desk.sending)
         if self._order.due_us <= now:

@@ -98,6 +98,14 @@ class Traffic:
             found[kind_of(frame_type)] += counts[column]
         return found
 
+    def count_frame(self, kind: type[Frame], size: int) -> None:
+        """Add a frame of this type."""
+        counts = self.tally.get(kind)
+        if counts is None:
+            counts = self.tally[kind] = [0, 0]
+        counts[0] += 1
+        counts[1] += size
+
     def count_frames(self, frames: Sequence[Frame], sizes: Sequence[int]) -> None:
         """Add frames by type."""
         tally = self.tally
@@ -111,11 +119,7 @@ class Traffic:
             counts[1] += sum(sizes)
             return
         for kind, size in zip(kinds, sizes, strict=True):
-            counts = tally.get(kind)
-            if counts is None:
-                counts = tally[kind] = [0, 0]
-            counts[0] += 1
-            counts[1] += size
+            self.count_frame(kind, size)
 
 
 class Datagram(msgspec.Struct, frozen=True, gc=False):

@@ -137,12 +137,13 @@ class Radio:
         ways = list(up.values()) if to is None else [up[to]] if to in up else []
         sizes = codec.wire_sizes(frames)
         sent = station.sent
-        sent.count_frames(frames, sizes)
         if len(sizes) == 1:
+            sent.count_frame(type(frames[0]), sizes[0])
             nbytes = sizes[0] + _OVERHEAD_BYTES
             datagrams = [Datagram(tuple(frames), nbytes)] if ways else []
             sent.datagrams += 1
         else:
+            sent.count_frames(frames, sizes)
             runs = codec.runs(sizes, mtu_bytes)
             datagrams = [Datagram(tuple(frames[start:stop]), size) for start, stop, size in runs]
             nbytes = sum(map(_SIZE, datagrams))
@@ -152,13 +153,14 @@ class Radio:
             if self._encoded:
                 datagrams = [self._through_bytes(datagram) for datagram in datagrams]
             aired = self._aired(station, datagrams, ways) if self._shared else None
+            scheduler = self._scheduler
             for way in ways:
                 if self._by_link:
                     way.traffic.datagrams += len(datagrams)
                     way.traffic.bytes += nbytes
                     way.traffic.count_frames(frames, sizes)
                 if way.plain and aired is None:
-                    self._deliver(way, self._scheduler.now + way.model.delay_us, datagrams)
+                    self._deliver(way, scheduler.now + way.model.delay_us, datagrams)
                 else:
                     self._carry(way, datagrams, aired)
 

@@ -265,7 +265,7 @@ class Deliveries:
             len(self._unconfirmed) + len(copies) <= limits.unconfirmed_max
             and self._unconfirmed_bytes + nbytes <= limits.unconfirmed_bytes_max
         ):
-            self._desk.cache.pin_all(copies)
+            self._desk.cache.pin_all([copy for copy in copies if not copy.pinned])
             self._unconfirmed.update([(copy.id, copy) for copy in copies])
             self._unconfirmed_bytes += nbytes
             return

@@ -121,8 +121,9 @@ class Recovery:
         self._take_back(taken_back, gone)
         self._give_back(answered.held, gone, reason)
         self._deletes.extend(answered.deletes)
+        lost = frozenset(answered.puts)
         for name in gone:
-            self._fail(name, reason, written=(keys.MESSAGE, name, 0) not in answered.puts)
+            self._fail(name, reason, written=(keys.MESSAGE, name, 0) not in lost)
         if gone:
             self._confine(now)
         self.notes_us = now + _RETRY_US

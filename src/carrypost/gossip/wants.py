@@ -120,23 +120,27 @@ class Wants:
         if entry.length > limits.message_bytes_max:
             self._desk.refuse("message-size", link.peer)
             return None
-        if self._spurned.get((link.peer, entry.message), 0) > now:
+        if self._spurned and self._spurned.get((link.peer, entry.message), 0) > now:
             return None
-        want = link.inbox.wants.get(entry.handle)
+        inbox, handle = link.inbox, entry.handle
+        want = inbox.wants.get(handle)
         if want is not None and want.entry.message == entry.message:
             want.entry = entry
             return want
         if want is not None:
-            self.drop(link, entry.handle)
-        if len(link.inbox.wants) >= limits.offers_open_max:
+            self.drop(link, handle)
+        if len(inbox.wants) >= limits.offers_open_max:
             self._desk.refuse("offers-open", link.peer)
             return None
-        sources = self._sources.setdefault(entry.message, {})
-        if link.peer in sources:
+        sources = self._sources.get(entry.message)
+        if sources is not None and link.peer in sources:
             self.drop(link, sources[link.peer][1])  # It goes by another handle now.
-            sources = self._sources.setdefault(entry.message, {})
-        want = link.inbox.wants[entry.handle] = Want(entry)
-        sources[link.peer] = (link, entry.handle)
+            sources = self._sources.get(entry.message)
+        want = inbox.wants[handle] = Want(entry)
+        if sources is None:
+            self._sources[entry.message] = {link.peer: (link, handle)}
+        else:
+            sources[link.peer] = (link, handle)
         return want
 
     def whole_at(self, link: Link, message: MessageId) -> bool:
