@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from carrypost.events import Event
     from carrypost.gossip.journal import Batch, Key, Value
     from carrypost.gossip.pieces import Blank
-    from carrypost.model.descriptor import AttributeValue, Predecessor
+    from carrypost.model.descriptor import AttributeValue
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.order.groups import Registry
     from carrypost.security.identity import Identity
@@ -139,10 +139,7 @@ class Host:
         """Store a message and offer it to whoever wants it; `Stored` or `Failed` follows."""
         self._require_start()
         self._expire(now)
-        created_us: int = now
-        barrier: tuple[Predecessor, ...] = ()
-        if ordering:
-            created_us, barrier = self._order.prepare(destination, ordering, now)
+        created_us, barrier = self._order.prepare(destination, ordering, now) if ordering else (now, ())
         copy = self._publisher.publish(
             destination, payload, attributes or {}, now=now, lifetime_us=lifetime_us, label=label,
             persistent=persistent, priority=priority, ordering=ordering, created_us=created_us, barrier=barrier,

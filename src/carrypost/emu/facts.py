@@ -186,6 +186,14 @@ class Facts:
         except tomllib.TOMLDecodeError:
             return {}
 
+    @property
+    def full_disks(self) -> bool:
+        """Whether disks may be full at times."""
+        faults = self.in_force.get("faults", {})
+        return bool(faults.get("disk_full_per_h")) or any(
+            each.get("kind") == "disk-full" for each in faults.get("event", ())
+        )
+
     def shown(self, row: int) -> str:
         """Who and what a row is about."""
         log = self.log

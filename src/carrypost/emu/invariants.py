@@ -126,6 +126,8 @@ def delivered_once(facts: Facts) -> Found:
     """What is delivered is here; a second delivery is marked and follows a crash.
 
     Or it follows a drop, where hosts may remember fewer ids than there are (`seen_max`) and messages have no order.
+    Where a full disk took a delivery back that a later batch had noted already, and then came a crash, the host takes
+    it for made: so the first one is marked, too.
     """
     log = facts.log
     rows = log.rows(Kind.DELIVER)
@@ -139,9 +141,10 @@ def delivered_once(facts: Facts) -> Found:
     forgotten = facts.before(log.rows(Kind.DROP)).find(facts.copy(rows), rows) > last if short else last < -1
     for row in rows[(last >= 0) & ~again & ~(forgotten & (facts.group[rows] < 0))].tolist():
         yield row, f"{facts.shown(row)}: delivered twice"
-    for row in rows[again & (last < 0)].tolist():
-        yield row, f"{facts.shown(row)}: delivered again, and never before"
     crash = facts.crashes.find(log.node[rows], rows)
+    taken_back = (facts.group[rows] >= 0) & (crash >= 0) & facts.full_disks
+    for row in rows[again & (last < 0) & ~taken_back].tolist():
+        yield row, f"{facts.shown(row)}: delivered again, and never before"
     for row in rows[again & (last >= 0) & (crash < last)].tolist():
         yield row, f"{facts.shown(row)}: delivered again without a crash"
 

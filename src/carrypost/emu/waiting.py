@@ -110,9 +110,7 @@ def _in_vain(facts: Facts, row: int, since_us: int) -> str:
 def _steady(facts: Facts) -> bool:
     """Whether the rows tell all that matters: every node is subscribed, and nothing is lost or late at any of them."""
     scenario = facts.in_force
-    faults = scenario.get("faults", {})
-    full = faults.get("disk_full_per_h") or any(each.get("kind") == "disk-full" for each in faults.get("event", ()))
-    late = full or scenario.get("disk_delay_s")
+    late = facts.full_disks or scenario.get("disk_delay_s")
     return bool(scenario.get("workload")) and not (late or facts.crashed or facts.wrong_clocks.any())
 
 

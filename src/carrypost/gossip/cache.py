@@ -44,10 +44,7 @@ class Cache:
     """Copies by slot, their room, their deadlines, and what is remembered of those that left."""
 
     def __init__(self, settings: Settings) -> None:
-        self.whole = 0
-        self.partial = 0
-        self.done = 0
-        self.declined = 0
+        self.whole = self.partial = self.done = self.declined = 0
         self.turned_away = 0
         """Of those declined: not to be asked for until `reopen`, whatever room there is."""
         self.copies: list[Copy | None] = []
@@ -69,11 +66,6 @@ class Cache:
         self._released = 0
         self._ended = 0
         """How many slots that is, or `_ENDED_MAX` where it must be told soon."""
-
-    @property
-    def known(self) -> int:
-        """What is not to be asked for."""
-        return self.whole | self.done | self.declined
 
     @property
     def messages(self) -> int:
