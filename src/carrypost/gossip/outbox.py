@@ -47,6 +47,8 @@ _TIMEOUT_MIN_US = 100_000
 _TIMEOUT_MAX_US = 4_000_000
 FRAME_ROOM = 64
 """Bytes of a datagram kept free for the headers of frame and datagram around a body."""
+PARCEL_GAIN = FRAME_ROOM - 8
+"""A parcel, whose header is counted already, needs room for that of the datagram only."""
 
 
 class Job(msgspec.Struct, eq=False):
@@ -90,7 +92,7 @@ class Job(msgspec.Struct, eq=False):
             return
         size = len(descriptor.wire)
         whole_size = size + descriptor.length + SMALL_HEADER_BYTES
-        if whole_size <= body_bytes_max:
+        if whole_size <= body_bytes_max + PARCEL_GAIN:
             self.items, self.left, self.parcel, self.size = iter(PARCEL_ITEMS), 1, True, whole_size
         elif size <= body_bytes_max:
             self.items, self.left = iter(_SMALL), 1

@@ -57,7 +57,7 @@ class Transfer:
         descriptor, whole = copy.descriptor, copy.whole
         if whole and descriptor.small:
             size = len(descriptor.wire) + descriptor.length + SMALL_HEADER_BYTES
-            if size <= self._body_bytes_max:  # What `plan` would make of it, as of most.
+            if size <= self._body_bytes_max + ob.PARCEL_GAIN:  # What `plan` would make of it, as of most.
                 return Job(copy, wanted, level, b"", True, 0, iter(ob.PARCEL_ITEMS), 1, False, False, True, size)
         job = Job(copy, wanted, level, self._desk.hashes.get(copy.slot, b""), whole)
         job.plan(self._body_bytes_max, self._desk.rng, vouched=vouched)
