@@ -51,7 +51,7 @@ def test_the_largest_parcel_fits_into_a_datagram() -> None:
     with testing.network("a", "b", compress=False, mtu_bytes=1_200) as net:
         net.subscribe("b", "news")
         for nbytes in range(990, 1_025):
-            net.publish("a", "news", bytes(nbytes), label="x" * 90)
+            net.publish("a", "news", bytes(nbytes), label="x" * 110)
         net.link("a", "b")
         net.advance(20)
         sizes = [len(each.payload) + len(each.descriptor.wire) + SMALL_HEADER_BYTES for each in net.deliveries("b")]
