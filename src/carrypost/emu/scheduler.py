@@ -151,7 +151,10 @@ class Scheduler:
                     self._cancelled -= 1
                     continue
             if t_us != self.now:
-                self._move(t_us)
+                self.now = t_us
+                self._steps = 0
+                if self._tally:
+                    self._tally.clear()
             self._steps += 1
             if self._steps > self._watched:
                 self._watch(phase, node)
