@@ -22,6 +22,11 @@ def test_random_scenarios_of_ordered_topics_break_no_rule() -> None:
     assert not failed, "\n".join(f"{search.replay(each.seed, order=True)}: {each.problems[0]}" for each in failed)
 
 
+@pytest.mark.parametrize("seed", [270, 350, 417, 653, 846, 1_237, 1_419])
+def test_seeds_that_failed_once_pass(seed: int) -> None:
+    assert attempt_ordered(seed).problems == ()
+
+
 @pytest.mark.soak
 def test_many_random_scenarios_of_ordered_topics_break_no_rule() -> None:
     failed = [outcome for outcome in soak(range(1, 3_001), jobs=2, order=True) if outcome.problems]

@@ -12,7 +12,7 @@ from tests.hostile import Attacker, Message, message
 
 from carrypost import testing
 from carrypost.config import Settings
-from carrypost.errors import DecodeError, LocalError, PatternError, StateError, StoreError
+from carrypost.errors import DecodeError, LocalError, OrderError, PatternError, StoreError
 from carrypost.events import Dropped, Event, Expired, Failed, Reason, Stored
 from carrypost.host import Host
 from carrypost.model.descriptor import Ordering, Predecessor, decode
@@ -377,7 +377,7 @@ def test_a_message_that_would_depend_on_too_many_is_not_published() -> None:
         for other in names[1:]:
             net.link(names[0], other)
         net.advance(20)
-        with pytest.raises(StateError, match="6 others directly, more than 4"):
+        with pytest.raises(OrderError, match="6 others directly, more than 4"):
             say(net, names[0], "too many")
         net.advance(600)
         say(net, names[0], "by itself")
@@ -389,7 +389,7 @@ def test_there_are_only_so_many_groups_and_dead_ones_make_room() -> None:
     with testing.network("a", seed=1, limits={"groups_max": 3}) as net:
         for number in range(3):
             net.publish("a", f"topic {number}", b"x", ordering="delta-causal", lifetime_s=10)
-        with pytest.raises(StateError, match="3 order groups already"):
+        with pytest.raises(OrderError, match="3 order groups already"):
             net.publish("a", "topic 3", b"x", ordering="delta-causal")
         net.advance(20)
         net.publish("a", "topic 3", b"x", ordering="delta-causal")

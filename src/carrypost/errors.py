@@ -8,6 +8,7 @@
     │   ├── PatternError           an interest pattern or selector is not valid
     │   ├── PayloadError           a payload or descriptor that may not be published
     │   └── StateError             a call that the object's state does not allow
+    │       └── OrderError         a message that would depend on too much, or one group too many
     ├── RemoteError                a peer's bytes are wrong: counted, dropped, never fatal
     │   ├── DecodeError            bytes that are no frame
     │   ├── LimitError             more of something than `Limits` allows
@@ -47,6 +48,10 @@ class PayloadError(LocalError):
 
 class StateError(LocalError):
     """A call that the object's state does not allow."""
+
+
+class OrderError(StateError):
+    """A message that would depend on too many others, or begin one order group too many; later it may be possible."""
 
 
 class RemoteError(CarrypostError):

@@ -25,7 +25,7 @@ from carrypost.emu.samples import Samples
 from carrypost.emu.scenario import MICROSECONDS, Scenario, topic
 from carrypost.emu.scheduler import Phase, Scheduler
 from carrypost.emu.workload import Application, Publication
-from carrypost.errors import StateError
+from carrypost.errors import OrderError, StateError
 from carrypost.events import Reason
 from carrypost.gossip.pieces import Blank
 from carrypost.model.descriptor import Ordering
@@ -276,10 +276,11 @@ class Emulation:
                 self._topics[index], payload, now=driver.now, lifetime_us=lifetime_us, label=label,
                 ordering=self._orderings[index],
             )  # fmt: skip
-        except StateError:
+        except StateError as error:
             # The cache is full of what may not give way, or it would depend on too many others: it was not published,
             # and the application knows.
-            self.record.add(Kind.REFUSE, self.now, driver.name, message=label or None, detail=Reason.NO_ROOM.value)
+            reason = "barrier" if isinstance(error, OrderError) else Reason.NO_ROOM.value
+            self.record.add(Kind.REFUSE, self.now, driver.name, message=label or None, detail=reason)
         else:
             self._recorder.published(driver, message, driver.write())
         self._answer(driver, Phase.PUBLISH)

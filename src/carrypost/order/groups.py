@@ -14,7 +14,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from carrypost.errors import StateError
+from carrypost.errors import OrderError
 from carrypost.events import Expired, Reason
 from carrypost.gossip.ranking import Usage
 from carrypost.model.descriptor import ENDLESS_US, Descriptor, Ordering, Predecessor
@@ -66,10 +66,10 @@ class Order:
         """The date and the barrier of a message that is to be published."""
         group = self._group(destination, ordering)
         if group is None:
-            raise StateError(f"there are {len(self._groups):,} order groups already (limits.groups_max)")
+            raise OrderError(f"there are {len(self._groups):,} order groups already (limits.groups_max)")
         barrier = group.barrier(now, signed=self._desk.identity.signed)
         if len(barrier) > self._desk.limits.barrier_entries_max:
-            raise StateError(
+            raise OrderError(
                 f"the message would depend on {len(barrier):,} others directly, more than "
                 f"{self._desk.limits.barrier_entries_max:,} (limits.barrier_entries_max); later there may be fewer"
             )
