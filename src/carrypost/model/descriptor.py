@@ -282,6 +282,8 @@ def decode(wire: bytes) -> Descriptor:
         raise DecodeError("descriptor", str(error)) from None
     if not isinstance(descriptor.author, bytes | str):
         raise DecodeError("descriptor", "the author is neither a key nor a name")
+    if not descriptor.author:
+        raise DecodeError("descriptor", "the author has no name")
     if descriptor.barrier and not _well_named(descriptor):
         raise DecodeError("descriptor", "the barrier names nodes in another way than the author")
     descriptor.__dict__.update(encoded=encoded, signature=signature, wire=wire)

@@ -51,16 +51,18 @@ class Barrier:
     def put(self, source: NodeId, tag: int, deadline_us: int, predecessors: Entries) -> None:
         """A message of the group was delivered here, or published."""
         sources = self._sources
-        for named, named_tag, _ in predecessors:
+        for named, named_tag, told_us in predecessors:
             standing = sources.get(named)
             if standing is None:
                 continue
+            # Who delivers it waits for what it names no longer than it tells: an author may lie.
+            until_us = min(deadline_us, told_us)
             if len(standing) == 1:
-                if standing[0][0] == named_tag and (standing[0][1] <= deadline_us or not self._forgets):
+                if standing[0][0] == named_tag and (standing[0][1] <= until_us or not self._forgets):
                     del sources[named]
                 continue
             left = tuple(
-                [each for each in standing if each[0] != named_tag or (self._forgets and each[1] > deadline_us)]
+                [each for each in standing if each[0] != named_tag or (self._forgets and each[1] > until_us)]
             )
             if left:
                 sources[named] = left

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from carrypost.model.descriptor import ENDLESS_US, Ordering
+from carrypost.model.descriptor import ENDLESS_US, SEQUENCE_BITS, Ordering
 from carrypost.order.barrier import Barrier, Standing
 from carrypost.order.watch import Waiting, Watch
 
@@ -88,8 +88,8 @@ class Group:
         self.pending: dict[MessageId, Waiting] = {}
         """Received, and not delivered yet."""
         self._watch = Watch()
-        self._hopeless: dict[NodeId, int] = {}
-        """Causal: by source, the first message that will never be delivered, and with it all that follow."""
+        self._hopeless: dict[tuple[NodeId, int], int] = {}
+        """Causal: by source and life, the first message that will never be delivered, and with it all that follow."""
         self._lost: list[NodeId] = []
         """Of these sources something just became hopeless."""
         self._expired: list[Descriptor] = []
@@ -167,6 +167,11 @@ class Group:
         if waiting is not None:
             self._watch.leave(waiting)
 
+    def waits_until_us(self, descriptor: Descriptor) -> int:
+        """When the predecessor dies under which a message is filed."""
+        waiting = self.pending[descriptor.id]
+        return waiting.predecessors[waiting.at][2]
+
     @property
     def has_expired(self) -> bool:
         """Whether `take_expired` has something to tell."""
@@ -205,7 +210,8 @@ class Group:
         found, earliest_us = _NONE, ENDLESS_US + 1
         for at, (source, tag, deadline_us) in enumerate(predecessors):
             if self._tags.get(source, -1) < tag:
-                if deadline_us <= self.clock_us or self._hopeless.get(source, _NO_TAG) <= tag:
+                hopeless = self._hopeless.get((source, tag >> SEQUENCE_BITS), _NO_TAG)
+                if deadline_us <= self.clock_us or hopeless <= tag:
                     return _HOPELESS
                 if deadline_us < earliest_us:
                     found, earliest_us = at, deadline_us
@@ -259,7 +265,8 @@ class Group:
         pending = self.pending
         for waiting in found:
             descriptor, predecessors = waiting.descriptor, waiting.predecessors
-            if descriptor.ends_us <= self.clock_us:
+            if descriptor.ends_us <= self.clock_us or descriptor.tag <= self._tags.get(descriptor.node, -1):
+                # It is dead; or its author, which lost its store or lies, did not name it in a later one.
                 del pending[descriptor.id]
                 self._expired.append(descriptor)
                 continue
@@ -277,12 +284,12 @@ class Group:
     def _give_up(self, descriptor: Descriptor) -> None:
         """A message depends on one that died undelivered: neither it nor what depends on it will be delivered."""
         self._expired.append(descriptor)
-        source, tag = descriptor.node, descriptor.tag
-        if tag < self._hopeless.get(source, _NO_TAG):
+        tag, life = descriptor.tag, (descriptor.node, descriptor.incarnation)
+        if tag < self._hopeless.get(life, _NO_TAG):
             if len(self._hopeless) >= _SOURCES_MAX:
                 del self._hopeless[next(iter(self._hopeless))]  # What depends on it waits from now on, to no avail.
-            self._hopeless[source] = tag
-            self._lost.append(source)
+            self._hopeless[life] = tag
+            self._lost.append(descriptor.node)
 
     def _give_up_all(self) -> None:
         """Give up whatever waits and depends on something that was given up, directly or not."""
@@ -318,6 +325,8 @@ class Group:
     def forget_dead(self, now: int) -> None:
         """Forget what is dead, and to be forgotten, at once."""
         self._look_at_clock(now)
+        if not self._forgets or all(ends_us > self.clock_us for ends_us in self._ends_us.values()):
+            return
         if self.undo is None:
             self.undo = Undo(self._barrier.copy())
         self._barrier.expunge(self.clock_us)

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 _PENDING_PART = 2
 """At most one in so many of the cache's messages, and of its bytes, may wait."""
+_REOPEN_US = 10_000_000
+"""What was turned away because what it waits for is delivered, or dead, may come again at most so often."""
+_FORGET_US = 1_000_000
+"""Groups of which nothing is alive are looked for at most so often."""
 
 
 class Registry(NamedTuple):
@@ -57,6 +61,8 @@ class Order:
         """Changes in batches that are not durable."""
         self._expired: list[Descriptor] = []
         self._turned_away: list[Copy] = []
+        self._reopen_us, self._reopened_us = ENDLESS_US, -_REOPEN_US
+        self._forgot_us = -_FORGET_US
         self.due_us = ENDLESS_US
         """Not after the next death of something that is waited for."""
 
@@ -100,7 +106,12 @@ class Order:
         for group in list(self._groups.values()):
             if group.due_us <= now:
                 self._hand_over(group, group.expire(now))
-        self.due_us = min([group.due_us for group in self._groups.values()], default=ENDLESS_US)
+        self._deliveries.flush()  # Not every step that begins like this has an end.
+        self.tell()
+        if self._reopen_us <= now:
+            self._reopen_us, self._reopened_us = ENDLESS_US, now
+            self._desk.cache.reopen()
+        self.due_us = min([self._reopen_us, *[group.due_us for group in self._groups.values()]])
 
     def left(self, copy: Copy) -> None:
         """A copy that waited left the cache, or is wanted no more."""
@@ -140,7 +151,7 @@ class Order:
         key = (destination, ordering)
         group = self._groups.get(key)
         if group is None:
-            if len(self._groups) >= self._desk.limits.groups_max:
+            if len(self._groups) >= self._desk.limits.groups_max and self._desk.now_us >= self._forgot_us + _FORGET_US:
                 self._forget_idle()
             if len(self._groups) >= self._desk.limits.groups_max:
                 return None
@@ -148,12 +159,14 @@ class Order:
         return group
 
     def _forget_idle(self) -> None:
-        """Forget the groups of which nothing is alive."""
+        """Forget the groups of which nothing is alive, by the clock of anybody, and nothing may be taken back."""
+        now = self._forgot_us = self._desk.now_us
+        busy = {group for changes in self._open.values() for group, _ in changes}
         for key, group in list(self._groups.items()):
-            group.forget_dead(self._desk.now_us)
+            group.forget_dead(now)
             if group.undo is not None:
                 self._touched[group] = None
-            if group.idle:
+            if group.idle and group.clock_us <= now and group not in busy:
                 del self._groups[key]
                 self._touched.pop(group, None)
                 self._desk.journal.delete(rows.head_key(group))
@@ -162,8 +175,14 @@ class Order:
 
     def _let_wait(self, group: Group, copy: Copy) -> None:
         if not self._waiting.enter(copy):
+            self._look_outside(group.waits_until_us(copy.descriptor))
             group.discard(copy.descriptor)
             self._turned_away.append(copy)
+
+    def _look_outside(self, t_us: int) -> None:
+        """What was turned away may come again then: it may be its turn, and others may wait here for it."""
+        self._reopen_us = min(self._reopen_us, max(t_us, self._reopened_us + _REOPEN_US))
+        self.due_us = min(self.due_us, self._reopen_us)
 
     def _hand_over(self, group: Group, delivered: list[Descriptor]) -> None:
         """Give the application what a group delivers, in this order."""
@@ -175,6 +194,8 @@ class Order:
         get, pending = desk.cache.get, desk.pending
         if not delivered and not group.has_expired:
             return
+        if desk.cache.turned_away:
+            self._look_outside(desk.now_us)
         copies = [copy for each in delivered if (copy := get(each.id)) is not None and copy.here]
         waited = [copy for copy in copies if copy.id in pending] if pending else []
         for copy in waited:

@@ -36,10 +36,12 @@ class Waiting:
 class Watch:
     """Messages that wait, by what they wait for."""
 
-    __slots__ = ("_due", "_filed", "_stale", "due_us", "tags")
+    __slots__ = ("_due", "_filed", "_size", "_stale", "due_us", "tags")
 
     def __init__(self) -> None:
         self._filed: dict[tuple[NodeId, int], list[Waiting]] = {}
+        self._size = 0
+        """How many are filed."""
         self.tags: dict[NodeId, list[int]] = {}
         """Heaps of the tags under which something is, or was, filed, by source."""
         self._due: list[tuple[int, NodeId, int]] = []
@@ -47,12 +49,13 @@ class Watch:
         self.due_us = ENDLESS_US
         """Not after the earliest of those deadlines."""
         self._stale = 0
-        """How often all left that were filed under something."""
+        """How much of what is in `tags` and `_due` may be stale."""
 
     def file(self, waiting: Waiting) -> None:
         """File a message under the predecessor that it waits for."""
         source, tag, deadline_us = waiting.predecessors[waiting.at]
         key = (source, tag)
+        self._size += 1
         others = self._filed.get(key)
         if others is None:
             self._filed[key] = [waiting]
@@ -80,18 +83,9 @@ class Watch:
         source, tag, _ = waiting.predecessors[waiting.at]
         filed = self._filed[source, tag]
         filed.remove(waiting)
-        if filed:
-            return
-        del self._filed[source, tag]
-        self._stale += 1
-        if self._stale > len(self._filed) + _SLACK:
-            # Else who names what does not exist, for years, and lets its messages die soon would fill the memory.
-            self._stale = 0
-            self._due = [each for each in set(self._due) if each[1:] in self._filed]
-            heapify(self._due)
-            self.tags = {}
-            for each, number in sorted(self._filed):
-                self.tags.setdefault(each, []).append(number)
+        if not filed:
+            del self._filed[source, tag]
+        self._left(1)
 
     def delivered(self, source: NodeId, tag: int) -> list[Waiting]:
         """What waits for this message, or for an earlier one of its source, which is in `tags`."""
@@ -101,6 +95,7 @@ class Watch:
             found += self._filed.pop((source, heappop(tags)), ())
         if not tags:
             del self.tags[source]
+        self._left(len(found))
         return found
 
     def dead(self, clock_us: int) -> list[Waiting]:
@@ -109,14 +104,30 @@ class Watch:
         found: list[Waiting] = []
         while due and (due[0][0] <= clock_us or due[0][1:] not in filed):
             found += filed.pop(heappop(due)[1:], ())
-        if len(due) > 2 * len(filed) + _SLACK:
-            due[:] = {each for each in due if each[1:] in filed}
-            heapify(due)
-        self.due_us = due[0][0] if due else ENDLESS_US
+        self._left(len(found))
+        self.due_us = self._due[0][0] if self._due else ENDLESS_US
         return found
+
+    def _left(self, count: int) -> None:
+        """So many wait no more, or not for this. What is stale is swept out where it is most of what there is.
+
+        Else who names what does not exist, or tells other deadlines of it each time, would fill the memory.
+        """
+        self._size -= count
+        self._stale += count
+        if self._stale <= self._size + _SLACK:
+            return
+        self._stale = 0
+        told = {each.predecessors[each.at][2:] + key for key, some in self._filed.items() for each in some}
+        self._due = [each for each in set(self._due) if each in told or (not each[0] and each[1:] in self._filed)]
+        heapify(self._due)
+        self.tags = {}
+        for source, tag in sorted(self._filed):
+            self.tags.setdefault(source, []).append(tag)
 
     def refile(self, everybody: Sequence[Waiting]) -> None:
         """File all anew."""
         self._filed, self.tags, self._due, self.due_us = {}, {}, [], ENDLESS_US
+        self._size = self._stale = 0
         for waiting in everybody:
             self.file(waiting)
