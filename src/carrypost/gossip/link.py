@@ -140,10 +140,9 @@ class Offering:
         """Believe nothing of these any more."""
         keep = ~mask
         self.known &= keep
-        if self.offered:
-            self.offered &= keep
-            for offer in self.open.values():
-                offer.mask &= keep
+        self.offered &= keep
+        for offer in self.open.values():
+            offer.mask &= keep
         for slot in bits(mask) if self.partials else ():
             self.partials.pop(slot, None)
 
