@@ -13,7 +13,7 @@ from carrypost import emu, testing
 from carrypost.cli.app import run
 from carrypost.emu.invariants import check
 from carrypost.emu.summary import summarise
-from carrypost.errors import LocalError
+from carrypost.errors import LocalError, PayloadError
 from carrypost.record import Record
 
 ORDERED = '[[workload]]\nkind = "script"\nfile = "publish.csv"\nordering = "{}"\n'
@@ -187,3 +187,13 @@ def test_subscriptions_are_ordered_again_after_a_restart() -> None:
 def test_an_unknown_order_is_a_mistake() -> None:
     with testing.network("a", seed=1) as net, pytest.raises(LocalError, match="'delta-causal'"):
         net.publish("a", "forum", ordering="total")
+
+
+def test_orders_of_a_wrong_type_are_mistakes() -> None:
+    with testing.network("a", seed=1) as net:
+        with pytest.raises(LocalError, match="'delta-causal', not \\['causal'\\]"):
+            net.publish("a", "forum", ordering=["causal"])  # type: ignore[arg-type]
+        with pytest.raises(PayloadError, match="an ordering is an Ordering, not a str: 'causal'"):
+            net.host("a").publish("forum", b"", now=1, ordering="causal")  # type: ignore[arg-type]
+        with pytest.raises(LocalError, match="ordered is True or False, not 'yes'"):
+            net.subscribe("a", "forum", ordered="yes")  # type: ignore[arg-type]

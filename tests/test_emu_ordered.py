@@ -60,7 +60,7 @@ def test_people_read_them_below_the_others() -> None:
         "  order                x delta-causal",
         "  co-delivered         8 of 5 broadcast and 7 received, 66.67%",
         "  expired              1, 14.29% of those received",
-        "  left                 their nodes left 1, dropped 1, at the end 1",
+        "  left                 1 as their nodes left, 1 dropped, 1 at the end",
         "  transmission delay   least 1.000 s, most 26.000 s, mean 10.857 s, deviation 8.061 s",
         "  co-delivery latency  least 0.000 s, most 2.000 s, mean 0.667 s, deviation 0.943 s",
         "  co-delivery delay    least 1.000 s, most 11.000 s, mean 7.000 s, deviation 4.320 s",

@@ -240,3 +240,43 @@ def test_a_whole_day_is_looked_at_in_no_time() -> None:
             columns = {"message": f"m{number}", "peer": "author", "hops": 1, **message}
             record.add(Kind.RECEIVE, at, node, **columns)  # type: ignore[arg-type]
     assert len(vain(record)) == 20  # m0 came, and should have set off all
+
+
+# --- what does not wait long enough -----------------------------------------------------------------------------------
+
+
+def hurried(record: Record) -> list[str]:
+    return told(record, "nothing is hurried")
+
+
+def test_who_is_given_something_was_given_what_is_before_it_and_alive_even_if_that_never_comes() -> None:
+    for t, wrong in ((4.0, 1), (10.0, 0)):
+        story = chain(until_p=10)
+        story.deliver(t, "b", "q")
+        story.publish(t, "b", "r")  # What is missing is told once.
+        assert [each[:4] for each in hurried(story.end(900))] == ["b: q"] * wrong
+
+
+def test_with_causal_order_what_is_dead_is_missing_too() -> None:
+    story = chain(until_p=10, ordering="causal")
+    story.deliver(10, "b", "q")
+    assert hurried(story.end(900)) == [
+        "b: q at 10.000000 s: delivered too early, something before it is not delivered there"
+    ]
+
+
+def test_with_causal_order_nothing_is_given_up_unless_something_before_it_died_undelivered() -> None:
+    for t, wrong in ((9.0, 1), (10.0, 0)):
+        story = chain(until_p=10, ordering="causal")
+        story.expire(t, "b", "q")
+        assert len(hurried(story.end(900))) == wrong
+    story = chain(until_p=10, ordering="causal")
+    story.get(5, "b", "p")
+    story.expire(10, "b", "q")
+    assert hurried(story.end(900)) == ["b: q at 10.000000 s: given up, and nothing before it died undelivered"]
+
+
+def test_what_waits_may_expire_in_causal_order_with_everything_before_it_alive() -> None:
+    story = chain(until_q=10, ordering="causal")
+    story.expire(10, "b", "q")
+    assert hurried(story.end(900)) == []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.errors import LocalError, StateError
+from carrypost.errors import LocalError, PayloadError, StateError
 from carrypost.events import Delivery, Reason
 from carrypost.gossip import frames as fr
 from carrypost.gossip import journal as keys
@@ -138,6 +138,8 @@ class Host:
     ) -> MessageId:
         """Store a message and offer it to whoever wants it; `Stored` or `Failed` follows."""
         self._require_start()
+        if type(ordering) is not Ordering:
+            raise PayloadError(f"an ordering is an Ordering, not a {type(ordering).__name__}: {ordering!r}"[:200])
         self._expire(now)
         created_us, barrier = self._order.prepare(destination, ordering, now) if ordering else (now, ())
         copy = self._publisher.publish(

@@ -274,8 +274,11 @@ class Driver:
 
     def _answer(self, batch: Batch, *, settle: bool = False) -> None:
         if self.disk.full and batch.puts:
-            self.store.refuse(batch.serial)
-            self._tell(lambda host, now: host.lost(batch.serial, "disk full", now))
+            for serial in self.store.unanswered:  # A lost one takes all with it that are not answered, as on a node.
+                self.store.refuse(serial)
+                self._tell(lambda host, now, serial=serial: host.lost(serial, "disk full", now))  # type: ignore[misc]
+            for token in self._answers:
+                self._scheduler.cancel(token)
         else:
             self.store.commit(batch.serial)
             self._tell(lambda host, now: host.durable(batch.serial, now))

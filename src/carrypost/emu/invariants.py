@@ -4,7 +4,8 @@ Each rule is a function that yields violations; `check` runs them all. They know
 not how hosts work: a message is delivered only after it was published, once per node, to nodes that are there, before
 its deadline; it comes from a neighbour that had it, over a contact that was open; nobody receives what a flood could
 not have brought; caches keep to their limits; every copy that ends says why; time does not go back. Where messages
-have an order, that is kept, and nothing waits that could be delivered (`happens_before`, `waiting`).
+have an order, that is kept, and nothing waits that could be delivered, or the other way round (`happens_before`,
+`waiting`).
 
 A crash excuses a second reception or delivery, which must be marked. Where a node's clock is wrong, its deadlines are
 judged by that clock, if the row tells what it showed.
@@ -21,7 +22,7 @@ import pyarrow as pa
 from carrypost.emu.facts import Before, Facts, Found
 from carrypost.emu.happens_before import causal_order
 from carrypost.emu.log import KIND, MICROSECONDS, Ints, Log, log_of
-from carrypost.emu.waiting import expired_while_it_waited, nothing_waits_in_vain
+from carrypost.emu.waiting import expired_while_it_waited, nothing_is_hurried, nothing_waits_in_vain
 from carrypost.events import Reason
 from carrypost.model.descriptor import PIECE_BYTES
 from carrypost.record import AGAIN, REDELIVERED, Kind, Record
@@ -318,4 +319,5 @@ RULES: tuple[Callable[[Facts], Found], ...] = (
     causal_order,
     expired_while_it_waited,
     nothing_waits_in_vain,
+    nothing_is_hurried,
 )

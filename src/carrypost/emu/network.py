@@ -18,7 +18,7 @@ from typing import Any, Self
 from carrypost import __version__
 from carrypost.config import Settings, differences, text_form
 from carrypost.emu.application import Delivery, Inbox, message_ids
-from carrypost.emu.checks import check_callable, check_name, microseconds
+from carrypost.emu.checks import check_callable, check_flag, check_name, microseconds
 from carrypost.emu.contacts import Contact
 from carrypost.emu.driver import Driver, Life, World
 from carrypost.emu.loop import VirtualLoop
@@ -293,6 +293,7 @@ class Network:
         `ordered` where messages have an order: all of the destination is received, the rest is filtered at delivery.
         """
         self._check(node)
+        check_flag("ordered", ordered)
         driver, inbox = self._nodes[node]
         return inbox.subscribe(driver, pattern, selector, ordered=ordered)
 

@@ -93,7 +93,7 @@ class Ordered:
         """For people: names and what to say."""
         total = f"{self.broadcast:,} broadcast and {self.received:,} received"
         left = {
-            "their nodes left": self.left_by_leaving,
+            "as their nodes left": self.left_by_leaving,
             "dropped": self.left_by_drop,
             "at the end": self.left_at_end,
         }
@@ -103,7 +103,7 @@ class Ordered:
             ("order", ", ".join(f"{name} {ordering}" for name, ordering in self.groups.items())),
             ("co-delivered", f"{self.co_delivered:,} of {total}{_share(self.co_delivery_ratio)}"),
             ("expired", f"{self.expired:,}{_share(self.expiry_ratio)} of those received"),
-            ("left", ", ".join(f"{why} {count:,}" for why, count in left.items())),
+            ("left", ", ".join(f"{count:,} {why}" for why, count in left.items())),
             *zip(("transmission delay", "co-delivery latency", "co-delivery delay"), told, strict=True),
             ("barrier", "–" if self.barrier is None else f"{self.barrier} entries"),
             *((name, str(sizes)) for name, sizes in self.registries.items()),

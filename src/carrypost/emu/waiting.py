@@ -1,4 +1,4 @@
-"""What waits for its order: it expires only while it waits, and waits only as long as it must.
+"""What waits for its order: it expires only while it waits, and waits as long as it must and no longer.
 
 That a message waits is right as long as something before it (`happens_before`) is alive and was not delivered here.
 Once all of that is delivered or dead it has to be delivered, at that very instant; this is checked for every instant of
@@ -58,8 +58,7 @@ def _expired_early(facts: Facts, rows: Ints) -> Found:
     log = facts.log
     orderings = np.array([ordering == "delta-causal" for _, ordering in facts.groups] or [False], np.bool_)
     judged = rows[(facts.group[rows] >= 0) & orderings[facts.group[rows]] & ~facts.wrong_clocks[log.node[rows]]]
-    # Each message of a group may be dated a microsecond later than the one before it, and the group's clock with it.
-    ahead_us = len(log.rows(Kind.PUBLISH))
+    ahead_us = _ahead_us(facts)
     for row in judged[log.t_us[judged] + ahead_us < facts.deadline_us(judged)].tolist():
         yield row, f"{facts.shown(row)}: expired before its deadline"
 
@@ -100,6 +99,49 @@ def nothing_waits_in_vain(facts: Facts) -> Found:
             room.take(row, kind, place, message, deadline_us)
     for waiting, since_us in room.advance(end_us + 1):
         yield waiting, _in_vain(facts, waiting, since_us)
+
+
+def nothing_is_hurried(facts: Facts) -> Found:
+    """What is delivered has waited for all that it has to wait for, whether that ever comes or not.
+
+    With delta-causal order that is whatever is before it and alive, with causal order whatever is before it: and it is
+    given up early only where something of that died undelivered.
+    """
+    log = facts.log
+    if not _steady(facts) or len(told(facts, Kind.PUBLISH)) > _MESSAGES_MAX:
+        return
+    rows = told(facts, Kind.PUBLISH, Kind.DELIVER, Kind.EXPIRE)
+    forgets = [ordering == "delta-causal" for _, ordering in facts.groups]
+    ahead_us = _ahead_us(facts)
+    pasts, given, alive, deaths = Pasts(), defaultdict[int, int](int), 0, list[tuple[int, int]]()
+    columns = rows, log.t_us[rows], log.kind[rows], facts.group[rows], facts.place(rows), facts.publication(rows)
+    listed = [each.tolist() for each in (*columns, facts.deadline_us(rows))]
+    for row, t_us, kind, group, place, message, deadline_us in zip(*listed, strict=True):
+        while deaths and deaths[0][0] <= t_us + ahead_us:
+            alive &= ~heapq.heappop(deaths)[1]
+        if kind == KIND[Kind.PUBLISH]:
+            pasts.publish(place, message)
+            bit = pasts.bit[message]
+            given[place] |= bit
+            alive |= bit
+            heapq.heappush(deaths, (deadline_us, bit))
+            continue
+        missing = pasts.past[message] & ~given[place]
+        if kind == KIND[Kind.EXPIRE]:
+            if not forgets[group] and t_us + ahead_us < deadline_us and not missing & ~alive:
+                yield row, f"{facts.shown(row)}: given up, and nothing before it died undelivered"
+            continue
+        if missing & alive if forgets[group] else missing:
+            state = "alive and not" if forgets[group] else "not"
+            yield row, f"{facts.shown(row)}: delivered too early, something before it is {state} delivered there"
+            given[place] |= missing  # Told once.
+        pasts.deliver(place, message, row)
+        given[place] |= pasts.bit[message]
+
+
+def _ahead_us(facts: Facts) -> int:
+    """How far a group's clock may be ahead: each message may be dated a microsecond later than the one before it."""
+    return len(facts.log.rows(Kind.PUBLISH))
 
 
 def _in_vain(facts: Facts, row: int, since_us: int) -> str:

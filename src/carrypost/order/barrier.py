@@ -61,9 +61,7 @@ class Barrier:
                 if standing[0][0] == named_tag and (standing[0][1] <= until_us or not self._forgets):
                     del sources[named]
                 continue
-            left = tuple(
-                [each for each in standing if each[0] != named_tag or (self._forgets and each[1] > until_us)]
-            )
+            left = tuple([each for each in standing if each[0] != named_tag or (self._forgets and each[1] > until_us)])
             if left:
                 sources[named] = left
             else:

@@ -13,9 +13,10 @@ In `causal` order nothing is forgotten by time: whatever depends on a message th
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from carrypost.model.descriptor import ENDLESS_US, SEQUENCE_BITS, Ordering
+from carrypost.model.descriptor import SEQUENCE_BITS, Ordering
 from carrypost.order.barrier import Barrier, Standing
 from carrypost.order.watch import Waiting, Watch
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId, NodeId
 
 _NONE, _HOPELESS = -1, -2
+_DEADLINE = itemgetter(2)
 _NO_TAG = 1 << 128
 """Larger than any tag."""
 _SLACK = 64
@@ -142,8 +144,11 @@ class Group:
                 self._expired.append(each)
                 continue
             predecessors = each.predecessors
-            at = self._missing(predecessors, 0)
+            at = self._missing(predecessors, 0) if self._forgets else self._hoped_for(predecessors)
             if at >= 0:
+                if not self._forgets:
+                    predecessors = tuple(sorted(predecessors, key=_DEADLINE))
+                    at = self._missing(predecessors, 0)
                 waiting = pending[each.id] = Waiting(each, predecessors, at)
                 self._watch.file(waiting)
                 continue
@@ -195,26 +200,29 @@ class Group:
             self.clock_us = now
 
     def _missing(self, predecessors: Entries, at: int) -> int:
-        """The first predecessor from there on that has to be waited for; `_NONE`, or `_HOPELESS`."""
-        if not self._forgets:
-            return self._hoped_for(predecessors)
+        """The first predecessor from there on that has to be waited for; `_NONE`, or `_HOPELESS`.
+
+        Causal: they are in the order of their deadlines, so that it is the missing one that dies first.
+        """
         last, clock_us = self._tags.get, self.clock_us
         for source, tag, deadline_us in predecessors[at:] if at else predecessors:
-            if last(source, -1) < tag and deadline_us > clock_us:
-                return at
+            if last(source, -1) < tag:
+                if deadline_us > clock_us:
+                    return at
+                if not self._forgets:
+                    return _HOPELESS
             at += 1
         return _NONE
 
     def _hoped_for(self, predecessors: Entries) -> int:
-        """Causal: where one died undelivered there is no hope; else the missing one that dies first."""
-        found, earliest_us = _NONE, ENDLESS_US + 1
+        """Causal: where one died undelivered, or is given up, there is no hope; else one that is missing."""
+        found = _NONE
         for at, (source, tag, deadline_us) in enumerate(predecessors):
             if self._tags.get(source, -1) < tag:
                 hopeless = self._hopeless.get((source, tag >> SEQUENCE_BITS), _NO_TAG)
                 if deadline_us <= self.clock_us or hopeless <= tag:
                     return _HOPELESS
-                if deadline_us < earliest_us:
-                    found, earliest_us = at, deadline_us
+                found = at
         return found
 
     def _deliver(self, descriptor: Descriptor, predecessors: Entries) -> None:

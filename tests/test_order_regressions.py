@@ -1,0 +1,273 @@
+"""Faults that were found in order by attacks on it: each test failed before its repair."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from tests.hostile import Attacker, message
+from tests.order_groups import SECOND_US as S
+from tests.order_groups import described, named
+
+from carrypost import testing
+from carrypost.config import Settings
+from carrypost.errors import DecodeError, PatternError, PayloadError
+from carrypost.events import Delivered, Dropped, Event
+from carrypost.host import Host
+from carrypost.model.descriptor import Barrier, Descriptor, Ordering, Predecessor, decode
+from carrypost.model.ids import NodeId
+from carrypost.order.causal import Group
+from carrypost.order.watch import Waiting, Watch
+from carrypost.security.identity import Identity
+
+ORDERINGS = (Ordering.CAUSAL, Ordering.DELTA_CAUSAL)
+GHOST = NodeId("ghost")
+
+
+def group_of(ordering: Ordering) -> Group:
+    return Group("forum", ordering, NodeId("v"))
+
+
+def labels(net: testing.Network, node: str) -> list[str]:
+    return [each.descriptor.label for each in net.deliveries(node)]
+
+
+# --- tags ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_what_waits_is_given_up_when_its_author_who_lost_its_store_is_delivered_again(ordering: Ordering) -> None:
+    group, until = group_of(ordering), 1_000 * S
+    a = described("a", 1, deadline_us=until, ordering=ordering)
+    old = described("x", 1, deadline_us=until, ordering=ordering, barrier=(named(a),))
+    new = described("x", 1, incarnation=7, deadline_us=until, ordering=ordering)
+    answer = described("u", 1, deadline_us=until, ordering=ordering, barrier=(named(new),))
+    assert group.receive(old, 1) == []
+    assert group.receive(new, 1) == [new]
+    assert group.receive(a, 1) == [a]
+    assert group.take_expired() == [old]
+    assert group.receive(answer, 2) == [answer], "what was delivered stays so"
+
+
+def test_in_causal_order_what_a_new_life_says_does_not_depend_on_what_is_hopeless_of_an_old_one() -> None:
+    group, until = group_of(Ordering.CAUSAL), 1_000 * S
+    dead = described("a", 1, deadline_us=S, ordering=Ordering.CAUSAL)
+    hopeless = described("x", 1, deadline_us=until, ordering=Ordering.CAUSAL, barrier=(named(dead),))
+    follows = described("x", 2, deadline_us=until, ordering=Ordering.CAUSAL, barrier=(named(hopeless),))
+    new = described("x", 1, incarnation=7, deadline_us=until, ordering=Ordering.CAUSAL)
+    answer = described("u", 1, deadline_us=until, ordering=Ordering.CAUSAL, barrier=(named(new),))
+    assert group.receive(hopeless, 2 * S) == []
+    assert group.receive(described("u", 9, ordering=Ordering.CAUSAL, barrier=(named(follows),)), 2 * S) == []
+    assert [each.sequence for each in group.take_expired()] == [1, 9]
+    assert group.receive(answer, 2 * S) == []
+    assert group.receive(new, 2 * S) == [new, answer]
+
+
+def test_a_lie_about_a_deadline_does_not_let_messages_of_others_overtake_each_other() -> None:
+    until = 1_000 * S
+    a = described("a", 1, deadline_us=until)
+    lie = described("x", 1, deadline_us=until, barrier=(Predecessor("a", 1, 1, 5 * S),))
+    writer, reader = group_of(Ordering.DELTA_CAUSAL), group_of(Ordering.DELTA_CAUSAL)
+    assert writer.receive_all((a, lie), S) == [a, lie]
+    answer = described("u", 1, deadline_us=until, created_us=6 * S, barrier=writer.barrier(6 * S))
+    assert reader.receive_all((lie, answer), 6 * S) == [lie]
+    assert reader.receive(a, 7 * S) == [a, answer]
+
+
+# --- memory --------------------------------------------------------------------------------------------------------
+
+
+def waiting(number: int, predecessor: tuple[NodeId, int, int]) -> Waiting:
+    predecessors: Barrier = (predecessor,)
+    return Waiting(described("x", number), predecessors, 0)
+
+
+def test_names_of_what_does_not_exist_are_forgotten_when_it_is_dead() -> None:
+    watch = Watch()
+    for number in range(1_000):
+        watch.file(waiting(number, (NodeId(f"ghost {number}"), 1, number)))
+        assert len(watch.dead(number)) == 1
+    assert len(watch.tags) <= 65
+
+
+def test_who_tells_another_deadline_each_time_leaves_nothing_behind() -> None:
+    watch = Watch()
+    stays = waiting(0, (GHOST, 1, 10**9))
+    watch.file(stays)
+    for number in range(1, 1_000):
+        one = waiting(number, (GHOST, 1, 10**9 + number))
+        watch.file(one)
+        watch.leave(one)
+    assert len(watch._due) <= 70  # noqa: SLF001
+    assert watch.dead(10**9) == [stays]
+
+
+def test_what_was_waited_for_and_came_leaves_no_timer_behind() -> None:
+    watch = Watch()
+    for number in range(1_000):
+        watch.file(waiting(number, (GHOST, number, 10**9 + number)))
+        assert len(watch.delivered(GHOST, number)) == 1
+    assert len(watch._due) <= 65  # noqa: SLF001
+
+
+# --- nothing is stuck ------------------------------------------------------------------------------------------------
+
+
+class Alone:
+    """A host that nobody visits; its disk answers at once, but for what is held."""
+
+    def __init__(self, **settings: object) -> None:
+        self.host = Host(Identity.plain(NodeId("v")), Settings.emulated(**settings), Random(1))
+        self.told: list[Event] = []
+        self.host.start(0)
+        self.go(0)
+
+    def go(self, now: int) -> None:
+        while self.host.busy:
+            while (batch := self.host.changes()) is not None:
+                self.host.durable(batch.serial, now)
+            self.host.outgoing()
+            self.told += self.host.events()
+
+    def receive(self, descriptor: Descriptor, now: int) -> None:
+        """A message came, however."""
+        desk, host = self.host._desk, self.host  # noqa: SLF001
+        copy: Any = desk.cache.admit(descriptor, nbytes=0, privilege=1, interesting=True, held=1, now=now)
+        desk.book.enter(copy)
+        host._deliveries.deliver(copy)  # noqa: SLF001
+        desk.keep(copy)
+
+    def delivered(self) -> list[str]:
+        found = [each for each in self.told if isinstance(each, Delivered)]
+        return [each.descriptor.label for event in found for each in event.deliveries]
+
+
+@pytest.mark.parametrize("step", ["confirm", "durable", "refused publication", "refused subscription"])
+def test_what_a_death_lets_through_is_told_whatever_the_host_is_doing_then(step: str) -> None:
+    alone = Alone()
+    host = alone.host
+    host.subscribe("forum", now=0)
+    missing = Predecessor("ghost", 1, 1, 10 * S)
+    alone.receive(described("x", 1, deadline_us=1_000 * S, barrier=(missing,), label="answer"), 0)
+    batch = host.changes()
+    assert batch is not None
+    if step != "durable":
+        host.durable(batch.serial, 0)
+    alone.go(0)
+    if step == "durable":
+        host.durable(batch.serial, 10 * S)
+    elif step == "confirm":
+        host.confirm([], 10 * S)
+    elif step == "refused publication":
+        with pytest.raises(PayloadError, match="priority"):
+            host.publish("forum", b"x", now=10 * S, priority=77)
+    else:
+        with pytest.raises(PatternError):
+            host.subscribe({"language": "en"}, ordered=True, now=10 * S)
+    alone.go(10 * S)
+    assert alone.delivered() == ["answer"]
+
+
+def test_what_was_turned_away_comes_again_when_its_turn_comes_though_the_room_stays_full() -> None:
+    with testing.network("v", seed=1, compress=False, cache_messages_max=80) as net:
+        net.subscribe("v", "forum")
+        mallory = Attacker(net)
+        mallory.meet("v", "forum")
+        net.advance(1)
+        author, handle = Identity.plain(NodeId("x")), 0
+        chain = [
+            message(
+                author, b"x", destination="forum", sequence=number, ordering=Ordering.DELTA_CAUSAL, label=f"m{number}",
+                barrier=(Predecessor("x", 1, number - 1, 3_600 * S),) if number > 1 else (),
+            )
+            for number in range(1, 15)
+        ]  # fmt: skip
+        for each in (*chain[:0:-1], chain[0]):
+            handle += 1
+            mallory.give("v", each, handle=handle)
+            net.advance(0.1)
+        assert labels(net, "v") == ["m1"]
+        assert len(net.host("v")._desk.pending) == 10  # noqa: SLF001
+        for _ in range(3):
+            net.advance(11)
+            for each in chain[1:4]:
+                handle += 1
+                mallory.give("v", each, handle=handle)
+                net.advance(0.1)
+        assert labels(net, "v") == [f"m{number}" for number in range(1, 15)]
+
+
+# --- the store -----------------------------------------------------------------------------------------------------
+
+
+def test_an_author_without_a_name_is_no_author() -> None:
+    nobody = message(Identity.plain(NodeId("x")), author="", destination="forum", ordering=Ordering.DELTA_CAUSAL)
+    with pytest.raises(DecodeError, match="no name"):
+        decode(nobody.descriptor.wire)
+
+
+def test_what_a_lost_delivery_was_before_does_not_come_before_it_after_a_crash() -> None:
+    with testing.network("a", "b", "v", seed=1) as net:
+        told: list[tuple[str, Event]] = []
+        net.watch(lambda _t, node, event: told.append((node, event)))
+        for node in "abv":
+            net.subscribe(node, "forum")
+        net.link("a", "b")
+        net.link("b", "v")
+        net.advance(5)
+        net._driver("v").disk.delay_us = 1_000_000  # noqa: SLF001
+        for node, label in (("a", "question"), ("b", "answer")):
+            net.publish(node, "forum", b"x", label=label, ordering="delta-causal", lifetime_s=600)
+            net.advance(0.4)
+        net.unlink("b", "v")
+        net.fill_disk("v")
+        while not [event for node, event in told if node == "v" and isinstance(event, Dropped)]:
+            net.advance(0.01)
+        net.fill_disk("v", full=False)
+        net.advance(3)
+        net.kill("v")
+        net.restart("v")
+        net.advance(5)
+        net.link("b", "v")
+        net.advance(30)
+        assert labels(net, "v") == ["question", "answer"]
+
+
+# --- groups --------------------------------------------------------------------------------------------------------
+
+
+def test_to_look_for_dead_groups_does_not_write_the_living() -> None:
+    alone = Alone(limits={"groups_max": 3})
+    host = alone.host
+    for number in range(3):
+        host.publish(f"forum/{number}", b"x", now=0, ordering=Ordering.DELTA_CAUSAL, lifetime_us=1_000 * S)
+    alone.go(0)
+    for now in range(S, 5 * S, S):
+        host.tick(now)
+        host._desk.now_us = now  # noqa: SLF001
+        assert host._order._group("more", Ordering.DELTA_CAUSAL) is None  # noqa: SLF001
+        assert not host._order._touched  # noqa: SLF001
+
+
+# --- costs ---------------------------------------------------------------------------------------------------------
+
+
+def test_in_causal_order_too_what_waits_goes_on_where_it_stopped() -> None:
+    class Counted(dict[NodeId, int]):
+        asked = 0
+
+        def get(self, key: NodeId, default: int | None = None) -> int | None:  # type: ignore[override]
+            self.asked += 1
+            return super().get(key, default)
+
+    group, entries = group_of(Ordering.CAUSAL), 100
+    counted = group._tags = Counted()  # noqa: SLF001
+    sources = [described(f"s{number}", 1, deadline_us=1_000 * S, ordering=Ordering.CAUSAL) for number in range(entries)]
+    barrier = tuple(named(each) for each in sources)
+    last = described("x", 1, deadline_us=1_000 * S, ordering=Ordering.CAUSAL, barrier=barrier)
+    assert group.receive(last, 1) == []
+    for each in sources[:-1]:
+        assert group.receive(each, 1) == [each]
+    assert group.receive(sources[-1], 1) == [sources[-1], last]
+    assert counted.asked < 10 * entries
