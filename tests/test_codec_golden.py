@@ -28,7 +28,7 @@ from carrypost.gossip.frames import (
     Request,
     WholeDescriptor,
 )
-from carrypost.model.descriptor import Descriptor, PayloadCodec
+from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec, Predecessor
 from carrypost.model.ids import MessageId, NodeId
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -50,6 +50,16 @@ SIGNED = Descriptor(
 SIGNED_SMALL = Descriptor(
     bytes(range(32)), 2, 301, 1_700_000_000_000_000, 1_700_000_086_400_000, "täglich/*", 40, 40, PayloadCodec.PLAIN,
     bytes(range(32, 64)), 1100,
+).with_signature(bytes(range(64)))  # fmt: skip
+ORDERED = Descriptor(
+    "alan", 1, 10, 1_700_000_000_000_000, None, "forum", 1000, 1000, PayloadCodec.BLANK, b"", 1024,
+    ordering=Ordering.CAUSAL,
+    barrier=(Predecessor("alan", 1, 9, None), Predecessor("bea", 2, 70_000, 1_700_000_000_000_001)),
+)  # fmt: skip
+SIGNED_ORDERED = Descriptor(
+    bytes(range(32)), 2, 302, 1_700_000_000_000_000, 1_700_000_086_400_000, "forum", 40, 40, PayloadCodec.PLAIN,
+    bytes(range(32, 64)), 1100, ordering=Ordering.DELTA_CAUSAL,
+    barrier=(Predecessor(bytes(range(16)), 3, 4, 1_700_000_086_000_000),),
 ).with_signature(bytes(range(64)))  # fmt: skip
 
 ANNOUNCE = Announce(NodeId("abcdefghijklmnopqrstuvwxyz"), 3, 1000, 5000, DIGEST, PREFIXES)
@@ -76,6 +86,8 @@ CASES: dict[str, tuple[Frame, ...]] = {
     "descriptor_part": (DescriptorPart(12, 70_000, 1, 2500, 1, 2, b"the second of two"),),
     "descriptor_plain": (WholeDescriptor(128, 4, 0, 0, PLAIN),),
     "descriptor_signed": (WholeDescriptor(12, 70_000, 3, 86_400_000, SIGNED),),
+    "descriptor_ordered": (WholeDescriptor(128, 4, 0, 0, ORDERED),),
+    "descriptor_ordered_signed": (WholeDescriptor(12, 70_000, 1, 2500, SIGNED_ORDERED),),
     "hash_list": (HashList(12, 70_000, 4, bytes(range(64))),),
     "data": (DATA,),
     "data_last": (Data(12, 70_002, 4, True, b""),),
