@@ -12,7 +12,7 @@ from tests.hostile import Attacker, Message, message
 
 from carrypost import testing
 from carrypost.config import Settings
-from carrypost.errors import DecodeError, LocalError, OrderError, PatternError, StoreError
+from carrypost.errors import DecodeError, LocalError, OrderError, PatternError, PayloadError, StoreError
 from carrypost.events import Dropped, Event, Expired, Failed, Reason, Stored
 from carrypost.host import Host
 from carrypost.model.descriptor import Ordering, Predecessor, decode
@@ -394,6 +394,20 @@ def test_there_are_only_so_many_groups_and_dead_ones_make_room() -> None:
         net.advance(20)
         net.publish("a", "topic 3", b"x", ordering="delta-causal")
         assert [each.destination for each in net.host("a").registries(round(net.now * 1e6))] == ["topic 3"]
+
+
+def test_what_may_not_be_published_begins_no_group(forum: testing.Network) -> None:
+    with pytest.raises(PayloadError, match="a destination has 1 to 256 bytes"):
+        forum.publish("a", "", b"x", ordering="causal")
+    assert forum.host("a").registries(0) == []
+
+
+def test_a_message_published_at_the_beginning_of_time_is_dated_by_it() -> None:
+    with testing.network("a", seed=1) as net:
+        net.subscribe("a", "forum")
+        say(net, "a", "first")
+        net.advance(1)
+        assert net.deliveries("a")[0].descriptor.created_us == 0
 
 
 def test_an_unknown_ordering_is_told_with_those_that_there_are(forum: testing.Network) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.errors import LocalError, PayloadError, StateError
+from carrypost.errors import LocalError, StateError
 from carrypost.events import Delivery, Reason
 from carrypost.gossip import frames as fr
 from carrypost.gossip import journal as keys
@@ -138,13 +138,10 @@ class Host:
     ) -> MessageId:
         """Store a message and offer it to whoever wants it; `Stored` or `Failed` follows."""
         self._require_start()
-        if type(ordering) is not Ordering:
-            raise PayloadError(f"an ordering is an Ordering, not a {type(ordering).__name__}: {ordering!r}"[:200])
         self._expire(now)
-        created_us, barrier = self._order.prepare(destination, ordering, now) if ordering else (now, ())
         copy = self._publisher.publish(
             destination, payload, attributes or {}, now=now, lifetime_us=lifetime_us, label=label,
-            persistent=persistent, priority=priority, ordering=ordering, created_us=created_us, barrier=barrier,
+            persistent=persistent, priority=priority, ordering=ordering, prepare=self._order.prepare,
         )  # fmt: skip
         if ordering:
             self._order.published(copy, now)

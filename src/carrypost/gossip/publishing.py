@@ -7,6 +7,7 @@ text that says what is allowed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from carrypost.errors import PayloadError, StateError
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId
 
 PRIORITY_MAX = 9
+Prepare = Callable[[str, Ordering, int], tuple[int, tuple[Predecessor, ...]]]
+"""From destination, ordering and time to the date and the barrier of a message."""
 _FRAGMENT_BYTES_MIN = 256
 
 
@@ -50,20 +53,23 @@ class Publisher:
         label: str,
         persistent: bool,
         priority: int,
-        ordering: Ordering = Ordering.NONE,
-        created_us: int | None = None,
-        barrier: tuple[Predecessor, ...] = (),
+        ordering: Ordering,
+        prepare: Prepare,
     ) -> Copy:
-        """Store a new message of this host. One that has an order is not sent before that is durable."""
+        """Store a new message of this host. One that has an order is not sent before that is durable.
+
+        `prepare` gives it its date and its barrier.
+        """
         desk = self._desk
         self._check_payload(payload)
         self._check_texts(destination, label, attributes)
         _require("persistent", persistent, bool, "true or false")
         _require("a priority", priority, int, "a whole number")
+        _require("an ordering", ordering, Ordering, "an Ordering")
         if not 0 <= priority <= PRIORITY_MAX:
             raise PayloadError(f"a priority is 0 to {PRIORITY_MAX}, not {priority}")
         packed = pack(payload, signed=desk.identity.signed, compress=desk.settings.compress, limits=desk.limits)
-        created_us = now if created_us is None else created_us
+        created_us, barrier = prepare(destination, ordering, now) if ordering else (now, ())
         descriptor = Descriptor(
             author=desk.identity.author, incarnation=self.incarnation, sequence=self._sequence + 1,
             created_us=created_us, deadline_us=self._deadline(lifetime_us, created_us), destination=destination,

@@ -81,7 +81,7 @@ class Group:
         self._forgets = ordering is Ordering.DELTA_CAUSAL
         self.clock_us = 0
         """The group's time; it never goes back."""
-        self._newest_us = 0
+        self._newest_us = -1
         """The latest date of a message of somebody else that was delivered."""
         self._barrier = Barrier(forgets=self._forgets)
         # `co_delivered`, in two parts, since one of them is asked for several times per message.
