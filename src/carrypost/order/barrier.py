@@ -56,11 +56,12 @@ class Barrier:
             if standing is None:
                 continue
             # Who delivers it waits for what it names no longer than it tells: an author may lie.
-            until_us = min(deadline_us, told_us)
             if len(standing) == 1:
-                if standing[0][0] == named_tag and (standing[0][1] <= until_us or not self._forgets):
+                own_tag, own_us = standing[0]
+                if own_tag == named_tag and ((own_us <= deadline_us and own_us <= told_us) or not self._forgets):
                     del sources[named]
                 continue
+            until_us = min(deadline_us, told_us)
             left = tuple([each for each in standing if each[0] != named_tag or (self._forgets and each[1] > until_us)])
             if left:
                 sources[named] = left

@@ -6,7 +6,7 @@ delivered, and once it is dead, which the deadline that was told of it says.
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from carrypost.model.descriptor import ENDLESS_US
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Barrier, Descriptor
     from carrypost.model.ids import NodeId
 
+Reminder = tuple[int, "NodeId", int]
+"""A time, and the source and the tag of what is to be looked at then."""
 _SLACK = 64
-"""What is stale is swept out when there is this much more of it than twice what is not."""
+"""What is stale is swept out when there is this much more of it than what is not."""
 
 
 class Waiting:
@@ -36,7 +38,7 @@ class Waiting:
 class Watch:
     """Messages that wait, by what they wait for."""
 
-    __slots__ = ("_due", "_filed", "_size", "_stale", "due_us", "tags")
+    __slots__ = ("_due", "_filed", "_new", "_size", "_tagged", "due_us", "tags")
 
     def __init__(self) -> None:
         self._filed: dict[tuple[NodeId, int], list[Waiting]] = {}
@@ -44,12 +46,14 @@ class Watch:
         """How many are filed."""
         self.tags: dict[NodeId, list[int]] = {}
         """Heaps of the tags under which something is, or was, filed, by source."""
-        self._due: list[tuple[int, NodeId, int]] = []
-        """Heap of these by the deadlines that were told."""
+        self._tagged = 0
+        """How many tags that is."""
+        self._due: list[Reminder] = []
+        """Heap of these by the deadlines that were told; some are stale."""
+        self._new: list[Reminder] = []
+        """Not sorted in: most that wait do not wait for so long."""
         self.due_us = ENDLESS_US
         """Not after the earliest of those deadlines."""
-        self._stale = 0
-        """How much of what is in `tags` and `_due` may be stale."""
 
     def file(self, waiting: Waiting) -> None:
         """File a message under the predecessor that it waits for."""
@@ -64,6 +68,9 @@ class Watch:
                 self.tags[source] = [tag]
             else:
                 heappush(tags, tag)
+            self._tagged += 1
+            if self._tagged > 2 * self._size + _SLACK:
+                self._sweep()
         else:
             others.append(waiting)
             first = others[0]
@@ -74,9 +81,11 @@ class Watch:
 
     def remind(self, t_us: int, source: NodeId, tag: int) -> None:
         """What is filed under this predecessor is to be looked at again at that time."""
-        heappush(self._due, (t_us, source, tag))
+        self._new.append((t_us, source, tag))
         if t_us < self.due_us:
             self.due_us = t_us
+        if len(self._new) + len(self._due) > 2 * self._size + _SLACK:
+            self._sweep()
 
     def leave(self, waiting: Waiting) -> None:
         """A message waits no more, whatever became of its predecessor."""
@@ -85,7 +94,7 @@ class Watch:
         filed.remove(waiting)
         if not filed:
             del self._filed[source, tag]
-        self._left(1)
+        self._size -= 1
 
     def delivered(self, source: NodeId, tag: int) -> list[Waiting]:
         """What waits for this message, or for an earlier one of its source, which is in `tags`."""
@@ -93,41 +102,42 @@ class Watch:
         found: list[Waiting] = []
         while tags and tags[0] <= tag:
             found += self._filed.pop((source, heappop(tags)), ())
+            self._tagged -= 1
         if not tags:
             del self.tags[source]
-        self._left(len(found))
+        self._size -= len(found)
         return found
 
     def dead(self, clock_us: int) -> list[Waiting]:
         """What waits for messages that are dead by now."""
         due, filed = self._due, self._filed
+        for each in self._new:
+            if each[1:] in filed:
+                heappush(due, each)
+        self._new.clear()
         found: list[Waiting] = []
         while due and (due[0][0] <= clock_us or due[0][1:] not in filed):
             found += filed.pop(heappop(due)[1:], ())
-        self._left(len(found))
-        self.due_us = self._due[0][0] if self._due else ENDLESS_US
+        self._size -= len(found)
+        self.due_us = due[0][0] if due else ENDLESS_US
         return found
 
-    def _left(self, count: int) -> None:
-        """So many wait no more, or not for this. What is stale is swept out where it is most of what there is.
+    def _sweep(self) -> None:
+        """What is stale goes, where it is most of what there is.
 
         Else who names what does not exist, or tells other deadlines of it each time, would fill the memory.
         """
-        self._size -= count
-        self._stale += count
-        if self._stale <= self._size + _SLACK:
-            return
-        self._stale = 0
-        told = {each.predecessors[each.at][2:] + key for key, some in self._filed.items() for each in some}
-        self._due = [each for each in set(self._due) if each in told or (not each[0] and each[1:] in self._filed)]
-        heapify(self._due)
+        told = {(each.predecessors[each.at][2], *key) for key, some in self._filed.items() for each in some}
+        soon = [each for each in self._due + self._new if not each[0] and each[1:] in self._filed]
+        self._due, self._new = sorted(told.union(soon)), []  # A list in order is a heap.
         self.tags = {}
         for source, tag in sorted(self._filed):
             self.tags.setdefault(source, []).append(tag)
+        self._tagged = len(self._filed)
 
     def refile(self, everybody: Sequence[Waiting]) -> None:
         """File all anew."""
-        self._filed, self.tags, self._due, self.due_us = {}, {}, [], ENDLESS_US
-        self._size = self._stale = 0
+        self._filed, self.tags, self._due, self._new = {}, {}, [], []
+        self._size, self._tagged, self.due_us = 0, 0, ENDLESS_US
         for waiting in everybody:
             self.file(waiting)
