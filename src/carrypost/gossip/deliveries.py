@@ -142,7 +142,8 @@ class Deliveries:
         if copy.slot in desk.seen:
             return False
         if copy.descriptor.ordering and not again:
-            if self.matcher.matches(copy.descriptor):
+            # One that is finished was passed over, or will never be delivered: that was told.
+            if not copy.finished and self.matcher.matches(copy.descriptor):
                 self.in_order((copy,))
             return bool(desk.delivered & bit)
         which = self._which(copy.descriptor)
