@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sysconfig
-from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 from benchmarks import _histories, _scenes
 from benchmarks._histories import LONG_S, MIXED_S
+from tests.benches import Bench, Tables
 
 from carrypost.model.descriptor import Ordering
 
-Tables = dict[str, list[dict[str, Any]]]
-COMMAND = [str(Path(sysconfig.get_path("scripts")) / "carrypost"), "bench", "causal"]
-
-
-def bench(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # noqa: S603 - our own command
-        [*COMMAND, *arguments], capture_output=True, text=True, check=False, env={**os.environ, **environment}
-    )
-
-
-def tables(folder: Path, *arguments: str) -> Tables:
-    outcome = bench(*arguments, TMPDIR=str(folder))
-    assert outcome.returncode == 0, outcome.stderr
-    assert list(folder.iterdir()) == []
-    found: Tables = defaultdict(list)
-    for line in outcome.stdout.splitlines():
-        row = json.loads(line)
-        found[row.pop("table")].append(row)
-    for rows in found.values():
-        assert all(row.keys() == rows[0].keys() for row in rows)
-    return dict(found)
+BENCH = Bench("causal")
 
 
 @pytest.fixture(scope="module")
 def layer(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    return tables(tmp_path_factory.mktemp("layer"), "--quick", "--only", "layer", "--repeats", "2", "--json")
+    return BENCH.tables(tmp_path_factory.mktemp("layer"), "--quick", "--only", "layer", "--repeats", "2", "--json")
 
 
 def test_the_layer_is_measured_beside_the_codes_of_the_paper(layer: Tables) -> None:
@@ -71,7 +46,7 @@ def test_barriers_are_shorter_than_those_of_the_paper_where_lifetimes_are_the_sa
 
 
 def test_a_run_in_order_is_measured_beside_one_without(tmp_path: Path) -> None:
-    shown = tables(tmp_path, "--quick", "--only", "runs")
+    shown = BENCH.tables(tmp_path, "--quick", "--only", "runs")
     assert list(shown) == ["Runs", "Order", "Goals"]
     without, ordered = shown["Runs"]
     assert (without["order"], ordered["order"]) == ("none", "delta-causal")
@@ -134,12 +109,12 @@ def test_other_benchmarks_of_the_emulator_run_shipped_scenarios_without_order(ca
 
 @pytest.mark.parametrize("arguments", [("--only", "barriers"), ("--repeats", "0"), ("--seed", "x")])
 def test_what_makes_no_sense_is_a_usage_error(arguments: tuple[str, ...]) -> None:
-    outcome = bench(*arguments)
+    outcome = BENCH.run(*arguments)
     assert (outcome.returncode, outcome.stdout) == (2, "")
     assert arguments[0] in outcome.stderr
 
 
 def test_help_gives_an_example() -> None:
-    outcome = bench("--help")
+    outcome = BENCH.run("--help")
     assert outcome.returncode == 0
     assert "carrypost bench causal --" in " ".join(outcome.stdout.split("For example:")[1].split())

@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sysconfig
-from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.benches import COMMAND, Bench
 
-Tables = dict[str, list[dict[str, Any]]]
-COMMAND = [str(Path(sysconfig.get_path("scripts")) / "carrypost"), "bench", "emu"]
-
-
-def bench(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # noqa: S603 - our own command
-        [*COMMAND, *arguments], capture_output=True, text=True, check=False, env={**os.environ, **environment}
-    )
-
-
-def tables(folder: Path, *arguments: str) -> Tables:
-    outcome = bench(*arguments, TMPDIR=str(folder))
-    assert outcome.returncode == 0, outcome.stderr
-    assert list(folder.iterdir()) == []
-    found: Tables = defaultdict(list)
-    for line in outcome.stdout.splitlines():
-        row = json.loads(line)
-        found[row.pop("table")].append(row)
-    for rows in found.values():
-        assert all(row.keys() == rows[0].keys() for row in rows)
-    return dict(found)
+BENCH = Bench("emu")
 
 
 def workload(folder: Path) -> Path:
@@ -56,7 +33,7 @@ def scratch(tmp_path: Path) -> Path:
 
 
 def test_a_workload_of_files_is_run_and_its_goal_is_judged(tmp_path: Path, scratch: Path) -> None:
-    shown = tables(scratch, "--only", "neutral-bus", "--workloads", str(workload(tmp_path)), "--repeats", "2")
+    shown = BENCH.tables(scratch, "--only", "neutral-bus", "--workloads", str(workload(tmp_path)), "--repeats", "2")
     assert list(shown) == ["Runs", "Areas", "Goals"]
     (run,), (areas,), (goal,) = shown["Runs"], shown["Areas"], shown["Goals"]
     told = [run[name] for name in ("case", "nodes", "contacts", "messages", "receptions", "share of bound %")]
@@ -71,7 +48,7 @@ def test_a_workload_of_files_is_run_and_its_goal_is_judged(tmp_path: Path, scrat
 
 
 def test_short_parts_of_shipped_and_random_cases_run_and_meet_no_goal(scratch: Path) -> None:
-    shown = tables(scratch, "--quick", "--only", "city_bus", "waypoint-100", "--json")
+    shown = BENCH.tables(scratch, "--quick", "--only", "city_bus", "waypoint-100", "--json")
     buses, walkers = shown["Runs"]
     assert (buses["case"], walkers["case"], walkers["nodes"]) == ("city_bus", "waypoint-100", 100)
     assert walkers["messages"] == 11  # One every 5 s of a minute, the first after 5 s.
@@ -84,7 +61,7 @@ def test_short_parts_of_shipped_and_random_cases_run_and_meet_no_goal(scratch: P
 def test_the_seed_decides_what_is_run(scratch: Path) -> None:
     columns = ("nodes", "contacts", "messages", "receptions", "share of bound %")
     found = [
-        [run[name] for run in tables(scratch, "--quick", "--only", "waypoint-100", "--seed", seed)["Runs"]
+        [run[name] for run in BENCH.tables(scratch, "--quick", "--only", "waypoint-100", "--seed", seed)["Runs"]
          for name in columns]
         for seed in ("1", "1", "2")
     ]  # fmt: skip
@@ -92,7 +69,7 @@ def test_the_seed_decides_what_is_run(scratch: Path) -> None:
 
 
 def test_workloads_that_are_not_given_are_left_out_with_a_word() -> None:
-    outcome = bench("--quick", "--only", "neutral-bus", "neutral-rwp-100")
+    outcome = BENCH.run("--quick", "--only", "neutral-bus", "neutral-rwp-100")
     assert (outcome.returncode, outcome.stdout) == (1, "")
     assert "neutral-rwp-100 is left out: --workloads" in outcome.stderr
     assert "no case is left" in outcome.stderr
@@ -101,7 +78,7 @@ def test_workloads_that_are_not_given_are_left_out_with_a_word() -> None:
 def test_a_workload_that_lacks_a_file_is_left_out_with_its_name(tmp_path: Path) -> None:
     folder = workload(tmp_path)
     (folder / "bus" / "messages.csv").unlink()
-    outcome = bench("--only", "neutral-bus", "--workloads", str(folder))
+    outcome = BENCH.run("--only", "neutral-bus", "--workloads", str(folder))
     assert (outcome.returncode, outcome.stdout) == (1, "")
     assert f"there is no {folder / 'bus' / 'messages.csv'}" in outcome.stderr
 
@@ -117,7 +94,7 @@ def test_a_workload_that_lacks_a_file_is_left_out_with_its_name(tmp_path: Path) 
 def test_a_workload_that_cannot_be_read_is_no_traceback(tmp_path: Path, text: str, said: str) -> None:
     folder = workload(tmp_path)
     (folder / "bus" / "contacts.csv").write_text(text, encoding="utf-8")
-    outcome = bench("--only", "neutral-bus", "--workloads", str(folder))
+    outcome = BENCH.run("--only", "neutral-bus", "--workloads", str(folder))
     assert (outcome.returncode, outcome.stdout) == (1, "")
     assert said in outcome.stderr
     assert "Traceback" not in outcome.stderr
@@ -125,13 +102,13 @@ def test_a_workload_that_cannot_be_read_is_no_traceback(tmp_path: Path, text: st
 
 @pytest.mark.parametrize("arguments", [("--only", "city"), ("--repeats", "0"), ("--seed", "x")])
 def test_what_makes_no_sense_is_a_usage_error(arguments: tuple[str, ...]) -> None:
-    outcome = bench(*arguments)
+    outcome = BENCH.run(*arguments)
     assert (outcome.returncode, outcome.stdout) == (2, "")
     assert arguments[0] in outcome.stderr
 
 
 def test_help_gives_an_example() -> None:
-    outcome = bench("--help")
+    outcome = BENCH.run("--help")
     assert outcome.returncode == 0
     assert "carrypost bench emu --" in " ".join(outcome.stdout.split("For example:")[1].split())
 
@@ -139,7 +116,7 @@ def test_help_gives_an_example() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_benchmark_that_is_stopped_leaves_nothing_behind(number: int, scratch: Path) -> None:
     running = subprocess.Popen(  # noqa: S603 - our own command
-        [*COMMAND, "--only", "waypoint-5000"],
+        [COMMAND, "bench", "emu", "--only", "waypoint-5000"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(scratch)},
     )  # fmt: skip
     assert running.stderr is not None

@@ -1,0 +1,44 @@
+"""Benchmarks run as a user runs them, and the tables that they show."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sysconfig
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Tables = dict[str, list[dict[str, Any]]]
+COMMAND = str(Path(sysconfig.get_path("scripts")) / "carrypost")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The benchmark of this name."""
+
+    name: str
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(  # noqa: S603 - our own command
+            [COMMAND, "bench", self.name, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, **environment},
+        )
+
+    def tables(self, folder: Path, *arguments: str) -> Tables:
+        """What it shows; nothing is left in `folder`, which it has for its own files."""
+        outcome = self.run(*arguments, TMPDIR=str(folder))
+        assert outcome.returncode == 0, outcome.stderr
+        assert list(folder.iterdir()) == []
+        found: Tables = defaultdict(list)
+        for line in outcome.stdout.splitlines():
+            row = json.loads(line)
+            found[row.pop("table")].append(row)
+        for rows in found.values():
+            assert all(row.keys() == rows[0].keys() for row in rows)
+        return dict(found)
