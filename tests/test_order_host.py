@@ -385,23 +385,6 @@ def test_a_message_that_would_depend_on_too_many_is_not_published() -> None:
         assert all(labels(net, name)[-1] == "by itself" for name in names)
 
 
-def test_an_author_whose_messages_live_shorter_and_shorter_silences_nobody() -> None:
-    with testing.network("a", "b", "c", seed=1, limits={"barrier_entries_max": 4}) as net:
-        for node in "abc":
-            net.subscribe(node, "forum")
-        net.link("a", "b")
-        net.advance(5)
-        for number in range(20):
-            say(net, "a", f"m{number}", lifetime_s=600 - 10 * number)
-        net.advance(5)
-        say(net, "b", "answer")
-        net.link("b", "c")
-        net.advance(5)
-        assert labels(net, "c") == [*(f"m{number}" for number in range(20)), "answer"]
-        (named,) = net.deliveries("c")[-1].descriptor.barrier
-        assert (named.sequence, named.deadline_us) == (20, 605_000_000)
-
-
 def test_what_was_given_up_is_told_once_though_somebody_else_subscribes(forum: testing.Network) -> None:
     events = _Events(forum)
     half_a_contact(forum, lifetime_s=100, ordering="causal")

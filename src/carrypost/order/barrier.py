@@ -87,16 +87,9 @@ class Barrier:
             else:
                 del self._sources[source]
 
-    def entries(self, *, signed: bool, most: int) -> tuple[Predecessor, ...]:
-        """As they travel with the next message.
-
-        If there are too many, each source is named once, by its last message and its latest deadline. That is as safe,
-        and may let others wait longer; else an author whose messages live shorter and shorter could silence everybody.
-        """
-        found = list(self)
-        if len(found) > most:
-            found = [(source, standing[-1][0], standing[0][1]) for source, standing in reversed(self._sources.items())]
-        return tuple([predecessor(*each, signed=signed) for each in found])
+    def entries(self, *, signed: bool) -> tuple[Predecessor, ...]:
+        """As they travel with the next message."""
+        return tuple(predecessor(*each, signed=signed) for each in self)
 
     def copy(self) -> dict[NodeId, Standing]:
         """What `restore` takes back."""

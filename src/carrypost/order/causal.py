@@ -114,11 +114,11 @@ class Group:
         """The date of a message published now: later than all of others that it depends on."""
         return max(now, self.clock_us, self._newest_us + 1)
 
-    def barrier(self, now: int, *, signed: bool = False, most: int = _SOURCES_MAX) -> tuple[Predecessor, ...]:
-        """What a message published now depends on, told with at most so many entries if that is possible."""
+    def barrier(self, now: int, *, signed: bool = False) -> tuple[Predecessor, ...]:
+        """What a message published now depends on."""
         self._look_at_clock(now)
         self._barrier.expunge(self.clock_us)
-        return self._barrier.entries(signed=signed, most=most)
+        return self._barrier.entries(signed=signed)
 
     def published(self, descriptor: Descriptor, now: int) -> list[Descriptor]:
         """An own message: delivered at once, and with it what waited for it."""

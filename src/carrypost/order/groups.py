@@ -73,12 +73,11 @@ class Order:
         group = self._group(destination, ordering)
         if group is None:
             raise OrderError(f"there are {len(self._groups):,} order groups already (limits.groups_max)")
-        most = self._desk.limits.barrier_entries_max
-        barrier = group.barrier(now, signed=self._desk.identity.signed, most=most)
-        if len(barrier) > most:
+        barrier = group.barrier(now, signed=self._desk.identity.signed)
+        if len(barrier) > self._desk.limits.barrier_entries_max:
             raise OrderError(
                 f"the message would depend on {len(barrier):,} others directly, more than "
-                f"{most:,} (limits.barrier_entries_max); later there may be fewer"
+                f"{self._desk.limits.barrier_entries_max:,} (limits.barrier_entries_max); later there may be fewer"
             )
         return group.stamp(now), barrier
 
