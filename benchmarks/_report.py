@@ -29,6 +29,14 @@ def parser(name: str, description: str, example: str) -> argparse.ArgumentParser
     return made
 
 
+def positive(text: str) -> int:
+    """An option's value: a whole number, 1 or more."""
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
 def show(title: str, rows: Sequence[Mapping[str, object]], *, json: bool | None) -> None:
     """Print a table; `json` None: as JSON unless stdout is a terminal."""
     if json or (json is None and not sys.stdout.isatty()):

@@ -163,19 +163,15 @@ def _goal(what: str, measured: float, goal: int, *, met: bool) -> Row:
     return {"what": what, "measured": measured, "goal": goal, "met": met}
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
-
-
 def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser = _report.parser("causal", str(__doc__).split("\n\n", maxsplit=1)[0], "--only layer --repeats 3 --json")
     parser.add_argument("--only", choices=("layer", "runs"), help="the order group alone, or whole runs alone")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="where chance comes from (default 1)")
     parser.add_argument(
-        "--repeats", type=_positive, metavar="N", help=f"so many times (default {REPEATS} for the layer, 1 for runs)"
+        "--repeats",
+        type=_report.positive,
+        metavar="N",
+        help=f"so many times (default {REPEATS} for the layer, 1 for runs)",
     )
     parser.add_argument("--quick", action="store_true", help="small histories, the first ten minutes of the runs")
     parser.set_defaults(workloads=None)

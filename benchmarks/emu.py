@@ -178,13 +178,6 @@ def _chosen(options: argparse.Namespace) -> list[str]:
     return found
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
-
-
 def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser = _report.parser("emu", str(__doc__).split("\n\n", maxsplit=1)[0], "--only city_bus waypoint-1000 --seed 2")
     parser.add_argument(
@@ -194,7 +187,9 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
         "--workloads", type=Path, metavar="DIR", help="folders with contacts.csv, messages.csv, nodes.csv for neutral-…"
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="where chance comes from (default 1)")
-    parser.add_argument("--repeats", type=_positive, default=1, metavar="N", help="the median of so many (default 1)")
+    parser.add_argument(
+        "--repeats", type=_report.positive, default=1, metavar="N", help="the median of so many (default 1)"
+    )
     parser.add_argument("--quick", action="store_true", help="a short part of each case; says little about speed")
     return parser.parse_args(argv)
 

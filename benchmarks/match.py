@@ -145,18 +145,13 @@ def tables(repeats: int, *, json: bool | None) -> bool:
 def main(argv: Sequence[str]) -> int:
     """Print the tables; 1 if the goal is to be met and is missed."""
     parser = _report.parser("match", __doc__.split("\n\n")[0], "--repeats 3 --json")
-    parser.add_argument("--repeats", type=_positive, default=5, metavar="N", help="measure so many times (default 5)")
+    parser.add_argument(
+        "--repeats", type=_report.positive, default=5, metavar="N", help="measure so many times (default 5)"
+    )
     parser.add_argument("--strict", action="store_true", help="exit with 1 if the goal is missed")
     options = parser.parse_args(argv)
     met = tables(options.repeats, json=options.json)
     return 1 if options.strict and not met else 0
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
 
 
 if __name__ == "__main__":

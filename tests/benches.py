@@ -30,10 +30,11 @@ class Bench:
             env={**os.environ, **environment},
         )
 
-    def tables(self, folder: Path, *arguments: str) -> Tables:
+    def tables(self, folder: Path, *arguments: str, progress: bool = False) -> Tables:
         """What it shows; nothing is left in `folder`, which it has for its own files."""
         outcome = self.run(*arguments, TMPDIR=str(folder))
         assert outcome.returncode == 0, outcome.stderr
+        assert outcome.stderr or not progress
         assert list(folder.iterdir()) == []
         found: Tables = defaultdict(list)
         for line in outcome.stdout.splitlines():

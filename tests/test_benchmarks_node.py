@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sysconfig
 import tempfile
 import time
-from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.benches import COMMAND, Bench, Tables
 from tools import netns
 
-Tables = dict[str, list[dict[str, Any]]]
-COMMAND = [str(Path(sysconfig.get_path("scripts")) / "carrypost"), "bench"]
 PATIENCE_S = 120.0
 needs_namespaces = pytest.mark.skipif(bool(netns.available()), reason=netns.available())
 
 
-def bench(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # noqa: S603 - our own command
-        [*COMMAND, *arguments], capture_output=True, text=True, check=False, env={**os.environ, **environment}
-    )
+def bench(name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return Bench(name).run(*arguments, **environment)
 
 
-def tables(folder: Path, *arguments: str) -> Tables:
-    """What a benchmark shows; it tells of its progress, and leaves no files behind."""
-    outcome = bench(*arguments, TMPDIR=str(folder))
-    assert outcome.returncode == 0, outcome.stderr
-    assert outcome.stderr
-    assert list(folder.iterdir()) == []
-    found: Tables = defaultdict(list)
-    for line in outcome.stdout.splitlines():
-        row = json.loads(line)
-        found[row.pop("table")].append(row)
-    for rows in found.values():
-        assert all(row.keys() == rows[0].keys() for row in rows)
-    return dict(found)
+def tables(folder: Path, name: str, *arguments: str) -> Tables:
+    """What a benchmark shows; it tells of its progress, too."""
+    return Bench(name).tables(folder, *arguments, progress=True)
 
 
 @needs_namespaces
@@ -138,7 +121,7 @@ def test_a_benchmark_that_is_stopped_leaves_nothing_behind(number: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         running = subprocess.Popen(  # noqa: S603 - our own command
-            [*COMMAND, "node", "--messages", "100000"],
+            [COMMAND, "bench", "node", "--messages", "100000"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": name},
         )  # fmt: skip
         assert running.stderr is not None
