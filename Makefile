@@ -33,5 +33,5 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || test -n "$(PYTHON)" || { echo "carrypost needs Python 3.11 or later" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "making .venv"; "$(PYTHON)" -m venv .venv; }
 	@echo "installing into .venv"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,emu]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,lab]'
 	@touch $@

@@ -4,7 +4,16 @@ Time limits per example are off everywhere: a busy machine is not a bug. What fa
 repeats it.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _SLOW_IS_FINE = (HealthCheck.too_slow,)
 
@@ -16,3 +25,18 @@ settings.register_profile(
     "soak", deadline=None, print_blob=True, max_examples=5_000, suppress_health_check=_SLOW_IS_FINE
 )
 settings.load_profile("dev")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Spark for all tests: a small cluster of two executors of their own, so that what they run is really sent."""
+    from carrypost.lab.session import SparkOptions, session  # noqa: PLC0415 - most tests do without
+
+    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    conf = {
+        "spark.driver.extraJavaOptions": quick,
+        "spark.executor.extraJavaOptions": quick,
+        "spark.sql.shuffle.partitions": "2",
+    }
+    with session(SparkOptions(master="local-cluster[2,1,1024]", memory="1g", conf=conf)) as made:
+        yield made

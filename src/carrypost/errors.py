@@ -15,6 +15,7 @@
     │   └── ForgeryError           a signature or digest that does not fit
     ├── StoreError                 the disk could not take or give back a batch
     ├── SendError                 a message was not stored: it is not here
+    ├── LabError                  Java, Spark or a cluster does not do what the laboratory needs
     └── NodeError                  this machine does not let a node run; the message says what to do
         ├── RunningError         a node runs in that folder
         └── NoNodeError                 no node answers at that control socket
@@ -80,6 +81,10 @@ class StoreError(CarrypostError):
 
 class SendError(CarrypostError):
     """A message was not stored: it is not here, and the application has to send it again."""
+
+
+class LabError(CarrypostError):
+    """Java, Spark or a cluster does not do what the laboratory needs; the message says what to do."""
 
 
 class NodeError(CarrypostError):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from carrypost import CarrypostError, __version__
-from carrypost.cli import doctor, emu, keys, node
+from carrypost.cli import doctor, emu, keys, lab, node, reproduce
 from carrypost.cli._exit import Exit, told
 
 app = typer.Typer(
@@ -55,6 +55,8 @@ app.command()(node.peers)
 app.command()(doctor.doctor)
 app.add_typer(keys.keys)
 app.add_typer(emu.emu)
+app.add_typer(lab.lab)
+app.command()(reproduce.reproduce)
 
 
 @app.command(

@@ -1,0 +1,40 @@
+"""Options of commands that use Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from carrypost.errors import LocalError
+
+if TYPE_CHECKING:
+    from carrypost.lab.session import SparkOptions
+
+MasterOption = Annotated[
+    str,
+    typer.Option(
+        "--master", envvar="CARRYPOST_MASTER", metavar="URL", help="Spark: local[2], spark://host:7077, yarn and so on."
+    ),
+]
+MemoryOption = Annotated[
+    str, typer.Option("--memory", metavar="4g", help="Of Spark's driver; a quarter of this machine's if left out.")
+]
+ConfOption = Annotated[
+    list[str],
+    typer.Option("--conf", metavar="KEY=VALUE", help="Any of Spark's own settings.", show_default=False),
+]
+
+
+def spark_options(master: str, memory: str, conf: Sequence[str]) -> SparkOptions:
+    """What these options ask for."""
+    from carrypost.lab.session import SparkOptions  # noqa: PLC0415 - needed by these commands only
+
+    settings: dict[str, str] = {}
+    for each in conf:
+        key, equals, value = each.partition("=")
+        if not (equals and key.startswith("spark.")):
+            raise LocalError(f"--conf takes KEY=VALUE with a key of Spark, as spark.executor.memory=2g, not {each!r}")
+        settings[key] = value
+    return SparkOptions(master=master, memory=memory, conf=settings)

@@ -1,0 +1,8 @@
+"""`carrypost lab report`."""
+
+from __future__ import annotations
+
+
+def report() -> None:
+    """Not there yet."""
+    raise NotImplementedError

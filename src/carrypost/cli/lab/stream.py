@@ -1,0 +1,8 @@
+"""`carrypost lab stream`."""
+
+from __future__ import annotations
+
+
+def stream() -> None:
+    """Not there yet."""
+    raise NotImplementedError

@@ -1,0 +1,278 @@
+"""Families of metrics: the tables that `lab metrics` writes, one folder each under ``metrics``.
+
+The names bcast, rcvd, codlvd, expd, scb, sdlv, tdelay, ltcy and codlvdelay are those of CAUSAL §VI-A d; hops, spread,
+neighbours and throughput those of JOMS; delivery ratios those of EMMA. Families of systems that are still to come have
+their place here, and get their functions with those systems.
+
+Percentiles are of the nearest rank: the least value such that at least that share of all values is not above it. Delays
+are counted in whole milliseconds for it, rounded half to even, so that equal values can be counted; least, most, mean
+and deviation are of whole microseconds. Deviations are those of all values, not of a sample.
+"""
+
+from __future__ import annotations
+
+from carrypost.lab.schemas import Column, Table
+
+TDELAY, LTCY, CODLVDELAY = "tdelay", "ltcy", "codlvdelay"
+DELAYS = (TDELAY, LTCY, CODLVDELAY)
+PERCENTILES = (50, 80, 90, 95, 99)
+
+_RUN = Column("run", "string", "scenario/settings/seed")
+_NODE = Column("node", "string", "who")
+_COUNTS = (
+    Column("bcast", "int64", "messages broadcast"),
+    Column("rcvd", "int64", "messages received, own ones never"),
+    Column("codlvd", "int64", "messages (co-)delivered, own ones included"),
+    Column("expd", "int64", "messages that expired while they waited for their turn"),
+    Column("left", "int64", "messages received, neither delivered nor expired"),
+    Column("codlvratio", "float64", "codlvd / (bcast + rcvd)", nullable=True),
+    Column("expratio", "float64", "expd / rcvd", nullable=True),
+)
+_SPREAD = (
+    Column("min_s", "float64", "least", nullable=True),
+    Column("max_s", "float64", "most", nullable=True),
+    Column("avg_s", "float64", "mean", nullable=True),
+    Column("stdev_s", "float64", "standard deviation", nullable=True),
+)
+_CUMULATIVE = (
+    Column("value_ms", "int64", "milliseconds"),
+    Column("count", "int64", "how many have this value"),
+    Column("cumulative", "int64", "how many have this or less"),
+    Column("share", "float64", "of all, this or less"),
+)
+
+COPIES = Table(
+    "copies",
+    "every message at every node that it reached, its author included; what most families are made from",
+    (
+        _RUN,
+        _NODE,
+        Column("message", "string", "label or id"),
+        Column("source", "string", "author"),
+        Column("size", "int64", "payload bytes", nullable=True),
+        Column("hops", "int32", "1: from the author", nullable=True),
+        Column("published", "float64", "when its author published it", nullable=True),
+        Column("received", "float64", "when it came here; none at its author's", nullable=True),
+        Column("delivered", "float64", "when the application got it", nullable=True),
+        Column("expired", "float64", "when it was given up", nullable=True),
+    ),
+)
+"""Not one of the families: kept while these are made."""
+
+PROCESSING = Table("processing", "what became of messages (CAUSAL, Tables II and V)", (_RUN, *_COUNTS))
+PROCESSING_BY_NODE = Table("processing_by_node", "the same for each node", (_RUN, _NODE, *_COUNTS))
+DELAY_SPREAD = Table(
+    "delays",
+    "transmission delay, co-delivery latency and both together (CAUSAL, Tables III and VI)",
+    (
+        _RUN,
+        Column("metric", "string", "`tdelay`, `ltcy` or `codlvdelay`"),
+        Column("count", "int64", "copies"),
+        *_SPREAD,
+        *(Column(f"p{share}_s", "float64", f"{share} % are not above", nullable=True) for share in PERCENTILES),
+    ),
+)
+DELAY_CDF = Table(
+    "delay_cdf",
+    "how delays are distributed (CAUSAL, figures 5 and 10)",
+    (_RUN, Column("metric", "string", "`tdelay`, `ltcy` or `codlvdelay`"), *_CUMULATIVE),
+)
+DELAY_GRID = Table(
+    "delay_grid",
+    "latency against transmission delay, counted in cells (CAUSAL, figures 4 and 9)",
+    (
+        _RUN,
+        Column("tdelay_s", "float64", "lower edge of the cell"),
+        Column("ltcy_s", "float64", "lower edge of the cell"),
+        Column("tdelay_width_s", "float64", "width of the cell"),
+        Column("ltcy_width_s", "float64", "height of the cell"),
+        Column("copies", "int64", "how many are in it"),
+    ),
+)
+REGISTRIES = Table(
+    "registries",
+    "sizes of registries over time (CAUSAL, figures 6 and 11)",
+    (
+        _RUN,
+        _NODE,
+        Column("t", "float64", "when, in seconds"),
+        Column("leaving", "bool", "whether the node was about to leave: no part of means over time"),
+        Column("c_barrier", "int64", "entries of the causal barrier", nullable=True),
+        Column("co_delivered", "int64", "sources of which something was delivered (sdlv)", nullable=True),
+        Column("pending", "int64", "messages that wait", nullable=True),
+        Column("cache", "int64", "messages held", nullable=True),
+    ),
+)
+REGISTRY_SIZES = Table(
+    "registry_sizes",
+    "sizes of registries over all nodes and times",
+    (
+        _RUN,
+        Column("registry", "string", "which"),
+        Column("samples", "int64", "regular samples"),
+        Column("mean", "float64", "of regular samples", nullable=True),
+        Column("max", "int64", "of all samples"),
+    ),
+)
+BARRIERS = Table(
+    "barriers",
+    "entries in the barriers of messages (scb)",
+    (_RUN, Column("entries", "int64", "predecessors named"), Column("messages", "int64", "how many name so many")),
+)
+DELIVERY = Table(
+    "delivery",
+    "of each message, who got it of those who could: nodes other than its author that were there while it lived",
+    (
+        _RUN,
+        Column("message", "string", "label or id"),
+        Column("source", "string", "author"),
+        Column("published", "float64", "when"),
+        Column("recipients", "int64", "nodes that were there while it lived"),
+        Column("delivered", "int64", "of these, those that got it"),
+        Column("ratio", "float64", "delivered / recipients", nullable=True),
+    ),
+)
+DELIVERY_RATIO = Table(
+    "delivery_ratio",
+    "mean share of recipients that a message was delivered to (EMMA)",
+    (_RUN, Column("messages", "int64", "with a recipient"), Column("ratio", "float64", "mean", nullable=True)),
+)
+HOPS = Table(
+    "hops",
+    "over how many hops messages came to each node (JOMS)",
+    (
+        _RUN,
+        _NODE,
+        Column("received", "int64", "messages"),
+        Column("direct", "int64", "of these, from their author"),
+        Column("mean", "float64", "hops"),
+        Column("max", "int32", "hops"),
+    ),
+)
+SPREAD = Table(
+    "spread",
+    "how one message spread (JOMS): of each run the one that most nodes got, the first of these",
+    (
+        _RUN,
+        Column("message", "string", "label or id"),
+        Column("reached", "int64", "nodes that have got it by then, its author not counted"),
+        Column("after_s", "float64", "since it was published"),
+    ),
+)
+THROUGHPUT = Table(
+    "throughput",
+    "payload by time from publication to reception, by size of messages (JOMS)",
+    (
+        _RUN,
+        Column("size", "int64", "payload bytes"),
+        Column("copies", "int64", "receptions"),
+        Column("bytes_per_s", "float64", "mean of size / transmission delay", nullable=True),
+    ),
+)
+TRAFFIC = Table(
+    "traffic",
+    "bytes sent, by node and kind of frame",
+    (_RUN, _NODE, Column("frame", "string", "kind of frame"), Column("bytes", "int64", "sent")),
+)
+TIMELINE = Table(
+    "timeline",
+    "how often what happened, by time",
+    (
+        _RUN,
+        Column("t", "float64", "begin of the window, in seconds"),
+        Column("kind", "string", "kind of row in the record"),
+        Column("count", "int64", "rows"),
+        Column("size", "int64", "their sizes together", nullable=True),
+    ),
+)
+CONTACT_SUMMARY = Table(
+    "contact_summary",
+    "contacts and their durations (CAUSAL, Tables I and IV)",
+    (
+        _RUN,
+        Column("contacts", "int64", "how many"),
+        Column("pairs", "int64", "of nodes that met"),
+        Column("nodes", "int64", "that met anybody"),
+        *_SPREAD,
+    ),
+)
+CONTACT_CDF = Table("contact_cdf", "how durations of contacts are distributed", (_RUN, *_CUMULATIVE))
+INTER_CONTACT_CDF = Table(
+    "inter_contact_cdf",
+    "how times between the end of a pair's contact and its next one are distributed",
+    (_RUN, *_CUMULATIVE),
+)
+NEIGHBOURS = Table(
+    "neighbours",
+    "how long nodes had so many neighbours, while they were there (JOMS)",
+    (
+        _RUN,
+        Column("neighbours", "int64", "how many at a time"),
+        Column("node_s", "float64", "node-seconds"),
+        Column("share", "float64", "of all, with so many or fewer"),
+    ),
+)
+NEIGHBOURS_TIMELINE = Table(
+    "neighbours_timeline",
+    "how many were there and how many neighbours they had, by time (JOMS)",
+    (
+        _RUN,
+        Column("t", "float64", "begin of the window, in seconds"),
+        Column("active", "float64", "mean number of nodes that were there"),
+        Column("neighbours", "float64", "mean number of neighbours of a node that was there", nullable=True),
+    ),
+)
+ACTIVITY = Table(
+    "activity",
+    "when nodes were there (CAUSAL, figures 3 and 8)",
+    (
+        _RUN,
+        _NODE,
+        Column("start", "float64", "first instant, in seconds"),
+        Column("end", "float64", "first instant after, in seconds"),
+    ),
+)
+ACTIVITY_SUMMARY = Table(
+    "activity_summary",
+    "how long nodes were there in all (CAUSAL, Tables I and IV)",
+    (
+        _RUN,
+        Column("nodes", "int64", "that were ever there"),
+        Column("active_max", "int64", "at most at the same time"),
+        *_SPREAD,
+    ),
+)
+
+FAMILIES = (
+    PROCESSING, PROCESSING_BY_NODE, DELAY_SPREAD, DELAY_CDF, DELAY_GRID, REGISTRIES, REGISTRY_SIZES, BARRIERS, DELIVERY,
+    DELIVERY_RATIO, HOPS, SPREAD, THROUGHPUT, TRAFFIC, TIMELINE, CONTACT_SUMMARY, CONTACT_CDF, INTER_CONTACT_CDF,
+    NEIGHBOURS, NEIGHBOURS_TIMELINE, ACTIVITY, ACTIVITY_SUMMARY,
+)  # fmt: skip
+
+PATH_LENGTHS = Table(
+    "path_lengths",
+    "hops between producers and consumers by time (overlay; from rows `path`)",
+    (_RUN, Column("t", "float64", "when, in seconds"), Column("hops", "float64", "mean")),
+)
+BROKER_TRAFFIC = Table(
+    "broker_traffic",
+    "control traffic of each broker (overlay; from rows `traffic`)",
+    (_RUN, _NODE, Column("kbit_per_s", "float64", "mean")),
+)
+LOAD = Table(
+    "load",
+    "load of brokers (overlay; from rows `load`)",
+    (
+        _RUN,
+        Column("t", "float64", "when, in seconds"),
+        Column("mean", "float64", "of all"),
+        Column("max", "float64", "of all"),
+    ),
+)
+EVENT_LATENCY = Table(
+    "event_latency",
+    "from production to consumption of events (overlay)",
+    (_RUN, Column("t", "float64", "when, in seconds"), Column("latency_s", "float64", "mean")),
+)
+TO_COME = (PATH_LENGTHS, BROKER_TRAFFIC, LOAD, EVENT_LATENCY)
+"""Those that get their functions with the overlay."""

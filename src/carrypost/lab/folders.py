@@ -1,0 +1,159 @@
+"""Tables on disk: folders of Parquet files, each there whole or not at all, and the manifest beside them.
+
+A table is written into a hidden folder next to its place, and moved there when it is complete; whatever fails before
+leaves what was there. ``manifest.json`` tells, by table, where it came from: source, parameters, counts, version.
+Folders are ones that the driver and all executors see under the same path.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import carrypost
+from carrypost.errors import LocalError
+from carrypost.lab.schemas import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MANIFEST = "manifest.json"
+_PARTIAL = ".partial"
+
+
+def parquet_files(path: Path, table: Table) -> list[Path]:
+    """The files of a table, given its folder, the folder above it, or one file; checked, but for their rows."""
+    folder = path / table.name if (path / table.name).is_dir() else path
+    if not folder.exists():
+        raise LocalError(f"{path}: there is no such file or folder")
+    files = [folder] if folder.is_file() else sorted(_visible(folder))
+    if not files:
+        raise LocalError(f"{path} holds no table of {table.name}: there is no Parquet file in it")
+    for file in files:
+        _check(file, table)
+    return files
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    for file in folder.rglob("*.parquet"):
+        if not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts):
+            yield file
+
+
+def _check(file: Path, table: Table) -> None:
+    try:
+        there = pq.read_schema(file)
+    except (OSError, pa.ArrowException) as error:
+        raise LocalError(f"{file} is no Parquet file that can be read: {error}") from None
+    for column in table.columns:
+        if column.name not in there.names:
+            needed = ", ".join(table.names)
+            raise LocalError(f"{file} has no column {column.name!r}; a table of {table.name} has {needed}")
+
+
+def read(spark: SparkSession, path: Path, table: Table) -> DataFrame:
+    """A table as a frame."""
+    files = parquet_files(path, table)
+    return table.conform(spark.read.parquet(*(str(file.absolute()) for file in files)))
+
+
+def read_arrow(path: Path, table: Table) -> pa.Table:
+    """A table in memory."""
+    files = parquet_files(path, table)
+    parts = []
+    for file in files:
+        try:
+            parts.append(pq.ParquetFile(file).read(columns=table.names).select(table.names).cast(table.arrow))
+        except (OSError, pa.ArrowException) as error:
+            raise LocalError(f"{file} cannot be read as a table of {table.name}: {error}") from None
+    return pa.concat_tables(parts)
+
+
+def write(frame: DataFrame, folder: Path, table: Table) -> None:
+    """A frame as the table in this folder, in place of one that is there."""
+    with staged(folder / table.name) as partial:
+        table.conform(frame).write.mode("overwrite").option("compression", "zstd").parquet(str(partial.absolute()))
+
+
+def write_arrow(rows: pa.Table, folder: Path, table: Table) -> None:
+    """Rows as the table in this folder, in place of one that is there."""
+    with staged(folder / table.name) as partial:
+        partial.mkdir()
+        pq.write_table(rows.select(table.names).cast(table.arrow), partial / "part-0.parquet", compression="zstd")
+
+
+@contextmanager
+def staged(target: Path) -> Iterator[Path]:
+    """A path to write to; what is there when the block ends well takes its place, otherwise it goes."""
+    partial = target.with_name(f".{target.name}.{os.getpid()}{_PARTIAL}")
+    with told_of(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        clear(target)
+        try:
+            yield partial
+            if not partial.exists():  # There was nothing to write.
+                partial.mkdir()
+            _replace(partial, target)
+        finally:
+            _remove(partial)
+
+
+def clear(target: Path) -> None:
+    """Remove what processes that are gone left half-written for this target."""
+    for left in target.parent.glob(f".{target.name}.*{_PARTIAL}"):
+        pid = left.name.removesuffix(_PARTIAL).rpartition(".")[2]
+        if not (pid.isdecimal() and Path(f"/proc/{pid}").exists()):
+            _remove(left)
+
+
+@contextmanager
+def told_of(target: Path) -> Iterator[None]:
+    """What the system refuses is told as a sentence."""
+    try:
+        yield
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise LocalError(f"{target} cannot be written: {why}") from None
+
+
+def _replace(partial: Path, target: Path) -> None:
+    if target.is_dir():
+        old = target.with_name(f".{target.name}.{os.getpid()}.old{_PARTIAL}")
+        target.replace(old)
+        partial.replace(target)
+        _remove(old)
+    else:
+        partial.replace(target)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def note(folder: Path, table: Table, facts: Mapping[str, Any]) -> None:
+    """Enter in the manifest where a table came from."""
+    told = manifest(folder) | {table.name: {**facts, "version": carrypost.__version__}}
+    with staged(folder / MANIFEST) as partial:
+        partial.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    """What the manifest of this folder tells, by table; nothing where there is none."""
+    try:
+        told = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise LocalError(f"{folder / MANIFEST} is no manifest that can be read: {error}") from None
+    return told if isinstance(told, dict) else {}

@@ -1,0 +1,159 @@
+"""The tables of the laboratory: what each is called, its columns, and what they mean.
+
+A table is stated once, and known from here to Spark, to Arrow and to the documents. Times are seconds, places metres on
+a plane, names texts; contacts and activities are half open. What a function takes or gives is one of these tables,
+which `conform` holds it to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from carrypost.errors import LocalError
+from carrypost.record import SCHEMA
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+_SPARK = {
+    "string": "string",
+    "float64": "double",
+    "int32": "int",
+    "int64": "bigint",
+    "bool": "boolean",
+    "map<string, string>": "map<string,string>",
+}
+"""Types of columns, as Arrow calls them, and what Spark calls them."""
+
+
+class Column(NamedTuple):
+    """A column of a table; types as Arrow calls them."""
+
+    name: str
+    type: str
+    meaning: str
+    nullable: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a table is called, what it is for, and its columns."""
+
+    name: str
+    meaning: str
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns, in order."""
+        return [column.name for column in self.columns]
+
+    @cached_property
+    def ddl(self) -> str:
+        """The columns as Spark's SQL writes them."""
+        return ", ".join(
+            f"`{column.name}` {_SPARK[column.type]}{'' if column.nullable else ' NOT NULL'}" for column in self.columns
+        )
+
+    @cached_property
+    def spark(self) -> StructType:
+        """The columns for Spark."""
+        from pyspark.sql.types import StructType  # noqa: PLC0415 - small work goes without Spark
+
+        made = StructType.fromDDL(self.ddl)
+        assert isinstance(made, StructType)
+        return made
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The columns for Arrow."""
+        import pyarrow as pa  # noqa: PLC0415 - documents are made without it
+
+        types = {
+            "string": pa.string(),
+            "float64": pa.float64(),
+            "int32": pa.int32(),
+            "int64": pa.int64(),
+            "bool": pa.bool_(),
+            "map<string, string>": pa.map_(pa.string(), pa.string()),
+        }
+        return pa.schema([pa.field(column.name, types[column.type], column.nullable) for column in self.columns])
+
+    def conform(self, frame: DataFrame) -> DataFrame:
+        """The columns of this table out of a frame, in order and with their types; one that is missing is an error."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
+
+        if missing := [name for name in self.names if name not in frame.columns]:
+            raise LocalError(f"{self.name} has no column {missing[0]!r}; it needs {', '.join(self.names)}")
+        return frame.select(*(F.col(column.name).cast(_SPARK[column.type]) for column in self.columns))
+
+
+POSITIONS = Table(
+    "positions",
+    "where nodes are; in between they move in straight lines",
+    (
+        Column("scenario", "string", "which trace"),
+        Column("node", "string", "who"),
+        Column("t", "float64", "when, in seconds"),
+        Column("x", "float64", "metres east"),
+        Column("y", "float64", "metres north"),
+    ),
+)
+CONTACTS = Table(
+    "contacts",
+    "who is in range of whom, half open; those of one pair never overlap",
+    (
+        Column("scenario", "string", "which trace"),
+        Column("a", "string", "one node, the lower name"),
+        Column("b", "string", "the other"),
+        Column("start", "float64", "first instant, in seconds"),
+        Column("end", "float64", "first instant after, in seconds"),
+    ),
+)
+_MEANINGS = {
+    "run": "scenario/settings/seed; real nodes: node/NAME",
+    "t": "when, in seconds, whole microseconds",
+    "kind": "what happened",
+    "node": "where",
+    "peer": "the other node",
+    "message": "label of the message if it has one, else its id",
+    "source": "author of the message",
+    "hops": "1: from the author",
+    "size": "bytes, or entries of a registry",
+    "detail": "depends on the kind",
+    "attrs": "more of it, by name",
+}
+RECORDS = Table(
+    "records",
+    "what happened in runs, row by row, in order of happening within each run",
+    tuple(Column(each.name, each.type, _MEANINGS[each.name], each.nullable) for each in SCHEMA),
+)
+RUNS = Table(
+    "runs",
+    "the runs of a campaign, one row each",
+    (
+        Column("run", "string", "scenario/settings/seed"),
+        Column("scenario", "string", "name of the scenario"),
+        Column("settings", "string", "name of the settings"),
+        Column("seed", "string", "where chance comes from"),
+        Column("status", "string", "`done` or `failed`"),
+        Column("version", "string", "of carrypost"),
+        Column("rows", "int64", "of its record", nullable=True),
+        Column("cpu_s", "float64", "processor time that it took", nullable=True),
+        Column("elapsed_s", "float64", "time that it took", nullable=True),
+        Column("record", "string", "file in `records`", nullable=True),
+    ),
+)
+FAILURES = Table(
+    "failures",
+    "the runs of a campaign that failed; run again, those that then succeed are gone from here",
+    (
+        *RUNS.columns[:6],
+        Column("error", "string", "what went wrong, in a sentence"),
+        Column("traceback", "string", "where in the code"),
+    ),
+)

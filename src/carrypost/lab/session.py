@@ -1,0 +1,217 @@
+"""Spark for everything in the laboratory: one place that starts it, and that ends it.
+
+On its own it runs on all processors of this machine and listens on loopback only; `master` moves the same work to a
+cluster. Times are UTC. What the JVM has to say goes to a file in the session's scratch folder, and to people only where
+Spark cannot be started; the folder goes when the session does. Executors run the interpreter that runs this, and on
+anything but `local` they get this very package.
+
+A session that is there already is used as it is, and stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import psutil
+
+from carrypost.errors import LabError, LocalError
+from carrypost.lab.explain import explained
+from carrypost.lab.java import java_home
+from carrypost.lab.shipping import package_zip
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+_GIB = 1 << 30
+_MEMORY = re.compile(r"[1-9][0-9]*[mMgG]")
+_MASTER = re.compile(r"local(\[.+\])?|local-cluster\[\d+,\d+,\d+\]|(spark|k8s)://.+|yarn")
+_LOCAL = re.compile(r"local(-cluster)?(\[.+\])?|spark://(localhost|127\.[0-9.]+)(:\d+)?")
+_CORES = re.compile(r"local\[(\d+|\*)(,\d+)?\]")
+_LOG_TAIL = 2_000
+_HOSTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkOptions:
+    """How Spark is to be started."""
+
+    master: str = LOCAL
+    """Where the work is done; see Spark's documentation for how clusters are written."""
+    memory: str = ""
+    """Of the driver, as 4g; empty: a quarter of this machine's, from 1 to 8 GiB."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Any of Spark's own settings; they win."""
+
+    def __post_init__(self) -> None:
+        if not _MASTER.fullmatch(self.master):
+            raise LocalError(
+                f"--master must be such as local[2], spark://host:7077, k8s://… or yarn, not {self.master!r}"
+            )
+        if self.memory and not _MEMORY.fullmatch(self.memory):
+            raise LocalError(f"the driver's memory must be written such as 4g or 512m, not {self.memory!r}")
+
+    @property
+    def in_process(self) -> bool:
+        """Whether executors are threads of the driver's JVM, which see the same files and the same code."""
+        return self.master == "local" or self.master.startswith("local[")
+
+    @property
+    def on_this_machine(self) -> bool:
+        """Whether nobody else has to reach the driver."""
+        return _LOCAL.fullmatch(self.master) is not None
+
+    @property
+    def cores(self) -> int:
+        """Of this machine that are used, or that this machine has."""
+        told = _CORES.fullmatch(self.master)
+        if told is None or told[1] == "*":
+            return os.cpu_count() or 1
+        return int(told[1])
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """All of Spark's settings that are not its own defaults, but for folders."""
+        quarter = psutil.virtual_memory().total // 4 // _GIB
+        usual = {
+            "spark.master": self.master,
+            "spark.app.name": "carrypost",
+            "spark.driver.memory": self.memory or f"{min(8, max(1, quarter))}g",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.catalogImplementation": "in-memory",
+            "spark.sql.execution.arrow.pyspark.enabled": "true",
+            "spark.sql.shuffle.partitions": str(max(4, 2 * self.cores)),
+            "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+            **(_HOSTS if self.on_this_machine else {}),
+        }
+        return usual | dict(self.conf)
+
+
+@contextlib.contextmanager
+def session(options: SparkOptions | None = None) -> Iterator[SparkSession]:
+    """Spark while the block lasts; the session that is there already, if there is one."""
+    needs_extra()
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded only where Spark is used
+
+    if (active := SparkSession.getActiveSession()) is not None:
+        with explained():
+            yield active
+        return
+    options = options or SparkOptions()
+    scratch = Path(tempfile.mkdtemp(prefix="carrypost-spark-"))
+    with contextlib.ExitStack() as ending:
+        ending.callback(shutil.rmtree, scratch, ignore_errors=True)
+        ending.enter_context(_environment(options, scratch))
+        spark = ending.enter_context(_started(options, scratch))
+        with explained():
+            yield spark
+
+
+@contextlib.contextmanager
+def _environment(options: SparkOptions, scratch: Path) -> Iterator[None]:
+    """What Spark and its executors look for in the environment; afterwards it is as it was."""
+    changes = {
+        "JAVA_HOME": str(java_home(scratch)),
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        # Otherwise they are in the folder of the installed package, or where the command was given.
+        "SPARK_WORKER_DIR": str(scratch / "work"),
+        "SPARK_LOCAL_DIRS": str(scratch / "local"),
+        "SPARK_CONF_DIR": os.environ.get("SPARK_CONF_DIR", str(Path(__file__).with_name("conf"))),
+    }
+    if options.on_this_machine:
+        changes["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if options.master.startswith("local-cluster"):
+        changes["SPARK_HOME"] = str(_home(scratch))
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    logger = logging.getLogger("SQLQueryContextLogger")  # Writes every mistake in a query out as a screen of JSON.
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _home(scratch: Path) -> Path:
+    """Spark as it is installed, but its workers of `local-cluster`, which heed no setting, write elsewhere."""
+    import pyspark  # noqa: PLC0415 - loaded only where Spark is started
+
+    installed = Path(os.environ.get("SPARK_HOME", Path(pyspark.__file__).parent))
+    made = scratch / "home"
+    made.mkdir()
+    for each in installed.iterdir():
+        if each.name != "work":
+            (made / each.name).symlink_to(each)
+    return made
+
+
+@contextlib.contextmanager
+def _started(options: SparkOptions, scratch: Path) -> Iterator[SparkSession]:
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - loaded only where Spark is started
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    settings = options.settings | {"spark.sql.warehouse.dir": str(scratch / "warehouse")}
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    with (scratch / "spark.log").open("w+b") as log:
+        try:
+            gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+            context = SparkContext(conf=conf, gateway=gateway)
+        except (Py4JJavaError, PySparkException, OSError) as error:
+            raise LabError(f"Spark cannot be started with --master {options.master}: {_cause(error, log)}") from None
+        try:
+            context.setLogLevel("ERROR")
+            if not options.in_process:
+                context.addPyFile(str(package_zip(scratch)))
+            yield SparkSession.builder.getOrCreate()
+        finally:
+            _stop(SparkContext)
+
+
+def _stop(kind: type) -> None:
+    """End Spark and its JVM, so that another session may have other settings."""
+    context = kind._active_spark_context  # type: ignore[attr-defined]  # noqa: SLF001 - there is no other way to ask
+    gateway = kind._gateway  # type: ignore[attr-defined]  # noqa: SLF001
+    with contextlib.suppress(Exception):  # The JVM may be gone, killed or out of memory.
+        if context is not None:
+            context.stop()
+    if gateway is not None:
+        with contextlib.suppress(Exception):
+            gateway.shutdown()
+        with contextlib.suppress(OSError):
+            gateway.proc.stdin.close()  # What it waits for to end.
+        gateway.proc.wait()
+    kind._gateway = kind._jvm = None  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def _cause(error: Exception, log: IO[bytes]) -> str:
+    """The first line that says why, and the end of what the JVM said."""
+    log.seek(0)
+    said = log.read().decode("utf-8", "replace").strip()[-_LOG_TAIL:]
+    first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return f"{first}\n{said}" if said else first
+
+
+def needs_extra() -> None:
+    """Say how to install what is missing, rather than which module is."""
+    try:
+        import pyspark  # noqa: F401, PLC0415 - only to see whether it is there
+    except ImportError:
+        raise LocalError("the laboratory needs PySpark: pip install 'carrypost[lab]'") from None
