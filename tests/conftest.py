@@ -6,7 +6,10 @@ repeats it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,3 +43,28 @@ def spark() -> Iterator[SparkSession]:
     }
     with session(SparkOptions(master="local-cluster[2,1,1024]", memory="1g", conf=conf)) as made:
         yield made
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Makes folders that are disks of their own, of so many bytes, as long as the test runs; needs root."""
+    mount, unmount = shutil.which("mount"), shutil.which("umount")
+    made: list[Path] = []
+
+    def make(nbytes: int) -> Path:
+        if mount is None or unmount is None:
+            pytest.skip("no small disk: this system has no mount and umount")
+        folder = tmp_path / f"disk-{len(made)}"
+        folder.mkdir()
+        mounting = subprocess.run(  # noqa: S603 - a file system in memory, in a folder of this test
+            [mount, "-t", "tmpfs", "-o", f"size={nbytes}", "tmpfs", folder], capture_output=True, text=True, check=False
+        )
+        if mounting.returncode:
+            pytest.skip(f"no small disk, mounting is not permitted: {mounting.stderr.strip()}")
+        made.append(folder)
+        return folder
+
+    yield make
+    for folder in made:
+        assert unmount is not None
+        subprocess.run([unmount, "-l", folder], check=True)  # noqa: S603 - lazily: also if something still runs there

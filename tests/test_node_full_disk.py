@@ -9,10 +9,8 @@ import asyncio
 import contextlib
 import os
 import random
-import shutil
 import signal
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,23 +30,9 @@ _chance = random.Random(1)
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
+def disk(small_disk: Callable[[int], Path]) -> Path:
     """A folder that is a small disk of its own."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount, unmount = shutil.which("mount"), shutil.which("umount")
-    if mount is None or unmount is None:
-        pytest.skip("no small disk: this system has no mount and umount")
-    size = f"size={DISK_BYTES}"
-    made = subprocess.run(  # noqa: S603 - a file system in memory, in a folder of this test
-        [mount, "-t", "tmpfs", "-o", size, "tmpfs", folder], capture_output=True, text=True, check=False
-    )
-    if made.returncode:
-        pytest.skip(f"no small disk, mounting is not permitted: {made.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run([unmount, "-l", folder], check=True)  # noqa: S603 - lazily: also if a node still runs there
+    return small_disk(DISK_BYTES)
 
 
 def noise(size: int = SIZE) -> bytes:

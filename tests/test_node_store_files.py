@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -286,19 +286,9 @@ def test_a_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Iterator[Path]:
+def small(small_disk: Callable[[int], Path]) -> Path:
     """A disk of 8 MiB for one test."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount, umount = shutil.which("mount"), shutil.which("umount")
-    if mount is None or umount is None:
-        pytest.skip("there is no command to mount a small disk with")
-    arguments = [mount, "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
-    made = subprocess.run(arguments, capture_output=True, check=False)  # noqa: S603 - found above
-    if made.returncode:
-        pytest.skip(f"no disk can be mounted here: {made.stderr.decode().strip()}")
-    yield folder
-    subprocess.run([umount, str(folder)], check=True)  # noqa: S603 - found above
+    return small_disk(8 << 20)
 
 
 def take_all(folder: Path, name: str = "other") -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from carrypost.errors import CarrypostError, LabError, LocalError
 
 _OURS = re.compile(r"carrypost\.errors\.(?:Local|Config)Error: (.+)")
-_FILE = re.compile(r"(?:file:(?://)?)(/[^\s,;'\"]+)")
+_FILE = re.compile(r"(?:file:(?://)?)(/[^\s,;'\"]*[^\s,;'\".])")
 _SENTENCES = (
     (re.compile(r"No space left on device|Disk quota exceeded"), "the disk is full"),
     (re.compile(r"Permission denied"), "permission denied"),

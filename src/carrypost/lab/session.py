@@ -39,6 +39,8 @@ _MASTER = re.compile(r"local(\[.+\])?|local-cluster\[\d+,\d+,\d+\]|(spark|k8s):/
 _LOCAL = re.compile(r"local(-cluster)?(\[.+\])?|spark://(localhost|127\.[0-9.]+)(:\d+)?")
 _CORES = re.compile(r"local\[(\d+|\*)(,\d+)?\]")
 _LOG_TAIL = 2_000
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""They write every mistake in a query out as screens of JSON."""
 _HOSTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -136,13 +138,15 @@ def _environment(options: SparkOptions, scratch: Path) -> Iterator[None]:
         changes["SPARK_HOME"] = str(_home(scratch))
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
-    logger = logging.getLogger("SQLQueryContextLogger")  # Writes every mistake in a query out as a screen of JSON.
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 

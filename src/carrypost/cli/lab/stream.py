@@ -1,8 +1,128 @@
-"""`carrypost lab stream`."""
+"""`carrypost lab stream`: what real nodes tell, as it comes."""
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-def stream() -> None:
-    """Not there yet."""
-    raise NotImplementedError
+import typer
+
+from carrypost.cli._output import JsonOption, duration, line, size, wants_json
+from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from carrypost.lab.live import Live
+
+_NODES_MAX = 30
+_MILLISECONDS = 1e3
+
+
+def stream(
+    source: Annotated[Path, typer.Argument(help="Folder with records of nodes, and folders in it.", metavar="DIR")],
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Tables and checkpoint; DIR-live if left out.", show_default=False),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Read what is there, and end.")] = False,
+    every_s: Annotated[float, typer.Option("--every-s", min=1.0, help="How often to look for more.")] = 5.0,
+    window_s: Annotated[float, typer.Option("--window-s", help="Length of the windows of the timeline.")] = 60.0,
+    watermark_s: Annotated[
+        float, typer.Option("--watermark-s", help="Rows that come later than this are not in the timeline.")
+    ] = 120.0,
+    horizon_s: Annotated[
+        float, typer.Option("--horizon-s", help="Delays that are longer than this are not counted.")
+    ] = 3_600.0,
+    skew_s: Annotated[float, typer.Option("--skew-s", help="By how much clocks of nodes may differ.")] = 60.0,
+    master: MasterOption = "local[*]",
+    memory: MemoryOption = "",
+    conf: ConfOption = [],  # noqa: B006 - typer makes a new list
+    json: JsonOption = False,
+) -> None:
+    """Follow the records that real nodes write (`record.folder` in their settings), until Ctrl-C.
+
+    Keeps a summary on the terminal, and tables in Parquet under `--out`: nodes, metrics/timeline, metrics/delays,
+    metrics/delay_cdf. Started again with the same `--out`, it goes on where it was.
+
+    For example:
+
+    * `carrypost lab stream records --out live`
+
+    * `carrypost lab stream records --out live --once` for what is there by now
+    """
+    from carrypost.lab.session import session  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.stream import StreamOptions, follow  # noqa: PLC0415
+
+    options = StreamOptions(window_s=window_s, watermark_s=watermark_s, horizon_s=horizon_s, skew_s=skew_s)
+    into = out if out is not None else source.with_name(f"{source.name}-live")
+    with session(spark_options(master, memory, conf)) as spark, _shown(json=wants_json(json)) as told:
+        try:
+            follow(spark, source, into, options, every_s=None if once else every_s, told=told)
+        except KeyboardInterrupt:
+            sys.stderr.write(f"carrypost: ended; {into} has what came, and the same command goes on from there\n")
+
+
+@contextmanager
+def _shown(*, json: bool) -> Iterator[Callable[[Live], None]]:
+    """Something to call whenever there is news: a table that stays in its place, or lines of JSON."""
+    if json:
+        yield _tell
+        return
+    from rich.live import Live as Screen  # noqa: PLC0415 - loaded only where a table is shown
+
+    with Screen(auto_refresh=False) as screen:
+
+        def show(live: Live) -> None:
+            screen.update(_tables(live), refresh=True)
+
+        yield show
+
+
+def _tell(live: Live) -> None:
+    line(
+        {
+            "nodes": live.nodes.num_rows,
+            **{name: sum(live.nodes[name].to_pylist()) for name in live.nodes.column_names[2:]},
+            "delays": {each["metric"]: each for each in live.delays().drop_columns(["run"]).to_pylist()},
+        }
+    )
+
+
+def _tables(live: Live) -> Group:
+    from rich.console import Group  # noqa: PLC0415 - loaded only where a table is shown
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    nodes = Table(title=f"{live.nodes.num_rows} nodes, {time.strftime('%H:%M:%S')}", title_justify="left", box=None)
+    names = ("published", "received", "delivered", "expired", "dropped", "refused")
+    nodes.add_column("node", no_wrap=True)
+    for name in ("last", *names, "sent"):
+        nodes.add_column(name, justify="right")
+    latest = sorted(live.nodes.to_pylist(), key=lambda row: -row["last"])
+    for row in latest[:_NODES_MAX]:
+        ago = f"{duration(max(0.0, time.time() - row['last']))} ago" if row["last"] else "–"
+        # What others chose must not steer the terminal.
+        who = Text("".join(each if each.isprintable() else "\ufffd" for each in row["node"]))
+        nodes.add_row(who, ago, *(f"{row[each]:,}" for each in names), size(row["bytes_sent"]))
+    delays = Table(title="delays", title_justify="left", box=None)
+    delays.add_column("metric")
+    shares = ("p50_s", "p90_s", "p95_s", "p99_s")
+    for name in ("count", "mean", *(each.removesuffix("_s") for each in shares), "most"):
+        delays.add_column(name, justify="right")
+    for row in live.delays().to_pylist():
+        values = (row["avg_s"], *(row[each] for each in shares), row["max_s"])
+        delays.add_row(row["metric"], f"{row['count']:,}", *map(_seconds, values))
+    unreadable = sum(live.nodes["unreadable"].to_pylist())
+    more = [f"{live.nodes.num_rows - _NODES_MAX} more nodes"] if live.nodes.num_rows > _NODES_MAX else []
+    more += [f"{unreadable:,} lines that are no rows of a record"] if unreadable else []
+    return Group(nodes, *more, delays)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds * _MILLISECONDS:.0f} ms" if abs(seconds) < 1 else duration(seconds)

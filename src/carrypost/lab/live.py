@@ -1,0 +1,173 @@
+"""What a stream of records has told so far: small tables that batches are merged into.
+
+Rows of `timeline` and `nodes` come as what they are by now, so merging is replacing, and a batch that comes again
+changes nothing. Delays come as counts of what is new; how far they were counted is written with them, in one file, and
+a batch that was counted is not counted again. So whatever is killed in between goes on without loss or repetition.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from carrypost.errors import LocalError
+from carrypost.lab import folders
+from carrypost.lab.families import DELAY_CDF, DELAY_SPREAD, PERCENTILES, TIMELINE
+from carrypost.lab.schemas import Column, Table
+
+LIVE = "live"
+"""The run that all nodes of a stream belong to."""
+STATE = "state"
+METRICS = "metrics"
+_BATCH = b"batch"
+_MICROSECONDS = 1e6
+_MILLISECONDS = 1e3
+
+NODES = Table(
+    "nodes",
+    "what each node has told so far",
+    (
+        Column("node", "string", "who"),
+        Column("last", "float64", "when it told something last, in seconds"),
+        Column("published", "int64", "messages"),
+        Column("received", "int64", "messages, own ones never"),
+        Column("delivered", "int64", "messages, own ones included"),
+        Column("expired", "int64", "messages that were given up while they waited for their turn"),
+        Column("dropped", "int64", "copies that ended for another reason"),
+        Column("refused", "int64", "messages and frames refused on receipt"),
+        Column("bytes_sent", "int64", "by frames and datagrams"),
+        Column("unreadable", "int64", "lines that are no rows of a record"),
+    ),
+)
+COUNTS = Table(
+    "delays",
+    "delays in whole milliseconds, counted",
+    (
+        Column("metric", "string", "`tdelay`, `ltcy` or `codlvdelay`"),
+        Column("value_ms", "int64", "milliseconds"),
+        Column("count", "int64", "how many"),
+        Column("sum_us", "float64", "of whole microseconds"),
+        Column("squares_us2", "float64", "likewise"),
+        Column("min_us", "int64", "least"),
+        Column("max_us", "int64", "most"),
+    ),
+)
+
+
+class Live:
+    """The tables of one stream, in memory and in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self.timeline = _read(folder / METRICS, TIMELINE)
+        self.nodes = _read(folder, NODES)
+        self._counts, self._batch = _counted(folder / STATE / "delays.parquet")
+
+    def tell_timeline(self, rows: pa.Table) -> None:
+        """Windows as they are by now."""
+        with self._lock:
+            self.timeline = _replaced(self.timeline, rows, TIMELINE, ["run", "t", "kind"])
+            folders.write_arrow(self.timeline, self._folder / METRICS, TIMELINE)
+
+    def tell_nodes(self, rows: pa.Table) -> None:
+        """Nodes as they are by now."""
+        with self._lock:
+            self.nodes = _replaced(self.nodes, rows, NODES, ["node"])
+            folders.write_arrow(self.nodes, self._folder, NODES)
+
+    def tell_delays(self, rows: pa.Table, batch: int) -> None:
+        """Counts of what is new; those of a batch that was told before are passed over."""
+        if batch <= self._batch or not rows.num_rows:
+            return
+        with self._lock:
+            counts = _added(self._counts, rows)
+            with folders.staged(self._folder / STATE / "delays.parquet") as partial:
+                pq.write_table(counts.replace_schema_metadata({_BATCH: str(batch)}), partial)
+            self._counts, self._batch = counts, batch
+            folders.write_arrow(self.delay_cdf(), self._folder / METRICS, DELAY_CDF)
+            folders.write_arrow(self.delays(), self._folder / METRICS, DELAY_SPREAD)
+
+    def delay_cdf(self) -> pa.Table:
+        """How delays are distributed."""
+        parts = [DELAY_CDF.arrow.empty_table()]
+        for metric, rows in self._by_metric():
+            cumulative = np.cumsum(rows["count"].to_numpy())
+            columns = {
+                "run": pa.array([LIVE] * rows.num_rows),
+                "metric": pa.array([metric] * rows.num_rows),
+                "value_ms": rows["value_ms"],
+                "count": rows["count"],
+                "cumulative": pa.array(cumulative),
+                "share": pa.array(cumulative / cumulative[-1]),
+            }
+            parts.append(pa.table(columns).cast(DELAY_CDF.arrow))
+        return pa.concat_tables(parts)
+
+    def delays(self) -> pa.Table:
+        """Least, most, mean, deviation and percentiles."""
+        found = []
+        for metric, rows in self._by_metric():
+            count = pc.sum(rows["count"]).as_py()
+            mean = pc.sum(rows["sum_us"]).as_py() / count
+            variance = max(0.0, pc.sum(rows["squares_us2"]).as_py() / count - mean * mean)
+            cumulative, values = np.cumsum(rows["count"].to_numpy()), rows["value_ms"].to_numpy()
+            ranks = {share: -(-count * share // 100) for share in PERCENTILES}
+            found.append(
+                {
+                    "run": LIVE,
+                    "metric": metric,
+                    "count": count,
+                    "min_s": pc.min(rows["min_us"]).as_py() / _MICROSECONDS,
+                    "max_s": pc.max(rows["max_us"]).as_py() / _MICROSECONDS,
+                    "avg_s": round(mean) / _MICROSECONDS,
+                    "stdev_s": round(variance**0.5) / _MICROSECONDS,
+                    **{
+                        f"p{share}_s": float(values[np.searchsorted(cumulative, rank)]) / _MILLISECONDS
+                        for share, rank in ranks.items()
+                    },
+                }
+            )
+        return pa.Table.from_pylist(found, DELAY_SPREAD.arrow)
+
+    def _by_metric(self) -> Iterator[tuple[str, pa.Table]]:
+        for metric in pc.unique(self._counts["metric"]).to_pylist():
+            rows = self._counts.filter(pc.equal(self._counts["metric"], metric))
+            yield metric, rows.sort_by("value_ms")
+
+
+def _read(folder: Path, table: Table) -> pa.Table:
+    """What is there from before; nothing where a stream begins."""
+    return folders.read_arrow(folder, table) if (folder / table.name).is_dir() else table.arrow.empty_table()
+
+
+def _counted(path: Path) -> tuple[pa.Table, int]:
+    if not path.exists():
+        return COUNTS.arrow.empty_table(), -1
+    try:
+        found = pq.read_table(path)
+        return found.cast(COUNTS.arrow), int(found.schema.metadata[_BATCH])
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        raise LocalError(f"{path} cannot be read: {error}; to begin the stream again, remove its folder") from None
+
+
+def _replaced(old: pa.Table, new: pa.Table, table: Table, keys: list[str]) -> pa.Table:
+    """New rows, and those old ones that they do not replace."""
+    new = new.select(table.names).cast(table.arrow)
+    kept = old.join(new.select(keys), keys=keys, join_type="left anti") if old.num_rows else old
+    joined = pa.concat_tables([kept.select(table.names).cast(table.arrow), new])
+    return joined.sort_by([(key, "ascending") for key in keys])
+
+
+def _added(old: pa.Table, new: pa.Table) -> pa.Table:
+    joined = pa.concat_tables([old, new.select(COUNTS.names).cast(COUNTS.arrow)])
+    sums = [(name, "sum") for name in ("count", "sum_us", "squares_us2")]
+    summed = joined.group_by(["metric", "value_ms"]).aggregate([*sums, ("min_us", "min"), ("max_us", "max")])
+    names = [name.removesuffix("_sum").removesuffix("_min").removesuffix("_max") for name in summed.column_names]
+    return summed.rename_columns(names).select(COUNTS.names).cast(COUNTS.arrow).sort_by("value_ms")

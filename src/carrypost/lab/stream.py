@@ -1,0 +1,256 @@
+"""Live telemetry: Structured Streaming over the records that real nodes write, to the metrics of the laboratory.
+
+Nodes write their records as JSON lines, in files that are whole once they have their name. Three queries read them:
+what happened in which window (`metrics.timeline`, the same function that serves finished runs), what each node has told
+so far, and delays, by joining publications with receptions and deliveries elsewhere. A row that comes later than the
+watermark is not counted in windows; a message that comes more than the horizon after its publication is not in the
+delays. All nodes together are one run, for a message is published at one and received at others.
+
+Every query has a checkpoint, and `carrypost.lab.live` merges what they tell: a stream that was killed goes on where it
+was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import StringType, StructField, StructType
+
+from carrypost.errors import LocalError
+from carrypost.lab import folders
+from carrypost.lab.families import CODLVDELAY, LTCY, TDELAY, TIMELINE
+from carrypost.lab.live import COUNTS, LIVE, NODES, Live
+from carrypost.lab.metrics.timeline import TIME, timeline
+from carrypost.lab.schemas import RECORDS, Table
+from carrypost.record import AGAIN, REDELIVERED, Kind
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+CHECKPOINT = "checkpoint"
+_UNREADABLE = "_unreadable"
+_US = 1_000_000
+STREAM = Table("stream", "options of a stream; entered in the manifest", ())
+_LOOK_S = 1
+
+
+class _Query(NamedTuple):
+    """What is asked of the rows, and what is done with a batch of answers and its number."""
+
+    name: str
+    frame: DataFrame
+    mode: str
+    merge: Callable[[DataFrame, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """How a stream is looked at; a stream that goes on has the options that it began with."""
+
+    window_s: float = 60.0
+    """Length of a window."""
+    watermark_s: float = 120.0
+    """Rows that come later than this, by their own time, are not counted in windows."""
+    horizon_s: float = 3_600.0
+    """Messages that come later than this after their publication are not counted among delays."""
+    skew_s: float = 60.0
+    """By how much clocks of nodes may differ: a reception may seem to be so much before its publication."""
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not 0 < value < float("inf") and not (name == "skew_s" and value == 0):
+                raise LocalError(f"--{name.replace('_', '-')} must be a number of seconds above 0, not {value}")
+
+
+def follow(
+    spark: SparkSession,
+    source: Path,
+    out: Path,
+    options: StreamOptions,
+    *,
+    every_s: float | None,
+    told: Callable[[Live], None],
+) -> None:
+    """Read what is there and, unless `every_s` is None, look for more every so many seconds until interrupted.
+
+    `told` is called whenever there is something new.
+    """
+    if not source.is_dir():
+        raise LocalError(f"{source}: there is no such folder; nodes write their records to it, see record.folder")
+    _begin(out, options)
+    live = Live(out)
+    failures: list[Exception] = []
+    started: list[StreamingQuery] = []
+
+    def merging(query: _Query) -> Callable[[DataFrame, int], None]:
+        def merge(batch: DataFrame, number: int) -> None:
+            try:
+                query.merge(batch, number)
+                told(live)
+            except Exception as error:  # Spark would tell it as two languages' stack traces.
+                failures.append(error)
+                raise
+
+        return merge
+
+    try:
+        for query in _queries(lines(spark, source), options, live):
+            writer = query.frame.writeStream.outputMode(query.mode).foreachBatch(merging(query))
+            writer = writer.option("checkpointLocation", str(out.absolute() / CHECKPOINT / query.name))
+            once = every_s is None
+            writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{every_s} seconds")
+            started.append(writer.queryName(query.name).start())
+        _wait(started, failures)
+    finally:
+        for each in started:
+            with contextlib.suppress(Exception):  # One that failed cannot be stopped.
+                each.stop()
+
+
+def _wait(queries: list[StreamingQuery], failures: list[Exception]) -> None:
+    """Until all are done, or one failed."""
+    for query in itertools.cycle(queries):
+        if all(not each.isActive for each in queries):
+            break
+        try:
+            query.awaitTermination(_LOOK_S)
+        except PySparkException:
+            if failures:
+                raise failures[0] from None
+            raise
+    for query in queries:
+        if (error := query.exception()) is not None:
+            raise failures[0] if failures else error
+
+
+def lines(spark: SparkSession, source: Path) -> DataFrame:
+    """The rows of all records in a folder and the folders in it, as a stream; what is no row has `_unreadable`."""
+    schema = StructType([*RECORDS.spark.fields, StructField(_UNREADABLE, StringType())])
+    read = spark.readStream.schema(schema).option("columnNameOfCorruptRecord", _UNREADABLE)
+    read = read.option("recursiveFileLookup", "true").option("pathGlobFilter", "*.jsonl")
+    read = read.option("ignoreMissingFiles", "true")  # Nodes remove their oldest files.
+    return read.json(str(source.absolute()))
+
+
+def rows_of(frame: DataFrame, watermark_s: float) -> DataFrame:
+    """Rows of a record, all of one run, with the time that a watermark follows."""
+    told = frame.where(F.col(_UNREADABLE).isNull() & F.col("kind").isNotNull() & F.col("t").isNotNull())
+    told = told.withColumn("run", F.lit(LIVE)).withColumn(
+        TIME, F.timestamp_micros(F.rint(F.col("t") * _US).cast("long"))
+    )
+    return told.withWatermark(TIME, f"{watermark_s} seconds")
+
+
+def by_node(frame: DataFrame) -> DataFrame:
+    """What each node has told: the table `nodes`."""
+
+    def rows(kind: Kind, *but: str) -> Column:
+        counted = F.col("kind") == kind.value
+        for detail in but:
+            counted &= ~F.col("detail").eqNullSafe(detail)
+        return F.count_if(counted)
+
+    refused = F.when(
+        F.col("kind") == Kind.REFUSE.value, F.coalesce(F.try_element_at("attrs", F.lit("count")).cast("long"), F.lit(1))
+    )
+    sent = F.when(F.col("kind") == Kind.TRAFFIC.value, F.col("size"))
+    return frame.groupBy(F.coalesce("node", F.lit("?")).alias("node")).agg(
+        F.coalesce(F.max("t"), F.lit(0.0)).alias("last"),
+        rows(Kind.PUBLISH).alias("published"),
+        rows(Kind.RECEIVE, AGAIN).alias("received"),
+        rows(Kind.DELIVER, REDELIVERED).alias("delivered"),
+        rows(Kind.EXPIRE).alias("expired"),
+        rows(Kind.DROP).alias("dropped"),
+        F.coalesce(F.sum(refused), F.lit(0)).alias("refused"),
+        F.coalesce(F.sum(sent), F.lit(0)).alias("bytes_sent"),
+        F.count_if(F.col(_UNREADABLE).isNotNull() | F.col("kind").isNull()).alias("unreadable"),
+    )
+
+
+def delays(rows: DataFrame, options: StreamOptions) -> DataFrame:
+    """Delays of messages at nodes other than their author's: metric and whole microseconds."""
+    elsewhere = rows.where(F.col("node") != F.col("source"))
+    published = _moments(rows, Kind.PUBLISH, "")
+    received = _moments(elsewhere, Kind.RECEIVE, AGAIN)
+    delivered = _moments(elsewhere, Kind.DELIVER, REDELIVERED)
+    across, here = ["message"], ["message", "node"]
+    skew_s, horizon_s = options.skew_s, options.horizon_s
+    found = [
+        _between(TDELAY, published, received, across, (-skew_s, horizon_s)),
+        _between(CODLVDELAY, published, delivered, across, (-skew_s, horizon_s)),
+        _between(LTCY, received, delivered, here, (0.0, horizon_s)),
+    ]
+    return found[0].unionByName(found[1]).unionByName(found[2])
+
+
+def _moments(rows: DataFrame, kind: Kind, but: str) -> DataFrame:
+    """When which message was where, by rows of a kind without those of a detail."""
+    chosen = rows.where((F.col("kind") == kind.value) & ~F.col("detail").eqNullSafe(but))
+    return chosen.select("message", "node", TIME)
+
+
+def _between(
+    metric: str, first: DataFrame, second: DataFrame, keys: list[str], within_s: tuple[float, float]
+) -> DataFrame:
+    """Times from the first to the second of two moments of a message."""
+    one = first.select(*(F.col(key).alias(f"one_{key}") for key in keys), F.col(TIME).alias("one"))
+    two = second.select(*(F.col(key).alias(f"two_{key}") for key in keys), F.col(TIME).alias("two"))
+    least_s, most_s = within_s
+    matches = F.expr(f"two >= one + INTERVAL {least_s} SECONDS AND two <= one + INTERVAL {most_s} SECONDS")
+    for key in keys:
+        matches &= F.col(f"one_{key}") == F.col(f"two_{key}")
+    joined = one.join(two, matches, "inner")
+    return joined.select(F.lit(metric).alias("metric"), (F.unix_micros("two") - F.unix_micros("one")).alias("us"))
+
+
+def counted(values: DataFrame) -> DataFrame:
+    """Delays, counted by whole milliseconds: the table of counts."""
+    us = F.col("us").cast("double")
+    return values.groupBy("metric", F.rint(us / 1_000).cast("long").alias("value_ms")).agg(
+        F.count("*").alias("count"),
+        F.sum(us).alias("sum_us"),
+        F.sum(us * us).alias("squares_us2"),
+        F.min("us").alias("min_us"),
+        F.max("us").alias("max_us"),
+    )
+
+
+def _queries(frame: DataFrame, options: StreamOptions, live: Live) -> Iterator[_Query]:
+    rows = rows_of(frame, options.watermark_s)
+    yield _Query("nodes", by_node(frame), "update", lambda batch, _: live.tell_nodes(NODES.conform(batch).toArrow()))
+    yield _Query(
+        "timeline",
+        timeline(rows, options.window_s),
+        "update",
+        lambda batch, _: live.tell_timeline(TIMELINE.conform(batch).toArrow()),
+    )
+    yield _Query(
+        "delays",
+        delays(rows, options),
+        "append",
+        lambda batch, number: live.tell_delays(COUNTS.conform(counted(batch)).toArrow(), number),
+    )
+
+
+def _begin(out: Path, options: StreamOptions) -> None:
+    """A stream that goes on must have the options that it began with: its state is made for them."""
+    before = folders.manifest(out).get(STREAM.name)
+    if before is not None:
+        for name, value in asdict(options).items():
+            if before.get(name) != value:
+                option = f"--{name.replace('_', '-')}"
+                raise LocalError(
+                    f"{out} was begun with {option} {before.get(name)}; go on with that, or choose another --out"
+                )
+    elif (out / CHECKPOINT).exists():
+        raise LocalError(f"{out} has a checkpoint and no manifest: remove it to begin again")
+    else:
+        folders.note(out, STREAM, asdict(options))

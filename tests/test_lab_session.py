@@ -1,0 +1,130 @@
+"""How Spark is started, and what becomes of its failures."""
+
+from __future__ import annotations
+
+import os
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+
+import carrypost
+from carrypost.cli._spark import spark_options
+from carrypost.errors import LabError, LocalError
+from carrypost.lab.explain import explained
+from carrypost.lab.session import SparkOptions, session
+from carrypost.lab.shipping import package_zip
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize(
+    ("master", "in_process", "here"),
+    [
+        ("local", True, True),
+        ("local[2]", True, True),
+        ("local[*]", True, True),
+        ("local-cluster[2,1,1024]", False, True),
+        ("spark://127.0.0.1:7077", False, True),
+        ("spark://localhost:7077", False, True),
+        ("spark://10.0.0.9:7077", False, False),
+        ("yarn", False, False),
+    ],
+)
+def test_only_a_cluster_elsewhere_has_to_reach_the_driver(master: str, in_process: bool, here: bool) -> None:
+    options = SparkOptions(master=master)
+    assert (options.in_process, options.on_this_machine) == (in_process, here)
+    assert ("spark.driver.bindAddress" in options.settings) is here
+
+
+@pytest.mark.parametrize(
+    ("master", "memory", "conf", "said"),
+    [
+        ("locl[2]", "", [], "--master must be such as local[2]"),
+        ("local[2]", "4 GB", [], "must be written such as 4g or 512m, not '4 GB'"),
+        ("local[2]", "", ["executor.memory=2g"], "--conf takes KEY=VALUE with a key of Spark"),
+        ("local[2]", "", ["spark.executor.memory"], "--conf takes KEY=VALUE with a key of Spark"),
+    ],
+)
+def test_wrong_options_are_told(master: str, memory: str, conf: list[str], said: str) -> None:
+    with pytest.raises(LocalError, match=re.escape(said)):
+        spark_options(master, memory, conf)
+
+
+def test_what_is_asked_of_spark_itself_wins() -> None:
+    options = spark_options("local[3]", "512m", ["spark.sql.shuffle.partitions=7", "spark.x=a=b"])
+    settings = options.settings
+    assert (settings["spark.driver.memory"], settings["spark.sql.shuffle.partitions"]) == ("512m", "7")
+    assert settings["spark.x"] == "a=b"
+
+
+def test_a_session_that_is_there_is_used_and_stays(spark: SparkSession) -> None:
+    with session(SparkOptions(master="local[1]")) as found:
+        assert found is spark
+    assert spark.range(3).count() == 3
+
+
+def test_times_are_utc_and_nothing_is_written_where_the_command_was_given(spark: SparkSession) -> None:
+    assert spark.sql("SELECT CAST(TIMESTAMP '1970-01-01 00:00:00' AS bigint)").first() == (0,)
+    assert not (Path.cwd() / "spark-warehouse").exists()
+    assert "SPARK_LOCAL_DIRS" in os.environ
+
+
+def test_executors_are_other_processes_and_run_this_package(spark: SparkSession) -> None:
+    def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pylist([{"pid": os.getpid(), "file": carrypost.__file__, "cwd": str(Path.cwd())}])
+
+    found = spark.range(0, 2, numPartitions=2).mapInArrow(where, "pid long, file string, cwd string").collect()
+    assert all(each.pid != os.getpid() and "carrypost.zip" in each.file for each in found)
+    assert all("site-packages" not in each.cwd for each in found)
+
+
+def test_the_package_is_zipped_whole_and_the_same_every_time(tmp_path: Path) -> None:
+    first = package_zip(tmp_path).read_bytes()
+    assert package_zip(tmp_path).read_bytes() == first
+    names = zipfile.ZipFile(tmp_path / "carrypost.zip").namelist()
+    assert {"carrypost/__init__.py", "carrypost/emu/runs.py", "carrypost/lab/conf/log4j2.properties"} <= set(names)
+    assert not any(name.endswith(".pyc") for name in names)
+
+
+def test_what_our_code_finds_wrong_in_an_executor_is_told_as_it_says(spark: SparkSession) -> None:
+    def failing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                raise LocalError("walkers.txt, line 7: two nodes with one id?")
+            yield batch
+
+    with pytest.raises(LocalError, match=r"^walkers.txt, line 7: two nodes with one id\?$"), session():
+        spark.range(2).mapInArrow(failing, "id long").collect()
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("… java.io.IOException: No space left on device\n\tat …", "Spark could not go on: the disk is full"),
+        (
+            "[FAILED_READ_FILE] Encountered error while reading file file:///data/x.parquet. ParquetDecodingException",
+            "/data/x.parquet: it is damaged",
+        ),
+        ("java.lang.OutOfMemoryError: Java heap space", "give it more with --memory"),
+        ("\n  [UNRESOLVED_COLUMN] no such thing\nmore", r"Spark could not go on: [UNRESOLVED_COLUMN] no such thing"),
+    ],
+)
+def test_of_pages_of_traces_one_sentence_is_told(said: str, told: str) -> None:
+    with pytest.raises(LabError, match=re.escape(told)) as raised, explained():
+        raise PySparkException(said)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_mistake_in_a_query_is_one_sentence(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+    for mistake in (lambda: spark.sql("SELECT nowhere FROM range(3)"), lambda: spark.range(3).select("nowhere")):
+        with pytest.raises(LabError, match="nowhere"), session():
+            mistake()
+    assert capfd.readouterr().err == ""
