@@ -15,6 +15,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+_PLACES = ((1_000, 0), (10, 1))
+"""How many places figures have for people, by how large they are; smaller ones have two."""
+
 
 def parser(name: str, description: str, example: str) -> argparse.ArgumentParser:
     """Command line of the benchmark called `name`, with what all of them take."""
@@ -60,5 +63,5 @@ def _shown(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.1f}"
+        return f"{value:,.{next((places for low, places in _PLACES if abs(value) >= low), 2)}f}"
     return str(value)

@@ -59,7 +59,8 @@ def write(tmp_path: Path) -> Write:
 
 
 def moved(file: Path, day: str = "2024-01-02", start: str = "08:00", duration_us: int = DAY, **more: float) -> Movement:
-    return Gtfs(file=str(file), day=day, start=start, **more).move(1, duration_us)
+    settings: dict[str, Any] = {"file": str(file), "day": day, "start": start, **more}
+    return Gtfs(**settings).move(1, duration_us)
 
 
 def samples(movement: Movement, node: str) -> list[tuple[float, int]]:

@@ -29,6 +29,7 @@ from carrypost import config
 from carrypost.emu import scenario, tables
 from carrypost.gossip import frames, lives
 from carrypost.gossip.link import LINK_TABLE, LinkState, Sign
+from carrypost.lab import families, schemas
 from carrypost.model import descriptor
 from carrypost.node import settings as node_settings
 
@@ -316,6 +317,31 @@ def constants_table() -> str:
     return _table(("constant", "value", "meaning"), rows)
 
 
+# ---------------------------------------------------------------------------------------------- laboratory
+
+
+def lab_tables() -> str:
+    """The tables that the commands of the laboratory read and write."""
+    kept = (schemas.POSITIONS, schemas.CONTACTS, schemas.RECORDS, schemas.RUNS, schemas.FAILURES)
+    return "\n\n".join(_lab_table(each) for each in kept)
+
+
+def family_tables() -> str:
+    """The families of metrics, and those that are still to come."""
+    told = [_lab_table(each) for each in families.FAMILIES]
+    names = ", ".join(f"`{each.name}` ({', '.join(each.names)})" for each in families.TO_COME)
+    return "\n\n".join([*told, f"With the overlay will come: {names}."])
+
+
+def _lab_table(table: schemas.Table) -> str:
+    rows = [
+        (f"`{each.name}`", f"{each.type}{', may be empty' if each.nullable else ''}", each.meaning)
+        for each in table.columns
+    ]
+    told = f"{table.meaning[0].upper()}{table.meaning[1:]}."
+    return f"#### {table.name}\n\n{told}\n\n{_table(('column', 'type', 'meaning'), rows)}"
+
+
 # ----------------------------------------------------------------------------------------------- documents
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -331,6 +357,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "record settings": lambda: _config_table(node_settings.RecordSettings),
     "scenario": scenario_tables,
     "mobility": mobility_tables,
+    "lab tables": lab_tables,
+    "metrics": family_tables,
 }
 
 

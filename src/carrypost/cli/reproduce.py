@@ -1,8 +1,116 @@
-"""`carrypost reproduce`."""
+"""`carrypost reproduce`: an experiment of the papers, from its scenario to the page, in one command."""
 
 from __future__ import annotations
 
+import os
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-def reproduce() -> None:
-    """Not there yet."""
-    raise NotImplementedError
+import typer
+
+from carrypost.cli._exit import Exit
+from carrypost.cli._output import JsonOption, duration, line, pairs, size, wants_json
+from carrypost.cli._progress import progress
+from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
+from carrypost.cli.emu import INTERRUPTED
+
+if TYPE_CHECKING:
+    from carrypost.lab.grid import Grid
+    from carrypost.lab.session import SparkOptions
+    from carrypost.lab.states import State
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help="bus or ostermalm.", metavar="NAME")],
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="A small part, in about a minute.")] = False,
+    seeds: Annotated[str, typer.Option("--seeds", help="1, or 1,2,5, or 1-10: tables show their mean.")] = "1",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder; left out: reproduce-NAME.", metavar="DIR", show_default=False),
+    ] = None,
+    master: MasterOption = "local[*]",
+    memory: MemoryOption = "",
+    conf: ConfOption = [],  # noqa: B006 - typer makes a new list
+    json: JsonOption = False,
+) -> None:
+    """An experiment of the papers beside ours: runs, metrics and DIR/report.html.
+
+    Movement and contacts are made inside the runs, from the shipped scenarios. Ctrl-C ends it; the same command goes on
+    where it was.
+
+    For example:
+
+    * `carrypost reproduce bus --quick` for two hours of buses and two lifetimes
+
+    * `carrypost reproduce ostermalm --out walkers` for all of it
+
+    * `carrypost reproduce bus --seeds 1-10`
+    """
+    from carrypost.lab import reproduce as recipes  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab import session  # noqa: PLC0415
+
+    recipe, chosen = recipes.recipe(name), recipes.seeds_of(seeds)
+    session.needs_extra()
+    options = spark_options(master, memory, conf)
+    folder = out if out is not None else Path(f"reproduce-{name}{'-quick' if quick else ''}")
+    file = recipes.laid_out(recipe, folder, chosen, quick=quick)
+    cores = options.cores if options.in_process else os.cpu_count() or 1
+    _say(recipes.plan(recipe, chosen, quick=quick, cores=cores))
+    raise typer.Exit(_do(file, folder, recipes.command(recipe, chosen, quick=quick), options, json=wants_json(json)))
+
+
+def _do(file: Path, folder: Path, command: str, options: SparkOptions, *, json: bool) -> int:
+    from carrypost.cli.lab.report import made  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab import grid  # noqa: PLC0415
+    from carrypost.lab.reproduce import PAGE  # noqa: PLC0415
+
+    begun_s = time.monotonic()
+    runs, page = grid.load(file), folder / PAGE
+    try:
+        with ExitStack() as spark:  # One for runs and metrics, and none where both are there.
+            failed = _campaign(runs, folder, options, spark)
+            study = made(folder, page, options, command)
+    except KeyboardInterrupt:
+        _say("interrupted; the same command goes on where it was")
+        return INTERRUPTED
+    told: dict[str, object] = {
+        "runs": len(runs.runs),
+        "failed": failed,
+        "page": str(page),
+        "bytes": page.stat().st_size,
+        "elapsed_s": round(time.monotonic() - begun_s, 3),
+    }
+    if json:
+        line(told)
+    else:
+        shown = told | {"bytes": size(page.stat().st_size), "elapsed_s": duration(time.monotonic() - begun_s)}
+        pairs([(name.removesuffix("_s"), value) for name, value in shown.items()])
+    for each in study.failures:
+        _say(f"{each['run']} failed: {each['error']}")
+    return Exit.FAILED if failed else Exit.DONE
+
+
+def _campaign(runs: Grid, folder: Path, options: SparkOptions, spark: ExitStack) -> int:
+    """Do the runs that are not done; how many of all have failed."""
+    from carrypost.lab.campaign import begun  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.session import session  # noqa: PLC0415
+
+    with begun(runs, folder) as running:
+        ended: list[State] = []
+        try:
+            if todo := len(running.todo):
+                _say(f"{todo} of {len(runs.runs)} runs are to be done")
+                with progress(folder.name, "runs") as move:
+                    started = spark.enter_context(session(options))
+                    ended = running.conduct(started, lambda told: move(told.done + told.failed, told.todo, ""))
+        finally:
+            running.close(ended)
+        return len(running.found(ended).failed)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"carrypost: {text}\n")

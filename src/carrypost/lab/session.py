@@ -112,6 +112,8 @@ def session(options: SparkOptions | None = None) -> Iterator[SparkSession]:
             yield active
         return
     options = options or SparkOptions()
+    if sys.stderr.isatty():
+        sys.stderr.write(f"carrypost: starting Spark, {options.master}\n")
     scratch = Path(tempfile.mkdtemp(prefix="carrypost-spark-"))
     with contextlib.ExitStack() as ending:
         ending.callback(shutil.rmtree, scratch, ignore_errors=True)

@@ -2,7 +2,185 @@
 
 from __future__ import annotations
 
+import dataclasses
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-def campaign() -> None:
-    """Not there yet."""
-    raise NotImplementedError
+import typer
+
+from carrypost.cli._exit import Exit
+from carrypost.cli._output import JsonOption, duration, line, pairs, table, wants_json
+from carrypost.cli._progress import Move, progress
+from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
+from carrypost.cli.emu import INTERRUPTED
+from carrypost.errors import LocalError
+
+if TYPE_CHECKING:
+    from carrypost.lab.campaign import Campaign, Found, Progress
+    from carrypost.lab.grid import Grid
+    from carrypost.lab.session import SparkOptions
+    from carrypost.lab.states import Plan, State
+
+_LOCAL = "local[*]"
+_SHOWN_MAX = 20
+_NAMES_MAX = 3
+_AGAIN = {
+    "failed": "they failed",
+    "changed": "their scenario, or a file that it names, has changed",
+    "other version": "they were made by another version of carrypost",
+    "damaged": "their records are missing or damaged",
+}
+"""Why runs of which there was something are done again."""
+_RETRIES = 4
+"""How often Spark tries a task whose process died; on one machine its own default is never again."""
+
+
+def campaign(
+    file: Annotated[Path, typer.Argument(help="Scenarios, settings and seeds (TOML).", metavar="CAMPAIGN.toml")],
+    *,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for records, runs and failures.", metavar="DIR")],
+    master: MasterOption = _LOCAL,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", min=1, help="How many at the same time; left out: all processors.", show_default=False),
+    ] = None,
+    memory: MemoryOption = "",
+    conf: ConfOption = [],  # noqa: B006 - typer makes a new list
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what there is to do, run by run.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Emulate scenarios × settings × seeds, each run a task of Spark.
+
+    Given again, it does what is missing, failed or changed. A run that fails is a row of DIR/failures and ends nothing.
+    DIR/records is one table for Spark, pyarrow or duckdb. Ctrl-C ends it; the same command goes on.
+
+    CAMPAIGN.toml:
+
+    ```
+    scenarios = ["bus.toml"]
+    seeds = [1, 2, 3]                          # or {first = 1, last = 30}
+    [[settings]]
+    name = "20min"
+    set = {"workload.0.lifetime_s" = 1200}
+    ```
+
+    For example:
+
+    * `carrypost lab campaign campaign.toml --out results`
+
+    * `carrypost lab campaign campaign.toml --out results --jobs 2`
+
+    * `carrypost lab campaign campaign.toml --out /shared/results --master spark://host:7077`
+    """
+    from carrypost.lab import grid, session  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.states import Place, plan  # noqa: PLC0415
+
+    session.needs_extra()
+    options = _options(master, memory, conf, jobs)
+    made = grid.load(file)
+    if dry_run:
+        _show_plan(made, plan(made.runs, Place(out.absolute())), json=wants_json(json))
+        return
+    raise typer.Exit(_conduct(made, out, options, json=wants_json(json)))
+
+
+def _options(master: str, memory: str, conf: list[str], jobs: int | None) -> SparkOptions:
+    options = spark_options(master, memory, conf)
+    if options.in_process:
+        cores = "*" if options.master == _LOCAL else str(options.cores)
+        if options.master.count(",") == 0:
+            return dataclasses.replace(options, master=f"local[{jobs or cores},{_RETRIES}]")
+    elif jobs is not None:
+        if not master.startswith("spark://"):
+            raise LocalError("--jobs is for local and spark:// masters; others have their own ways, by --conf")
+        return dataclasses.replace(options, conf={"spark.cores.max": str(jobs), **options.conf})
+    return options
+
+
+def _conduct(made: Grid, out: Path, options: SparkOptions, *, json: bool) -> int:
+    from carrypost.lab.campaign import begun  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.session import session  # noqa: PLC0415
+
+    begun_s = time.monotonic()
+    with begun(made, out) as running:
+        _tell(running.plan, out)
+        ended: list[State] = []
+        interrupted = False
+        try:
+            if running.todo:
+                with session(options) as spark, progress(made.path.name, "runs") as move:
+                    ended = running.conduct(spark, partial(_moved, move))
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            running.close(ended)
+        found = running.found(ended)
+    if interrupted:
+        sys.stderr.write(
+            f"carrypost: interrupted; {len(found.done):,} of {len(made.runs):,} runs are done, the same command does "
+            "the rest\n"
+        )
+    _show(running, found, time.monotonic() - begun_s, json=json)
+    if interrupted:
+        return INTERRUPTED
+    return Exit.FAILED if found.failed else Exit.DONE
+
+
+def _moved(move: Move, told: Progress) -> None:
+    move(told.done + told.failed, told.todo, f", {told.failed:,} failed" if told.failed else "")
+
+
+def _tell(plan: Plan, out: Path) -> None:
+    """What was found in the folder, on stderr."""
+    said = []
+    if plan.done:
+        said.append(f"{plan.done:,} runs are done already")
+    for why, told in _AGAIN.items():
+        if count := plan.because(why):
+            said.append(f"{count:,} are done again: {told}")
+    if plan.strangers:
+        names = ", ".join(plan.strangers[:_NAMES_MAX]) + (" and more" if len(plan.strangers) > _NAMES_MAX else "")
+        said.append(f"{len(plan.strangers):,} in {out} are no part of this campaign, and stay: {names}")
+    for each in said:
+        sys.stderr.write(f"carrypost: {each}\n")
+
+
+def _show(running: Campaign, found: Found, elapsed_s: float, *, json: bool) -> None:
+    told: dict[str, object] = {
+        "campaign": running.grid.path.name,
+        "runs": len(running.grid.runs),
+        "done": len(found.done),
+        "failed": len(found.failed),
+        "new": len(running.plan.todo),
+        "rows": found.rows,
+        "cpu_s": round(found.cpu_s, 3),
+        "elapsed_s": round(elapsed_s, 3),
+        "records": str(running.place.records),
+    }
+    failures = [(state.run, state.error) for state in found.failed]
+    if json:
+        line(told | {"failures": [{"run": run, "error": error} for run, error in failures]})
+        return
+    pairs([(name.removesuffix("_s"), _shown(value)) for name, value in told.items()])
+    if failures:
+        more = f", the first {_SHOWN_MAX}" if len(failures) > _SHOWN_MAX else ""
+        title = f"failed{more} (with traceback: {running.place.root / 'failures'})"
+        table(title, ("run", "error"), failures[:_SHOWN_MAX], breakable=("error",))
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, float):
+        return duration(value)
+    return f"{value:,}" if isinstance(value, int) else value
+
+
+def _show_plan(made: Grid, plan: Plan, *, json: bool) -> None:
+    rows = [(run.name, plan.todo.get(run.name, "done")) for run in made.runs]
+    if json:
+        for run, state in rows:
+            line({"run": run, "state": state})
+        return
+    table(f"{len(plan.todo):,} of {len(rows):,} runs are to be done", ("run", "state"), rows)

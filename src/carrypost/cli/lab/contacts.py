@@ -2,7 +2,109 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-def contacts() -> None:
-    """Not there yet."""
-    raise NotImplementedError
+import typer
+
+from carrypost.cli._output import JsonOption, line, table, wants_json
+from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
+from carrypost.cli.emu import needs_extra
+from carrypost.errors import LocalError
+
+_SECOND = 1e6
+_SECONDS_MAX = 1e9
+
+
+def contacts(
+    positions: Annotated[
+        Path, typer.Argument(help="A folder with a table of positions, or Parquet files of one.", metavar="POSITIONS")
+    ],
+    *,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder that gets the table of contacts.", metavar="DIR")],
+    range_m: Annotated[float, typer.Option("--range-m", help="How far apart nodes may be.", metavar="METRES")],
+    max_gap_s: Annotated[
+        float, typer.Option("--max-gap-s", help="Samples further apart are not joined by a line.", metavar="SECONDS")
+    ] = 600.0,
+    merge_gap_s: Annotated[
+        float, typer.Option("--merge-gap-s", help="Contacts of a pair no further apart are one.", metavar="SECONDS")
+    ] = 0.0,
+    min_duration_s: Annotated[
+        float, typer.Option("--min-duration-s", help="Shorter ones, once merged, are left out.", metavar="SECONDS")
+    ] = 0.0,
+    statistics: Annotated[
+        bool, typer.Option("--statistics", help="Also write DIR/statistics: durations, neighbours, activity (Spark).")
+    ] = False,
+    window_s: Annotated[
+        float, typer.Option("--window-s", help="Of means over time, with --statistics.", metavar="SECONDS")
+    ] = 60.0,
+    engine: Annotated[
+        Literal["auto", "local", "spark"],
+        typer.Option("--engine", help="auto: this process up to 2 million samples, Spark beyond."),
+    ] = "auto",
+    slab_s: Annotated[
+        float | None,
+        typer.Option(
+            "--slab-s", help="For tuning: it changes the cost, never the result.", metavar="SECONDS", show_default=False
+        ),
+    ] = None,
+    master: MasterOption = "local[*]",
+    memory: MemoryOption = "",
+    conf: ConfOption = [],  # noqa: B006 - typer makes a new list
+    json: JsonOption = False,
+) -> None:
+    """Find who was in range of whom: exact on straight lines between samples, to the microsecond.
+
+    Writes DIR/contacts, sorted by start, and tells how many there are and how long. Scenarios are searched each on its
+    own. The same positions give the same table, whatever the engine.
+
+    For example:
+
+    * `carrypost lab contacts traces/city --range-m 50 --out traces/city`
+
+    * `carrypost lab contacts traces/city --range-m 50 --max-gap-s 60 --merge-gap-s 5 --min-duration-s 1 --out near`
+
+    * `carrypost lab contacts big --range-m 100 --engine spark --master spark://host:7077 --statistics --out big`
+    """
+    needs_extra()
+    from carrypost.emu.encounters import Rules  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.extract import Engine, Wanted, extract  # noqa: PLC0415
+
+    rules = Rules(
+        range_m=range_m,
+        max_gap_us=_microseconds("--max-gap-s", max_gap_s),
+        merge_gap_us=_microseconds("--merge-gap-s", merge_gap_s),
+        min_duration_us=_microseconds("--min-duration-s", min_duration_s),
+    )
+    wanted = Wanted(
+        rules=rules,
+        engine=Engine(engine),
+        slab_us=None if slab_s is None else max(1, _microseconds("--slab-s", slab_s)),
+        statistics=statistics,
+        window_s=max(1, _microseconds("--window-s", window_s)) / _SECOND,
+        options=spark_options(master, memory, conf),
+    )
+    _show(extract(positions, out, wanted), json=wants_json(json))
+
+
+def _microseconds(option: str, seconds: float) -> int:
+    if not 0 <= seconds < _SECONDS_MAX:
+        raise LocalError(f"{option} must be a number of seconds, 0 or more, not {seconds!r}")
+    return round(seconds * _SECOND)
+
+
+def _show(told: list[dict[str, Any]], *, json: bool) -> None:
+    if json:
+        for each in told or [{"contacts": 0}]:
+            line(each)
+    elif told:
+        rows = [[_shown(value) for value in each.values()] for each in told]
+        table("", [name.replace("_s", " s") for name in told[0]], rows, breakable=["scenario"])
+    else:
+        table("", ["contacts"], [["0"]])
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return f"{value:,}" if isinstance(value, int) else value

@@ -1,8 +1,160 @@
-"""`carrypost lab ingest`."""
+"""`carrypost lab ingest`: traces that people bring, as tables."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
 
-def ingest() -> None:
-    """Not there yet."""
-    raise NotImplementedError
+import typer
+
+from carrypost.cli._output import JsonOption, line, pairs, wants_json
+from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
+from carrypost.cli.emu import needs_extra
+
+
+class Engine(StrEnum):
+    """Who does the work."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+class SameTime(StrEnum):
+    """Which place counts where a node has several at one time."""
+
+    ERROR = "error"
+    FIRST = "first"
+    LAST = "last"
+
+
+_FORMATS = (
+    "one-connections, one-movement, ns2, kth, imote, gps-csv (or csv), pairs, haslemere, gtfs, ion, ccp, contacts-csv."
+)
+_INTERVAL = "How long a row holds: pairs, before its time (20 if left out); imote, after it was last seen (0)."
+
+Files = Annotated[list[Path], typer.Argument(help="Traces; gzip, xz and zip are unpacked.", metavar="FILE")]
+FormatOption = Annotated[str, typer.Option("--format", "-f", metavar="NAME", help=_FORMATS)]
+ScenarioOption = Annotated[str, typer.Option("--scenario", help="What to call it in the table.", metavar="NAME")]
+OutOption = Annotated[Path, typer.Option("--out", "-o", help="Gets `positions` or `contacts`.", metavar="DIR")]
+IntervalOption = Annotated[float | None, typer.Option("--interval-s", help=_INTERVAL, show_default=False)]
+DistanceOption = Annotated[
+    float | None,
+    typer.Option("--distance-m", help="haslemere: leave out pairs that are further apart.", show_default=False),
+]
+DayOption = Annotated[
+    str | None, typer.Option("--day", help="gtfs: day of service, as 2014-06-03.", metavar="DATE", show_default=False)
+]
+ShapesOption = Annotated[
+    bool, typer.Option("--shapes/--no-shapes", help="gtfs: along the shapes of trips, or straight between stops.")
+]
+ColumnsOption = Annotated[
+    str, typer.Option("--columns", help="In place of a header: t,node,lat,lon.", metavar="NAMES", show_default=False)
+]
+UnsortedOption = Annotated[bool, typer.Option("--unsorted", help="Lines may come in any order of time.")]
+SameTimeOption = Annotated[SameTime, typer.Option("--same-time", help="What to do with a node in two places at once.")]
+ConsecutiveOption = Annotated[
+    bool, typer.Option("--consecutive", help="pairs: rows that overlap, but do not follow exactly, stay two contacts.")
+]
+BothWaysOption = Annotated[bool, typer.Option("--both-ways", help="ion, ccp: a line stands for both directions.")]
+LenientOption = Annotated[bool, typer.Option("--lenient", help="Also if more than 1 % of the lines are bad.")]
+EngineOption = Annotated[Engine, typer.Option("--engine", help="One process, or Spark; auto: by the size of files.")]
+
+
+def ingest(
+    files: Files,
+    *,
+    format_: FormatOption,
+    scenario: ScenarioOption,
+    out: OutOption,
+    interval_s: IntervalOption = None,
+    distance_m: DistanceOption = None,
+    day: DayOption = None,
+    shapes: ShapesOption = True,
+    columns: ColumnsOption = "",
+    unsorted: UnsortedOption = False,
+    same_time: SameTimeOption = SameTime.ERROR,
+    consecutive: ConsecutiveOption = False,
+    both_ways: BothWaysOption = False,
+    lenient: LenientOption = False,
+    engine: EngineOption = Engine.AUTO,
+    master: MasterOption = "local[*]",
+    memory: MemoryOption = "",
+    conf: ConfOption = [],  # noqa: B006 - typer makes a new list
+    json: JsonOption = False,
+) -> None:
+    """Read traces into a table of positions or of contacts, with a manifest that tells where it is from.
+
+    Bad lines are counted and the first ten shown; more than 1 % of them is an error, and so is what makes a trace
+    useless as a whole, such as a node in two places at once. With an error nothing is written.
+
+    For example:
+
+    * `carrypost lab ingest primaryschool.tsv.gz --format pairs --scenario school --out school`
+
+    * `carrypost lab ingest taxis.csv.gz --format gps-csv --scenario taxis --out taxis`, columns t, node, lat, lon
+
+    * `carrypost lab ingest feed.zip --format gtfs --day 2014-06-03 --scenario cairns --out cairns`
+
+    * `carrypost lab ingest plan.ccp --format ccp --both-ways --scenario bus --out bus`
+    """
+    needs_extra()
+    from carrypost.emu.formats import Options  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.ingest import run  # noqa: PLC0415
+
+    options = Options(
+        interval_s=interval_s, distance_m=distance_m, unsorted=unsorted, same_time=same_time.value,
+        columns=tuple(each.strip() for each in columns.split(",") if columns),
+        consecutive=consecutive, both_ways=both_ways,
+    )  # fmt: skip
+    request = run.Request(
+        paths=files, format=format_, scenario=scenario, out=out, options=options, day=day, shapes=shapes,
+        lenient=lenient, engine=engine.value, spark=spark_options(master, memory, conf),
+    )  # fmt: skip
+    with _bar(scenario) as tell:
+        report = run.ingest(request, tell)
+    for each in report.said:
+        sys.stderr.write(f"carrypost: {each}\n")
+    _show(report.facts, json=wants_json(json))
+
+
+def _show(facts: Mapping[str, object], *, json: bool) -> None:
+    if json:
+        line(facts)
+        return
+    counts = facts["counts"]
+    assert isinstance(counts, Mapping)
+    rows: list[tuple[str, object]] = [("table", facts["table"])]
+    rows += [(name.replace("_", " "), value) for name, value in _flat(counts) if value != "0" or name == "bad_lines"]
+    pairs(rows)
+
+
+def _flat(counts: Mapping[str, object], above: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in counts.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name} ")
+        else:
+            yield f"{above}{name}", f"{value:,}" if isinstance(value, int | float) else str(value)
+
+
+@contextmanager
+def _bar(name: str) -> Iterator[Callable[[str, float], None] | None]:
+    """A bar while the work lasts, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console  # noqa: PLC0415 - loaded only where a bar is shown
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(name, total=1.0)
+
+        def tell(what: str, share: float) -> None:
+            bars.update(task, description=f"{name}: {what}", completed=share)
+
+        yield tell

@@ -1,8 +1,118 @@
-"""`carrypost lab metrics`."""
+"""`carrypost lab metrics`: the tables of the papers out of records."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-def metrics() -> None:
-    """Not there yet."""
-    raise NotImplementedError
+import typer
+
+from carrypost.cli._output import JsonOption, line, table, wants_json
+from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from carrypost.lab.schemas import Table
+
+_COUNTS = ("bcast", "rcvd", "codlvd", "expd", "left")
+
+
+def metrics(
+    folder: Annotated[
+        Path, typer.Argument(help="Where `lab campaign` wrote `records`; or one record.", metavar="DIR", exists=False)
+    ],
+    *,
+    family: Annotated[
+        list[str],
+        typer.Option("--family", "-f", help="Only these; all if left out.", metavar="NAME", show_default=False),
+    ] = [],  # noqa: B006 - typer makes a new list
+    window_s: Annotated[
+        float, typer.Option("--window-s", min=0.001, help="Width of the windows of what is counted by time.")
+    ] = 60.0,
+    merge_runs: Annotated[
+        bool,
+        typer.Option("--merge-runs", help="Take the records of all real nodes as one run: delays are across nodes."),
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="In place of DIR/metrics.", metavar="FOLDER", show_default=False)
+    ] = None,
+    master: MasterOption = "local[*]",
+    memory: MemoryOption = "",
+    conf: ConfOption = [],  # noqa: B006 - typer makes a new list
+    json: JsonOption = False,
+) -> None:
+    """Make the papers' metrics out of records: one table per family, in DIR/metrics.
+
+    Prints, for each run, what became of its messages and how long it took on average, in seconds.
+
+    For example:
+
+    * `carrypost lab metrics campaign`
+
+    * `carrypost lab metrics records.parquet --family processing --family delays --out tables`
+
+    * `carrypost lab metrics node-records --merge-runs` for a folder of what real nodes wrote
+    """
+    options = spark_options(master, memory, conf)
+    from carrypost.lab import session  # noqa: PLC0415 - needed by this command only
+
+    session.needs_extra()
+    from carrypost.lab.metrics import making  # noqa: PLC0415 - needs the extra
+
+    tables, source = making.chosen(family), making.Source.find(folder)
+    with session.session(options) as spark, _bar(len(tables)) as told:
+        home = making.make(spark, source, tables, out=out, window_s=window_s, merge_runs=merge_runs, told=told)
+    _show(home, {each.name for each in tables}, json=wants_json(json))
+
+
+def _show(home: Path, made: set[str], *, json: bool) -> None:
+    """What became of messages by run, as far as it was asked for."""
+    from carrypost.lab import families, folders  # noqa: PLC0415 - needs the extra
+
+    rows: dict[str, dict[str, object]] = {}
+    if families.PROCESSING.name in made:
+        for row in _rows(folders.read_arrow(home, families.PROCESSING)):
+            rows[str(row["run"])] = {name: row[name] for name in ("run", *_COUNTS, "codlvratio")}
+    if families.DELAY_SPREAD.name in made:
+        for row in _rows(folders.read_arrow(home, families.DELAY_SPREAD)):
+            rows.setdefault(str(row["run"]), {"run": row["run"]})[f"{row['metric']}_s"] = row["avg_s"]
+    if json:
+        for run in sorted(rows):
+            line(rows[run])
+        return
+    names = ["run", *_COUNTS, "codlvratio", *(f"{name}_s" for name in families.DELAYS)]
+    shown = [name for name in names if any(name in row for row in rows.values())]
+    if rows:
+        table("", shown, [[_cell(rows[run].get(name)) for name in shown] for run in sorted(rows)], breakable=["run"])
+    sys.stderr.write(f"{len(made)} families are in {home}\n")
+
+
+def _rows(found: pa.Table) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = found.to_pylist()
+    return rows
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+@contextmanager
+def _bar(total: int) -> Iterator[Callable[[Table], None]]:
+    """A bar while families are made, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - loaded only where a bar is shown
+    from rich.progress import Progress  # noqa: PLC0415
+
+    with Progress(console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("metrics", total=total)
+        yield lambda made: bars.update(task, advance=1, description=made.name)

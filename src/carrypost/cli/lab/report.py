@@ -2,7 +2,73 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-def report() -> None:
-    """Not there yet."""
-    raise NotImplementedError
+import typer
+
+from carrypost.cli._output import JsonOption, line, pairs, size, wants_json
+from carrypost.cli._progress import progress
+from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
+from carrypost.errors import LocalError
+
+if TYPE_CHECKING:
+    from carrypost.lab.report.study import Study
+    from carrypost.lab.schemas import Table
+    from carrypost.lab.session import SparkOptions
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="As `lab campaign` made it.", metavar="DIR")],
+    *,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page (HTML).", metavar="FILE")] = Path("report.html"),
+    master: MasterOption = "local[*]",
+    memory: MemoryOption = "",
+    conf: ConfOption = [],  # noqa: B006 - typer makes a new list
+    json: JsonOption = False,
+) -> None:
+    """One page of a campaign: tables and figures, in one file that needs nothing else.
+
+    Scenarios city_bus and ostermalm get the paper's tables and figures beside ours, others a general part. Metrics that
+    are missing are made first.
+
+    For example: `carrypost lab report results --out report.html`
+    """
+    study = made(folder, out, spark_options(master, memory, conf))
+    runs, failed = len(study.runs), len(study.failures)
+    if wants_json(json):
+        line({"page": str(out), "bytes": out.stat().st_size, "runs": runs, "failed": failed})
+    else:
+        pairs([("page", out), ("bytes", size(out.stat().st_size)), ("runs", runs), ("failed", failed)])
+
+
+def made(folder: Path, out: Path, options: SparkOptions, command: str = "") -> Study:
+    """The page of a campaign, written; what it was made of."""
+    needs_extra()
+    from carrypost.lab.report import page  # noqa: PLC0415 - needed by this command only
+
+    def make(campaign: Path, tables: Sequence[Table]) -> None:
+        from carrypost.lab.metrics import making  # noqa: PLC0415 - needed where metrics are missing only
+        from carrypost.lab.session import session  # noqa: PLC0415
+
+        sys.stderr.write(f"carrypost: {campaign} lacks {len(tables)} families of metrics; they are made now\n")
+        with session(options) as spark, progress("metrics", "families") as move:
+            over = itertools.count(1)
+            making.make(spark, campaign, tables, told=lambda _: move(next(over), len(tables), ""))
+
+    study = page.complete(folder, make)
+    page.write(study, out, command)
+    return study
+
+
+def needs_extra() -> None:
+    """Say how to install what is missing, rather than which module is."""
+    try:
+        import altair  # noqa: F401, ICN001, PLC0415 - only to see whether they are there
+        import pyarrow  # noqa: F401, ICN001, PLC0415
+        import vl_convert  # noqa: F401, PLC0415
+    except ImportError:
+        raise LocalError("reports need altair and vl-convert: pip install 'carrypost[lab]'") from None

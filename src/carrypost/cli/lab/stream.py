@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from carrypost.lab.live import Live
 
 _NODES_MAX = 30
+_NAME_MAX = 16
 _MILLISECONDS = 1e3
 
 
@@ -99,22 +100,26 @@ def _tables(live: Live) -> Group:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    nodes = Table(title=f"{live.nodes.num_rows} nodes, {time.strftime('%H:%M:%S')}", title_justify="left", box=None)
-    names = ("published", "received", "delivered", "expired", "dropped", "refused")
-    nodes.add_column("node", no_wrap=True)
-    for name in ("last", *names, "sent"):
-        nodes.add_column(name, justify="right")
+    def blank(title: str, *columns: str) -> Table:
+        made = Table(
+            title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0), pad_edge=False
+        )
+        for number, name in enumerate(columns):
+            made.add_column(name, justify="right" if number else "left", no_wrap=True)
+        return made
+
+    names = {"published": "pub", "received": "rcvd", "delivered": "dlvd", "expired": "expd", "dropped": "drop"}
+    title = f"{live.nodes.num_rows} nodes at {time.strftime('%H:%M:%S')}"
+    nodes = blank(title, "node", "last, ago", *names.values(), "refused", "sent")
     latest = sorted(live.nodes.to_pylist(), key=lambda row: -row["last"])
     for row in latest[:_NODES_MAX]:
-        ago = f"{duration(max(0.0, time.time() - row['last']))} ago" if row["last"] else "–"
+        ago = duration(max(0.0, time.time() - row["last"])) if row["last"] else "–"
         # What others chose must not steer the terminal.
         who = Text("".join(each if each.isprintable() else "\ufffd" for each in row["node"]))
-        nodes.add_row(who, ago, *(f"{row[each]:,}" for each in names), size(row["bytes_sent"]))
-    delays = Table(title="delays", title_justify="left", box=None)
-    delays.add_column("metric")
+        who.truncate(_NAME_MAX, overflow="ellipsis")
+        nodes.add_row(who, ago, *(f"{row[each]:,}" for each in names), f"{row['refused']:,}", size(row["bytes_sent"]))
     shares = ("p50_s", "p90_s", "p95_s", "p99_s")
-    for name in ("count", "mean", *(each.removesuffix("_s") for each in shares), "most"):
-        delays.add_column(name, justify="right")
+    delays = blank("delays", "metric", "count", "mean", *(each.removesuffix("_s") for each in shares), "most")
     for row in live.delays().to_pylist():
         values = (row["avg_s"], *(row[each] for each in shares), row["max_s"])
         delays.add_row(row["metric"], f"{row['count']:,}", *map(_seconds, values))

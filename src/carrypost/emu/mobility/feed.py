@@ -1,8 +1,9 @@
-"""Files of a GTFS feed: which trips run on a day, and where they stop when.
+"""Files of a GTFS feed: which trips run on a day, where they stop when, and which way they go.
 
-Reads ``stops``, ``routes``, ``trips``, ``stop_times``, ``calendar``, ``calendar_dates`` and ``frequencies`` from a zip
-file or a folder; a feed need not have routes, frequencies, or more than one of the two calendars. Whatever is wrong is
-a `LocalError` that names the file and the line.
+Reads ``stops``, ``routes``, ``trips``, ``stop_times``, ``calendar``, ``calendar_dates``, ``frequencies`` and ``shapes``
+from a zip file or a folder; a feed need not have routes, frequencies, shapes, or more than one of the two calendars.
+Each file is read once, from beginning to end, and its rows are counted. Whatever is wrong is a `LocalError` that names
+the file and the line.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import datetime as dt
 import re
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from carrypost.emu.csvfiles import Row, read_text, rows
+from carrypost.emu.csvfiles import Line, Row, read_text, rows
 from carrypost.emu.mobility.hours import clock_s
 from carrypost.errors import ConfigError, LocalError
 
@@ -37,6 +39,8 @@ class Call(NamedTuple):
     arrival_s: float | None
     """None: the feed does not say; likewise the departure."""
     departure_s: float | None
+    along: float | None
+    """How far along its shape it is, in the shape's own measure; None: the feed does not say."""
 
 
 class Trip(NamedTuple):
@@ -47,6 +51,28 @@ class Trip(NamedTuple):
     block: str
     """Trips of one block are driven by one vehicle; empty: the feed does not say."""
     calls: list[Call]
+    shape: str
+    """Which way it goes; empty: the feed does not say."""
+    line: Line
+    """Where it is in trips.txt."""
+
+
+class Service(NamedTuple):
+    """What runs on a day."""
+
+    trips: list[Trip]
+    """In the order of the feed; those with frequencies as often as they run."""
+    counts: dict[str, int]
+    """Rows of the feed that belong to the day: trips, routes, stop_times, and those of them that have no time."""
+
+
+class Shape(NamedTuple):
+    """A way on the ground, point by point."""
+
+    lat: list[float]
+    lon: list[float]
+    along: list[float]
+    """How far each point is along it, in a measure that stops share; empty: the feed does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +81,15 @@ class _Stop:
     row: Row
     arrival_s: float | None
     departure_s: float | None
+    along: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    sequence: float
+    lat: float
+    lon: float
+    along: float | None
 
 
 class Feed:
@@ -63,18 +98,24 @@ class Feed:
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
         self._texts: dict[str, str] | None = None if self._path.is_dir() else _unpacked(self._path)
+        self.rows_read: Counter[str] = Counter()
+        """Rows by file, of those that were read."""
+        self.shapes_seen = 0
+        """Different shapes, if they were read."""
+        self._days: set[str] = set()
+        """First and last days of services, and days of exceptions."""
 
-    def trips(self, day: dt.date) -> list[Trip]:
-        """The trips of a day, in the order of the feed; those with frequencies as often as they run."""
+    def service(self, day: dt.date) -> Service:
+        """What runs on a day."""
         services = self._services(day)
         names = self._route_names()
         chosen = {
             row.text("trip_id"): row
-            for row in self._rows("trips", ("route_id", "service_id", "trip_id"), ("block_id",))
+            for row in self._rows("trips", ("route_id", "service_id", "trip_id"), ("block_id", "shape_id"))
             if row.text("service_id") in services
         }
         if not chosen:
-            raise LocalError(f"{self._path}: no trip runs on {day.isoformat()}")
+            raise LocalError(f"{self._path}: no trip runs on {day.isoformat()}{_known(self._days)}")
         stops = self._stops_of(chosen)
         places = {row.text("stop_id"): row for row in self._rows("stops", ("stop_id",), ("stop_lat", "stop_lon"))}
         repeats = self._frequencies()
@@ -84,10 +125,36 @@ class Feed:
             if len(calls) > 1:
                 route = row.text("route_id")
                 name = _ODD.sub("_", names.get(route) or route)[:_NAME_MAX]
-                found += _repeated(Trip(trip, name, _optional(row, "block_id"), calls), repeats.get(trip))
+                block, shape = _optional(row, "block_id"), _optional(row, "shape_id")
+                found += _repeated(Trip(trip, name, block, calls, shape, row.line), repeats.get(trip))
         if not found:
             raise LocalError(f"{self._path}: trips of {day.isoformat()} have no stops")
-        return found
+        counts = {
+            "trips": len(chosen),
+            "routes": len({row.text("route_id") for row in chosen.values()}),
+            "stop_times": sum(map(len, stops.values())),
+            "stop_times_without_time": sum(stop.arrival_s is None for each in stops.values() for stop in each),
+        }
+        return Service(found, counts)
+
+    def shapes(self, trips: Iterable[Trip]) -> dict[str, Shape]:
+        """The shapes of these trips, by name; none where the feed has no file of them."""
+        if not self._has("shapes"):
+            return {}
+        needed = {trip.shape: trip for trip in trips if trip.shape}
+        points: dict[str, list[_Point]] = {}
+        columns = ("shape_id", "shape_pt_lat", "shape_pt_lon", "shape_pt_sequence")
+        for row in self._rows("shapes", columns, ("shape_dist_traveled",)):
+            mine = points.setdefault(row.text("shape_id"), [])
+            if row.text("shape_id") in needed:
+                lat, lon = _degrees(row, "shape_pt_lat", "shape_pt_lon")
+                along = row.number("shape_dist_traveled") if "shape_dist_traveled" in row else None
+                mine.append(_Point(row.number("shape_pt_sequence"), lat, lon, along))
+        self.shapes_seen = len(points)
+        for name, trip in needed.items():
+            if name not in points:
+                raise trip.line.error(f"there is no shape {name!r} in shapes.txt")
+        return {name: _shape(points[name]) for name in needed}
 
     def _services(self, day: dt.date) -> set[str]:
         """Services that run on a day."""
@@ -97,11 +164,14 @@ class Feed:
             raise LocalError(f"{self._path}: the feed has neither calendar.txt nor calendar_dates.txt")
         if self._has("calendar"):
             for row in self._rows("calendar", ("service_id", *WEEKDAYS, "start_date", "end_date")):
-                in_season = row.text("start_date") <= date <= row.text("end_date")
+                season = row.text("start_date"), row.text("end_date")
+                self._days.update(season)
+                in_season = season[0] <= date <= season[1]
                 if in_season and row.text(WEEKDAYS[day.weekday()]) == "1":
                     found.add(row.text("service_id"))
         if self._has("calendar_dates"):
             for row in self._rows("calendar_dates", ("service_id", "date", "exception_type")):
+                self._days.add(row.text("date"))
                 if row.text("date") != date:
                     continue
                 if row.text("exception_type") == _ADDED:
@@ -124,13 +194,14 @@ class Feed:
         """By trip, in order of their sequence."""
         found: dict[str, list[_Stop]] = {}
         columns = ("trip_id", "stop_id", "stop_sequence")
-        for row in self._rows("stop_times", columns, ("arrival_time", "departure_time")):
+        for row in self._rows("stop_times", columns, ("arrival_time", "departure_time", "shape_dist_traveled")):
             if (trip := row.text("trip_id")) in trips:
                 arrival_s, departure_s = _time(row, "arrival_time"), _time(row, "departure_time")
                 # Where only one of them is given, it is both.
                 arrival_s = departure_s if arrival_s is None else arrival_s
                 departure_s = arrival_s if departure_s is None else departure_s
-                stop = _Stop(row.number("stop_sequence"), row, arrival_s, departure_s)
+                along = row.number("shape_dist_traveled") if "shape_dist_traveled" in row else None
+                stop = _Stop(row.number("stop_sequence"), row, arrival_s, departure_s, along)
                 found.setdefault(trip, []).append(stop)
         for stops in found.values():
             stops.sort(key=lambda stop: stop.sequence)
@@ -158,7 +229,10 @@ class Feed:
         path = self._path / f"{table}.txt"
         if not self._has(table):
             raise LocalError(f"{self._path}: the feed has no {table}.txt")
-        return rows(read_text(path) if self._texts is None else self._texts[path.name], str(path), columns, optional)
+        text = read_text(path) if self._texts is None else self._texts[path.name]
+        for row in rows(text, str(path), columns, optional):
+            self.rows_read[table] += 1
+            yield row
 
 
 def _unpacked(path: Path) -> dict[str, str]:
@@ -173,6 +247,11 @@ def _unpacked(path: Path) -> dict[str, str]:
         raise LocalError(f"{path}: a file in it is not text in UTF-8") from None
     except (OSError, zipfile.BadZipFile) as error:
         raise LocalError(f"{path}: cannot be read as a zip file: {error}") from None
+
+
+def _known(days: set[str]) -> str:
+    """For whoever asks for another day."""
+    return f"; its calendar goes from {min(days)} to {max(days)}" if days else ""
 
 
 def _optional(row: Row, column: str) -> str:
@@ -205,11 +284,22 @@ def _calls(trip: str, stops: list[_Stop], places: dict[str, Row]) -> list[Call]:
         place = places.get(stop.row.text("stop_id"))
         if place is None:
             raise stop.row.line.error(f"there is no stop {stop.row.text('stop_id')!r} in stops.txt")
-        lat, lon = place.number("stop_lat"), place.number("stop_lon")
-        if not (-90 <= lat <= 90 and -360 <= lon <= 360):  # noqa: PLR2004 - degrees
-            raise place.line.error(f"stop_lat and stop_lon must be degrees, not {lat}, {lon}")
-        found.append(Call(lat, lon, stop.arrival_s, stop.departure_s))
+        found.append(Call(*_degrees(place, "stop_lat", "stop_lon"), stop.arrival_s, stop.departure_s, stop.along))
     return found
+
+
+def _degrees(row: Row, lat_column: str, lon_column: str) -> tuple[float, float]:
+    lat, lon = row.number(lat_column), row.number(lon_column)
+    if not (-90 <= lat <= 90 and -360 <= lon <= 360):  # noqa: PLR2004 - degrees
+        raise row.line.error(f"{lat_column} and {lon_column} must be degrees, not {lat}, {lon}")
+    return lat, lon
+
+
+def _shape(points: list[_Point]) -> Shape:
+    points.sort(key=lambda point: point.sequence)
+    along = [point.along for point in points if point.along is not None]
+    whole = len(along) == len(points)
+    return Shape([point.lat for point in points], [point.lon for point in points], along if whole else [])
 
 
 def _repeated(trip: Trip, repeats: list[tuple[float, float, float]] | None) -> Iterator[Trip]:
@@ -224,13 +314,11 @@ def _repeated(trip: Trip, repeats: list[tuple[float, float, float]] | None) -> I
         while run_s < end_s:
             shift_s = run_s - leaves_s
             calls = [
-                Call(
-                    call.lat,
-                    call.lon,
-                    None if call.arrival_s is None else call.arrival_s + shift_s,
-                    None if call.departure_s is None else call.departure_s + shift_s,
+                call._replace(
+                    arrival_s=None if call.arrival_s is None else call.arrival_s + shift_s,
+                    departure_s=None if call.departure_s is None else call.departure_s + shift_s,
                 )
                 for call in trip.calls
             ]
-            yield Trip(f"{trip.id}@{run_s:.0f}", trip.route, trip.block, calls)
+            yield trip._replace(id=f"{trip.id}@{run_s:.0f}", calls=calls)
             run_s += headway_s

@@ -1,9 +1,11 @@
 """Buses from a timetable in GTFS (gtfs.org): one day of a feed, a zip file or a folder.
 
-A trip moves in straight lines from stop to stop; stops without a time of their own, or with that of the stop before,
-are passed at constant speed between those that have one. Trips become vehicles by ``block_id``; a trip without one is
-taken over by the vehicle that arrived last near its first stop, if that did not wait too long, and otherwise by a new
-vehicle. Vehicles are called after the route of their first trip: 110-1, 110-2.
+A trip follows its shape where the feed has one that fits its stops, and otherwise goes in straight lines from stop to
+stop. It is at its stops (on the shape: at the point of the way that is the stop's) when the timetable says; in between
+it goes at constant speed, past stops without a time of their own, or with that of the stop before. Trips become
+vehicles by ``block_id``; a trip without one is taken over by the vehicle that arrived last near its first stop, if that
+did not wait too long, and otherwise by a new vehicle: shapes have no part in that. Vehicles are called after the route
+of their first trip: 110-1, 110-2.
 
 There is no chance here: every seed gives the same day. Hours go on after midnight, as in the feed. What is wrong in a
 file is a `LocalError` with file and line; trips of one stop, or that take no time, move nobody and are left out.
@@ -15,19 +17,22 @@ import datetime as dt
 import itertools
 import math
 from collections import Counter
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from carrypost.config import DAY_S
-from carrypost.config.rules import keep_checked, number, text
+from carrypost.config.rules import flag, keep_checked, number, text
 from carrypost.emu.contacts import Presence
-from carrypost.emu.mobility.feed import Call, Feed, Trip
+from carrypost.emu.mobility.feed import Call, Feed, Shape, Trip
 from carrypost.emu.mobility.hours import clock_s
+from carrypost.emu.mobility.shapes import Floats, Place, Plane, Way, placed
 from carrypost.emu.tracks import Movement, Tracks
 from carrypost.errors import ConfigError
 
 MICROSECONDS = 1_000_000
-_EARTH_M = 6_371_000.0
 
 Sample = tuple[int, float, float]
 
@@ -46,6 +51,8 @@ class Gtfs:
     """A vehicle takes over a trip that starts at most so far away."""
     chain_wait_s: float = number(2_700.0, 0.0, DAY_S)
     """And at most so long after it arrived. One that waits longer for its next trip is away in between."""
+    shapes: bool = flag(default=True)
+    """Whether trips follow their shapes, where the feed has them; otherwise they go straight from stop to stop."""
 
     def __post_init__(self) -> None:
         keep_checked(self, "mobility")
@@ -56,20 +63,29 @@ class Gtfs:
 
     def move(self, seed: int | str, duration_us: int) -> Movement:  # noqa: ARG002 - the same day for every seed
         """Where every vehicle is, and when."""
-        vehicles = self._vehicles()
         start_us = round(clock_s(self.start) * MICROSECONDS)
-        counts: Counter[str] = Counter()
         samples: dict[str, list[Sample]] = {}
         presences: list[Presence] = []
-        for vehicle in vehicles:
-            counts[vehicle.route] += 1
-            name = f"{vehicle.route}-{counts[vehicle.route]}"
+        for vehicle in self.drive().vehicles:
             lives = [(max(0, join - start_us), leave - start_us) for join, leave in vehicle.lives]
             lives = [(join, leave) for join, leave in lives if join < min(leave, duration_us)]
             if lives:
+                name = vehicle.name
                 samples[name] = _since(start_us, vehicle.samples)
                 presences += [Presence(name, join, leave if leave < duration_us else None) for join, leave in lives]
         return Movement(Tracks.of(samples), presences)
+
+    def drive(self) -> Day:
+        """The whole day: who drives, and what the feed holds."""
+        feed = Feed(self.file)
+        service = feed.service(self._date())
+        shapes = feed.shapes(service.trips)
+        plane = Plane((call.lat, call.lon) for trip in service.trips for call in trip.calls)
+        runs, made = _Runs(plane, shapes if self.shapes else {}).made(service.trips)
+        files = {table: feed.rows_read[table] for table in ("routes", "trips", "stops", "stop_times")}
+        files |= {"shapes": feed.shapes_seen, "shape_points": feed.rows_read["shapes"]}
+        counts = service.counts | {"trips_at_once": _at_once(runs), **made}
+        return Day(self._vehicles(runs), plane.middle, files, counts)
 
     def _date(self) -> dt.date:
         try:
@@ -77,15 +93,16 @@ class Gtfs:
         except ValueError:
             raise ConfigError(f"mobility.day must be a day such as 2014-06-03, not {self.day!r}") from None
 
-    def _vehicles(self) -> list[_Vehicle]:
+    def _vehicles(self, runs: list[_Run]) -> list[Vehicle]:
         """In order of their first departures."""
-        trips = _runs(Feed(self.file).trips(self._date()))
-        vehicles: list[_Vehicle] = []
-        blocks: dict[str, _Vehicle] = {}
-        for trip in sorted(trips, key=lambda trip: (trip.samples[0][0], trip.id)):
+        vehicles: list[Vehicle] = []
+        counts: Counter[str] = Counter()
+        blocks: dict[str, Vehicle] = {}
+        for trip in sorted(runs, key=lambda trip: (trip.samples[0][0], trip.id)):
             vehicle = blocks.get(trip.block) if trip.block else self._nearby(vehicles, trip)
             if vehicle is None or vehicle.samples[-1][0] > trip.samples[0][0]:
-                vehicle = _Vehicle(trip.route)
+                counts[trip.route] += 1
+                vehicle = Vehicle(f"{trip.route}-{counts[trip.route]}")
                 vehicles.append(vehicle)
             if trip.block:
                 blocks[trip.block] = vehicle
@@ -93,18 +110,17 @@ class Gtfs:
             vehicle.take(trip, round(self.chain_wait_s * MICROSECONDS))
         return vehicles
 
-    def _nearby(self, vehicles: list[_Vehicle], trip: _Run) -> _Vehicle | None:
+    def _nearby(self, vehicles: list[Vehicle], trip: _Run) -> Vehicle | None:
         """The vehicle that can take over a trip and arrived last."""
-        starts_us, x, y = trip.samples[0]
-        best: _Vehicle | None = None
+        starts_us = trip.samples[0][0]
+        best: Vehicle | None = None
         for vehicle in vehicles:
-            arrived_us, x_there, y_there = vehicle.samples[-1]
-            wait_us = starts_us - arrived_us
+            wait_us = starts_us - vehicle.samples[-1][0]
             if vehicle.blocked or not 0 <= wait_us <= self.chain_wait_s * MICROSECONDS:
                 continue
-            if math.dist((x, y), (x_there, y_there)) > self.chain_m:
+            if math.dist(trip.first, vehicle.at) > self.chain_m:
                 continue
-            if best is None or arrived_us > best.samples[-1][0]:
+            if best is None or vehicle.samples[-1][0] > best.samples[-1][0]:
                 best = vehicle
         return best
 
@@ -115,18 +131,25 @@ class _Run(NamedTuple):
     id: str
     route: str
     block: str
+    first: Place
+    """Its first stop."""
+    last: Place
     samples: list[Sample]
 
 
 @dataclass(slots=True)
-class _Vehicle:
+class Vehicle:
     """Drives trips one after the other."""
 
-    route: str
+    name: str
     blocked: bool = False
     """Whether the feed says which trips it drives."""
     samples: list[Sample] = field(default_factory=list)
+    """Where it is, and when, in microseconds since midnight."""
     lives: list[tuple[int, int]] = field(default_factory=list)
+    """From when to when it is there; in between it is away, whatever its samples say."""
+    at: Place = (math.inf, math.inf)
+    """The stop where it arrived."""
 
     def take(self, trip: _Run, wait_us_max: int) -> None:
         """Drive this trip too."""
@@ -135,54 +158,114 @@ class _Vehicle:
             self.lives[-1] = self.lives[-1][0], last_us
         else:
             self.lives.append((first_us, last_us))
-        # A bus that goes on at once, across the street, cannot be in both places.
-        fresh = self.samples and trip.samples[0][0] == self.samples[-1][0]
-        self.samples += trip.samples[1:] if fresh else trip.samples
+        at_once = self.samples and first_us == self.samples[-1][0]
+        self.samples += _joined(self.samples[-1], trip.samples) if at_once else trip.samples
+        self.at = trip.last
 
 
-def _runs(trips: list[Trip]) -> list[_Run]:
-    """Trips on the plane that touches the Earth in the middle of all stops; metres east and north of it."""
-    places = [(call.lat, call.lon) for trip in trips for call in trip.calls]
-    lat_0 = (min(lat for lat, _ in places) + max(lat for lat, _ in places)) / 2
-    # Feeds that span the date line have longitudes on both sides of it.
-    lon_0 = places[0][1]
-    east = [_turn(lon - lon_0) for _, lon in places]
-    middle = (min(east) + max(east)) / 2
-    scale_m = math.radians(1.0) * _EARTH_M
-    shrink = math.cos(math.radians(lat_0))
+def _joined(at: Sample, samples: list[Sample]) -> list[Sample]:
+    """The rest of a trip for a bus that arrives when it starts.
 
-    def run(trip: Trip) -> _Run:
-        places = [
-            (scale_m * shrink * (_turn(lon - lon_0) - middle), scale_m * (lat - lat_0)) for lat, lon, *_ in trip.calls
-        ]
-        return _Run(trip.id, trip.route, trip.block, _timed(trip.calls, places))
-
-    return [each for each in map(run, trips) if each.samples]
+    If it starts across the street, the bus cannot be in both places: it goes straight to where it can join the way at
+    no more than twice the speed there.
+    """
+    way_m = 0.0
+    for index, (before, after) in enumerate(itertools.pairwise(samples), 1):
+        way_m += math.dist(before[1:], after[1:])
+        if math.dist(at[1:], after[1:]) <= 2 * way_m:
+            return samples[index:]
+    return samples[-1:]
 
 
-def _turn(degrees: float) -> float:
-    return (degrees + 180.0) % 360.0 - 180.0
+class Day(NamedTuple):
+    """Who drives on a day."""
+
+    vehicles: list[Vehicle]
+    middle: Place
+    """Degrees north and east of the place that they are so many metres from."""
+    feed: dict[str, int]
+    """Rows of the whole feed, by file; shapes: how many there are."""
+    counts: dict[str, int]
+    """Of the day: rows of the feed; trips under way at once; trips that follow a shape, or do not since theirs does not
+    fit; trips left out."""
 
 
-def _timed(calls: list[Call], places: list[tuple[float, float]]) -> list[Sample]:
-    """Samples at arrivals and departures; none if the trip takes no time."""
-    last = len(calls) - 1
-    anchors = _anchors(calls)
-    if anchors[-1] != last:
+class _Runs:
+    """Puts trips on the plane."""
+
+    def __init__(self, plane: Plane, shapes: Mapping[str, Shape]) -> None:
+        self._plane = plane
+        self._ways = {name: self._way(shape) for name, shape in shapes.items() if len(shape.lat) > 1}
+        self._measures = {name: shape.along for name, shape in shapes.items()}
+        self._placed: dict[Hashable, Floats] = {}
+        """Trips of one shape, with the same stops at the same times, are the same."""
+        self._on_shapes = self._off_shapes = 0
+
+    def made(self, trips: list[Trip]) -> tuple[list[_Run], dict[str, int]]:
+        """All trips that take time, and how many go which way."""
+        found = [each for trip in trips if (each := self._run(trip)).samples]
+        return found, {
+            "trips_left_out": len(trips) - len(found),
+            "trips_on_shapes": self._on_shapes,
+            "trips_off_shapes": self._off_shapes,
+        }
+
+    def _way(self, shape: Shape) -> Way:
+        return Way.of([self._plane.place(lat, lon) for lat, lon in zip(shape.lat, shape.lon, strict=True)])
+
+    def _run(self, trip: Trip) -> _Run:
+        places = [self._plane.place(call.lat, call.lon) for call in trip.calls]
+        straight = Way.of(places)
+        way, along_m = straight, straight.along_m
+        anchors = _anchors(trip.calls)
+        if trip.shape in self._measures and anchors[-1] == len(trip.calls) - 1:
+            on_shape = self._on_shape(trip, straight, anchors)
+            if len(on_shape):
+                way, along_m = self._ways[trip.shape], on_shape
+                self._on_shapes += 1
+            else:
+                self._off_shapes += 1
+        samples = _timed(trip.calls, anchors, way, along_m)
+        return _Run(trip.id, trip.route, trip.block, places[0], places[-1], samples)
+
+    def _on_shape(self, trip: Trip, stops: Way, anchors: list[int]) -> Floats:
+        """How far along its shape the stops are; nothing if the shape does not fit."""
+        if trip.shape not in self._ways:
+            return np.empty(0)
+        times_s = np.full(len(trip.calls), math.nan)
+        times_s[anchors] = [trip.calls[index].arrival_s for index in anchors]
+        shares = (times_s - times_s[0]) / (times_s[-1] - times_s[0])
+        key = trip.shape, tuple((call.lat, call.lon, call.along) for call in trip.calls), shares.tobytes()
+        if key not in self._placed:
+            along = [call.along for call in trip.calls]
+            self._placed[key] = placed(self._ways[trip.shape], self._measures[trip.shape], stops, along, shares)
+        return self._placed[key]
+
+
+def _at_once(runs: list[_Run]) -> int:
+    """How many trips are under way at the same time, at most."""
+    changes = [(run.samples[0][0], 1) for run in runs] + [(run.samples[-1][0], -1) for run in runs]
+    return max(itertools.accumulate((change for _, change in sorted(changes)), initial=0))
+
+
+def _timed(calls: list[Call], anchors: list[int], way: Way, along_m: Floats) -> list[Sample]:
+    """Samples at arrivals, departures and bends; none if the trip takes no time."""
+    if anchors[-1] != len(calls) - 1:
         return []
     samples: list[Sample] = []
+    x, y = (each.tolist() for each in way.at(along_m))
     for start, end in itertools.pairwise(anchors):
         leave_s, arrive_s = calls[start].departure_s, calls[end].arrival_s
         assert leave_s is not None
         assert arrive_s is not None
-        way_m = [math.dist(places[index], places[index + 1]) for index in range(start, end)]
-        passed_m, all_m = 0.0, sum(way_m)
-        _note(samples, leave_s, places[start])
-        for index in range(start + 1, end):
-            passed_m += way_m[index - start - 1]
-            share = passed_m / all_m if all_m else (index - start) / (end - start)
-            _note(samples, leave_s + share * (arrive_s - leave_s), places[index])
-        _note(samples, arrive_s, places[end])
+        from_m, to_m = along_m[start], along_m[end]
+        _note(samples, leave_s, x[start], y[start])
+        bends = slice(*np.searchsorted(way.along_m, [from_m, to_m], "right"))
+        if from_m < to_m:
+            times_s = leave_s + (way.along_m[bends] - from_m) / (to_m - from_m) * (arrive_s - leave_s)
+            for t_s, x_bend, y_bend in zip(times_s.tolist(), way.x[bends].tolist(), way.y[bends].tolist(), strict=True):
+                _note(samples, t_s, x_bend, y_bend)
+        _note(samples, arrive_s, x[end], y[end])
     return samples
 
 
@@ -203,10 +286,10 @@ def _anchors(calls: list[Call]) -> list[int]:
     return anchors
 
 
-def _note(samples: list[Sample], t_s: float, place: tuple[float, float]) -> None:
+def _note(samples: list[Sample], t_s: float, x: float, y: float) -> None:
     t_us = round(t_s * MICROSECONDS)
     if not samples or t_us > samples[-1][0]:
-        samples.append((t_us, *place))
+        samples.append((t_us, x, y))
 
 
 def _since(start_us: int, samples: list[Sample]) -> list[Sample]:

@@ -1,0 +1,64 @@
+"""How far long work is, on stderr: a bar on a terminal, elsewhere a line now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from carrypost.cli._output import duration
+
+Move = Callable[[int, int, str], None]
+"""So many are over, of so many; and what else there is to say."""
+_LINE_EVERY_S = 30.0
+
+
+@contextmanager
+def progress(name: str, unit: str) -> Iterator[Move]:
+    """Something that tells people how far it is, while the block lasts."""
+    if not sys.stderr.isatty():
+        yield _Lines(name, unit)
+        return
+    from rich.console import Console  # noqa: PLC0415 - loaded only where a bar is shown
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+        TextColumn(f"{unit}{{task.fields[state]}}"),
+        TimeElapsedColumn(), TextColumn("{task.fields[left]}"),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(name, total=None, state="", left="")
+        begun_s = time.monotonic()
+
+        def move(over: int, total: int, state: str) -> None:
+            left = _left(time.monotonic() - begun_s, over, total)
+            bars.update(task, completed=over, total=total, state=state, left=left)
+
+        yield move
+
+
+class _Lines:
+    """A line when some time has passed and something has moved."""
+
+    def __init__(self, name: str, unit: str) -> None:
+        self._name = name
+        self._unit = unit
+        self._begun_s = self._told_s = time.monotonic()
+        self._told = 0
+
+    def __call__(self, over: int, total: int, state: str) -> None:
+        now_s = time.monotonic()
+        if now_s - self._told_s < _LINE_EVERY_S or over == self._told:
+            return
+        self._told_s, self._told = now_s, over
+        left = _left(now_s - self._begun_s, over, total)
+        sys.stderr.write(f"{self._name}: {over:,} of {total:,} {self._unit}{state}{', ' if left else ''}{left}\n")
+        sys.stderr.flush()
+
+
+def _left(elapsed_s: float, over: int, total: int) -> str:
+    if not over or over >= total:
+        return ""
+    return f"about {duration(elapsed_s / over * (total - over))} left"

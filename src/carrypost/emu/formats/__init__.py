@@ -1,0 +1,97 @@
+"""Formats of traces that people bring: how their lines read, and what the rows come to.
+
+Reading has two steps, both on columns of many rows at once. A rule, made from the beginning of a file (`Format.begin`),
+turns blocks of lines into rows, wherever they stand and in any order. `Format.settle` turns all rows of some nodes or
+pairs into places or contacts. The emulator's readers and the laboratory use the same rules; what differs is how bad
+lines are dealt with: here one is enough for an error, there a share of them is tolerated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from carrypost.emu.formats import meetings, orders, places, tables
+from carrypost.emu.formats.events import Ns2, OneConnections, Plan, Walkers
+from carrypost.emu.formats.keys import Settled
+from carrypost.emu.formats.lines import cut
+from carrypost.emu.formats.rules import Options, Parsed, Rule, first
+from carrypost.errors import LocalError
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format of traces."""
+
+    name: str
+    gives: Literal["positions", "contacts"]
+    line: str
+    """How a line reads, for people."""
+    begin: Callable[[bytes, str, Options], Rule]
+    """The rule of a file: from its first bytes, how it is called, and what the user says."""
+    settle: Callable[[pa.Table, Options], Settled]
+    takes: frozenset[str] = frozenset()
+    """Options that mean something with it."""
+    log: bool = False
+    """Whether its lines are in order of time, all together."""
+    symmetric: bool = False
+    """Whether a line stands for both directions in plans in which no pair has lines of both."""
+    stays: bool = False
+    """Whether its nodes are there until the end of all."""
+
+
+_PLACED = frozenset({"unsorted", "same_time"})
+FORMATS = {
+    each.name: each
+    for each in (
+        Format("one-connections", "contacts", "20733.00 CONN 17 6 up", OneConnections.begin, meetings.events,
+               frozenset({"unsorted"}), log=True),
+        Format("one-movement", "positions", "minTime maxTime minX maxX minY maxY, then TIME NODE X Y",
+               tables.OneMovement.begin, places.places, _PLACED),
+        Format("ns2", "positions", '$ns_ at 3.6 "$node_(0) setdest 816.9 1814.5 1.2"', Ns2.begin, orders.ns2,
+               stays=True),
+        Format("kth", "positions", "6.0 create 2 628.2 1812.1 0.0, setdest, destroy", Walkers.begin, orders.walkers,
+               frozenset({"unsorted"})),
+        Format("imote", "contacts", "ID1 ID2 FIRST LAST …", tables.Sightings.imote, meetings.merged,
+               frozenset({"interval_s"})),
+        Format("gps-csv", "positions", "columns t, node and x, y or lat, lon", tables.Places.begin, places.places,
+               _PLACED | {"columns"}),
+        Format("pairs", "contacts", "T I J …", tables.Sightings.pairs, meetings.merged,
+               frozenset({"interval_s", "columns", "consecutive"})),
+        Format("haslemere", "contacts", "time_step,user1_id,user2_id,distance_m", tables.Sightings.haslemere,
+               meetings.merged, frozenset({"distance_m"})),
+        Format("ion", "contacts", "a contact +0 +60 1 2 100000", Plan.begin, meetings.plan, frozenset({"both_ways"})),
+        Format("ccp", "contacts", "a contact 0 60 1 2 100000 0.0 0 0", Plan.begin, meetings.plan,
+               frozenset({"both_ways"}), symmetric=True),
+        Format("contacts-csv", "contacts", "columns a, b, start, end", tables.Contacts.begin, meetings.exact,
+               frozenset({"columns"})),
+    )
+}  # fmt: skip
+"""By name; GTFS, which has no lines of one kind, is not among them."""
+ALIASES = {"csv": "gps-csv"}
+
+
+def read_whole(format_: Format, content: str, name: str, options: Options) -> tuple[Rule, Parsed]:
+    """The rows of a text of which every line must be right; what is wrong is told with file and line."""
+    data = content.encode()
+    rule = format_.begin(data, name, options)
+    parsed = rule.parse(cut(data), 0)
+    if parsed.bad:
+        raise LocalError(f"{name}, line {parsed.bad[0].at}: {parsed.bad[0].why}")
+    if parsed.fault is not None and not (format_.log and options.unsorted):
+        raise parsed.fault.told([name])
+    return rule, parsed
+
+
+def settle_whole(format_: Format, rows: pa.Table, name: str, options: Options) -> pa.Table:
+    """Places or contacts out of all rows of a text."""
+    found = format_.settle(rows, options)
+    if (fault := first(found.faults)) is not None:
+        raise fault.told([name])
+    return found.rows
+
+
+__all__ = ["ALIASES", "FORMATS", "Format", "Options", "Parsed", "Rule", "read_whole", "settle_whole"]

@@ -1,0 +1,294 @@
+"""Formats that are logs of events, orders or plans: The ONE's connections, KTH's walkers, ns-2, contact plans.
+
+One line alone says little here: what becomes of them is found in `places` and `meetings`. Lines about other things
+(messages in The ONE's logs, ranges in contact plans, radios in ns-2's files) are passed over, and counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from carrypost.emu.csvfiles import TIME_S_MAX
+from carrypost.emu.formats.lines import Cells, Lines, flags, microseconds, numbers
+from carrypost.emu.formats.rules import Fault, Options, Parsed, at, pairs, rows, told
+from carrypost.emu.formats.tables import brief
+from carrypost.emu.formats.why import name, numeral, seconds
+from carrypost.emu.tracks import COORDINATE_M_MAX
+
+DOWN, UP = 0, 1
+_CONN_WORDS = (5, 6)
+"""The sixth is the name of an interface, of which there is one here."""
+_NAMED = re.compile(rb"^# host ([0-9]+) is (\S[^\n\r]*)\r?$", re.MULTILINE)
+_OTHERS = pa.array(["C", "S", "DE", "DR", "A", "R"])
+"""Events of The ONE that are about messages, not about contacts."""
+
+
+@dataclass(frozen=True, slots=True)
+class OneConnections:
+    """The ONE's connection events."""
+
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    """Names by number, as our own writer tells them in comments."""
+    unsorted: bool = False
+    said: str = ""
+
+    @classmethod
+    def begin(cls, head: bytes, called: str, options: Options) -> OneConnections:  # noqa: ARG003 - as all formats
+        """By the comments at the top of the file."""
+        return cls({each[1].decode(): each[2].decode("utf-8", "replace").strip() for each in _NAMED.finditer(head)},
+                   options.unsorted)  # fmt: skip
+
+    def parse(self, lines: Lines, file: int) -> Parsed:
+        """Events, with the kind UP or DOWN."""
+        every = Cells(lines, None, 0)
+        others = flags(pc.is_in(every.text(1), _OTHERS))
+        kept = lines.where(~others)
+        cells = Cells(kept, None, _CONN_WORDS[0]) if others.any() else every
+        way = pc.ascii_lower(cells.text(4))
+        up = flags(pc.equal(way, "up"))
+        cells.wrong |= ~flags(pc.equal(cells.text(1), "CONN")) | ~(up | flags(pc.equal(way, "down")))
+        cells.wrong |= (cells.count < _CONN_WORDS[0]) | (cells.count > _CONN_WORDS[1])
+        t_us = cells.times(0)
+        a, b, same = pairs(self._named(cells.name(2)), self._named(cells.name(3)))
+        cells.wrong |= same
+        count, bad = told(self, kept, cells.wrong, file)
+        made = rows(kept, cells.wrong, file, {"a": a, "b": b, "t_us": t_us, "kind": up.astype(np.int8)})
+        parsed = Parsed(rows=made, lines=len(lines.number), passed=int(others.sum()), bad_lines=count, bad=bad)
+        good = np.flatnonzero(~cells.wrong)
+        if len(good):
+            number, t_us = kept.number[good] + at(file, 0), t_us[good]
+            parsed.order = (int(number[0]), int(t_us[0]), int(number[-1]), int(t_us[-1]))
+            parsed.most = {"t_us": float(t_us.max())}
+            for index in np.flatnonzero(t_us[1:] < t_us[:-1])[:1]:
+                parsed.fault = back(int(number[index + 1]), int(t_us[index]), int(t_us[index + 1]))
+        return parsed
+
+    def _named(self, names: pa.Array) -> pa.Array:
+        if not self.hosts:
+            return names
+        known = pc.index_in(names, pa.array(list(self.hosts), pa.string()))
+        return pc.coalesce(pa.array(list(self.hosts.values()), pa.string()).take(known), names)
+
+    def why(self, text: str) -> str:
+        """What is wrong with a line."""
+        words = text.split()
+        if len(words) not in _CONN_WORDS or words[1] != "CONN" or words[4].lower() not in {"up", "down"}:
+            return f"must read TIME CONN NODE NODE up|down, not {text!r}"
+        checks = (seconds(words[0], "the time"), name(words[2], "node"), name(words[3], "node"))
+        return next(filter(None, checks), f"{self.hosts.get(words[2], words[2])} is in contact with itself")
+
+
+def back(place: int, before_us: int, after_us: int) -> Fault:
+    """Time goes back in a log of events."""
+    hint = "; if lines may come in any order: --unsorted"
+    return Fault(place, f"time goes back, from {brief(before_us)} s to {brief(after_us)} s{hint}")
+
+
+# ------------------------------------------------------------------------------------------------------ walkers
+CREATE, SETDEST, DESTROY = 0, 1, 2
+_FORMS = {
+    "create": "TIME create NODE X Y Z",
+    "setdest": "TIME setdest NODE X Y Z SPEED ARRIVAL",
+    "destroy": "TIME destroy NODE",
+}
+_WORDS = np.array([len(form.split()) for form in _FORMS.values()], dtype=np.int64)
+
+
+def is_walkers(line: str) -> bool:
+    """Whether this is how a line of KTH's walkers looks."""
+    words = line.split()
+    return len(words) > 1 and words[1] in _FORMS
+
+
+@dataclass(frozen=True, slots=True)
+class Walkers:
+    """The movement files of KTH's walkers (CRAWDAD), as ``ostermalm_001_1``: people who come, walk and go.
+
+    Each line is an event: ``6.0 create 2 628.2 1812.1 0.0`` (time, node, x, y, z), ``6.0 setdest 1 818.0 1453.0 0.0 0.8
+    6.6`` (likewise, then speed and time of arrival; the speed follows from the rest and is not looked at) and ``132.6
+    destroy 4``. A node is there from its creation to its destruction, or to where its last way ends. Heights are
+    ignored. We do not have those files; the form is taken from public programs that read them.
+    """
+
+    said: str = ""
+
+    @classmethod
+    def begin(cls, head: bytes, called: str, options: Options) -> Walkers:  # noqa: ARG003 - as all formats
+        """They have no header."""
+        return cls()
+
+    def parse(self, lines: Lines, file: int) -> Parsed:
+        """Events: CREATE with a place, SETDEST with place and arrival, DESTROY."""
+        cells = Cells(lines, None, int(_WORDS.min()))
+        kind = pc.fill_null(pc.index_in(cells.text(1), pa.array(list(_FORMS))), -1).to_numpy(zero_copy_only=False)
+        cells.wrong |= (kind < 0) | (cells.count != _WORDS[kind])
+        t_us, node = cells.times(0, -TIME_S_MAX), cells.name(2)
+        placed, sent = kind != DESTROY, kind == SETDEST
+        x, y, _ = (cells.number(index, COORDINATE_M_MAX, placed) for index in (3, 4, 5))
+        cells.number(6, where=sent)
+        until_us = cells.times(7, -TIME_S_MAX, where=sent)
+        count, bad = told(self, lines, cells.wrong, file)
+        columns = {"a": node, "t_us": t_us, "kind": kind.astype(np.int8), "x": x, "y": y, "until_us": until_us}
+        parsed = Parsed(rows=rows(lines, cells.wrong, file, columns), lines=len(lines.number), bad_lines=count, bad=bad)
+        for index in np.flatnonzero(~cells.wrong & sent & (until_us < t_us))[:1]:
+            arrival, start = brief(int(until_us[index])), brief(int(t_us[index]))
+            message = f"node {node[int(index)]} arrives at {arrival} s, before it starts at {start} s"
+            parsed.fault = Fault(at(file, int(lines.number[index])), message)
+        return parsed
+
+    def why(self, text: str) -> str:
+        """What is wrong with a line."""
+        words = text.split()
+        kind = words[1] if len(words) > 1 else ""
+        if kind not in _FORMS or len(words) != len(_FORMS[kind].split()):
+            wanted = f"read {_FORMS[kind]}" if kind in _FORMS else "be an event: create, setdest or destroy"
+            return f"must {wanted}, not {text!r}"
+        names = ["the time", *_FORMS[kind].split()[1:]]
+        checks = [numeral(words[index], names[index]) for index in range(len(words)) if index not in {1, 2}]
+        return next(filter(None, [*checks, name(words[2], "node")]), "a time or a place is out of bounds")
+
+
+# --------------------------------------------------------------------------------------------------------- ns-2
+PLACE_X, PLACE_Y, PLACE_Z, ORDER = 0, 1, 2, 3
+_NS2_NODE = r"\$node_?\("
+_NS2_ORDER = r"set\s+[XYZ]_|setdest"
+_NS2_PLACE = r"^\$node_?\((?P<node>\w+)\)\s+set\s+(?P<axis>[XYZ])_\s+(?P<value>\S+)"
+_NS2_SETDEST = (
+    r'^\$ns_?\s+at\s+(?P<t>\S+)\s+"\$node_?\((?P<node>\w+)\)\s+setdest\s+(?P<x>\S+)\s+(?P<y>\S+)\s+(?P<v>\S+?)\s*"'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ns2:
+    """ns-2's orders, as ``setdest`` and BonnMotion write them."""
+
+    said: str = ""
+
+    @classmethod
+    def begin(cls, head: bytes, called: str, options: Options) -> Ns2:  # noqa: ARG003 - as all formats
+        """They have no header."""
+        return cls()
+
+    def parse(self, lines: Lines, file: int) -> Parsed:
+        """First places (PLACE_X, PLACE_Y, each in its column) and orders (ORDER, with speed)."""
+        # Other lines belong to the rest of a simulation: gods, radios, agents.
+        ours = flags(pc.match_substring_regex(lines.text, _NS2_NODE))
+        ours &= flags(pc.match_substring_regex(lines.text, _NS2_ORDER))
+        kept = lines.where(ours)
+        order = pc.extract_regex(kept.text, _NS2_SETDEST)
+        place = pc.extract_regex(kept.text, _NS2_PLACE)
+        ordered, placed = flags(order.is_valid()), flags(place.is_valid())
+        t_s, x, y, v = (numbers(order.field(each)) for each in ("t", "x", "y", "v"))
+        value = numbers(place.field("value"))
+        wrong = ordered & ~((t_s >= 0) & (t_s <= TIME_S_MAX) & (v >= 0) & np.isfinite(v) & _fits(x) & _fits(y))
+        wrong |= ~ordered & ~(placed & _fits(value))
+        axis = pc.fill_null(pc.index_in(place.field("axis"), pa.array(["X", "Y", "Z"])), 0)
+        kind = np.where(ordered, ORDER, axis.to_numpy(zero_copy_only=False)).astype(np.int8)
+        x, y = np.where(kind == PLACE_X, value, x), np.where(kind == PLACE_Y, value, y)
+        node = pc.if_else(pa.array(ordered), order.field("node"), place.field("node"))
+        count, bad = told(self, kept, wrong, file)
+        columns = {"a": node, "t_us": microseconds(t_s), "kind": kind, "x": x, "y": y, "v": v}
+        return Parsed(
+            rows=rows(kept, wrong | (kind == PLACE_Z), file, columns),
+            lines=len(lines.number), passed=len(lines.number) - len(kept.number), bad_lines=count, bad=bad,
+        )  # fmt: skip
+
+    def why(self, text: str) -> str:
+        """What is wrong with a line."""
+        if found := re.match(_NS2_SETDEST, text):
+            words = [found[each] for each in ("t", "x", "y", "v")]
+            wrong = next(filter(None, (numeral(word, "setdest's argument") for word in words)), "")
+            return wrong or f"neither time nor speed of setdest may be negative, nor anything beyond bounds: {text!r}"
+        if found := re.match(_NS2_PLACE, text):
+            return numeral(found["value"], f"{found['axis']}_") or f"{found['axis']}_ is out of bounds: {text!r}"
+        return f'must read $node_(N) set X_ NUMBER, or $ns_ at TIME "$node_(N) setdest X Y SPEED", not {text!r}'
+
+
+def _fits(column: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return np.asarray(np.abs(column) <= COORDINATE_M_MAX)
+
+
+# ------------------------------------------------------------------------------------------------ contact plans
+FORTH, BACK = 0, 1
+_PLAN_WORDS = 6
+_ABSOLUTE = r"^\d{4}/\d\d/\d\d-\d\d:\d\d:\d\d$"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A contact plan of ION, or one for CORE: contacts one way each."""
+
+    said: str = ""
+
+    @classmethod
+    def begin(cls, head: bytes, called: str, options: Options) -> Plan:  # noqa: ARG003 - as all formats
+        """They have no header."""
+        return cls()
+
+    def parse(self, lines: Lines, file: int) -> Parsed:
+        """Contacts with the kind FORTH, from the lower name to the other, or BACK."""
+        every = Cells(lines, None, 0)
+        ours = flags(pc.equal(every.text(0), "a")) & flags(pc.equal(every.text(1), "contact"))
+        kept = lines.where(ours)
+        cells = every if ours.all() else Cells(kept, None, _PLAN_WORDS)
+        cells.wrong |= cells.count < _PLAN_WORDS
+        start_us, absolute = _plan_times(cells, 2)
+        until_us, until_absolute = _plan_times(cells, 3)
+        cells.wrong |= absolute != until_absolute
+        one, two = cells.name(4), cells.name(5)
+        a, b, same = pairs(one, two)
+        loops = same & ~cells.wrong  # Plans have them so that nodes can send to themselves.
+        cells.wrong |= same
+        kind = np.where(flags(pc.equal(a, one)), FORTH, BACK).astype(np.int8)
+        count, bad = told(self, kept, cells.wrong & ~loops, file)
+        made = rows(kept, cells.wrong, file, {"a": a, "b": b, "kind": kind, "t_us": start_us, "until_us": until_us})
+        passed = int((~ours).sum() + loops.sum())
+        parsed = Parsed(rows=made, lines=len(lines.number), passed=passed, bad_lines=count, bad=bad)
+        good = ~cells.wrong
+        for called, those in (("absolute", good & absolute), ("relative", good & ~absolute)):
+            if those.any():
+                parsed.least[called] = float(at(file, int(kept.number[those][0])))
+        for index in np.flatnonzero(good & (until_us < start_us))[:1]:
+            until, start = brief(int(until_us[index])), brief(int(start_us[index]))
+            message = f"the contact ends at {until} s, before it starts at {start} s"
+            parsed.fault = Fault(at(file, int(kept.number[index])), message)
+        return parsed
+
+    def why(self, text: str) -> str:
+        """What is wrong with a line."""
+        words = text.split()
+        if len(words) < _PLAN_WORDS:
+            return f"must read a contact START END NODE NODE RATE, not {text!r}"
+        checks = [name(words[index], "node") for index in (4, 5)]
+        dated = [bool(re.match(_ABSOLUTE, words[index])) for index in (2, 3)]
+        checks += [seconds(words[index].removeprefix("+"), "the time") for index in (2, 3) if not dated[index - 2]]
+        both = "one time is relative, the other absolute" if dated[0] != dated[1] else "a date that is in no calendar"
+        return next(filter(None, checks), both)
+
+
+def _plan_times(cells: Cells, index: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """A column of times, and which of them are dates."""
+    text = pc.fill_null(cells.text(index), "")
+    dated = flags(pc.match_substring_regex(text, _ABSOLUTE))
+    found = numbers(pc.if_else(pa.array(dated), "0", text))
+    if dated.any():
+        encoded = text.filter(pa.array(dated)).dictionary_encode()
+        each = np.array([_epoch_s(date) for date in encoded.dictionary.to_pylist()])
+        found[dated] = each[encoded.indices.to_numpy()]
+    cells.wrong |= ~((found >= 0) & (found <= TIME_S_MAX))
+    return microseconds(found), dated
+
+
+def _epoch_s(date: str) -> float:
+    try:
+        return datetime.strptime(date, "%Y/%m/%d-%H:%M:%S").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return float("nan")

@@ -1,0 +1,100 @@
+"""Rows by key: nodes or pairs as numbers in the order of their names, and what is computed within each.
+
+Names are compared by their bytes, as Arrow, Spark and Python (for whole characters) all do.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from carrypost.emu.formats.lines import Numbers, Truths
+from carrypost.emu.formats.rules import Fault
+
+
+class Settled(NamedTuple):
+    """What all rows of some nodes or pairs come to."""
+
+    rows: pa.Table
+    faults: list[Fault]
+    counts: dict[str, int]
+    """What can be added up over parts."""
+    warnings: list[str]
+    """In the order of names."""
+
+
+def column(rows: pa.Table, called: str) -> NDArray[Any]:
+    """A column for numpy."""
+    found: NDArray[Any] = rows[called].combine_chunks().to_numpy(zero_copy_only=False)
+    return found
+
+
+def ranked(names: pa.ChunkedArray) -> tuple[pa.Array, Numbers]:
+    """Different names in order, and of each row the number of its name."""
+    encoded = names.combine_chunks().dictionary_encode()
+    order = pc.sort_indices(encoded.dictionary)
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order.to_numpy()] = np.arange(len(order))
+    return encoded.dictionary.take(order), rank[encoded.indices.to_numpy()] if len(order) else np.empty(0, np.int64)
+
+
+class Pairs(NamedTuple):
+    """Pairs of names, and of each row the number of its pair."""
+
+    names_a: pa.Array
+    names_b: pa.Array
+    key: Numbers
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> Pairs:
+        """The pairs of rows."""
+        names_a, a = ranked(rows["a"])
+        names_b, b = ranked(rows["b"])
+        return cls(names_a, names_b, a * max(1, len(names_b)) + b)
+
+    def a(self, key: Numbers) -> pa.Array:
+        """Lower names of pairs."""
+        return self.names_a.take(pa.array(key // max(1, len(self.names_b))))
+
+    def b(self, key: Numbers) -> pa.Array:
+        """Higher names of pairs."""
+        return self.names_b.take(pa.array(key % max(1, len(self.names_b))))
+
+    def told(self, key: int) -> str:
+        """A pair for people."""
+        one = np.array([key])
+        return f"{self.a(one)[0]} and {self.b(one)[0]}"
+
+
+def begins(key: Numbers) -> Truths:
+    """Where another key begins, in sorted keys."""
+    return np.append(True, key[1:] != key[:-1])[: len(key)]
+
+
+def rank_within(key: Numbers) -> Numbers:
+    """How many rows of the same key come before, in sorted keys."""
+    start = np.flatnonzero(begins(key))
+    lengths = np.diff(np.append(start, len(key)))
+    return np.arange(len(key)) - np.repeat(start, lengths)
+
+
+def joined(key: Numbers, start: Numbers, end: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """The union of intervals of each key: those that overlap or touch are one. Sorted by key and start."""
+    order = np.lexsort((end, start, key))
+    key, start, end = key[order], start[order], end[order]
+    if not len(key):
+        return key, start, end
+    values, rank = np.unique(end, return_inverse=True)
+    # Ranks rather than times: a running maximum by key that no sum can make overflow.
+    number = np.cumsum(begins(key)) - 1
+    highest = np.maximum.accumulate(number * len(values) + rank)
+    until = values[highest - number * len(values)]
+    fresh = begins(key)
+    fresh[1:] |= start[1:] > until[:-1]
+    first = np.flatnonzero(fresh)
+    last = np.append(first[1:], len(key)) - 1
+    return key[first], start[first], until[last]

@@ -1,0 +1,195 @@
+"""Lines of text in blocks, by columns: what every format of traces is read with.
+
+A block of bytes is cut at its line ends into an Arrow array; lines are trimmed, and blank ones and comments (#) left
+out, with the numbers of the others kept. `Cells` splits them into words and turns those into numbers, times and names,
+a column at a time; a line of which one cannot be used is marked in `wrong`, and never stops the others. No loop here
+goes over the lines of a block.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from datetime import datetime
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from carrypost.emu.csvfiles import MICROSECONDS, TIME_S_MAX
+from carrypost.security.identity import PLAIN_NAME_BYTES_MAX
+
+Numbers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Truths = NDArray[np.bool_]
+
+NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_NUMBER = f"^{NUMBER}$"
+_DATE = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?Z?$"
+_NAME_WITHOUT = r"[:\p{C}\x{FFFD}]"
+_BOM = b"\xef\xbb\xbf"
+_LINE_END = 10
+_UNIT = "\x1f"
+"""Stands between the cells of lines with quotes."""
+
+
+class Lines(NamedTuple):
+    """Lines that say something, trimmed, and where in the file they stand."""
+
+    text: pa.Array
+    number: NDArray[np.int64]
+
+    def where(self, kept: NDArray[np.bool_]) -> Lines:
+        """Some of them."""
+        return self if kept.all() else Lines(self.text.filter(pa.array(kept)), self.number[kept])
+
+
+def cut(data: bytes, first: int = 1) -> Lines:
+    """The lines of a block of which the first is so numbered."""
+    if first == 1:
+        data = data.removeprefix(_BOM)
+    if not data.isascii():
+        data = data.decode("utf-8", "replace").encode()
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _LINE_END) + 1
+    if len(data) and (not len(ends) or ends[-1] != len(data)):
+        ends = np.append(ends, len(data))
+    offsets = np.concatenate(([0], ends)).astype(np.int32)
+    made = pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(data))
+    text = pc.ascii_trim_whitespace(made)
+    says = flags(pc.greater(pc.binary_length(text), 0)) & ~flags(pc.starts_with(text, "#"))
+    return Lines(text, np.arange(first, first + len(text), dtype=np.int64)).where(says)
+
+
+def flags(array: pa.Array) -> NDArray[np.bool_]:
+    """An Arrow array of truths for numpy; none counts as false."""
+    return np.asarray(pc.fill_null(array, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def words_of(line: str, separator: str | None) -> list[str]:
+    """The cells of one line, without quotes."""
+    if '"' in line:
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=separator or " ", skipinitialspace=True))]
+    return line.split() if separator is None else [cell.strip() for cell in line.split(separator)]
+
+
+def separator_of(line: str) -> str | None:
+    """What stands between the cells of this line; None: white space."""
+    return next((each for each in ("\t", ";", ",") if each in line), None)
+
+
+class Cells:
+    """Lines as cells."""
+
+    def __init__(self, lines: Lines, separator: str | None, fewest: int) -> None:
+        """With fewer cells than `fewest` a line is wrong."""
+        self.lines = lines
+        self._separator = separator
+        words = self._split(lines.text)
+        self.count: NDArray[np.int64] = np.diff(words.offsets.to_numpy()).astype(np.int64)
+        self._first = words.offsets.to_numpy()[:-1].astype(np.int64)
+        self._cells = words.values
+        self.wrong: NDArray[np.bool_] = self.count < fewest
+
+    def _split(self, text: pa.Array) -> pa.Array:
+        if flags(pc.match_substring(text, '"')).any():
+            return pc.split_pattern(self._unquoted(text), _UNIT)
+        if self._separator is None:
+            return pc.ascii_split_whitespace(text)
+        return pc.split_pattern(text, self._separator)
+
+    def _unquoted(self, text: pa.Array) -> pa.Array:
+        inside = self._separator or " "
+        plain = pc.replace_substring_regex(text, f'"([^"{inside}]*)"', r"\1")
+        left = flags(pc.match_substring(plain, '"'))
+        if self._separator is None:
+            joined = pc.replace_substring_regex(plain, r"\s+", _UNIT)
+        else:
+            joined = pc.replace_substring(plain, self._separator, _UNIT)
+        if not left.any():
+            return joined
+        # Few have a separator within quotes.
+        kept = [_UNIT.join(words_of(each, self._separator)) for each in text.filter(pa.array(left)).to_pylist()]
+        return pc.replace_with_mask(joined, pa.array(left), pa.array(kept, pa.string()))
+
+    def text(self, index: int) -> pa.Array:
+        """A column; none where the line is too short."""
+        short = self.count <= index
+        taken = np.where(short, 0, self._first + index)
+        if len(self._cells) == 0:
+            return pa.nulls(len(taken), pa.string())
+        found = self._cells.take(pa.array(taken, mask=short))
+        return found if self._separator is None else pc.ascii_trim_whitespace(found)
+
+    def number(self, index: int, most: float = np.inf, where: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
+        """A column of finite numbers, with magnitudes up to `most`; only lines `where` are looked at."""
+        found = numbers(self.text(index))
+        self._mark(~(np.abs(found) <= min(most, np.finfo(np.float64).max)), where)
+        return found
+
+    def _mark(self, wrong: NDArray[np.bool_], where: NDArray[np.bool_] | None = None) -> None:
+        self.wrong |= wrong if where is None else wrong & where
+
+    def times(
+        self, index: int, least_s: float = 0.0, *, dates: bool = False, where: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.int64]:
+        """A column of seconds as whole microseconds; with `dates` also of dates (UTC), as 2026-11-15 12:00:00."""
+        text = self.text(index)
+        found = numbers(text)
+        if dates and (left := np.isnan(found)).any():
+            found[left] = _dates(text.filter(pa.array(left)))
+        self._mark(~((found >= least_s) & (found <= TIME_S_MAX)), where)
+        return microseconds(found)
+
+    def name(self, index: int) -> pa.Array:
+        """A column of names that nodes can have."""
+        found = self.text(index)
+        encoded = found.dictionary_encode()
+        each = encoded.dictionary
+        length = pc.binary_length(each)
+        fits = flags(pc.and_(pc.greater(length, 0), pc.less_equal(length, PLAIN_NAME_BYTES_MAX)))
+        fits &= ~flags(pc.match_substring_regex(each, _NAME_WITHOUT))
+        if not fits.all() or found.null_count:
+            codes = encoded.indices.fill_null(len(each)).to_numpy(zero_copy_only=False)
+            self.wrong |= ~np.append(fits, False)[codes]
+        return found
+
+
+def numbers(text: pa.Array) -> NDArray[np.float64]:
+    """Texts as numbers, nan where they are none."""
+    try:
+        made = pc.cast(text, pa.float64())
+    except pa.ArrowInvalid:
+        fits = pc.match_substring_regex(text, _NUMBER)
+        made = pc.cast(pc.if_else(fits, text, pa.scalar(None, pa.string())), pa.float64())
+    return np.array(made.to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def _dates(text: pa.Array) -> NDArray[np.float64]:
+    fits = pc.match_substring_regex(text, _DATE)
+    bare = pc.if_else(fits, pc.ascii_rtrim(text, "Z"), pa.scalar(None, pa.string()))
+    try:
+        made = pc.cast(bare, pa.timestamp("us"))
+    except pa.ArrowInvalid:  # A day that is in no calendar: rare enough to look at them one by one.
+        made = pa.array([_date(each) for each in bare.to_pylist()], pa.timestamp("us"))
+    found = np.array(made.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+    return found / MICROSECONDS
+
+
+def _date(text: str | None) -> datetime | None:
+    try:
+        return None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def microseconds(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Seconds as whole microseconds; 0 for those that are no time."""
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(seconds) <= TIME_S_MAX, np.rint(seconds * MICROSECONDS), 0).astype(np.int64)
+
+
+def is_number(word: str) -> bool:
+    """Whether this is how a number is written."""
+    return re.fullmatch(NUMBER, word) is not None

@@ -1,0 +1,145 @@
+"""Contacts, out of rows: events up and down, sightings, plans for each direction, contacts as they are.
+
+Every function takes all rows of some pairs and gives ``a, b, start_us, end_us``, sorted by start, a and b; contacts are
+half open, those that last no time are dropped and counted, and those of one pair never overlap.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from carrypost.emu.csvfiles import MICROSECONDS
+from carrypost.emu.formats.events import BACK, FORTH, UP
+from carrypost.emu.formats.keys import Pairs, Settled, begins, column, joined
+from carrypost.emu.formats.lines import Numbers, flags
+from carrypost.emu.formats.places import first_line
+from carrypost.emu.formats.rules import Fault, Options
+from carrypost.emu.formats.tables import brief
+
+MEETINGS = pa.schema([("a", pa.string()), ("b", pa.string()), ("start_us", pa.int64()), ("end_us", pa.int64())])
+
+
+def _settled(
+    pairs: Pairs, intervals: tuple[Numbers, Numbers, Numbers], faults: list[Fault], counts: dict[str, int]
+) -> Settled:
+    key, start_us, end_us = intervals
+    lasting = end_us > start_us
+    counts = {**counts, "empty_contacts": int((~lasting).sum())}
+    key, start_us, end_us = key[lasting], start_us[lasting], end_us[lasting]
+    order = np.lexsort((key, start_us))
+    key = key[order]
+    made = pa.table([pairs.a(key), pairs.b(key), start_us[order], end_us[order]], schema=MEETINGS)
+    return Settled(made, faults, counts, [])
+
+
+def merged(rows: pa.Table, options: Options) -> Settled:
+    """Sightings: what overlaps or touches is one contact. Those of a node with itself are counted and left out."""
+    pairs = Pairs.of(rows)
+    join = _consecutive if options.consecutive else joined
+    key, start_us, end_us = join(pairs.key, column(rows, "t_us"), column(rows, "until_us"))
+    itself = flags(pc.equal(pairs.a(key), pairs.b(key)))
+    others = (key[~itself], start_us[~itself], end_us[~itself])
+    return _settled(pairs, others, [], {"self_contacts": int(itself.sum())})
+
+
+def _consecutive(key: Numbers, start_us: Numbers, end_us: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """As `joined`, but rows are one contact only where one begins at the very end of the one before."""
+    order = np.lexsort((end_us, key))
+    key, start_us, end_us = key[order], start_us[order], end_us[order]
+    again = np.append(False, (key[1:] == key[:-1]) & (end_us[1:] == end_us[:-1]))[: len(key)]
+    key, start_us, end_us = key[~again], start_us[~again], end_us[~again]
+    fresh = begins(key)
+    inner = ~fresh
+    previous = np.append(0, end_us[:-1])[: len(key)]
+    fresh |= start_us != previous
+    # One that begins within the one before is cut: those of one pair never overlap.
+    start_us = np.where(inner, np.maximum(start_us, previous), start_us)
+    first = np.flatnonzero(fresh)
+    last = np.append(first[1:], len(key))[: len(first)] - 1
+    return key[first], start_us[first], end_us[last]
+
+
+def exact(rows: pa.Table, options: Options) -> Settled:  # noqa: ARG001 - as all formats
+    """Contacts as they are; that two of a pair overlap is an error."""
+    pairs = Pairs.of(rows)
+    key, at = pairs.key, column(rows, "at")
+    start_us, end_us = column(rows, "t_us"), column(rows, "until_us")
+    order = np.flatnonzero(end_us > start_us)
+    empty = len(key) - len(order)
+    order = order[np.lexsort((end_us[order], start_us[order], key[order]))]
+    key, at, start_us, end_us = key[order], at[order], start_us[order], end_us[order]
+    faults = []
+    over = np.flatnonzero((key[1:] == key[:-1]) & (start_us[1:] < end_us[:-1]))
+    later = np.where(at[over + 1] > at[over], over + 1, over)
+    for index in np.argsort(at[later])[:1]:
+        one, two = later[index], 2 * over[index] + 1 - later[index]
+        times = f"[{brief(int(start_us[two]))}, {brief(int(end_us[two]))}) s of {{other}}"
+        message = f"this contact of {pairs.told(int(key[one]))} overlaps {times}; those of one pair must not"
+        faults.append(Fault(int(at[one]), message, int(at[two])))
+    made = _settled(pairs, (key, start_us, end_us), faults, {})
+    made.counts["empty_contacts"] = empty
+    return made
+
+
+def events(rows: pa.Table, options: Options) -> Settled:
+    """Links that come up and go down; one that does not go down lasts to the end."""
+    pairs = Pairs.of(rows)
+    at, t_us = column(rows, "at"), column(rows, "t_us")
+    order = np.lexsort((at, t_us, pairs.key)) if options.unsorted else np.lexsort((at, pairs.key))
+    key, at, t_us, up = pairs.key[order], at[order], t_us[order], column(rows, "kind")[order] == UP
+    faults = []
+    before = np.append(False, up[:-1])[: len(up)] & ~begins(key)
+    for index in first_line(np.flatnonzero(up & before), at):
+        message = f"{pairs.told(int(key[index]))} are in contact already, by {{other}}"
+        faults.append(Fault(int(at[index]), message, int(at[index - 1])))
+    for index in first_line(np.flatnonzero(~up & ~before), at):
+        message = f"the contact of {pairs.told(int(key[index]))} ends, but never started"
+        faults.append(Fault(int(at[index]), message))
+    started = np.flatnonzero(up)
+    after = np.append(t_us[1:], options.end_us)[started]
+    last = np.append(begins(key)[1:], True)[: len(key)][started]
+    end_us = np.where(last, options.end_us, after)
+    return _settled(pairs, (key[started], t_us[started], end_us), faults, {"open_contacts": int(last.sum())})
+
+
+def plan(rows: pa.Table, options: Options) -> Settled:
+    """Contacts of each direction: two nodes are in contact while there are both."""
+    if options.both_ways:
+        return merged(rows, options)
+    pairs = Pairs.of(rows)
+    kind, start, end = column(rows, "kind"), column(rows, "t_us"), column(rows, "until_us")
+    ways = [joined(pairs.key[those], start[those], end[those]) for those in (kind == FORTH, kind == BACK)]
+    key, start, end = (np.concatenate(each) for each in zip(*ways, strict=True))
+    # Every way is there once at most at a time: both are there where two are.
+    t_us = np.concatenate((start, end))
+    both = np.concatenate((key, key))
+    order = np.lexsort((t_us, both))
+    t_us, both = t_us[order], both[order]
+    number = np.cumsum(np.repeat([1, -1], len(key))[order])
+    kept = np.append((both[1:] != both[:-1]) | (t_us[1:] != t_us[:-1]), True)[: len(both)]
+    t_us, both, number = t_us[kept], both[kept], number[kept]
+    since = np.flatnonzero(number == len(ways))
+    found = joined(both[since], t_us[since], t_us[since + 1])
+    total_us = int((end - start).sum())
+    shared_us = int((found[2] - found[1]).sum())
+    counts = {
+        "two_way_pairs": len(np.intersect1d(ways[0][0], ways[1][0])),
+        "one_way_contacts": len(key) - _met((key, start, end), found),
+        "one_way_s": (total_us - 2 * shared_us) // MICROSECONDS,
+    }
+    return _settled(pairs, found, [], counts)
+
+
+def _met(ways: tuple[Numbers, Numbers, Numbers], found: tuple[Numbers, Numbers, Numbers]) -> int:
+    """In how many of these intervals one of the others begins, of the same key."""
+    keys, key = np.unique(np.concatenate((ways[0], found[0])), return_inverse=True)
+    times, t_us = np.unique(np.concatenate((ways[1], ways[2], found[1])), return_inverse=True)
+    assert len(keys) * len(times) < np.iinfo(np.int64).max
+    count = len(ways[0])
+    own = key[:count] * len(times)
+    others = np.sort(key[count:] * len(times) + t_us[2 * count :])
+    before = (np.searchsorted(others, own + each) for each in (t_us[:count], t_us[count : 2 * count]))
+    since, until = before
+    return int((until > since).sum())

@@ -1,0 +1,210 @@
+"""Orders carried out: where nodes are that were told where to go (ns-2; KTH's walkers).
+
+A new order ends the one before, wherever the node is; between its ways a node stands still. Orders are carried out for
+all nodes at once: the first of each, then the second, and so on. A walker that is destroyed and created again is
+another node, ``NAME.2``: it must not be joined by a line to what it was. A node of ns-2 is there throughout.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from carrypost.emu.csvfiles import MICROSECONDS
+from carrypost.emu.formats.events import CREATE, DESTROY, ORDER, PLACE_X, PLACE_Y, SETDEST
+from carrypost.emu.formats.keys import Settled, begins, column, rank_within, ranked
+from carrypost.emu.formats.lines import Floats, Numbers, Truths
+from carrypost.emu.formats.places import PLACES, Samples, first_line, settled
+from carrypost.emu.formats.rules import Fault, Options
+from carrypost.emu.formats.tables import brief
+
+_NEVER = np.iinfo(np.int64).max
+_LASTS_S_MAX = 1e12
+
+
+class _Starts(NamedTuple):
+    """Where nodes are first, and until when they are there; by node."""
+
+    t_us: Numbers
+    x: Floats
+    y: Floats
+    until_us: Numbers
+    """_NEVER: until their last way ends."""
+    at: Numbers
+
+
+class _Orders(NamedTuple):
+    """Orders, sorted by node and time."""
+
+    node: Numbers
+    t_us: Numbers
+    x: Floats
+    y: Floats
+    at: Numbers
+    arrival_us: Numbers | None = None
+    """When nodes arrive; none: that follows from their speeds."""
+    speed: Floats | None = None
+
+
+def _obeyed(orders: _Orders, starts: _Starts) -> Samples:
+    """Samples of nodes that do as they are told, sorted by node and time."""
+    rank = rank_within(orders.node)
+    last = np.append(begins(orders.node)[1:], True)[: len(rank)]
+    next_us = np.where(last, starts.until_us[orders.node], np.append(orders.t_us[1:], 0)[: len(rank)])
+    here_x, here_y = starts.x.copy(), starts.y.copy()
+    begin_x, begin_y = np.empty(len(rank)), np.empty(len(rank))
+    arrival = np.full(len(rank), _NEVER)
+    by_rank = np.argsort(rank, kind="stable")
+    bounds = np.searchsorted(rank[by_rank], np.arange(int(rank.max(initial=-1)) + 2)).tolist()
+    for first, end in pairwise(bounds):
+        now = by_rank[first:end]
+        node = orders.node[now]
+        begin_x[now], begin_y[now] = here_x[node], here_y[node]
+        way_x, way_y = orders.x[now] - here_x[node], orders.y[now] - here_y[node]
+        arrival[now] = _arrivals(orders, now, np.hypot(way_x, way_y))
+        there = arrival[now] <= next_us[now]
+        lasts = np.maximum(arrival[now] - orders.t_us[now], 1)
+        share = np.where(arrival[now] == _NEVER, 0.0, (np.where(there, 0, next_us[now]) - orders.t_us[now]) / lasts)
+        there &= arrival[now] != _NEVER
+        here_x[node] = np.where(there, orders.x[now], here_x[node] + share * way_x)
+        here_y[node] = np.where(there, orders.y[now], here_y[node] + share * way_y)
+    arrived = (arrival <= next_us) & (arrival != _NEVER)
+    ended = np.flatnonzero(starts.until_us != _NEVER)
+    nodes = np.arange(len(starts.x))
+    parts = (
+        Samples(nodes, starts.t_us, starts.x, starts.y, starts.at),
+        Samples(orders.node, arrival, orders.x, orders.y, orders.at).where(arrived),
+        Samples(orders.node, orders.t_us, begin_x, begin_y, orders.at),
+        Samples(nodes, starts.until_us, here_x, here_y, starts.at).where(ended),
+    )
+    made = Samples(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+    return made.where(np.lexsort((made.t_us, made.node)))
+
+
+def _arrivals(orders: _Orders, now: Numbers, way_m: Floats) -> Numbers:
+    if orders.arrival_us is not None:
+        return orders.arrival_us[now]
+    assert orders.speed is not None
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        lasts_s = np.where((way_m > 0) & (orders.speed[now] > 0), way_m / orders.speed[now], np.inf)
+    lasts_us = np.rint(np.minimum(lasts_s, _LASTS_S_MAX) * MICROSECONDS).astype(np.int64)
+    return np.where(lasts_s < _LASTS_S_MAX, orders.t_us[now] + lasts_us, _NEVER)
+
+
+# --------------------------------------------------------------------------------------------------------- ns-2
+def ns2(rows: pa.Table, options: Options) -> Settled:
+    """Where nodes of ns-2 go."""
+    names, node = ranked(rows["a"])
+    kind, at, t_us = column(rows, "kind"), column(rows, "at"), column(rows, "t_us")
+    x, y, speed = column(rows, "x"), column(rows, "y"), column(rows, "v")
+    by_line = np.argsort(at, kind="stable")
+    start_x, start_y = (np.full(len(names), np.nan) for _ in "xy")
+    line = np.full(len(names), -1)
+    ordered = by_line[kind[by_line] == ORDER]
+    line[node[ordered[::-1]]] = at[ordered[::-1]]
+    for axis, value, start in ((PLACE_X, x, start_x), (PLACE_Y, y, start_y)):
+        placed = by_line[kind[by_line] == axis]
+        start[node[placed]] = value[placed]
+    placed = by_line[kind[by_line] != ORDER]
+    line[node[placed]] = at[placed]
+    lost = np.flatnonzero(np.isnan(start_x) | np.isnan(start_y))
+    faults = [
+        Fault(int(line[index]), f"node {names[int(index)]} has no first place: X_ and Y_ must both be set")
+        for index in first_line(lost, line)
+    ]
+    order = np.lexsort((at, t_us, node))
+    order = order[kind[order] == ORDER]
+    never = np.full(len(names), _NEVER)
+    starts = _Starts(np.zeros(len(names), np.int64), start_x, start_y, never, line)
+    orders = _Orders(node[order], t_us[order], x[order], y[order], at[order], speed=speed[order])
+    return settled(names, _obeyed(orders, starts), options, faults)
+
+
+def standing(rows: pa.Table, end_us: int) -> pa.Table:
+    """Places, with each node at its last one until the end."""
+    _, node = ranked(rows["node"])
+    last = np.flatnonzero(np.append(begins(node)[1:], True)[: len(node)])
+    last = last[column(rows, "t_us")[last] < end_us]
+    order = np.insert(np.arange(len(node)), last + 1, last)
+    more = np.insert(np.zeros(len(node), np.bool_), last + 1, True)
+    made = rows.take(pa.array(order))
+    t_us = np.where(more, end_us, column(made, "t_us"))
+    return made.set_column(PLACES.get_field_index("t_us"), "t_us", pa.array(t_us))
+
+
+# ------------------------------------------------------------------------------------------------------ walkers
+def walkers(rows: pa.Table, options: Options) -> Settled:
+    """Where walkers go."""
+    names, node = ranked(rows["a"])
+    order = np.lexsort((column(rows, "at"), node))
+    if options.unsorted:
+        order = np.lexsort((column(rows, "at"), column(rows, "t_us"), node))
+    rows, node = rows.take(pa.array(order)), node[order]
+    kind, at, t_us = column(rows, "kind"), column(rows, "at"), column(rows, "t_us")
+    x, y, arrival = column(rows, "x"), column(rows, "y"), column(rows, "until_us")
+    there = _there(node, kind)
+    created = kind == CREATE
+    faults = _walkers_wrong(names, node, kind, (at, t_us), there=there, returns=options.returns)
+    # Lives are numbered through; those that nothing began have an error anyway.
+    life = np.cumsum(created) - 1
+    valid = (life >= 0) & (created | there)
+    begun = np.flatnonzero(created)
+    until = np.full(len(begun), _NEVER)
+    ends = np.flatnonzero(valid & (kind == DESTROY))
+    until[life[ends]] = t_us[ends]
+    starts = _Starts(t_us[begun], x[begun], y[begun], until, at[begun])
+    sent = np.flatnonzero(valid & (kind == SETDEST))
+    orders = _Orders(life[sent], t_us[sent], x[sent], y[sent], at[sent], arrival_us=arrival[sent])
+    called, rank = ranked(pa.chunked_array([_lives(names, node[begun])]))
+    samples = _obeyed(orders, starts)
+    samples = samples._replace(node=rank[samples.node])
+    return settled(called, samples.where(np.argsort(samples.node, kind="stable")), options, faults)
+
+
+def _lives(names: pa.Array, node: Numbers) -> pa.Array:
+    """What walkers are called in each of their lives."""
+    number = rank_within(node)
+    found = names.take(pa.array(node)).to_pylist()
+    for index in np.flatnonzero(number):
+        found[index] = f"{found[index]}.{number[index] + 1}"
+    return pa.array(found, pa.string())
+
+
+def _there(node: Numbers, kind: Numbers) -> Truths:
+    """Whether the node is there before each of its events."""
+    changes = np.where(kind != SETDEST, np.arange(len(kind)), -1)
+    before = np.append(-1, np.maximum.accumulate(changes)[:-1])[: len(kind)]
+    known = (before >= 0) & (node[before] == node)
+    return np.asarray(known & (kind[before] == CREATE))
+
+
+def _walkers_wrong(
+    names: pa.Array, node: Numbers, kind: Numbers, lines: tuple[Numbers, Numbers], *, there: Truths, returns: bool
+) -> list[Fault]:
+    at, t_us = lines
+    again = (kind == CREATE) & (there if returns else _again(node, kind))
+    faults = [
+        Fault(int(at[index]), f"node {names[int(node[index])]} is created a second time")
+        for index in first_line(np.flatnonzero(again), at)
+    ]
+    faults += [
+        Fault(int(at[index]), f"there is no node {names[int(node[index])]} at this time")
+        for index in first_line(np.flatnonzero((kind != CREATE) & ~there), at)
+    ]
+    back = np.append(False, (node[1:] == node[:-1]) & (t_us[1:] < t_us[:-1]))[: len(node)]
+    for index in first_line(np.flatnonzero(back), at):
+        after, before = brief(int(t_us[index])), brief(int(t_us[index - 1]))
+        what = f"node {names[int(node[index])]} is told at {after} s what to do, after it was told at {before} s"
+        faults.append(Fault(int(at[index]), f"{what}; if lines may come in any order: --unsorted"))
+    return faults
+
+
+def _again(node: Numbers, kind: Numbers) -> Truths:
+    """Creations of nodes that were created before."""
+    created = np.flatnonzero(kind == CREATE)
+    found = np.zeros(len(kind), np.bool_)
+    found[created[~begins(node[created])]] = True
+    return found

@@ -1,0 +1,119 @@
+"""Places of nodes at times, out of rows: sorted and checked.
+
+What is given has one place for each node and time, sorted: ``node, t_us, x, y``. It is an error if a node is in two
+places at once, or if its time goes back. Degrees become metres on the plane that touches the Earth in the middle of all
+places.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from carrypost.emu.csvfiles import MICROSECONDS
+from carrypost.emu.formats.keys import Settled, column, ranked
+from carrypost.emu.formats.lines import Floats, Numbers, Truths
+from carrypost.emu.formats.rules import Fault, Options
+from carrypost.emu.formats.tables import brief
+from carrypost.emu.tracks import SAME_PLACE_M
+
+PLACES = pa.schema([("node", pa.string()), ("t_us", pa.int64()), ("x", pa.float64()), ("y", pa.float64())])
+SPEED_MAX_M_PER_S = 150.0
+"""Beyond, two devices may share an id."""
+EARTH_M = 6_371_000.0
+_WARNED = 3
+_PLACES_WRITTEN = "({:g}, {:g})"
+
+
+class Samples(NamedTuple):
+    """Samples of nodes, and the lines that they are from."""
+
+    node: Numbers
+    t_us: Numbers
+    x: Floats
+    y: Floats
+    at: Numbers
+
+    def where(self, kept: Truths | Numbers) -> Samples:
+        """Some of them, or all in another order."""
+        return Samples(self.node[kept], self.t_us[kept], self.x[kept], self.y[kept], self.at[kept])
+
+
+def places(rows: pa.Table, options: Options) -> Settled:
+    """Rows that are places already."""
+    names, node = ranked(rows["a"])
+    at, t_us = column(rows, "at"), column(rows, "t_us")
+    x, y = column(rows, "x"), column(rows, "y")
+    if options.origin is not None:
+        metres = np.radians(1.0) * EARTH_M
+        x = (x - options.middle) * metres * np.cos(np.radians(options.origin[0]))
+        y = (y - options.origin[0]) * metres
+    faults: list[Fault] = []
+    order = np.lexsort((at, node))
+    if options.unsorted:
+        order = np.lexsort((at, t_us, node))
+    samples = Samples(node, t_us, x, y, at).where(order)
+    wrong = (samples.node[1:] == samples.node[:-1]) & (samples.t_us[1:] < samples.t_us[:-1])
+    for index in first_line(np.flatnonzero(wrong) + 1, samples.at):
+        before, after = (brief(int(samples.t_us[each])) for each in (index - 1, index))
+        what = f"the time of node {names[int(samples.node[index])]} goes back, from {before} s to {after} s"
+        faults.append(Fault(int(samples.at[index]), f"{what}; if rows may come in any order: --unsorted"))
+    return settled(names, samples, options, faults)
+
+
+def first_line(found: Numbers, at: Numbers) -> Numbers:
+    """Of these rows the one whose line comes first."""
+    return found[[int(np.argmin(at[found]))]] if len(found) else found
+
+
+def settled(names: pa.Array, samples: Samples, options: Options, faults: list[Fault]) -> Settled:
+    """One place for each time, and what is remarkable."""
+    again = np.append(False, (samples.node[1:] == samples.node[:-1]) & (samples.t_us[1:] == samples.t_us[:-1]))
+    again = again[: len(samples.node)]
+    if options.same_time == "error":
+        faults += _two_places(names, samples, again)
+    # The first of several that are one place; the last where that is asked for.
+    kept = ~again if options.same_time != "last" else np.append(~again[1:], True)[: len(again)]
+    samples = samples.where(kept)
+    fast = _fast(samples)
+    warnings = []
+    for index in fast[:_WARNED].tolist():
+        t = brief(int(samples.t_us[index]))
+        metres = float(np.hypot(samples.x[index] - samples.x[index - 1], samples.y[index] - samples.y[index - 1]))
+        within = brief(int(samples.t_us[index] - samples.t_us[index - 1]))
+        warnings.append(
+            f"node {names[int(samples.node[index])]} moves {metres:,.0f} m within {within} s, until {t} s: "
+            "do two devices share this id?"
+        )
+    made = pa.table(
+        [names.take(pa.array(samples.node)), samples.t_us, samples.x, samples.y],
+        schema=PLACES,
+    )
+    return Settled(made, faults, {"repeated_rows": int((~kept).sum()), "fast_moves": len(fast)}, warnings)
+
+
+def _two_places(names: pa.Array, samples: Samples, again: Truths) -> list[Fault]:
+    index = np.flatnonzero(again)
+    away = np.hypot(samples.x[index] - samples.x[index - 1], samples.y[index] - samples.y[index - 1])
+    for row in first_line(index[away > SAME_PLACE_M], samples.at):
+        here, there = (
+            _PLACES_WRITTEN.format(float(samples.x[each]), float(samples.y[each])) for each in (row, row - 1)
+        )
+        return [
+            Fault(
+                int(samples.at[row]),
+                f"node {names[int(samples.node[row])]} is at {here}, but {{other}} says {there} for the same time; "
+                "are there two nodes with one id?",
+                int(samples.at[row - 1]),
+            )
+        ]
+    return []
+
+
+def _fast(samples: Samples) -> Numbers:
+    same = samples.node[1:] == samples.node[:-1]
+    metres = np.hypot(np.diff(samples.x), np.diff(samples.y))
+    elapsed_s = np.diff(samples.t_us) / MICROSECONDS
+    return np.flatnonzero(same & (metres > SPEED_MAX_M_PER_S * np.abs(elapsed_s))) + 1

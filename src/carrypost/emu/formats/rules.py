@@ -1,0 +1,185 @@
+"""What the rule of a format takes and gives: the rows of lines, and what is wrong with some of them.
+
+A rule knows how the lines of one file read, its header included, and nothing of other lines: blocks of a file can be
+read in any order and anywhere. What concerns several lines is found when all rows of a node or a pair are together; see
+`places` and `meetings`. Rows of all formats have the same columns, of which each format uses some.
+
+A line is known by `at`: the number of its file among those read together, and its own number in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from carrypost.emu.formats.lines import Lines, flags
+from carrypost.errors import LocalError
+
+BAD_SHOWN = 10
+"""Bad lines of a block that are kept; more are counted."""
+_TEXT_SHOWN = 80
+_FILE_SHIFT = 40
+
+ROWS = pa.schema(
+    [
+        ("a", pa.string()),  # node, or one of two
+        ("b", pa.string()),  # the other of two
+        ("at", pa.int64()),
+        ("kind", pa.int8()),
+        ("t_us", pa.int64()),
+        ("until_us", pa.int64()),
+        ("x", pa.float64()),
+        ("y", pa.float64()),
+        ("v", pa.float64()),
+    ]
+)
+"""Columns of rows; those that a format has no use for are null."""
+
+
+def at(file: int, line: int) -> int:
+    """One number for a line of a file."""
+    return (file << _FILE_SHIFT) + line
+
+
+def where(place: int) -> tuple[int, int]:
+    """File and line of such a number."""
+    return place >> _FILE_SHIFT, place & ((1 << _FILE_SHIFT) - 1)
+
+
+class Bad(NamedTuple):
+    """A line that cannot be used."""
+
+    at: int
+    text: str
+    why: str
+
+
+class Fault(NamedTuple):
+    """What makes a file as a whole useless; {other} in the message stands for another line."""
+
+    at: int
+    message: str
+    other: int = -1
+
+    def told(self, names: list[str]) -> LocalError:
+        """What to raise, given how the files are called."""
+        file, line = where(self.at)
+        message = self.message
+        if self.other >= 0:
+            other_file, other_line = where(self.other)
+            there = f"line {other_line}" if other_file == file else f"{names[other_file]}, line {other_line},"
+            message = message.replace("{other}", there)
+        return LocalError(f"{names[file]}, line {line}: {message}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What users may say about a format, and what is known once all lines are read."""
+
+    interval_s: float | None = None
+    """How long a row holds."""
+    distance_m: float | None = None
+    """Rows of nodes further apart are left out."""
+    consecutive: bool = False
+    """Rows of a pair are one contact only where they follow each other to the instant."""
+    columns: tuple[str, ...] = ()
+    """In place of a header."""
+    metres: bool = False
+    """Places must be x and y, and a header must say so."""
+    unsorted: bool = False
+    """Rows may come in any order."""
+    both_ways: bool = False
+    """A line of a contact plan stands for both directions."""
+    same_time: Literal["error", "first", "last"] = "error"
+    """Which place of a node counts where there are several for one time."""
+    returns: bool = True
+    """A node that is destroyed may be created again, and is another one then."""
+    end_us: int = 0
+    """When contacts end of which no line tells the end."""
+    origin: tuple[float, float] | None = None
+    """Degrees north and east in the middle of all places, where these are degrees."""
+    middle: float = 0.0
+    """The latter, as places have it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Parsed:
+    """What a block of lines says."""
+
+    rows: pa.Table
+    lines: int = 0
+    passed: int = 0
+    """Of these, such that say nothing of concern."""
+    left_out: int = 0
+    """Rows that an option leaves out."""
+    bad_lines: int = 0
+    bad: list[Bad] = field(default_factory=list)
+    fault: Fault | None = None
+    """The first."""
+    least: dict[str, float] = field(default_factory=dict)
+    most: dict[str, float] = field(default_factory=dict)
+    order: tuple[int, int, int, int] | None = None
+    """Of event logs: line and time of the first row and of the last."""
+
+
+class Rule(Protocol):
+    """How the lines of one file read."""
+
+    def parse(self, lines: Lines, file: int) -> Parsed:
+        """The rows of these lines, without the header."""
+
+    def why(self, text: str) -> str:
+        """What is wrong with a line."""
+
+    @property
+    def said(self) -> str:
+        """What was assumed about this file and had better be known; may be empty."""
+
+
+def told(rule: Rule, lines: Lines, wrong: NDArray[np.bool_], file: int) -> tuple[int, list[Bad]]:
+    """How many lines are wrong, and the first of them with the reason."""
+    found = np.flatnonzero(wrong)
+    shown = found[:BAD_SHOWN]
+    texts = lines.text.take(pa.array(shown)).to_pylist()
+    return len(found), [
+        Bad(at(file, int(lines.number[index])), shortened(text), rule.why(text))
+        for index, text in zip(shown, texts, strict=True)
+    ]
+
+
+def shortened(text: str) -> str:
+    """A line for people."""
+    shown = "".join(each if each.isprintable() else " " if each == "\t" else "\ufffd" for each in text)
+    return shown if len(shown) <= _TEXT_SHOWN else shown[: _TEXT_SHOWN - 1] + "…"
+
+
+def rows(lines: Lines, wrong: NDArray[np.bool_], file: int, columns: Mapping[str, NDArray[Any] | pa.Array]) -> pa.Table:
+    """Rows of the lines that are not wrong."""
+    made = {"at": pa.array(lines.number + at(file, 0)), **columns}
+    arrays = []
+    for each in ROWS:
+        column = made.get(each.name)
+        if column is None:
+            arrays.append(pa.nulls(len(lines.number), each.type))
+        else:
+            arrays.append(pa.array(column, each.type) if isinstance(column, np.ndarray) else column.cast(each.type))
+    table = pa.Table.from_arrays(arrays, schema=ROWS)
+    return table.filter(pa.array(~wrong)) if wrong.any() else table
+
+
+def pairs(a: pa.Array, b: pa.Array) -> tuple[pa.Array, pa.Array, NDArray[np.bool_]]:
+    """Names of pairs, the lower one first; and where both are one."""
+    swapped = pc.greater(a, b)
+    same = flags(pc.equal(a, b))
+    return pc.if_else(swapped, b, a), pc.if_else(swapped, a, b), same
+
+
+def first(faults: list[Fault]) -> Fault | None:
+    """The one that people should hear of."""
+    return min(faults, default=None)

@@ -1,0 +1,291 @@
+"""Formats that are tables: places of nodes at times, sightings of pairs, contacts.
+
+``gps-csv`` (also the emulator's movement as CSV) and The ONE's movement give places; ``pairs`` (SocioPatterns),
+``haslemere`` and ``imote`` sightings, which are joined later; ``contacts-csv`` contacts as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from carrypost.emu.csvfiles import MICROSECONDS, TIME_S_MAX, Line
+from carrypost.emu.formats import headers
+from carrypost.emu.formats.headers import Header
+from carrypost.emu.formats.lines import Cells, Lines, Numbers, Truths, is_number, separator_of, words_of
+from carrypost.emu.formats.rules import Fault, Options, Parsed, at, pairs, rows, told
+from carrypost.emu.formats.why import latitude, measure, moment, name, numeral, seconds
+from carrypost.emu.tracks import COORDINATE_M_MAX
+
+_ONE_HEADER = (6, 8)
+_PLACE = ("t", "node", "x", "y")
+_GEOGRAPHIC = ("t", "node", "lat", "lon")
+_DEGREES = {"lat": 90.0, "lon": 360.0}
+_TOO_MANY = "the row has {} cells, the header names {} columns"
+
+
+def _without(lines: Lines, header: int) -> Lines:
+    return lines.where(lines.number != header) if header else lines
+
+
+def _cells(lines: Lines, header: Header) -> Cells:
+    cells = Cells(lines, header.separator, max(header.positions.values()) + 1)
+    if header.width and (cells.count > header.width).any():
+        # Whoever writes numbers with a comma has more cells than columns, and every number is another one.
+        more = cells.text(header.width).fill_null("").to_numpy(zero_copy_only=False) != ""
+        cells.wrong |= more | (cells.count > header.width + 1)
+    return cells
+
+
+def _why_cells(header: Header, text: str) -> tuple[dict[str, str], str]:
+    """The cells of a line by column; or what is wrong with their number."""
+    words = words_of(text, header.separator)
+    for column, index in header.positions.items():
+        if index >= len(words):
+            return {}, f"{column} is missing: the row has {len(words)} cells"
+    if header.width and any(words[header.width :]):
+        return {}, _TOO_MANY.format(len(words), header.width)
+    return {column: words[index] for column, index in header.positions.items()}, ""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where nodes are, row by row."""
+
+    header: Header
+    east_of: float = 0.0
+    """Longitudes are counted from here, so that the date line cuts nothing."""
+
+    @classmethod
+    def begin(cls, head: bytes, called: str, options: Options) -> Places:
+        """By the first lines of the file."""
+        if options.metres:
+            return cls(headers.find(head, called, (("node", "t", "x", "y"),), options, usual=False))
+        header = headers.find(head, called, (_PLACE, _GEOGRAPHIC), options)
+        if "lon" not in header.positions:
+            return cls(header)
+        data = [text for number, text in headers.head_lines(head, called) if number != header.line]
+        lon = _why_cells(header, data[0])[0].get("lon", "") if data else ""
+        return cls(header, float(lon) if is_number(lon) else 0.0)
+
+    @property
+    def geographic(self) -> bool:
+        """Whether places are degrees."""
+        return "lat" in self.header.positions
+
+    @property
+    def said(self) -> str:
+        """What was assumed."""
+        return self.header.said
+
+    def parse(self, lines: Lines, file: int) -> Parsed:
+        """Places; those in degrees with longitudes from `east_of`."""
+        lines = _without(lines, self.header.line)
+        cells = _cells(lines, self.header)
+        index = self.header.positions
+        t_us = cells.times(index["t"], -TIME_S_MAX, dates=True)
+        node = cells.name(index["node"])
+        if self.geographic:
+            y = cells.number(index["lat"], _DEGREES["lat"])
+            x = (cells.number(index["lon"], _DEGREES["lon"]) - self.east_of + 180.0) % 360.0 - 180.0
+        else:
+            x, y = (cells.number(index[each], COORDINATE_M_MAX) for each in "xy")
+        made = rows(lines, cells.wrong, file, {"a": node, "t_us": t_us, "x": x, "y": y})
+        count, bad = told(self, lines, cells.wrong, file)
+        parsed = Parsed(rows=made, lines=len(lines.number), bad_lines=count, bad=bad)
+        if self.geographic and made.num_rows:
+            good = ~cells.wrong
+            parsed.least = {"x": float(x[good].min()), "y": float(y[good].min())}
+            parsed.most = {"x": float(x[good].max()), "y": float(y[good].max())}
+        return parsed
+
+    def why(self, text: str) -> str:
+        """What is wrong with a line."""
+        cells, wrong = _why_cells(self.header, text)
+        if wrong:
+            return wrong
+        checks = (
+            moment(cells["t"], "t"),
+            name(cells["node"], "node"),
+            *(latitude(cells[each], each, _DEGREES[each]) for each in ("lat", "lon") if each in cells),
+            *(measure(cells[each], each) for each in "xy" if each in cells),
+        )
+        return next(filter(None, checks), "cannot be read")
+
+
+@dataclass(frozen=True, slots=True)
+class OneMovement:
+    """The ONE's movement: a header with the bounds, then time, node, x and y."""
+
+    header: int
+    begin_s: float
+    x_0: float
+    y_0: float
+    said: str = ""
+
+    @classmethod
+    def begin(cls, head: bytes, called: str, options: Options) -> OneMovement:  # noqa: ARG003 - as all formats
+        """By the first lines of the file."""
+        number, line = headers.head_lines(head, called)[0]
+        words = line.split()
+        if len(words) not in _ONE_HEADER or not all(map(is_number, words)):
+            wanted = "minTime maxTime minX maxX minY maxY, six numbers"
+            raise Line(called, number).error(f"the header must be {wanted}, not {line!r}")
+        bounds = [float(word) for word in words]
+        return cls(number, bounds[0], bounds[2], bounds[4])
+
+    def parse(self, lines: Lines, file: int) -> Parsed:
+        """Places, counted from the least of the header."""
+        lines = _without(lines, self.header)
+        cells = Cells(lines, None, len(_PLACE))
+        t_us, node = cells.times(0, -TIME_S_MAX), cells.name(1)
+        x, y = (cells.number(index, COORDINATE_M_MAX) for index in (2, 3))
+        made = rows(lines, cells.wrong, file, {"a": node, "t_us": t_us, "x": x - self.x_0, "y": y - self.y_0})
+        count, bad = told(self, lines, cells.wrong, file)
+        return Parsed(rows=made, lines=len(lines.number), bad_lines=count, bad=bad)
+
+    def why(self, text: str) -> str:
+        """What is wrong with a line."""
+        words = text.split()
+        if len(words) < len(_PLACE) or any(numeral(words[index], "") for index in (0, 2, 3)):
+            return f"must read TIME NODE X Y, not {text!r}"
+        checks = (moment(words[0], "the time"), name(words[1], "node"), measure(words[2], "x"), measure(words[3], "y"))
+        return next(filter(None, checks), "cannot be read")
+
+
+@dataclass(frozen=True, slots=True)
+class Sightings:
+    """Pairs of nodes, and when they were seen together; to be joined."""
+
+    header: Header
+    kind: str
+    interval_us: int
+    distance_m: float | None = None
+
+    @classmethod
+    def pairs(cls, head: bytes, called: str, options: Options) -> Sightings:
+        """A row covers the interval before its time."""
+        interval_s = 20.0 if options.interval_s is None else options.interval_s
+        return cls(headers.find(head, called, (("t", "i", "j"),), options), "pairs", round(interval_s * MICROSECONDS))
+
+    @classmethod
+    def haslemere(cls, head: bytes, called: str, options: Options) -> Sightings:
+        """Steps of five minutes from 7 to 23 o'clock."""
+        wanted = (("step", "i", "j", "distance"),)
+        return cls(headers.find(head, called, wanted, options), "haslemere", 300 * MICROSECONDS, options.distance_m)
+
+    @classmethod
+    def imote(cls, head: bytes, called: str, options: Options) -> Sightings:
+        """When one node saw another first and last; it is taken to be there for an interval more."""
+        (number, line), *_ = headers.head_lines(head, called)
+        words = words_of(line, separator_of(line))
+        data = len(words) >= 4 and is_number(words[2]) and is_number(words[3])  # noqa: PLR2004 - id1 id2 first last
+        positions = {"i": 0, "j": 1, "first": 2, "last": 3}
+        header = Header(separator_of(line), positions, 0, 0 if data else number)
+        return cls(header, "imote", round((options.interval_s or 0.0) * MICROSECONDS))
+
+    @property
+    def said(self) -> str:
+        """What was assumed."""
+        return self.header.said
+
+    def parse(self, lines: Lines, file: int) -> Parsed:
+        """Sightings."""
+        lines = _without(lines, self.header.line)
+        cells = _cells(lines, self.header)
+        index = self.header.positions
+        a, b, _ = pairs(cells.name(index["i"]), cells.name(index["j"]))
+        start_us, until_us = self._times(cells)
+        fault = None
+        if self.kind == "imote":
+            fault = _ends_first(lines, cells.wrong, start_us, until_us, file)
+            until_us = until_us + self.interval_us
+        count, bad = told(self, lines, cells.wrong, file)
+        dropped = cells.wrong
+        if self.distance_m is not None:
+            dropped = dropped | (cells.number(index["distance"]) > self.distance_m)
+        made = rows(lines, dropped, file, {"a": a, "b": b, "t_us": start_us, "until_us": until_us})
+        return Parsed(
+            rows=made, lines=len(lines.number), bad_lines=count, bad=bad, fault=fault,
+            left_out=len(lines.number) - count - made.num_rows,
+        )  # fmt: skip
+
+    def _times(self, cells: Cells) -> tuple[Numbers, Numbers]:
+        index = self.header.positions
+        if self.kind == "imote":
+            return cells.times(index["first"]), cells.times(index["last"])
+        if self.kind == "pairs":
+            t_us = cells.times(index["t"], dates=True)
+            return t_us - self.interval_us, t_us
+        cells.number(index["distance"])
+        step = cells.number(index["step"], _STEPS_MAX)
+        cells.wrong |= ~((step >= 1) & (step == np.floor(step)))
+        day, within = np.divmod(np.where(cells.wrong, 1, step).astype(np.int64) - 1, _STEPS_A_DAY)
+        start_us = (day * 86_400 + _FIRST_STEP_S + within * 300) * MICROSECONDS
+        return start_us, start_us + self.interval_us
+
+    def why(self, text: str) -> str:
+        """What is wrong with a line."""
+        cells, wrong = _why_cells(self.header, text)
+        if wrong:
+            return wrong
+        numbers = {each: cells[each] for each in ("t", "first", "last", "step", "distance") if each in cells}
+        checks = [seconds(word, each) for each, word in numbers.items() if each in {"t", "first", "last"}]
+        checks += [numeral(word, each) for each, word in numbers.items()]
+        checks += [name(cells[each], each) for each in "ij"]
+        return next(filter(None, checks), f"step must be a whole number from 1 to {_STEPS_MAX:,.0f}")
+
+
+_STEPS_A_DAY = 192
+_STEPS_MAX = 1e6
+_FIRST_STEP_S = 7 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Contacts:
+    """Contacts as they are."""
+
+    header: Header
+    said: str = ""
+
+    @classmethod
+    def begin(cls, head: bytes, called: str, options: Options) -> Contacts:
+        """By the first line of the file."""
+        return cls(headers.find(head, called, (("a", "b", "start", "end"),), options, usual=False))
+
+    def parse(self, lines: Lines, file: int) -> Parsed:
+        """Contacts."""
+        lines = _without(lines, self.header.line)
+        cells = _cells(lines, self.header)
+        index = self.header.positions
+        start_us, until_us = cells.times(index["start"]), cells.times(index["end"])
+        a, b, same = pairs(cells.name(index["a"]), cells.name(index["b"]))
+        cells.wrong |= same
+        fault = _ends_first(lines, cells.wrong, start_us, until_us, file)
+        count, bad = told(self, lines, cells.wrong, file)
+        made = rows(lines, cells.wrong, file, {"a": a, "b": b, "t_us": start_us, "until_us": until_us})
+        return Parsed(rows=made, lines=len(lines.number), bad_lines=count, bad=bad, fault=fault)
+
+    def why(self, text: str) -> str:
+        """What is wrong with a line."""
+        cells, wrong = _why_cells(self.header, text)
+        if wrong:
+            return wrong
+        checks = [name(cells[each], each) for each in "ab"]
+        checks += [seconds(cells[each], each) for each in ("start", "end")]
+        return next(filter(None, checks), f"{cells['a']} is in contact with itself")
+
+
+def _ends_first(lines: Lines, wrong: Truths, start_us: Numbers, until_us: Numbers, file: int) -> Fault | None:
+    for index in np.flatnonzero(~wrong & (until_us < start_us))[:1]:
+        until, start = (brief(int(each[index])) for each in (until_us, start_us))
+        message = f"the contact ends at {until} s, before it starts at {start} s"
+        return Fault(at(file, int(lines.number[index])), message)
+    return None
+
+
+def brief(t_us: int) -> str:
+    """Seconds, with no more digits than needed."""
+    whole, rest = divmod(abs(t_us), MICROSECONDS)
+    return ("-" if t_us < 0 else "") + f"{whole}.{rest:06}".rstrip("0").rstrip(".")

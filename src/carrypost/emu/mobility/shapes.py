@@ -1,0 +1,130 @@
+"""Ways on the plane: where a vehicle drives from stop to stop, and where on its way the stops are.
+
+A `Way` is a polyline; a place on it is told by how many metres along it is. Stops are placed on the shape of a trip by
+the distances that the feed gives, where stops and shape have them and they fit; otherwise by projection: among all ways
+to place the stops in their order along the shape, at points that are next to them, the one with the least sum of
+squared distances. So loops, and shapes that pass a stop twice, are no trouble; where two ways to place them are as good
+as each other, times decide. A shape on which some stop finds no place near enough does not fit: it belongs to another
+trip, or to nobody.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Place = tuple[float, float]
+
+STOP_FROM_SHAPE_M_MAX = 150.0
+"""A stop that is further from a shape is not on it; planners of journeys look as far."""
+_EARTH_M = 6_371_000.0
+_DEGREE_M = math.radians(1.0) * _EARTH_M
+_TIME_M = 10.0
+"""What it costs to be at the other end of the shape than the time says; less than the width of a road where it counts,
+so that it only decides between places that are as near."""
+
+
+class Plane:
+    """The plane that touches the Earth in the middle of some places; metres east and north of it."""
+
+    def __init__(self, places: Iterable[Place]) -> None:
+        lats, lons = zip(*places, strict=True)
+        lat = (min(lats) + max(lats)) / 2
+        # Feeds that span the date line have longitudes on both sides of it.
+        east = [_turn(lon - lons[0]) for lon in lons]
+        self.middle: Place = lat, _turn(lons[0] + (min(east) + max(east)) / 2)
+        """Degrees north and east."""
+        self._shrink = math.cos(math.radians(lat))
+
+    def place(self, lat: float, lon: float) -> Place:
+        """Where it is on the plane."""
+        return _DEGREE_M * self._shrink * _turn(lon - self.middle[1]), _DEGREE_M * (lat - self.middle[0])
+
+
+def _turn(degrees: float) -> float:
+    return (degrees + 180.0) % 360.0 - 180.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Way:
+    """A polyline of two points or more."""
+
+    x: Floats
+    y: Floats
+    along_m: Floats
+    """How far along each point is; never goes back."""
+
+    @classmethod
+    def of(cls, places: Sequence[Place]) -> Self:
+        """The way through these places."""
+        x, y = np.array(places, dtype=np.float64).T
+        return cls(x, y, np.concatenate([[0.0], np.hypot(np.diff(x), np.diff(y)).cumsum()]))
+
+    def at(self, along_m: Floats) -> tuple[Floats, Floats]:
+        """The places so far along."""
+        return np.interp(along_m, self.along_m, self.x), np.interp(along_m, self.along_m, self.y)
+
+
+def placed(way: Way, measure: Sequence[float], stops: Way, along: Sequence[float | None], shares: Floats) -> Floats:
+    """How far along a way the stops of a trip are, never going back; nothing if it does not fit them.
+
+    `measure` and `along` are the feed's own distances of the points and of the stops, if it has them; `shares` tells
+    which part of its time a trip has taken at each stop, nan where that is not known.
+    """
+    told = _by_distance(way, measure, along)
+    if len(told) and _misses_m(way, stops, told).max() <= STOP_FROM_SHAPE_M_MAX:
+        return told
+    return _by_projection(way, stops, shares)
+
+
+def _misses_m(way: Way, stops: Way, along_m: Floats) -> Floats:
+    x, y = way.at(along_m)
+    return np.asarray(np.hypot(stops.x - x, stops.y - y))
+
+
+def _by_distance(way: Way, measure: Sequence[float], along: Sequence[float | None]) -> Floats:
+    """By the feed's own distances, whatever they are measured in; nothing where they are not there, or go back."""
+    told = np.array([math.nan if each is None else each for each in along])
+    points = np.asarray(measure, dtype=np.float64)
+    # Written so that nan fails too.
+    if not len(points) or not (np.diff(points) >= 0).all() or not (np.diff(told) >= 0).all():
+        return np.empty(0)
+    return np.asarray(np.interp(told, points, way.along_m))
+
+
+def _by_projection(way: Way, stops: Way, shares: Floats) -> Floats:
+    """By the places of the stops, and their order."""
+    spots_m = _feet(way, stops)
+    x, y = way.at(spots_m)
+    away_m2 = (stops.x[:, None] - x) ** 2 + (stops.y[:, None] - y) ** 2
+    late = np.nan_to_num(spots_m / max(way.along_m[-1], 1.0) - shares[:, None])
+    costs = np.where(away_m2 <= STOP_FROM_SHAPE_M_MAX**2, away_m2 + (_TIME_M * late) ** 2, np.inf)
+    # Row by row: the least cost of all stops up to this one, if it is there.
+    for index in range(1, len(costs)):
+        costs[index] += np.minimum.accumulate(costs[index - 1])
+    if not len(spots_m) or np.isinf(costs[-1].min()):
+        return np.empty(0)
+    chosen = [int(costs[-1].argmin())]
+    for row in costs[-2::-1]:
+        chosen.append(int(row[: chosen[-1] + 1].argmin()))
+    return np.asarray(spots_m[chosen[::-1]])
+
+
+def _feet(way: Way, stops: Way) -> Floats:
+    """Places on a way to choose from, as metres along it: of each of its pieces, the point next to each stop near it.
+
+    All stops choose from all of them, so that two that are close together can be in their order in any case.
+    """
+    dx, dy = np.diff(way.x), np.diff(way.y)
+    length_m2 = np.maximum(dx**2 + dy**2, np.finfo(np.float64).tiny)
+    from_x, from_y = stops.x[:, None] - way.x[:-1], stops.y[:, None] - way.y[:-1]
+    share = np.clip((from_x * dx + from_y * dy) / length_m2, 0.0, 1.0)
+    near = np.hypot(from_x - share * dx, from_y - share * dy) <= STOP_FROM_SHAPE_M_MAX
+    spots_m = way.along_m[:-1] + share * np.diff(way.along_m)
+    return np.unique(spots_m[near])

@@ -1,0 +1,165 @@
+"""Files that scenarios name, on their way to executors that may run anywhere.
+
+A file is known by the hash of its bytes. It travels as a broadcast, and is unpacked once for all the processes of an
+executor, into the folder that Spark gives to that executor and removes with it. What is unpacked is there whole or not
+at all. A scenario finds its files by `Unpacked`, wherever they were and whatever they are called: beside it, above it
+or at the root.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from carrypost.emu.scenario import Scenario
+from carrypost.errors import LocalError
+
+Fetch = Callable[[str], bytes]
+"""The bytes that have this hash."""
+MOBILITY = "mobility.file"
+_FOLDER = "carrypost"
+
+
+class Part(NamedTuple):
+    """One file."""
+
+    path: str
+    digest: str
+
+
+class Named(NamedTuple):
+    """What a key of a scenario names: a file, or a folder of files."""
+
+    key: str
+    name: str
+    """As the scenario calls it."""
+    path: str
+    """Where it is on the driver's machine."""
+    parts: tuple[Part, ...]
+    folder: bool
+
+    @property
+    def digest(self) -> str:
+        """Of the bytes of a file; of the names and bytes of a folder's files."""
+        if not self.folder:
+            return self.parts[0].digest
+        told = "".join(f"{Path(each.path).name}\0{each.digest}\n" for each in self.parts)
+        return hashlib.sha256(told.encode()).hexdigest()
+
+
+def named(scenario: Scenario, digests: dict[Path, str]) -> tuple[Named, ...]:
+    """What a scenario names, read once to hash it; `digests` remembers between scenarios."""
+    return tuple(_named(key, name, path, digests) for key, name, path in _keys(scenario))
+
+
+def _keys(scenario: Scenario) -> Iterator[tuple[str, str, Path]]:
+    if scenario.nodes.file:
+        yield "nodes.file", scenario.nodes.file, scenario.path(scenario.nodes.file)
+    if scenario.contacts.file:
+        yield "contacts.file", scenario.contacts.file, scenario.path(scenario.contacts.file)
+    for index, each in enumerate(scenario.workloads):
+        if each.file:
+            yield f"workload.{index}.file", each.file, scenario.path(each.file)
+    if movement := getattr(scenario.mobility, "file", ""):
+        yield MOBILITY, movement, Path(movement)
+
+
+def _named(key: str, name: str, path: Path, digests: dict[Path, str]) -> Named:
+    try:
+        folder = path.is_dir()
+        files = sorted(each for each in path.iterdir() if each.is_file()) if folder else [path]
+        for each in files:
+            if each not in digests:
+                with each.open("rb") as file:
+                    digests[each] = hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise LocalError(f"{key} names {path}, and there is no such file") from None
+    except OSError as error:
+        raise LocalError(f"{key} names {path}, which cannot be read: {error.strerror}") from None
+    return Named(key, name, str(path), tuple(Part(str(each), digests[each]) for each in files), folder)
+
+
+def contents(files: Sequence[Named]) -> Iterator[tuple[str, bytes]]:
+    """Hash and bytes of every file, each content once."""
+    seen: set[str] = set()
+    for part in (part for each in files for part in each.parts):
+        if part.digest in seen:
+            continue
+        seen.add(part.digest)
+        try:
+            content = Path(part.path).read_bytes()
+        except OSError as error:
+            raise LocalError(f"{part.path} cannot be read: {error.strerror}") from None
+        if hashlib.sha256(content).hexdigest() != part.digest:
+            raise LocalError(f"{part.path} changes while the campaign begins; try again when it no longer does")
+        yield part.digest, content
+
+
+# --- on an executor ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpacked(Scenario):
+    """A scenario whose files are somewhere else; its record is the same."""
+
+    places: Mapping[str, Path]
+    """By what the scenario calls them."""
+
+    def path(self, file: str) -> Path:
+        """Where a file is that the scenario names."""
+        return self.places[file]
+
+
+def unpacked(scenario: Scenario, files: Sequence[Named], fetch: Fetch) -> Unpacked:
+    """The same scenario, with its files unpacked on this machine."""
+    root = executor_folder()
+    places = {each.name: _unpack(each, root, fetch) for each in files}
+    fields: dict[str, Any] = {each.name: getattr(scenario, each.name) for each in dataclasses.fields(scenario)}
+    moved = next((each for each in files if each.key == MOBILITY), None)
+    if moved is not None:
+        fields["mobility"] = dataclasses.replace(fields["mobility"], file=str(places[moved.name]))
+    return Unpacked(**fields, places=places)
+
+
+def executor_folder() -> Path:
+    """A folder of this executor, for all its processes, which ends with it."""
+    given = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    return Path(given or tempfile.gettempdir()) / _FOLDER
+
+
+def _unpack(each: Named, root: Path, fetch: Fetch) -> Path:
+    name = Path(each.path).name
+    name = name if name.strip(".") else "files"
+    home = root / hashlib.sha256(f"{name}\0{each.digest}".encode()).hexdigest()
+    target = home / name
+    if home.is_dir():
+        return target
+    root.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(dir=root, prefix=".partial-"))
+    try:
+        inside = partial / target.name
+        if each.folder:
+            inside.mkdir()
+        for part in each.parts:
+            (inside / Path(part.path).name if each.folder else inside).write_bytes(fetch(part.digest))
+        _settle(partial, home)
+    except OSError as error:
+        raise LocalError(f"{each.path} cannot be unpacked in {root}: {error.strerror}") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return target
+
+
+def _settle(partial: Path, home: Path) -> None:
+    try:
+        partial.rename(home)
+    except OSError:
+        if not home.is_dir():  # Otherwise another process of this executor was quicker.
+            raise

@@ -1,0 +1,215 @@
+"""Campaigns: many runs of the emulator, each a task of Spark, wherever that runs.
+
+A run is one task and one partition; its record is the same wherever, and beside whatever, it was made. What fails is a
+row of the table `failures` and ends nothing. A campaign that is begun again does what is missing, failed or changed.
+The driver looks into the folder to tell how far it is, so the tasks have nobody to report to and none waits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from carrypost.lab import folders, states
+from carrypost.lab.bundle import contents
+from carrypost.lab.explain import explained
+from carrypost.lab.grid import Grid, Run
+from carrypost.lab.lock import locked
+from carrypost.lab.schemas import RECORDS
+from carrypost.lab.states import DONE, FAILED, Place, Plan, State, plan
+from carrypost.lab.task import Desk, play
+from carrypost.lab.visible import check
+
+if TYPE_CHECKING:
+    from pyspark import Broadcast
+    from pyspark.sql import SparkSession
+
+_LOOK_S = 0.5
+
+
+class Progress(NamedTuple):
+    """How far a campaign is."""
+
+    done: int
+    failed: int
+    todo: int
+    """Of all that were to be done when it began."""
+
+
+Watch = Callable[[Progress], None]
+
+
+class Found(NamedTuple):
+    """What there is of a campaign."""
+
+    done: list[State]
+    """As it is now: what was done for another text of a scenario does not count."""
+    failed: list[State]
+
+    @property
+    def rows(self) -> int:
+        """Of all records."""
+        return sum(state.rows or 0 for state in self.done)
+
+    @property
+    def cpu_s(self) -> float:
+        """Of all runs."""
+        return sum(state.cpu_s or 0.0 for state in self.done)
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """A campaign in its folder, held against others."""
+
+    grid: Grid
+    place: Place
+    token: str
+    plan: Plan
+
+    @property
+    def todo(self) -> list[Run]:
+        """Runs that are to be done."""
+        return [run for run in self.grid.runs if run.name in self.plan.todo]
+
+    def conduct(self, spark: SparkSession, watch: Watch | None = None) -> list[State]:
+        """Do what is to be done; how these runs ended. Ctrl-C leaves what is done by then."""
+        runs = self.todo
+        if not runs:
+            return []
+        with explained():
+            check(spark, self.place, self.token)
+            with _sent(spark, runs) as sent:
+                ended = _Job(spark, self.place, Desk(str(self.place.root), self.token, sent), runs).wait(watch)
+        for run, state in zip(runs, ended, strict=True):
+            if not state.kept:
+                with suppress(OSError):
+                    self.place.record(run).unlink(missing_ok=True)
+                    self.place.keep(run, msgspec.structs.replace(state, kept=True))
+        return ended
+
+    def close(self, ended: Sequence[State] = ()) -> None:
+        """Remove what was not finished, and make the tables of what was."""
+        self.place.clear()
+        states.write_tables(self.place, self.grid.runs, [state for state in ended if not state.kept])
+        found = self.found(ended)
+        facts = {
+            "campaign": self.grid.path.name,
+            "scenarios": list(self.grid.scenarios),
+            "settings": {each.name: _plain(each.overrides) for each in self.grid.settings},
+            "seeds": list(self.grid.seeds),
+            "runs": len(self.grid.runs),
+            "done": len(found.done),
+            "failed": len(found.failed),
+            "rows": found.rows,
+        }
+        folders.note(self.place.root, RECORDS, facts)
+
+    def found(self, ended: Sequence[State] = ()) -> Found:
+        """What there is of this campaign; `ended` are states that the folder may not have."""
+        there = {run.name: state for run, state in states.of(self.grid.runs, self.place)}
+        there |= {state.run: state for state in ended if not state.kept}
+        mine = [there[run.name] for run in self.grid.runs if run.name in there]
+        current = {run.name: run.fingerprint for run in self.grid.runs}
+        return Found(
+            [state for state in mine if state.status == DONE and state.fingerprint == current[state.run]],
+            [state for state in mine if state.status == FAILED],
+        )
+
+
+def _plain(overrides: dict[str, object]) -> dict[str, object]:
+    """As JSON has it: TOML knows days and times of day."""
+    return {
+        key: value if isinstance(value, int | float | str | list) else str(value) for key, value in overrides.items()
+    }
+
+
+@contextmanager
+def begun(grid: Grid, out: Path) -> Iterator[Campaign]:
+    """A campaign in this folder, which nobody else has meanwhile."""
+    place = Place(out.absolute())
+    place.make()
+    with locked(place.states) as token:
+        place.clear()
+        yield Campaign(grid, place, token, plan(grid.runs, place))
+
+
+def run(grid: Grid, out: Path, spark: SparkSession, watch: Watch | None = None) -> list[State]:
+    """Do what a campaign still has to do in this folder, and make its tables; how its runs ended."""
+    with begun(grid, out) as campaign:
+        ended: list[State] = []
+        try:
+            ended = campaign.conduct(spark, watch)
+        finally:
+            campaign.close(ended)
+    return ended
+
+
+@contextmanager
+def _sent(spark: SparkSession, runs: Sequence[Run]) -> Iterator[dict[str, Broadcast[bytes]]]:
+    """The files that runs need, on their way to whoever asks for them."""
+    files = {(named.path, named.digest): named for run in runs for named in run.files}
+    sent = {digest: spark.sparkContext.broadcast(content) for digest, content in contents(list(files.values()))}
+    try:
+        yield sent
+    finally:
+        for broadcast in sent.values():
+            with suppress(Exception):  # Spark may be gone.
+                broadcast.destroy()
+
+
+class _Job:
+    """The runs as a job of Spark, in a thread of its own; the folder tells how far it is."""
+
+    def __init__(self, spark: SparkSession, place: Place, desk: Desk, runs: Sequence[Run]) -> None:
+        self._context = spark.sparkContext
+        self._place = place
+        self._desk = desk
+        self._runs = runs
+        self._pending = {run.name: place.state(run) for run in runs}
+        self._counts = {DONE: 0, FAILED: 0}
+        self._ended: list[State] = []
+        self._error: Exception | None = None
+
+    def wait(self, watch: Watch | None) -> list[State]:
+        """Until all runs have ended; Ctrl-C ends those that have not."""
+        from pyspark import InheritableThread  # noqa: PLC0415 - loaded only where Spark is used
+
+        thread = InheritableThread(target=self._do, daemon=True)
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(_LOOK_S)
+                if watch is not None:
+                    watch(self._look())
+        except BaseException:
+            with suppress(Exception):  # Spark may be gone.
+                self._context.cancelJobGroup(self._desk.token)
+            thread.join(_LOOK_S)
+            raise
+        if self._error is not None:
+            raise self._error
+        return self._ended
+
+    def _do(self) -> None:
+        context = self._context
+        try:
+            context.setJobGroup(self._desk.token, "campaign")
+            orders = context.parallelize(self._runs, len(self._runs))
+            self._ended = orders.map(partial(play, self._desk)).collect()
+        except Exception as error:  # noqa: BLE001 - told by whoever waits
+            self._error = error
+
+    def _look(self) -> Progress:
+        there = {entry.name for entry in os.scandir(self._place.states)}
+        for run, path in list(self._pending.items()):
+            if path.name in there and (state := states.read(path)) is not None and state.token == self._desk.token:
+                del self._pending[run]
+                self._counts[state.status] += 1
+        return Progress(self._counts[DONE], self._counts[FAILED], len(self._runs))

@@ -1,0 +1,144 @@
+"""Contacts out of positions on Spark: exact on piecewise-linear motion, the same to the last bit as in one process.
+
+Samples are sent to the slabs of time that they belong to, once; each slab is searched by the
+emulator's own kernel; parts of contacts that touch at the edges of slabs are joined again, then over the gap that does
+not count, and what is then too short is left out. `contacts_here.found_here` does it in one process. Both count time in
+whole microseconds, handle each scenario on its own, and refuse the same input.
+
+Positions are rows of POSITIONS in any order. A node is where its samples say, and moves between two of them in a
+straight line unless they are further apart than the longest gap; a node with one sample meets nobody.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from carrypost.emu.encounters import Rules
+from carrypost.lab.contacts_here import SECONDS_MAX, microseconds, nameless, timeless
+from carrypost.lab.schemas import CONTACTS, POSITIONS
+from carrypost.lab.slabs import PIECES_DDL, SAMPLES_PER_SLAB, Life, Plan, Search, planned
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_TASKS = 64
+"""At least so many if there are as many slabs; more where there are more samples."""
+_STAYS_MAX = 5_000_000
+"""Of nodes in slabs: up to so many are told to all tasks, rather than all samples be sent to where these are."""
+_FOREVER_US = 2**62
+_BY_PAIR = ("scenario", "a", "b")
+
+
+def found(
+    positions: DataFrame, rules: Rules, *, slab_us: int | None = None, partitions: int | None = None
+) -> DataFrame:
+    """POSITIONS to CONTACTS, sorted by scenario, start, a, b.
+
+    It looks through the positions at once to see who is there and when; the search itself runs when the result is
+    used. `slab_us` and `partitions` (of the search) change the cost, never the result.
+    """
+    samples = POSITIONS.conform(positions)
+    plan = planned(_lives(samples), slab_us)
+    if not plan.nodes:
+        return samples.sparkSession.createDataFrame([], CONTACTS.spark)
+    tasks = partitions or min(len(plan.slabs), max(_TASKS, plan.samples // SAMPLES_PER_SLAB))
+    sent = _sent(_placed(samples, plan), rules, small=plan.stays <= _STAYS_MAX).repartitionById(
+        tasks, F.col("slab") % F.lit(tasks)
+    )
+    # Parts are joined, and short ones left out, once those of all slabs are there.
+    parts = Rules(range_m=rules.range_m, max_gap_us=rules.max_gap_us)
+    search = Search(tuple(life.node for life in plan.nodes), plan.slabs, parts)
+    return _joined(sent.mapInArrow(search, PIECES_DDL), rules)
+
+
+def _lives(samples: DataFrame) -> list[Life]:
+    """Of each node, how many samples it has, the first and the last; what cannot be counted in time is refused."""
+    counted = samples.groupBy("scenario", "node").agg(
+        F.count(F.lit(1)).alias("rows"),
+        F.count("t").alias("count"),
+        F.min("t").alias("first"),
+        F.max("t").alias("last"),
+    )
+    lives = counted.toArrow()
+    nameless(lives)
+    first, last = (lives[name].to_numpy() for name in ("first", "last"))
+    # Written so that nan, the greatest number to Spark, fails too.
+    wrong = ~((first >= -SECONDS_MAX) & (last <= SECONDS_MAX)) | (lives["count"].to_numpy() < lives["rows"].to_numpy())
+    timeless(lives, wrong)
+    columns = (lives[name].to_pylist() for name in ("scenario", "node", "count"))
+    return [Life(*row) for row in zip(*columns, *(microseconds(each).tolist() for each in (first, last)), strict=True)]
+
+
+def _placed(samples: DataFrame, plan: Plan) -> DataFrame:
+    """Samples by codes of nodes, in whole microseconds, and the slab that each is in."""
+    spark = samples.sparkSession
+    cells = {each.scenario: each for each in plan.cells}
+    codes = pa.table(
+        {
+            "scenario": [life.scenario for life in plan.nodes],
+            "node": [life.node for life in plan.nodes],
+            "code": pa.array(range(len(plan.nodes)), pa.int32()),
+            "start_us": [cells[life.scenario].start_us for life in plan.nodes],
+            "cell_us": [cells[life.scenario].cell_us for life in plan.nodes],
+            "first": pa.array([cells[life.scenario].first for life in plan.nodes], pa.int32()),
+        }
+    )
+    t_us = F.rint(F.col("t") * F.lit(1e6)).cast("bigint")
+    slabs = F.from_json(F.lit(str(list(plan.slab_of))), "array<int>")
+    cell = F.col("first") + F.expr("(t_us - start_us) div cell_us").cast("int")
+    return (
+        samples.withColumn("t_us", t_us)
+        .join(F.broadcast(spark.createDataFrame(codes)), ["scenario", "node"], "inner")
+        .select("code", "t_us", "x", "y", F.get(slabs, cell).alias("slab"))
+    )
+
+
+def _sent(placed: DataFrame, rules: Rules, *, small: bool) -> DataFrame:
+    """Samples with the slabs that need them: their own, and those that the segments before and after them reach into.
+
+    Only the first and the last samples of a node in a slab have a segment that leaves it.
+    """
+    there = placed.groupBy("code", "slab").agg(F.min("t_us").alias("first_us"), F.max("t_us").alias("last_us"))
+    along = Window.partitionBy("code").orderBy("slab")
+    before_us = F.col("first_us") - F.lag("last_us").over(along)
+    after_us = F.lead("first_us").over(along) - F.col("last_us")
+    gap_us = F.lit(rules.max_gap_us if rules.max_gap_us is not None else _FOREVER_US)
+    reach = there.select(
+        "code",
+        "slab",
+        "first_us",
+        "last_us",
+        F.when(before_us <= gap_us, F.lag("slab").over(along)).alias("from_slab"),
+        F.when(after_us <= gap_us, F.lead("slab").over(along)).alias("to_slab"),
+    ).where(F.col("from_slab").isNotNull() | F.col("to_slab").isNotNull())
+    return placed.join(F.broadcast(reach) if small else reach, ["code", "slab"], "left").select(
+        F.explode(F.sequence(_least_slab(), _last_slab())).alias("slab"), "code", "t_us", "x", "y"
+    )
+
+
+def _least_slab() -> Column:
+    return F.when(F.col("t_us") == F.col("first_us"), F.coalesce("from_slab", "slab")).otherwise(F.col("slab"))
+
+
+def _last_slab() -> Column:
+    return F.when(F.col("t_us") == F.col("last_us"), F.coalesce("to_slab", "slab")).otherwise(F.col("slab"))
+
+
+def _joined(pieces: DataFrame, rules: Rules) -> DataFrame:
+    """Parts of contacts that touch, or are near enough, as one; a pair's parts are disjoint."""
+    along = Window.partitionBy(*_BY_PAIR).orderBy("start_us")
+    apart = F.col("start_us") - F.lag("end_us").over(along) > F.lit(rules.merge_gap_us)
+    begun = pieces.withColumn("begins", F.coalesce(apart, F.lit(True)).cast("int"))
+    whole = (
+        begun.withColumn("which", F.sum("begins").over(along))
+        .groupBy(*_BY_PAIR, "which")
+        .agg(F.min("start_us").alias("start_us"), F.max("end_us").alias("end_us"))
+        .where(F.col("end_us") - F.col("start_us") >= F.lit(rules.min_duration_us))
+    )
+    seconds = (F.col(name) / F.lit(1e6) for name in ("start_us", "end_us"))
+    made = whole.select(*_BY_PAIR, *(each.alias(name) for each, name in zip(seconds, ("start", "end"), strict=True)))
+    return CONTACTS.conform(made).orderBy("scenario", "start", "a", "b")

@@ -1,0 +1,77 @@
+"""Contacts out of positions in this process, for traces for which Spark takes longer to start; and what both refuse.
+
+Columns of Arrow in, columns of Arrow out; the search is the emulator's own kernel. The result is the same as that of
+`lab.contacts`, to the last bit: time is counted in whole microseconds, each scenario on its own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from carrypost.emu.encounters import Rules, by_rules
+from carrypost.emu.tracks import Tracks
+from carrypost.errors import LocalError
+from carrypost.lab.schemas import CONTACTS
+from carrypost.lab.slabs import PIECES, named
+
+SAMPLES_HERE_MAX = 2_000_000
+"""Up to so many samples this process is done before Spark has started."""
+SECONDS_MAX = 2.0**53 / 1e6
+"""Beyond, a float no longer tells microseconds apart."""
+
+
+def found_here(positions: pa.Table, rules: Rules, *, slab_us: int | None = None) -> pa.Table:
+    """POSITIONS to CONTACTS, sorted by scenario, start, a, b. `slab_us` changes the cost, never the result."""
+    nameless(positions)
+    timeless(positions, ~(np.abs(positions["t"].to_numpy()) <= SECONDS_MAX))
+    parts = [PIECES.empty_table()]
+    scenarios = sorted(pc.unique(positions["scenario"]).to_pylist())
+    for scenario in scenarios:
+        samples = positions
+        if len(scenarios) > 1:
+            samples = positions.filter(pc.equal(positions["scenario"], scenario))
+        parts.append(named(scenario, by_rules(_tracks(samples), rules, slab_us=slab_us)))
+    made = pa.concat_tables(parts)
+    columns = {name: made[name] for name in ("scenario", "a", "b")}
+    times = {name: made[f"{name}_us"].to_numpy() / 1e6 for name in ("start", "end")}
+    return pa.table({**columns, **times}, schema=CONTACTS.arrow)
+
+
+def _tracks(samples: pa.Table) -> Tracks:
+    """Samples of one scenario; nodes in order of names."""
+    coded = samples["node"].combine_chunks().dictionary_encode()
+    order = pc.sort_indices(coded.dictionary)
+    rank = np.empty(len(order), dtype=np.int32)
+    rank[order.to_numpy()] = np.arange(len(order), dtype=np.int32)
+    return Tracks.gathered(
+        tuple(coded.dictionary.take(order).to_pylist()),
+        rank[coded.indices.to_numpy()],
+        microseconds(samples["t"].to_numpy()),
+        samples["x"].to_numpy(),
+        samples["y"].to_numpy(),
+    )
+
+
+def microseconds(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Whole ones, the nearest; as Spark rounds them."""
+    return np.rint(seconds * 1e6).astype(np.int64)
+
+
+def nameless(rows: pa.Table) -> None:
+    """Refuse samples of nobody."""
+    for name in ("scenario", "node"):
+        if rows[name].null_count:
+            raise LocalError(f"positions: a sample has no {name}; give every row one")
+
+
+def timeless(rows: pa.Table, wrong: NDArray[np.bool_]) -> None:
+    """Refuse times that are missing, or none of this world."""
+    if len(which := np.flatnonzero(wrong)):
+        node, scenario = (rows[name][int(which[0])].as_py() for name in ("node", "scenario"))
+        raise LocalError(
+            f"positions: node {node} of {scenario} has a sample whose t is missing, or no number of seconds within "
+            f"{SECONDS_MAX:,.0f} of 0"
+        )

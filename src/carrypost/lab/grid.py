@@ -1,0 +1,294 @@
+"""What a campaign is: scenarios × settings × seeds, as ``campaign.toml`` says.
+
+::
+
+    scenarios = ["bus.toml", "walkers.toml"]     # relative to this file
+    seeds = [1, 2, 3]                            # whole numbers or texts; or {first = 1, last = 30}
+
+    [[settings]]                                 # none: one called "default", which changes nothing
+    name = "20min"
+    set = {"workload.0.lifetime_s" = 1200}       # keys of the scenarios
+
+Everything is checked before anything runs: every scenario with all settings, every file that one of them names. A run
+has a name (scenario/settings/seed) and a fingerprint, which changes when its result might.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import carrypost
+from carrypost.emu.scenario import Scenario
+from carrypost.errors import ConfigError, LocalError
+from carrypost.lab.bundle import Named, named
+
+RUNS_MAX = 1_000_000
+DEFAULT = "default"
+_KEYS = ("scenarios", "seeds", "settings")
+_SETTINGS_KEYS = ("name", "set")
+_SPAN = ("first", "last")
+_WHOLE = re.compile(r"0|-?[1-9][0-9]*")
+_UNSAFE = re.compile(r"[^A-Za-z0-9.-]+")
+_SLUG_MAX = 80
+_DIGEST = 8
+_BY_SET = re.compile(r"--set (\S+?):")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a campaign, with everything that it needs but the bytes of files."""
+
+    name: str
+    """scenario/settings/seed, as in the column `run`."""
+    scenario: str
+    settings: str
+    seed: int | str
+    file: str
+    """What the scenario's file is called."""
+    text: str
+    """What is in it."""
+    overrides: Mapping[str, object]
+    files: tuple[Named, ...]
+    fingerprint: str
+
+    @property
+    def stem(self) -> str:
+        """Name of its files: for any file system, and different for any two runs."""
+        slug = _UNSAFE.sub("_", self.name.replace("/", "-"))[:_SLUG_MAX].strip("._-")
+        return f"{slug or 'run'}-{hashlib.sha256(self.name.encode()).hexdigest()[:_DIGEST]}"
+
+
+class Setting(NamedTuple):
+    """A choice of keys."""
+
+    name: str
+    overrides: dict[str, object]
+    line: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A campaign: its runs in order."""
+
+    path: Path
+    scenarios: tuple[str, ...]
+    settings: tuple[Setting, ...]
+    seeds: tuple[int | str, ...]
+    runs: tuple[Run, ...]
+
+
+def load(path: str | Path) -> Grid:
+    """The campaign of a file, checked with all that it names."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path.name} is not TOML: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        why = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror
+        raise LocalError(f"the campaign {path} cannot be read: {why}") from None
+    return _Reader(path, text, content).grid()
+
+
+class _Reader:
+    """Makes a campaign of what TOML says."""
+
+    def __init__(self, path: Path, text: str, content: dict[str, Any]) -> None:
+        self._path = path
+        self._lines = text.splitlines()
+        self._content = content
+
+    def grid(self) -> Grid:
+        for key in self._content:
+            self._known(key, _KEYS, "a campaign", self._line(key))
+        scenarios = self._scenarios()
+        settings = self._settings()
+        seeds = self._seeds()
+        if (count := len(scenarios) * len(settings) * len(seeds)) > RUNS_MAX:
+            raise self._error(None, f"these are {count:,} runs; {RUNS_MAX:,} are the most")
+        runs = tuple(self._runs(scenarios, settings, seeds))
+        self._check_names(runs)
+        return Grid(self._path, tuple(scenarios), settings, seeds, runs)
+
+    # --- what the file says
+
+    def _scenarios(self) -> list[str]:
+        found = self._content.get("scenarios")
+        line = self._line("scenarios")
+        if not isinstance(found, list) or not found or not all(isinstance(each, str) and each for each in found):
+            raise self._error(line, "scenarios is a list of scenario files, one or more, relative to this file")
+        if twice := _twice(found):
+            raise self._error(line, f"scenarios names {twice} twice")
+        return found
+
+    def _seeds(self) -> tuple[int | str, ...]:
+        found = self._content.get("seeds")
+        line = self._line("seeds")
+        if isinstance(found, dict):
+            found = self._span(found, line)
+        if not isinstance(found, list | range) or not found:
+            raise self._error(line, "seeds is a list, one or more, of whole numbers or texts; or {first = 1, last = 9}")
+        if isinstance(found, range) and len(found) > RUNS_MAX:
+            raise self._error(line, f"these are {len(found):,} seeds; {RUNS_MAX:,} runs are the most")
+        seeds = tuple(self._seed(each, line) for each in found)
+        if (twice := _twice(seeds)) is not None:
+            raise self._error(line, f"seeds has {twice!r} twice")
+        return seeds
+
+    def _seed(self, seed: object, line: int | None) -> int | str:
+        if isinstance(seed, bool) or not isinstance(seed, int | str):
+            raise self._error(line, f"a seed is a whole number or text, not {seed!r}")
+        if isinstance(seed, int):
+            return seed
+        self._check_name("a seed", seed, line)
+        return int(seed) if _WHOLE.fullmatch(seed) else seed
+
+    def _span(self, table: dict[str, Any], line: int | None) -> range:
+        for key in table:
+            self._known(key, _SPAN, "seeds", line)
+        first: Any = table.get("first", 1)
+        last: Any = table.get("last")
+        if not (_is_whole(first) and _is_whole(last)) or first > last:
+            raise self._error(line, "seeds from first to last are whole numbers: {first = 1, last = 30}")
+        return range(first, last + 1)
+
+    def _settings(self) -> tuple[Setting, ...]:
+        found = self._content.get("settings", [{"name": DEFAULT}])
+        if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+            raise self._error(self._line("settings"), "settings is a list of tables, each written [[settings]]")
+        if not found:
+            raise self._error(self._line("settings"), f"settings is empty; left out, there is one called {DEFAULT}")
+        made = tuple(self._setting(index, each) for index, each in enumerate(found))
+        if twice := _twice([each.name for each in made]):
+            line = next(each.line for each in reversed(made) if each.name == twice)
+            raise self._error(line, f'two settings are called "{twice}"')
+        return made
+
+    def _setting(self, index: int, table: dict[str, Any]) -> Setting:
+        line = self._line_of_settings(index)
+        for key in table:
+            self._known(key, _SETTINGS_KEYS, "settings", self._line(key, line))
+        name = table.get("name")
+        if not isinstance(name, str):
+            told = "settings have no name" if name is None else f"the name of settings is text, not {name!r}"
+            raise self._error(line, told)
+        self._check_name("the name of settings", name, line)
+        changes = table.get("set", {})
+        if not isinstance(changes, dict):
+            told = f'set is a table of keys of the scenario, as {{"workload.0.lifetime_s" = 600}}, not {changes!r}'
+            raise self._error(self._line("set", line), told)
+        return Setting(name, dict(_flat(changes)), line)
+
+    # --- what it means
+
+    def _runs(self, scenarios: Sequence[str], settings: Sequence[Setting], seeds: Sequence[int | str]) -> Iterator[Run]:
+        digests: dict[Path, str] = {}
+        for name in scenarios:
+            text = self._text(name)
+            for setting in settings:
+                scenario, files = self._scenario(name, text, setting, digests)
+                known = [[each.key, each.name, each.digest] for each in files]
+                for seed in seeds:
+                    print_of = json.dumps([carrypost.__version__, scenario.text, scenario.name, known, str(seed)])
+                    yield Run(
+                        name=f"{scenario.name}/{setting.name}/{seed}",
+                        scenario=scenario.name,
+                        settings=setting.name,
+                        seed=seed,
+                        file=Path(name).name,
+                        text=text,
+                        overrides=setting.overrides,
+                        files=files,
+                        fingerprint=hashlib.sha256(print_of.encode()).hexdigest(),
+                    )
+
+    def _text(self, name: str) -> str:
+        path = self._path.parent / name
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror
+            line = self._line_with(name)
+            raise self._error(line, f"scenarios: the scenario {path} cannot be read: {why}") from None
+
+    def _scenario(
+        self, name: str, text: str, setting: Setting, digests: dict[Path, str]
+    ) -> tuple[Scenario, tuple[Named, ...]]:
+        path = self._path.parent / name
+        try:
+            made = Scenario.parse(text, path.parent, overrides=setting.overrides, file=path.name)
+            files = named(made, digests)
+        except LocalError as error:
+            told = _BY_SET.sub(r"\1:", str(error)).replace(" with --set:", " with these settings:")
+            if not told.startswith(path.name):
+                told = f"{path.name}: {told}"
+            where = f'settings "{setting.name}": ' if setting.overrides else ""
+            raise self._error(setting.line if where else self._line_with(name), where + told) from None
+        self._check_name(f"the name of the scenario {name}", made.name, self._line_with(name))
+        return made, files
+
+    def _check_names(self, runs: Sequence[Run]) -> None:
+        if (twice := _twice([each.name for each in runs])) is not None:
+            told = f"two scenarios have runs that are called {twice}: give one of them another `name`"
+            raise self._error(self._line("scenarios"), told)
+
+    # --- mistakes
+
+    def _known(self, key: str, names: Sequence[str], what: str, line: int | None) -> None:
+        if key not in names:
+            near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+            raise self._error(line, f"{key} is not a key of {what}; {hint}")
+
+    def _check_name(self, what: str, name: str, line: int | None) -> None:
+        if not name.strip() or "/" in name or not name.isprintable():
+            raise self._error(line, f"{what} is text without / that can be shown, not {name!r}")
+
+    def _error(self, line: int | None, told: str) -> ConfigError:
+        where = f"{self._path.name}, line {line}" if line else self._path.name
+        return ConfigError(f"{where}: {told}")
+
+    def _line(self, key: str, after: int | None = None) -> int | None:
+        """The line on which a key stands first, from some line on."""
+        pattern = re.compile(rf"""(.*[\[{{,])?\s*["']?{re.escape(key)}["']?\s*([=.\]]|$)""")
+        lines = enumerate(self._lines[(after or 1) - 1 :], after or 1)
+        return next((number for number, line in lines if pattern.match(line)), after)
+
+    def _line_of_settings(self, index: int) -> int | None:
+        headers = [number for number, line in enumerate(self._lines, 1) if re.match(r"\s*\[\[\s*settings\s*\]\]", line)]
+        return headers[index] if index < len(headers) else self._line("settings")
+
+    def _line_with(self, name: str) -> int | None:
+        lines = enumerate(self._lines, 1)
+        return next((number for number, line in lines if name in line.partition("#")[0]), self._line("scenarios"))
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Keys with dots; whoever left out the quotes gave tables in tables, and means the same."""
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _twice(values: Sequence[Any]) -> Any:  # noqa: ANN401 - one of those that came in, or None
+    seen: set[Any] = set()
+    for each in values:
+        if each in seen:
+            return each
+        seen.add(each)
+    return None

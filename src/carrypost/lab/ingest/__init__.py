@@ -1,0 +1,1 @@
+"""Traces that people bring, as tables `positions` or `contacts` (`carrypost lab ingest`)."""

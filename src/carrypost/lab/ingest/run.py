@@ -1,0 +1,244 @@
+"""`lab ingest`: which engine, what may be asked of which format, and what the manifest is told.
+
+A table that is there is replaced, whole, by one of the same scenario; one of another scenario is left alone. Whatever
+is wrong is found before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from carrypost.emu.formats import ALIASES, FORMATS, Options
+from carrypost.errors import LocalError
+from carrypost.lab import folders
+from carrypost.lab.ingest import local, sources
+from carrypost.lab.ingest.local import Outcome, Tell, Work
+from carrypost.lab.ingest.stages import shown
+from carrypost.lab.schemas import POSITIONS, Table
+from carrypost.lab.session import SparkOptions, session
+
+GTFS = "gtfs"
+NAMES = (*FORMATS, *ALIASES, GTFS)
+LOCAL_BYTES_MAX = 64 << 20
+"""Of text; with more, Spark pays."""
+_MICROSECONDS = 1e6
+_OPTIONS = ("interval_s", "distance_m", "columns", "consecutive", "unsorted", "both_ways", "same_time")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked for."""
+
+    paths: Sequence[Path]
+    format: str
+    scenario: str
+    out: Path
+    options: Options = field(default_factory=Options)
+    day: str | None = None
+    shapes: bool = True
+    """Whether vehicles keep to the shapes of a timetable; else they go straight from stop to stop."""
+    lenient: bool = False
+    engine: Literal["auto", "local", "spark"] = "auto"
+    spark: SparkOptions = field(default_factory=SparkOptions)
+    block_bytes: int = sources.BLOCK_BYTES
+
+    def __post_init__(self) -> None:
+        if self.name not in (*FORMATS, GTFS):
+            raise LocalError(f"--format must be one of {', '.join(sorted(NAMES))}, not {self.format!r}")
+        if not self.scenario or not self.scenario.isprintable():
+            raise LocalError(f"--scenario must be a name, not {self.scenario!r}")
+        takes = FORMATS[self.name].takes if self.name in FORMATS else frozenset()
+        usual = Options()
+        for each in _OPTIONS:
+            if each not in takes and getattr(self.options, each) != getattr(usual, each):
+                raise LocalError(f"--{each.replace('_', '-')} means nothing with {self.name}{_whom(each)}")
+        if (self.day is None) != (self.name != GTFS):
+            told = "needs --day, as 2014-06-03: which day of service" if self.day is None else "takes no --day"
+            raise LocalError(f"--format {self.name} {told}")
+        if not self.shapes and self.name != GTFS:
+            raise LocalError(f"--no-shapes means nothing with {self.name}; it is for {GTFS}")
+        _check_numbers(self.options)
+
+    @property
+    def name(self) -> str:
+        """The format, by its own name."""
+        return ALIASES.get(self.format, self.format)
+
+    @property
+    def table(self) -> Table:
+        """What comes of it."""
+        return POSITIONS if self.name == GTFS else _work(self, [], None).table
+
+
+def _whom(option: str) -> str:
+    whom = sorted(name for name, each in FORMATS.items() if option in each.takes)
+    return f"; it is for {', '.join(whom)}" if whom else ""
+
+
+def _check_numbers(options: Options) -> None:
+    if options.interval_s is not None and not 0 < options.interval_s <= 1e6:  # noqa: PLR2004 - twelve days
+        raise LocalError(f"--interval-s must be a number above 0 and up to 1,000,000, not {options.interval_s:g}")
+    if options.distance_m is not None and not 0 <= options.distance_m <= 1e6:  # noqa: PLR2004 - a thousand kilometres
+        raise LocalError(f"--distance-m must be a number from 0 to 1,000,000, not {options.distance_m:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What there is to tell."""
+
+    facts: dict[str, Any]
+    """As in the manifest."""
+    said: list[str]
+    """For people: what was assumed, bad lines, warnings."""
+
+
+def ingest(request: Request, tell: Tell | None = None) -> Report:
+    """Read traces into a table, and note in the manifest where it is from."""
+    if not request.paths:
+        raise LocalError("no file is named")
+    for path in request.paths:
+        if path.is_dir():
+            raise LocalError(f"{path} is a folder; name the files in it")
+        if list(request.paths).count(path) > 1:
+            raise LocalError(f"{path} is named twice")
+    table = request.table
+    _own(request, table)
+    files = [sources.facts(path) for path in request.paths]
+    facts: dict[str, Any] = {
+        "scenario": request.scenario,
+        "format": request.name,
+        "source": [{"file": str(each.path), "bytes": each.bytes, "sha256": each.sha256} for each in files],
+    }
+    if request.name == GTFS:
+        parameters, counts, said = _timetable(request)
+    else:
+        parameters, counts, said = _lines(request, tell)
+    facts |= {"parameters": parameters, "counts": counts}
+    folders.note(request.out, table, facts)
+    return Report(facts | {"table": str(request.out / table.name)}, said)
+
+
+def _own(request: Request, table: Table) -> None:
+    """Leave the tables of other scenarios alone."""
+    folder = request.out / table.name
+    if not folder.is_dir():
+        return
+    there: set[str] = set()
+    with suppress(LocalError):  # What is there and cannot be read is replaced.
+        for file in folders.parquet_files(folder, table):
+            with suppress(OSError, pa.ArrowException):
+                there |= _scenarios(file)
+    for other in sorted(there - {request.scenario}):
+        raise LocalError(f"{folder} holds the scenario {other!r}; choose another --out, or the same --scenario")
+
+
+def _scenarios(file: Path) -> set[str]:
+    read = pq.ParquetFile(file)
+    found: set[str] = set()
+    for index in range(read.num_row_groups):
+        group = read.metadata.row_group(index)
+        place = read.schema_arrow.get_field_index("scenario")
+        known = group.column(place).statistics
+        if known is not None and known.has_min_max and known.min == known.max:
+            found.add(known.min)
+        else:
+            found |= set(pc.unique(read.read_row_group(index, ["scenario"])["scenario"]).to_pylist())
+    return found
+
+
+def _timetable(request: Request) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    from carrypost.lab import timetable  # noqa: PLC0415 - needed by this format only
+
+    if len(request.paths) != 1 or request.day is None:
+        raise LocalError("--format gtfs takes one feed at a time")
+    rows, counts = timetable.positions(request.paths[0], day=request.day, shapes=request.shapes)
+    named = rows.append_column("scenario", pa.array([request.scenario] * rows.num_rows, pa.string()))
+    folders.write_arrow(named, request.out, POSITIONS)
+    told = {"positions": rows.num_rows, "nodes": len(pc.unique(rows["node"])), **counts}
+    return {"day": request.day, "shapes": request.shapes}, told, []
+
+
+def _work(request: Request, rules: Sequence[Any], tell: Tell | None) -> Work:
+    return Work(
+        format=request.name, paths=request.paths, rules=rules, options=request.options, scenario=request.scenario,
+        folder=request.out, lenient=request.lenient, block_bytes=request.block_bytes, tell=tell,
+    )  # fmt: skip
+
+
+def _lines(request: Request, tell: Tell | None) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    rules = local.begun(FORMATS[request.name], request.paths, request.options)
+    work = _work(request, rules, tell)
+    said = [rule.said for rule in rules if rule.said]
+    engine = request.engine
+    if engine == "auto":
+        engine = "local" if sum(map(sources.text_bytes, request.paths)) <= LOCAL_BYTES_MAX else "spark"
+    if engine == "spark":
+        from carrypost.lab.ingest import spark  # noqa: PLC0415 - small work goes without Spark
+
+        with session(request.spark) as active:
+            found = spark.ingest(active, work)
+    else:
+        found = local.ingest(work)
+    return _parameters(request, found, engine), _counts(work, found), [*said, *_said(work, found)]
+
+
+def _parameters(request: Request, found: Outcome, engine: str) -> dict[str, Any]:
+    usual = Options()
+    asked = {each: getattr(request.options, each) for each in _OPTIONS}
+    told: dict[str, Any] = {each: value for each, value in asked.items() if value != getattr(usual, each)}
+    if found.options.both_ways:
+        told["both_ways"] = True
+    if request.name == "pairs":
+        told.setdefault("interval_s", 20.0)
+    if request.lenient:
+        told["lenient"] = True
+    if found.options.origin is not None:
+        told["origin"] = {"lat": found.options.origin[0], "lon": found.options.origin[1]}
+    return {**told, "engine": engine}
+
+
+def _counts(work: Work, found: Outcome) -> dict[str, Any]:
+    read = found.found
+    counts = {
+        "lines": read.lines,
+        "bad_lines": read.bad_lines,
+        "passed_lines": read.passed,
+        "rows": read.rows + read.left_out,
+        "left_out_rows": read.left_out,
+        "nodes": found.nodes,
+        work.table.name: found.written,
+        "first_s": found.first_us / _MICROSECONDS,
+        "last_s": found.last_us / _MICROSECONDS,
+    }
+    return counts | found.counts
+
+
+def _said(work: Work, found: Outcome) -> list[str]:
+    said = []
+    if found.found.bad_lines:
+        said.append(f"{found.found.bad_lines:,} of {found.found.lines:,} lines cannot be read:")
+        said += [f"  {shown(each, work.names)}" for each in found.found.bad]
+    counts = found.counts
+    if found.options.both_ways and not work.options.both_ways:
+        said.append("no pair has lines of both directions: each line is taken to stand for both")
+    if fast := counts.get("fast_moves"):
+        said += [*found.warnings, f"{fast:,} moves in all are faster than 150 m/s"]
+    if count := counts.get("one_way_contacts"):
+        seconds = counts["one_way_s"]
+        said.append(f"{count:,} contacts are one way only, {seconds:,} s of one direction without the other: left out")
+    if count := counts.get("open_contacts"):
+        said.append(f"{count:,} contacts do not end in the log: they last until its last event")
+    if count := counts.get("self_contacts"):
+        said.append(f"{count:,} contacts of nodes with themselves are left out")
+    if count := counts.get("empty_contacts"):
+        hint = "; to let sightings hold for a while: --interval-s" if work.format == "imote" else ""
+        said.append(f"{count:,} contacts that last no time are left out{hint}")
+    return said

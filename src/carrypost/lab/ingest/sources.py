@@ -1,0 +1,183 @@
+"""Files as blocks of whole lines: plain or packed, read once from front to back, or in parts by byte ranges.
+
+What a file is packed with is known from its first bytes, whatever it is called: gzip, xz, or zip with one file in it.
+Parts of a file are ranges of bytes that begin after a line end and end with one; all of them together are the file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import lzma
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from carrypost.errors import LocalError
+from carrypost.lab import folders
+
+HEAD_BYTES = 1 << 20
+BLOCK_BYTES = 16 << 20
+LINE_BYTES_MAX = 1 << 20
+_READ_BYTES = 1 << 20
+_GZIP, _XZ, _ZIP = b"\x1f\x8b", b"\xfd7zXZ\x00", b"PK"
+_WIDE = (b"\xff\xfe", b"\xfe\xff")
+
+
+@contextmanager
+def told(path: Path) -> Iterator[None]:
+    """What cannot be read is told as a sentence."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise LocalError(f"{path}: there is no such file") from None
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise LocalError(f"{path} cannot be read: {error}") from None
+
+
+def packing(path: Path) -> str:
+    """What a file is packed with; empty: not at all."""
+    with told(path), path.open("rb") as stream:
+        start = stream.read(6)
+    kinds = ((_GZIP, "gzip"), (_XZ, "xz"), (_ZIP, "zip"))
+    return next((name for magic, name in kinds if start.startswith(magic)), "")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """The text of a file, unpacked."""
+    kind = packing(path)
+    with told(path):
+        if kind == "gzip":
+            with gzip.open(path, "rb") as stream:
+                yield stream  # type: ignore[misc]
+        elif kind == "xz":
+            with lzma.open(path, "rb") as stream:
+                yield stream
+        elif kind == "zip":
+            with zipfile.ZipFile(path) as archive, archive.open(_only(archive, path)) as stream:
+                yield stream
+        else:
+            with path.open("rb") as stream:
+                yield stream
+
+
+def _only(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
+    # Packers of one system leave notes of their own.
+    files = [each for each in archive.infolist() if not (each.is_dir() or each.filename.startswith("__MACOSX/"))]
+    if len(files) != 1:
+        raise LocalError(f"{path} must hold one text file; it holds {len(files)}: unpack it, and name those you want")
+    return files[0]
+
+
+def head(path: Path) -> bytes:
+    """The first lines of a file."""
+    with opened(path) as stream:
+        data = _read(stream, HEAD_BYTES)
+    if data.startswith(_WIDE) or b"\x00" in data:
+        raise LocalError(f"{path} is no text in UTF-8: it has bytes that no text has")
+    whole = len(data) < HEAD_BYTES
+    return data if whole else data[: data.rfind(b"\n") + 1] or data
+
+
+def _read(stream: IO[bytes], count: int) -> bytes:
+    """So many bytes, or all that are left."""
+    parts = []
+    while count > 0 and (part := stream.read(count)):
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+class Facts(NamedTuple):
+    """Which file it was."""
+
+    path: Path
+    bytes: int
+    sha256: str
+
+
+def facts(path: Path) -> Facts:
+    """Size and digest of a file."""
+    with told(path), path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return Facts(path, path.stat().st_size, digest)
+
+
+def text_bytes(path: Path) -> int:
+    """How long the text is, about; packed files are taken to grow."""
+    with told(path):
+        return path.stat().st_size * (8 if packing(path) else 1)
+
+
+def blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, bytes]]:
+    """The whole text in blocks of lines, each with the number of its first line."""
+    number, left = 1, b""
+    with opened(path) as stream, told(path):
+        while data := _read(stream, block_bytes):
+            end = data.rfind(b"\n") + 1
+            if not end:
+                left = _grown(path, number, left + data)
+                continue
+            block, left = left + data[:end], data[end:]
+            yield number, block
+            number += block.count(b"\n")
+        if left:
+            yield number, left
+
+
+def _grown(path: Path, number: int, data: bytes) -> bytes:
+    if len(data) > max(LINE_BYTES_MAX, BLOCK_BYTES):
+        raise LocalError(f"{path}, line {number}: is longer than {LINE_BYTES_MAX:,} bytes; this is no text of lines")
+    return data
+
+
+def unpacked(path: Path, folder: Path) -> Path:
+    """A plain file with the text: itself, or a copy in this folder."""
+    if not packing(path):
+        return path
+    made = folder / f"{hashlib.sha256(str(path).encode()).hexdigest()[:16]}.txt"
+    with opened(path) as stream:
+        while data := stream.read(_READ_BYTES):
+            # Here and not around it: what cannot be written is told of the copy, not of the file.
+            with folders.told_of(made), made.open("ab") as copy:
+                copy.write(data)
+    return made
+
+
+def ranges(path: Path, block_bytes: int = BLOCK_BYTES) -> list[tuple[int, int]]:
+    """Ranges of bytes of a plain file that hold whole lines, of about that size."""
+    found: list[tuple[int, int]] = []
+    with told(path), path.open("rb") as stream:
+        size = path.stat().st_size
+        start = 0
+        while start < size:
+            end = _line_end(stream, min(start + block_bytes, size), size)
+            found.append((start, end))
+            start = end
+    return found
+
+
+def _line_end(stream: IO[bytes], position: int, size: int) -> int:
+    """The first position from there on that follows a line end; the end of the file counts."""
+    stream.seek(position - 1)
+    while position < size:
+        data = stream.read(_READ_BYTES)
+        found = data.find(b"\n")
+        if found >= 0:
+            return min(size, stream.tell() - len(data) + found + 1)
+        position += len(data)
+    return size
+
+
+def part(path: Path, start: int, end: int) -> bytes:
+    """A range of bytes of a plain file."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(start)
+            return stream.read(end - start)
+    except FileNotFoundError:
+        raise LocalError(f"{path}: all executors must see this file under the same path; one does not") from None

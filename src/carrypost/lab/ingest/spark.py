@@ -1,0 +1,306 @@
+"""Ingest by Spark: blocks of files are read in parallel, rows brought together by node or pair, and settled there.
+
+Tasks read their ranges of bytes themselves, so all executors must see the files, and the output folder, into which what
+was packed is unpacked first. Line ends are counted block by block before, so that every task knows its lines' numbers.
+What a task finds besides rows goes along with them, as a text in the column `note`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import reduce
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from carrypost.emu.formats import FORMATS, Options, Rule
+from carrypost.emu.formats.keys import Settled, column
+from carrypost.emu.formats.lines import cut
+from carrypost.emu.formats.meetings import MEETINGS
+from carrypost.emu.formats.orders import standing
+from carrypost.emu.formats.places import PLACES
+from carrypost.emu.formats.rules import ROWS, Fault
+from carrypost.errors import LocalError
+from carrypost.lab import folders
+from carrypost.lab.ingest import sources
+from carrypost.lab.ingest.local import Outcome, Work
+from carrypost.lab.ingest.stages import Sum, checked, other_way, usable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ROWS_A_PARTITION = 2_000_000
+_WARNED = 3
+_TYPES = {pa.string(): "string", pa.int64(): "bigint", pa.int8(): "tinyint", pa.float64(): "double"}
+_Batches = Iterable[pa.RecordBatch]
+_T = TypeVar("_T")
+
+
+def _ddl(schema: pa.Schema) -> str:
+    return ", ".join(f"{each.name} {_TYPES[each.type]}" for each in schema)
+
+
+def _noted(schema: pa.Schema) -> pa.Schema:
+    return schema.append(pa.field("note", pa.string()))
+
+
+class _Block(NamedTuple):
+    """A range of bytes of a file."""
+
+    file: int
+    path: str
+    start: int
+    end: int
+
+
+def ingest(spark: SparkSession, work: Work) -> Outcome:
+    """Read, settle and write."""
+    with _scratch(work.folder) as scratch, _persisted() as keep:
+        work.told("unpacking", 0.0)
+        plain = [sources.unpacked(path, scratch) for path in work.paths]
+        blocks = [
+            _Block(file, str(path.absolute()), start, end)
+            for file, path in enumerate(plain)
+            for start, end in sources.ranges(path, work.block_bytes)
+        ]
+        read = keep(_read(spark, blocks, _first_lines(spark, blocks, work, scratch), list(work.rules)))
+        notes = _watched(spark, work, "reading", lambda: _notes(read))
+        found = reduce(_joined, (Sum.of(note) for note in notes), Sum())
+        options = checked(found, work.form, work.options, work.rules[0], names=work.names, lenient=work.lenient)
+
+        def settle(options: Options) -> tuple[DataFrame, _Notes]:
+            settled = keep(_settled(read, found.rows, work.format, options))
+            notes = _watched(spark, work, "settling", lambda: _notes(settled))
+            return settled, _Notes(found, options, [json.loads(note) for note in notes])
+
+        settled, told = settle(options)
+        if (other := other_way(work.form, options, told.counts)) is not None:
+            settled, told = settle(other)
+        return _written(spark, work, settled, told)
+
+
+def _joined(one: Sum, two: Sum) -> Sum:
+    one.join(two)
+    return one
+
+
+@contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """A hidden folder in the output folder, which executors see too."""
+    target = folder / "unpacked"
+    hidden = target.with_name(f".unpacked.{os.getpid()}.partial")
+    with folders.told_of(target):
+        folder.mkdir(parents=True, exist_ok=True)
+        folders.clear(target)
+        hidden.mkdir()
+    try:
+        yield hidden
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
+        with suppress(OSError):
+            folder.rmdir()  # Only if there is nothing in it: then there was none.
+
+
+@contextmanager
+def _persisted() -> Iterator[Callable[[DataFrame], DataFrame]]:
+    kept: list[DataFrame] = []
+
+    def keep(frame: DataFrame) -> DataFrame:
+        kept.append(frame.persist())
+        return frame
+
+    try:
+        yield keep
+    finally:
+        for frame in kept:
+            frame.unpersist()
+
+
+def _notes(frame: DataFrame) -> list[str]:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
+
+    return [row.note for row in frame.where(F.col("note").isNotNull()).select("note").collect()]
+
+
+def _rows(frame: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
+
+    return frame.where(F.col("note").isNull()).drop("note")
+
+
+# ------------------------------------------------------------------------------------------------------- reading
+def _first_lines(spark: SparkSession, blocks: list[_Block], work: Work, scratch: Path) -> list[int]:
+    """The number of the first line of each block."""
+    folder, hidden = str(work.folder), str(scratch.absolute())
+
+    def count(batches: _Batches) -> Iterator[pa.RecordBatch]:
+        if not Path(hidden).is_dir():
+            raise LocalError(f"{folder}: all executors must see this folder under the same path; one does not")
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                block = blocks[index]
+                ends = sources.part(Path(block.path), block.start, block.end).count(b"\n")
+                yield pa.RecordBatch.from_pydict({"block": [index], "ends": [ends]})
+
+    frame = _range(spark, blocks).mapInArrow(count, "block bigint, ends bigint")
+    counted = dict(_watched(spark, work, "counting lines", lambda: [tuple(row) for row in frame.collect()]))
+    numbers: list[int] = []
+    for file in sorted({block.file for block in blocks}):
+        ends = [counted[index] for index, block in enumerate(blocks) if block.file == file]
+        numbers += list(accumulate(ends[:-1], initial=1))
+    return numbers
+
+
+def _range(spark: SparkSession, blocks: list[_Block]) -> DataFrame:
+    return spark.range(0, len(blocks), 1, max(1, len(blocks)))
+
+
+def _read(spark: SparkSession, blocks: list[_Block], numbers: list[int], rules: list[Rule]) -> DataFrame:
+    """Rows of all blocks, and a note of each."""
+    schema = _noted(ROWS)
+
+    def parse(batches: _Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                block = blocks[index]
+                data = sources.part(Path(block.path), block.start, block.end)
+                parsed = rules[block.file].parse(cut(data, numbers[index]), block.file)
+                total = Sum()
+                total.add(parsed)
+                yield from _batches(parsed.rows, schema, total.text())
+
+    return _range(spark, blocks).mapInArrow(parse, _ddl(schema))
+
+
+def _batches(rows: pa.Table, schema: pa.Schema, note: str) -> Iterator[pa.RecordBatch]:
+    """Rows, then the note."""
+    yield from rows.append_column("note", pa.nulls(rows.num_rows, pa.string())).cast(schema).to_batches()
+    nothing = [pa.nulls(1, each.type) for each in schema][:-1]
+    yield pa.RecordBatch.from_arrays([*nothing, pa.array([note])], schema=schema)
+
+
+# ------------------------------------------------------------------------------------------------------ settling
+def _settled(read: DataFrame, rows: int, name: str, options: Options) -> DataFrame:
+    """Places by ranges of nodes, or contacts, and notes."""
+    placed = FORMATS[name].gives == "positions"
+    schema = _noted(PLACES if placed else MEETINGS)
+
+    def settle(batches: _Batches) -> Iterator[pa.RecordBatch]:
+        table = pa.Table.from_batches(batches, ROWS)
+        if table.num_rows:
+            found = FORMATS[name].settle(table, options)
+            yield from _batches(found.rows, schema, json.dumps(_told(found.rows, found)))
+
+    shuffles = int(read.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    parts = max(shuffles, -(-rows // _ROWS_A_PARTITION))
+    together = _rows(read).repartitionByRange(parts, "a") if placed else _rows(read).repartition(parts, "a", "b")
+    return together.mapInArrow(settle, _ddl(schema))
+
+
+def _told(rows: pa.Table, found: Settled) -> dict[str, Any]:
+    """What is to be known of some nodes or pairs besides their rows."""
+    times = [column(rows, name) for name in rows.column_names if name.endswith("_us")]
+    return {
+        "counts": found.counts,
+        "faults": found.faults,
+        "warnings": [rows["node"][0].as_py() if "node" in rows.column_names and rows.num_rows else "", found.warnings],
+        "rows": rows.num_rows,
+        "nodes": len(pc.unique(rows[rows.column_names[0]])),
+        "first_us": int(times[0].min()) if rows.num_rows else None,
+        "last_us": int(times[-1].max()) if rows.num_rows else None,
+    }
+
+
+class _Notes:
+    """What tasks told, together."""
+
+    def __init__(self, found: Sum, options: Options, notes: list[dict[str, Any]]) -> None:
+        self.found = found
+        self.options = options
+        self.faults = [Fault(*each) for note in notes for each in note["faults"]]
+        self.counts: dict[str, int] = {}
+        for note in notes:
+            for name, count in note["counts"].items():
+                self.counts[name] = self.counts.get(name, 0) + count
+        in_order = sorted(note["warnings"] for note in notes)
+        self.warnings = [each for _, some in in_order for each in some][:_WARNED]
+        self.rows = sum(note["rows"] for note in notes)
+        self.nodes = sum(note["nodes"] for note in notes)
+        """Only of positions: there each node is in one task's hands."""
+        self.first_us = min((note["first_us"] for note in notes if note["first_us"] is not None), default=0)
+        self.last_us = max((note["last_us"] for note in notes if note["last_us"] is not None), default=0)
+
+
+def _written(spark: SparkSession, work: Work, settled: DataFrame, notes: _Notes) -> Outcome:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
+
+    usable(work.names, notes.faults, notes.counts, notes.rows)
+    rows = _rows(settled)
+    if work.form.stays:
+        rows = rows.mapInArrow(_stander(notes.last_us), _ddl(PLACES))
+    timed = [name for name in rows.columns if name.endswith("_us")]
+    renamed = [
+        (F.col(name).cast("double") / F.lit(1e6)).alias(name.removesuffix("_us")) if name in timed else F.col(name)
+        for name in rows.columns
+    ]
+    made = rows.select(F.lit(work.scenario).alias("scenario"), *renamed)
+    nodes, written = notes.nodes, notes.rows
+    if work.form.gives == "contacts":
+        made = made.orderBy("start", "a", "b")
+        names = rows.select(F.explode(F.array("a", "b")).alias("node")).agg(F.count_distinct("node"))
+        nodes = _watched(spark, work, "counting", lambda: names.collect()[0][0])
+    elif work.form.stays:
+        written = _watched(spark, work, "counting", rows.count)
+    elif work.form.name == "kth":
+        # What walkers are called in their later lives need not stand where their first one does.
+        made = made.orderBy("node", "t")
+    _watched(spark, work, "writing", lambda: folders.write(made, work.folder, work.table))
+    return Outcome(
+        found=notes.found, options=notes.options, counts=notes.counts, warnings=notes.warnings,
+        written=written, nodes=nodes, first_us=notes.first_us, last_us=notes.last_us,
+    )  # fmt: skip
+
+
+def _stander(end_us: int) -> Callable[[_Batches], Iterator[pa.RecordBatch]]:
+    def stand(batches: _Batches) -> Iterator[pa.RecordBatch]:
+        table = pa.Table.from_batches(batches, PLACES)
+        if table.num_rows:
+            yield from standing(table, end_us).to_batches()
+
+    return stand
+
+
+# ------------------------------------------------------------------------------------------------------ progress
+_POLL_S = 0.5
+
+
+def _watched(spark: SparkSession, work: Work, what: str, action: Callable[[], _T]) -> _T:
+    """What Spark gives, with word of how many of its tasks are done."""
+    work.told(what, 0.0)
+    if work.tell is None:
+        return action()
+    over = threading.Event()
+    tracker = spark.sparkContext.statusTracker()
+
+    def watch() -> None:
+        while not over.wait(_POLL_S):
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            known = [stage for stage in stages if stage is not None]
+            if tasks := sum(stage.numTasks for stage in known):
+                work.told(what, sum(stage.numCompletedTasks for stage in known) / tasks)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        return action()
+    finally:
+        over.set()
+        watcher.join()

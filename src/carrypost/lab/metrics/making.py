@@ -1,0 +1,95 @@
+"""From a folder of records to a folder of metrics: reads, lets families be made, writes each whole or not at all.
+
+Records are Parquet, as `lab campaign` and `emu run` write them, or lines of JSON, as real nodes do and as `emu run`
+writes to a file that ends so. Families go to ``metrics`` beside the records; the manifest there tells where from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pyarrow.parquet as pq
+
+from carrypost.errors import LocalError
+from carrypost.lab import folders
+from carrypost.lab.families import FAMILIES as TABLES
+from carrypost.lab.metrics import FAMILIES
+from carrypost.lab.metrics.copies import merged
+from carrypost.lab.metrics.material import WINDOW_S, material
+from carrypost.lab.schemas import RECORDS, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+METRICS = "metrics"
+_LINES = ("*.jsonl", "*.ndjson")
+
+
+def chosen(names: Sequence[str]) -> list[Table]:
+    """The families of these names; all of them if there is none."""
+    known = {table.name: table for table in TABLES}
+    if unknown := [name for name in names if name not in known]:
+        raise LocalError(f"there is no family {unknown[0]!r}; there are {', '.join(known)}")
+    return [known[name] for name in names] if names else list(TABLES)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Files of records."""
+
+    path: Path
+    files: tuple[Path, ...]
+    lines: bool
+    """They are lines of JSON, not Parquet."""
+
+    @classmethod
+    def find(cls, path: Path) -> Self:
+        """The records in a folder, or one file; what is no record is refused."""
+        lines = _files_of_lines(path)
+        return cls(path, tuple(lines or folders.parquet_files(path, RECORDS)), bool(lines))
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """Table RECORDS."""
+        names = [str(file.absolute()) for file in self.files]
+        if not self.lines:
+            return RECORDS.conform(spark.read.parquet(*names))
+        return RECORDS.conform(spark.read.schema(RECORDS.spark).option("mode", "FAILFAST").json(names))
+
+
+def _files_of_lines(path: Path) -> list[Path]:
+    """Files of JSON lines, if it is these that are there."""
+    if path.is_file():
+        return [path] if any(path.match(pattern) for pattern in _LINES) else []
+    folder = path / RECORDS.name if (path / RECORDS.name).is_dir() else path
+    found = sorted(file for pattern in _LINES for file in folder.glob(pattern) if not file.name.startswith("."))
+    return found if not any(folder.glob("*.parquet")) else []
+
+
+def make(
+    spark: SparkSession,
+    source: Source,
+    tables: Sequence[Table],
+    *,
+    out: Path | None = None,
+    window_s: float = WINDOW_S,
+    merge_runs: bool = False,
+    told: Callable[[Table], None] = lambda _: None,
+) -> Path:
+    """Make these families of the records that are there; gives the folder they are in. `told`: of each that is done."""
+    records = source.read(spark)
+    home = out or (source.path.parent if source.path.is_file() else source.path) / METRICS
+    facts = {"source": str(source.path), "parameters": {"window_s": window_s, "merge_runs": merge_runs}}
+    with material(merged(records) if merge_runs else records, window_s=window_s) as of:
+        for table in tables:
+            folders.write(FAMILIES[table](of), home, table)
+            folders.note(home, table, facts | {"rows": sum(_rows(home / table.name))})
+            told(table)
+    return home
+
+
+def _rows(folder: Path) -> Iterator[int]:
+    for file in folder.glob("*.parquet"):
+        yield pq.ParquetFile(file).metadata.num_rows

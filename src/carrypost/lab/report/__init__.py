@@ -1,0 +1,1 @@
+"""Reports: a campaign as one page, the papers' tables and figures beside ours."""

@@ -1,0 +1,130 @@
+"""The part of a page about one of the experiments of CAUSAL §VI: its tables and figures, ours beside the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from carrypost.lab import families
+from carrypost.lab.report import figures, origins, prose, tables
+from carrypost.lab.report import paper as printed
+from carrypost.lab.report.html import Line, Markup, Piece, code, joined, paragraph, table, tag
+from carrypost.lab.report.paper import Experiment
+from carrypost.lab.report.study import Series, Study
+from carrypost.lab.report.times import lifetime, shown
+
+_NEAR = 0.1
+"""Latencies below this share of the paper's are explained."""
+
+
+def section(study: Study, all_series: Sequence[Series], paper: Experiment) -> list[Piece]:
+    """Everything about this experiment."""
+    whole = all(run.duration_s == paper.duration_s for series in all_series for run in series.runs)
+    pair = [series for lifetime_s in paper.pair for series in all_series if series.lifetime_s == lifetime_s]
+    return [
+        tag("h2", f"{paper.title} ({paper.section})"),
+        *_intro(all_series, paper, whole=whole),
+        origins.ran(all_series),
+        origins.failures(study, paper.scenario),
+        tag("h3", "Nodes and contacts"),
+        tables.scene(study, all_series[0], paper, whole=whole),
+        paragraph(prose.BUS_SCENE if paper is printed.BUS else prose.WALKERS_SCENE),
+        figures.running(study, all_series[0], paper),
+        tag("h3", "Messages"),
+        tables.processing(study, all_series, paper, whole=whole),
+        paragraph(prose.NEITHER, kind="note"),
+        tag("h3", "Delays"),
+        tables.delays(study, all_series, paper, whole=whole),
+        *(paragraph(note, kind="note") for note in paper.notes),
+        *_pair_figures(study, pair, paper),
+        figures.distributions(study, all_series, paper),
+        tag("h3", "Registries"),
+        figures.evolution(study, pair, paper, whole=whole),
+        tables.registries(study, all_series),
+        tag("h3", "Where ours and the paper's differ, and why"),
+        *_reasons(study, all_series, paper, whole=whole),
+        tag("h3", "Parameters"),
+        origins.parameters(all_series, paper),
+    ]
+
+
+def _absent(wanted: Sequence[float | None], there: Sequence[Series]) -> str:
+    """Lifetimes that were not run, in words."""
+    run = {series.lifetime_s for series in there}
+    return ", ".join(lifetime(each) for each in wanted if each not in run)
+
+
+def _pair_figures(study: Study, pair: Sequence[Series], paper: Experiment) -> list[Piece]:
+    made: list[Piece] = [figures.against(study, pair, paper)] if pair else []
+    if missing := _absent(paper.pair, pair):
+        names = f"{paper.figures[1]} and {paper.figures[3]}"
+        made.append(paragraph(f"{names} also show lifetimes that were not run here: {missing}.", kind="note"))
+    return made
+
+
+def _intro(all_series: Sequence[Series], paper: Experiment, *, whole: bool) -> list[Piece]:
+    told = prose.BUS_LEAD if paper is printed.BUS else prose.WALKERS_LEAD
+    seeds = max(len(series.runs) for series in all_series)
+    many = (
+        f"Ours are means over {seeds} seeds, with the least and the most of them below; figures show the first seed."
+        if seeds > 1
+        else "Ours are of one run each."
+    )
+    made: list[Piece] = [
+        paragraph(told, f" Emulated with carrypost's real hosts, scenario {paper.scenario}. {many}", kind="lead")
+    ]
+    if not whole:
+        lasted = ", ".join(dict.fromkeys(shown(each.first.duration_s) for each in all_series))
+        missing = _absent(list(paper.processing), all_series)
+        text = f"This is a part of the experiment only: {lasted} in place of {shown(paper.duration_s)}"
+        text += f", without the lifetimes {missing}. " if missing else ". "
+        made.append(paragraph(tag("b", "A part. "), text, prose.PART, kind="part"))
+    return made
+
+
+def _reasons(study: Study, all_series: Sequence[Series], paper: Experiment, *, whole: bool) -> list[Piece]:
+    made: list[Piece] = []
+    if whole:
+        spread = prose.BUS_SPREAD if paper is printed.BUS else prose.WALKERS_SPREAD
+        made.append(paragraph(tag("b", "How messages spread "), spread))
+    if _hardly_waits(study, all_series, paper):
+        made += _waiting()
+    made.append(paragraph(tag("b", "Expiry. "), prose.EXPIRY))
+    made.append(paragraph(tag("b", "Least delays. "), prose.LEAST))
+    return made
+
+
+def _hardly_waits(study: Study, all_series: Sequence[Series], paper: Experiment) -> bool:
+    """Whether our latencies are far below the paper's."""
+    for series in all_series:
+        told = paper.delays.get(series.lifetime_s)
+        ours = study.values(families.DELAY_SPREAD, series, "avg_s", metric=families.LTCY)
+        if told is not None and ours and max(ours) > _NEAR * told.ltcy.avg_s:
+            return False
+    return True
+
+
+def _waiting() -> list[Piece]:
+    how = (
+        "Measured once with seed 1; the rate is ",
+        code("--set radio.rate_bytes_per_s=20000"),
+        ", the order of sending was changed in a copy of the code.",
+    )
+    return [
+        paragraph(tag("b", "Waiting. "), prose.WAITING),
+        table("", prose.SLOW_HEADS, [[Line(name, cells) for name, *cells in prose.SLOW]]),
+        paragraph(*how, kind="note"),
+    ]
+
+
+def title(papers: Sequence[Experiment]) -> str:
+    """What a page about these is called."""
+    return f"Causal and Δ-causal broadcast: {' and '.join(each.title for each in papers)}"
+
+
+def source() -> Markup:
+    """The paper."""
+    return joined((
+        "The paper: F. Guidec, P. Launay, Y. Mahéo, ",
+        tag("i", "Causal and Δ-Causal Broadcast in Opportunistic Networks"),
+        ", Future Generation Computer Systems 118 (2021), pp. 142–156. Captions say of its figures what its text says.",
+    ))  # fmt: skip

@@ -1,0 +1,310 @@
+"""CAUSAL's figures from our runs: running intervals, latency against delay, distributions, registries of one node.
+
+Each caption says what the paper shows; where its text quotes numbers, they are in the plot. Figures show the first
+seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import time
+from typing import NamedTuple
+
+import numpy as np
+
+from carrypost.lab import families
+from carrypost.lab.report import paper as printed
+from carrypost.lab.report import plots, prose
+from carrypost.lab.report.html import Line, Markup, figure, joined, tag
+from carrypost.lab.report.html import table as table_of
+from carrypost.lab.report.paper import Experiment
+from carrypost.lab.report.plots import Axis, Cells, Floats, Mark
+from carrypost.lab.report.study import Run, Series, Study
+from carrypost.lab.report.times import NOTHING, count, share, shown
+
+_HOUR, _MINUTE = 3_600.0, 60.0
+_REGISTRIES = ("co_delivered", "pending", "c_barrier")
+_ACROSS, _UP = 60, 40
+"""About so many cells."""
+_STAY_S = (270.0, 330.0)
+"""What counts as about five minutes."""
+
+
+def _caption(name: str, *texts: str) -> list[Markup]:
+    return [tag("b", f"{name}. "), joined([" ".join(text for text in texts if text)])]
+
+
+def _clock_h(run: Run) -> float:
+    """Hours at which the run begins; 0 where it has no time of day."""
+    start = str(run.in_force.get("mobility", {}).get("start", ""))
+    try:
+        at = time.fromisoformat(start)
+    except ValueError:
+        return 0.0
+    return at.hour + at.minute / 60
+
+
+def running(study: Study, series: Series, paper: Experiment) -> Markup:
+    """Figure 3 or 8."""
+    run, name = series.first, paper.figures[0]
+    found = study.columns(families.ACTIVITY, run)
+    starts, ends = found["start"], found["end"]
+    if paper is printed.BUS:
+        from_h = _clock_h(run)
+        axis = _day(from_h, run.duration_s or float(ends.max(initial=_HOUR)))
+        picture = plots.intervals(starts / _HOUR + from_h, ends / _HOUR + from_h, axis, f"{name}: when buses run")
+        nodes = len(set(found["node"].tolist()))
+        told = f"When each of our {nodes} buses runs. {prose.BUS_RUNNING}"
+    else:
+        early = starts < printed.ENTERED_S
+        starts, ends = starts[early], ends[early]
+        most_min = float(ends.max(initial=printed.ENTERED_S)) / _MINUTE
+        axis = Axis("minutes since the start", float(np.ceil(most_min / 5) * 5))
+        picture = plots.intervals(starts / _MINUTE, ends / _MINUTE, axis, f"{name}: when walkers are there")
+        told = f"The {len(starts)} walkers who enter in the first 20 minutes, and how long they stay. The paper shows "
+        told += f"{printed.ENTERED_NODES} for the same time."
+    return figure([("", picture)], _caption(name, told))
+
+
+def _day(from_h: float, duration_s: float) -> Axis:
+    """Hours of the day."""
+    until_h = from_h + duration_s / _HOUR
+    step = 1 if until_h - from_h < 8 else 2  # noqa: PLR2004 - so that ticks have room
+    ticks = [hour for hour in range(int(np.ceil(from_h)), int(until_h) + 1) if hour % step == 0]
+    return Axis("time of day", until_h, from_h, "format(datum.value, '02d') + ':00'", ticks)
+
+
+def against(study: Study, pair: Sequence[Series], paper: Experiment) -> Markup:
+    """Figure 4 or 9."""
+    name = paper.figures[1]
+    pictures, texts = [], []
+    for half, series in zip("ab", pair, strict=False):
+        found = study.columns(families.DELAY_GRID, series.first)
+        told = paper.delays.get(series.lifetime_s)
+        limits = (None, None) if told is None else (told.tdelay.max_s, told.ltcy.max_s)
+        title = f"{name}{half}: latency against delay, lifetime {series.label}"
+        pictures.append((f"({half}) lifetime {series.label}", _cells(found, limits, title)))
+        row = study.row(families.DELAY_SPREAD, series.first, metric=families.LTCY)
+        waited = _waited(study, series.first)
+        texts.append(
+            f"({half}) {share(waited)} of our copies waited at all (1 ms or more), at most {shown(row.get('max_s'))}"
+            + ("." if told is None else f"; in the paper at most {shown(told.ltcy.max_s)}.")
+        )
+    return figure(pictures, _caption(name, prose.CELLS, *texts))
+
+
+def _waited(study: Study, run: Run) -> float | None:
+    """The share of copies whose latency is not nothing."""
+    found = study.columns(families.DELAY_CDF, run, metric=families.LTCY)
+    if not len(found["share"]):
+        return None
+    return 1 - float(found["share"][found["value_ms"] <= 0].max(initial=0.0))
+
+
+def _cells(found: dict[str, Floats], limits: tuple[float | None, float | None], title: str) -> str:
+    at_x, at_y = limits
+    empty = not len(found["copies"])
+    widths = (1.0, 1.0) if empty else (float(found["tdelay_width_s"].max()), float(found["ltcy_width_s"].max()))
+    most_x = max(at_x or 0.0, 0.0 if empty else float((found["tdelay_s"] + widths[0]).max())) or 1.0
+    most_y = max(at_y or 0.0, 0.0 if empty else float((found["ltcy_s"] + widths[1]).max())) or 1.0
+    (unit_x, name_x), (unit_y, name_y) = _unit(most_x), _unit(most_y)
+    cells = Cells(
+        found["tdelay_s"] / unit_x, found["ltcy_s"] / unit_y, widths[0] / unit_x, widths[1] / unit_y,
+        found["copies"].astype(np.float64),
+    ).coarser(most_x / unit_x / _ACROSS, most_y / unit_y / _UP)  # fmt: skip
+    x = Axis(f"transmission delay ({name_x})", most_x / unit_x * 1.02)
+    y = Axis(f"co-delivery latency ({name_y})", most_y / unit_y * 1.04)
+    rules = (None if at_x is None else at_x / unit_x, None if at_y is None else at_y / unit_y)
+    return plots.cells(cells, (x, y), rules, title)
+
+
+def _unit(most_s: float) -> tuple[float, str]:
+    if most_s > 3 * _HOUR:
+        return _HOUR, "h"
+    return (_MINUTE, "min") if most_s > 3 * _MINUTE else (1.0, "s")
+
+
+def distributions(study: Study, all_series: Sequence[Series], paper: Experiment) -> Markup:
+    """Figure 5 or 10."""
+    name = paper.figures[2]
+    cut_s = 3 * _HOUR if paper is printed.BUS else 20 * _MINUTE
+    delays = _cdf(study, all_series, _Cut(families.TDELAY, cut_s, _MINUTE, "transmission delay (min)"), paper)
+    waits = _cdf(study, all_series, _Cut(families.LTCY, paper.ltcy_cut_s, 1.0, "co-delivery latency (s)"), paper)
+    quoted = _quoted(study, all_series, paper)
+    texts = [
+        "Cumulated distributions of (a) transmission delays and (b) co-delivery latencies, by lifetime of messages.",
+        "Diamonds are what the paper's text quotes, in the colour of their curve." if quoted.text else "",
+        f"As in the paper (b) is cut, at {paper.ltcy_cut_s:.0f} s; (a) is cut at {shown(cut_s)}."
+        if paper is printed.BUS
+        else f"As in the paper (b) is cut, at {paper.ltcy_cut_s:.0f} s.",
+    ]
+    if _all_alike(study, all_series):
+        texts.append("In (b) our curves lie upon each other along the upper edge: hardly anything waits.")
+    return joined([
+        figure([("(a) transmission delays", delays), ("(b) co-delivery latencies", waits)], _caption(name, *texts)),
+        quoted,
+    ])  # fmt: skip
+
+
+def _all_alike(study: Study, all_series: Sequence[Series]) -> bool:
+    waited = [_waited(study, each.first) or 0.0 for each in all_series]
+    return len(waited) > 1 and max(waited) < 0.005  # noqa: PLR2004 - a line's width
+
+
+class _Cut(NamedTuple):
+    """A metric, and the axis that it is shown on."""
+
+    metric: str
+    most_s: float
+    unit_s: float
+    title: str
+
+
+def _cdf(study: Study, all_series: Sequence[Series], cut: _Cut, paper: Experiment) -> str:
+    metric, most_s, unit_s, title = cut
+    lines: dict[str, tuple[Floats, Floats]] = {}
+    for series in all_series:
+        found = study.columns(families.DELAY_CDF, series.first, metric=metric)
+        order = np.argsort(found["value_ms"])
+        x, y = found["value_ms"][order] / 1_000 / unit_s, found["share"][order]
+        if len(x):
+            lines[series.label] = plots.thin(x, y, most_s / unit_s, 1.0)
+    quoted = paper.tdelay_points if metric == families.TDELAY else paper.ltcy_points
+    labels = {series.lifetime_s: series.label for series in all_series}
+    marks = [
+        Mark(labels[each.lifetime_s], each.value_s / unit_s, each.share) for each in quoted if each.lifetime_s in labels
+    ]
+    axes = (Axis(title, most_s / unit_s), plots.SHARE)
+    return plots.curves(lines, axes, f"{paper.figures[2]}: distribution of {metric}", marks=marks, steps=False)
+
+
+def _quoted(study: Study, all_series: Sequence[Series], paper: Experiment) -> Markup:
+    """The quoted points as a table: which share of ours is below."""
+    lines = []
+    for metric, quoted in ((families.TDELAY, paper.tdelay_points), (families.LTCY, paper.ltcy_points)):
+        for point in quoted:
+            for series in all_series:
+                if series.lifetime_s == point.lifetime_s:
+                    found = study.columns(families.DELAY_CDF, series.first, metric=metric)
+                    below = found["share"][found["value_ms"] < round(point.value_s * 1_000)]
+                    ours = f"{100 * below.max(initial=0.0):.1f} %" if len(found["share"]) else NOTHING
+                    name = f"{metric} under {shown(point.value_s)}, lifetime {series.label}"
+                    lines.append(Line(name, [f"{point.share:.0%}".replace("%", " %"), ours]))
+    if not lines:
+        return Markup("")
+    return table_of(f"Points of {paper.figures[2]} that the paper quotes", ["", "paper", "ours"], [lines])
+
+
+def evolution(study: Study, pair: Sequence[Series], paper: Experiment, *, whole: bool) -> Markup:
+    """Figure 6 or 11."""
+    name = paper.figures[3]
+    if not pair:
+        return Markup("")
+    if paper is printed.BUS:
+        node, told = printed.BUS_NODE, f"Registries of bus {printed.BUS_NODE}. {prose.BUS_REGISTRIES}"
+        extra = Markup("")
+    else:
+        node, told = _walker(study, pair[0].first, whole=whole)
+        extra = _walker_table(study, pair, node)
+    pictures = []
+    for half, series in zip("ab", pair, strict=False):
+        picture = _registries(study, series.first, node, f"{name}{half}: registries of {node}, lifetime {series.label}")
+        pictures.append((f"({half}) lifetime {series.label}", picture))
+    return joined([figure(pictures, _caption(name, told)), extra])
+
+
+def _samples(study: Study, run: Run, node: str) -> dict[str, Floats]:
+    """Sizes of a node's registries in order of time; they are empty when it first appears."""
+    found = study.columns(families.REGISTRIES, run, node=node)
+    order = np.argsort(found["t"], kind="stable")
+    made = {name: found[name][order].astype(np.float64) for name in ("t", *_REGISTRIES)}
+    start_s = study.columns(families.ACTIVITY, run, node=node)["start"].min(initial=np.inf)
+    if len(order) and start_s < made["t"][0]:
+        made = {name: np.insert(values, 0, start_s if name == "t" else 0.0) for name, values in made.items()}
+    return made
+
+
+def _registries(study: Study, run: Run, node: str, title: str) -> str:
+    found = _samples(study, run, node)
+    day = run.in_force.get("mobility", {}).get("start")
+    if day:
+        from_h = _clock_h(run)
+        t = found["t"] / _HOUR + from_h
+        x = _day(from_h, run.duration_s or float(found["t"].max(initial=_HOUR)))
+    else:
+        t = found["t"] / _MINUTE
+        least, most = (float(t.min()), float(t.max())) if len(t) else (0.0, 1.0)
+        ticks = [float(minute) for minute in range(int(np.ceil(least)), int(most) + 1)]
+        labels = "floor(datum.value / 60) + 'h' + format(datum.value % 60, '02d') + \"'\""
+        x = Axis("time since the start", most, least, labels, ticks)
+    lines: dict[str, tuple[Floats, Floats]] = {}
+    for registry in _REGISTRIES:
+        sizes = found[registry]
+        there = ~np.isnan(sizes)
+        lines[registry] = plots.changes(t[there], sizes[there])
+    most = max((float(sizes.max(initial=0)) for _, sizes in lines.values()), default=0.0)
+    return plots.curves(lines, (x, Axis("entries", 1.06 * most or 1.0)), title, legend="registry", height=200)
+
+
+def _walker(study: Study, run: Run, *, whole: bool) -> tuple[str, str]:
+    """The walker like the paper's: there for about five minutes, from 1h49' on or from the middle of a part on."""
+    found = study.columns(families.ACTIVITY, run)
+    starts, stays = found["start"], found["end"] - found["start"]
+    wanted_s = printed.WALKER_FROM_S if whole else (run.duration_s or printed.WALKER_FROM_S) / 2
+    about = (stays >= _STAY_S[0]) & (stays <= _STAY_S[1])
+    away = np.abs(starts - wanted_s) + (0 if about.any() else np.abs(stays - printed.WALKER_STAY_S))
+    away = np.where(about | ~about.any(), away, np.inf)
+    at = int(away.argmin())
+    node = str(found["node"][at])
+    when = "in time to the paper's N777, who enters at 1h49'" if whole else "to the middle of this part"
+    who = (
+        f"Registries of walker {node}, who enters at {shown(float(starts[at]))} and stays for {shown(float(stays[at]))}"
+    )
+    return node, f"{who}: of those who stay for about five minutes the nearest {when}. {prose.WALKER}"
+
+
+def _walker_table(study: Study, pair: Sequence[Series], node: str) -> Markup:
+    lines = []
+    for series in pair:
+        run = series.first
+        row = study.row(families.PROCESSING_BY_NODE, run, node=node)
+        registry = study.columns(families.REGISTRIES, run, node=node)
+        told = printed.WALKER.get(series.lifetime_s)
+        long_life = series.lifetime_s == max(printed.WALKER, key=lambda each: each or 0)
+        papers = [
+            NOTHING if told is None else count(told[0]),
+            NOTHING if told is None else count(told[1]),
+            f"almost {printed.WALKER_PENDING_MAX}" if long_life else NOTHING,
+            f"about {printed.WALKER_SOURCES_MAX}" if long_life else NOTHING,
+        ]
+        ours = [
+            count(row.get("rcvd")),
+            count(row.get("codlvd")),
+            *(_most(registry[name]) for name in ("pending", "co_delivered")),
+        ]
+        lines.append([
+            Line(series.label, ["paper (N777)", *papers], "paper"),
+            Line("", [f"ours ({node})", *ours], "ours"),
+            Line("", ["all who stay about 5', mean (least – most)", *_like(study, run)], "spread"),
+        ])  # fmt: skip
+    heads = ["lifetime", "", "received", "co-delivered", "pending, most", "co_delivered, most"]
+    return table_of("One walker of about five minutes", heads, lines)
+
+
+def _most(sizes: Floats) -> str:
+    sizes = sizes.astype(np.float64)
+    return count(float(np.nanmax(sizes))) if len(sizes) and not np.isnan(sizes).all() else NOTHING
+
+
+def _like(study: Study, run: Run) -> list[str]:
+    """Of all who stay for about five minutes: mean, least and most of what they received and co-delivered."""
+    found = study.columns(families.ACTIVITY, run)
+    stays = found["end"] - found["start"]
+    nodes = found["node"][(stays >= _STAY_S[0]) & (stays <= _STAY_S[1])]
+    by_node = study.columns(families.PROCESSING_BY_NODE, run)
+    chosen = np.isin(by_node["node"].astype(str), nodes.astype(str))
+    told = []
+    for column in ("rcvd", "codlvd"):
+        values = by_node[column][chosen]
+        told.append(f"{values.mean():,.0f} ({values.min():,.0f} – {values.max():,.0f})" if len(values) else NOTHING)
+    return [*told, "", ""]

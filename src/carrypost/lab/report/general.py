@@ -1,0 +1,251 @@
+"""The part of a page about any scenario: what became of messages, delays, contacts, neighbours, traffic.
+
+Tables are means over seeds, figures the first seed. What a scenario has nothing of (no order, no contacts known,
+nothing received) is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from carrypost.lab import families
+from carrypost.lab.report import origins, plots, prose, tables
+from carrypost.lab.report.html import Line, Markup, Piece, figure, paragraph, table, tag
+from carrypost.lab.report.plots import Axis, Floats
+from carrypost.lab.report.study import Columns, Series, Study
+from carrypost.lab.report.times import NOTHING, count, share, shown
+from carrypost.lab.schemas import Table
+
+_MS = 1_000
+_CUT = 0.99
+"""Axes of distributions end where so many are below."""
+_UNITS = ((10_800.0, 3_600.0, "h"), (180.0, 60.0, "min"), (0.0, 1.0, "s"))
+
+
+def section(study: Study, all_series: Sequence[Series]) -> list[Piece]:
+    """Everything about this scenario."""
+    scenario = all_series[0].scenario
+    parts: list[Piece] = [
+        tag("h2", scenario),
+        origins.ran(all_series),
+        origins.failures(study, scenario),
+        tag("h3", "Messages"),
+        _processing(study, all_series),
+        *_delays(study, all_series),
+        tag("h3", "Nodes and contacts"),
+        _contacts(study, all_series),
+        *_contact_figures(study, all_series),
+        tag("h3", "Traffic"),
+        _traffic(study, all_series),
+    ]
+    if any(series.first.ordered for series in all_series) and study.table(families.BARRIERS).num_rows:
+        parts += [tag("h3", "Registries"), tables.registries(study, all_series, "settings")]
+    parts += [tag("h3", "Parameters"), origins.parameters(all_series, None)]
+    return parts
+
+
+def _mean(
+    study: Study, of: Table, series: Series, column: str, show: Callable[[float | None], str], **equal: str
+) -> str:
+    values = study.values(of, series, column, **equal)
+    if not values:
+        return NOTHING
+    spread = f" ({show(min(values))} – {show(max(values))})" if min(values) < max(values) else ""
+    return show(fmean(values)) + spread
+
+
+def _processing(study: Study, all_series: Sequence[Series]) -> Markup:
+    columns: tuple[tuple[str, Table, str, Callable[[float | None], str]], ...] = (
+        ("published", families.PROCESSING, "bcast", count),
+        ("received", families.PROCESSING, "rcvd", count),
+        ("delivered", families.PROCESSING, "codlvd", count),
+        ("of these", families.PROCESSING, "codlvratio", share),
+        ("expired waiting", families.PROCESSING, "expd", count),
+        ("neither", families.PROCESSING, "left", count),
+        ("delivery ratio", families.DELIVERY_RATIO, "ratio", share),
+    )
+    lines = [
+        Line(series.settings, [_mean(study, of, series, column, show) for _, of, column, show in columns])
+        for series in all_series
+    ]
+    made = table("What became of messages", ["settings", *(name for name, *_ in columns)], [lines])
+    return tag("div", made, paragraph(prose.GENERAL, kind="note"))
+
+
+def _delays(study: Study, all_series: Sequence[Series]) -> list[Piece]:
+    names = {"tdelay": "transmission delay", "ltcy": "latency of delivery", "codlvdelay": "both together"}
+    columns = ("min_s", "avg_s", "stdev_s", *(f"p{each}_s" for each in families.PERCENTILES), "max_s")
+    groups = []
+    for series in all_series:
+        of = [metric for metric in families.DELAYS if study.row(families.DELAY_SPREAD, series.first, metric=metric)]
+        groups.append([
+            Line(series.settings if not place else "", [names[metric], *(
+                _mean(study, families.DELAY_SPREAD, series, column, shown, metric=metric) for column in columns
+            )])
+            for place, metric in enumerate(of)
+        ])  # fmt: skip
+    groups = [group for group in groups if group]
+    if not groups:
+        return [paragraph("Nothing was received.")]
+    heads = ["settings", "", "least", "mean", "deviation", *(f"{each} %" for each in families.PERCENTILES), "most"]
+    made: list[Piece] = [tag("h3", "Delays"), table("Delays; so many per cent are not above", heads, groups)]
+    for metric, title in (("codlvdelay", "from publication to delivery"), ("ltcy", "from reception to delivery")):
+        lines, axis = _cdf(study, all_series, families.DELAY_CDF, f"time {title}", metric=metric)
+        if metric == families.LTCY and not _waits(study, all_series):
+            made.append(paragraph("99 % of all copies are delivered in the instant of their reception.", kind="note"))
+        elif lines:
+            picture = plots.curves(lines, (axis, plots.SHARE), f"time {title}", steps=False, legend="settings")
+            made.append(figure([("", picture)], [f"Distribution of the time {title}.", _some(all_series)]))
+    return made
+
+
+def _waits(study: Study, all_series: Sequence[Series]) -> bool:
+    """Whether more than one in a hundred waits for its turn."""
+    return any(
+        max(study.values(families.DELAY_SPREAD, each, "p99_s", metric=families.LTCY), default=0) for each in all_series
+    )
+
+
+def _some(all_series: Sequence[Series]) -> str:
+    if len(all_series) <= plots.CURVES_MAX:
+        return ""
+    return f" The first {plots.CURVES_MAX} of {len(all_series)} settings."
+
+
+def _cdf(
+    study: Study, all_series: Sequence[Series], of: Table, title: str, **equal: str
+) -> tuple[dict[str, tuple[Floats, Floats]], Axis]:
+    """Distributions by settings, cut where nearly all are below."""
+    found: dict[str, Columns] = {}
+    for series in all_series[: plots.CURVES_MAX]:
+        columns = study.columns(of, series.first, **equal)
+        if len(columns["share"]):
+            order = np.argsort(columns["value_ms"])
+            found[series.settings] = {name: columns[name][order] for name in ("value_ms", "share")}
+    most_s = max((_below(each) for each in found.values()), default=1.0)
+    unit_s, unit = _unit(most_s)
+    axis = Axis(f"{title} ({unit})", most_s / unit_s)
+    lines = {
+        name: plots.thin(each["value_ms"] / _MS / unit_s, each["share"], most_s / unit_s, 1.0)
+        for name, each in found.items()
+    }
+    return _merged(lines), axis
+
+
+def _unit(most_s: float) -> tuple[float, str]:
+    return next((size, name) for least, size, name in _UNITS if most_s > least or not least)
+
+
+def _merged(lines: dict[str, tuple[Floats, Floats]]) -> dict[str, tuple[Floats, Floats]]:
+    """Curves by name; one for all where they are the same, as contacts are unless settings change them."""
+    first = next(iter(lines.values()), None)
+    if first is None or len(lines) == 1:
+        return lines
+    same = all(np.array_equal(x, first[0]) and np.array_equal(y, first[1]) for x, y in lines.values())
+    return {"all": first} if same else lines
+
+
+def _below(columns: Columns) -> float:
+    at = int(np.searchsorted(columns["share"], _CUT))
+    return max(float(columns["value_ms"][min(at, len(columns["share"]) - 1)]) / _MS, 0.01) * 1.05
+
+
+def _contacts(study: Study, all_series: Sequence[Series]) -> Markup:
+    activity, contacts = families.ACTIVITY_SUMMARY, families.CONTACT_SUMMARY
+    columns: tuple[tuple[str, Table, str, Any], ...] = (
+        ("nodes", activity, "nodes", count),
+        ("at once", activity, "active_max", count),
+        ("there for, mean", activity, "avg_s", shown),
+        ("contacts", contacts, "contacts", count),
+        ("pairs", contacts, "pairs", count),
+        ("lasting, least", contacts, "min_s", shown),
+        ("mean", contacts, "avg_s", shown),
+        ("most", contacts, "max_s", shown),
+    )
+    lines = [
+        Line(series.settings, [_mean(study, of, series, column, show) for _, of, column, show in columns])
+        for series in all_series
+    ]
+    return table("Nodes and contacts", ["settings", *(name for name, *_ in columns)], [lines])
+
+
+def _contact_figures(study: Study, all_series: Sequence[Series]) -> list[Piece]:
+    made: list[Piece] = []
+    for of, title in (
+        (families.CONTACT_CDF, "duration of contacts"),
+        (families.INTER_CONTACT_CDF, "time between contacts of a pair"),
+    ):
+        lines, axis = _cdf(study, all_series, of, title)
+        if lines:
+            share_axis = Axis("share of contacts", plots.SHARE.most, labels=plots.SHARE.labels, ticks=plots.SHARE.ticks)
+            picture = plots.curves(lines, (axis, share_axis), title, steps=False, legend="settings")
+            made.append(figure([("", picture)], [f"Distribution of the {title}.", _some(all_series)]))
+    made += _neighbours(study, all_series)
+    return made
+
+
+def _neighbours(study: Study, all_series: Sequence[Series]) -> list[Piece]:
+    shares: dict[str, tuple[Floats, Floats]] = {}
+    times: dict[str, tuple[Floats, Floats]] = {}
+    for series in all_series[: plots.CURVES_MAX]:
+        found = study.columns(families.NEIGHBOURS, series.first)
+        if len(found["share"]):
+            order = np.argsort(found["neighbours"])
+            shares[series.settings] = found["neighbours"][order].astype(np.float64), found["share"][order]
+        found = study.columns(families.NEIGHBOURS_TIMELINE, series.first)
+        there = ~np.isnan(found["neighbours"].astype(np.float64))
+        if there.any():
+            order = np.argsort(found["t"][there])
+            times[series.settings] = found["t"][there][order], found["neighbours"][there][order].astype(np.float64)
+    shares, times = _merged(shares), _merged(times)
+    made: list[Piece] = []
+    if shares:
+        share_axis = Axis("share of time", plots.SHARE.most, labels=plots.SHARE.labels, ticks=plots.SHARE.ticks)
+        axes = (Axis("neighbours at a time, at most"), share_axis)
+        picture = plots.curves(shares, axes, "neighbours at a time", legend="settings")
+        made.append(
+            figure(
+                [("", picture)], ["How much of their time nodes have so many neighbours or fewer.", _some(all_series)]
+            )
+        )
+    if times:
+        last_s = max(float(t[-1]) for t, _ in times.values())
+        most = max(float(mean.max()) for _, mean in times.values())
+        unit_s, unit = _unit(last_s)
+        axes = (
+            Axis(f"time since the start ({unit})", last_s / unit_s or 1.0),
+            Axis("neighbours, mean", 1.06 * most or 1.0),
+        )
+        times = {name: (t / unit_s, mean) for name, (t, mean) in times.items()}
+        picture = plots.curves(times, axes, "neighbours by time", legend="settings", height=180)
+        made.append(figure([("", picture)], ["Neighbours of a node that is there, by time.", _some(all_series)]))
+    return made
+
+
+def _traffic(study: Study, all_series: Sequence[Series]) -> Markup:
+    by_frame: dict[str, dict[str, int]] = {}
+    nodes: dict[str, int] = {}
+    for series in all_series:
+        found = study.columns(families.TRAFFIC, series.first)
+        nodes[series.settings] = len(set(found["node"].tolist()))
+        for frame in dict.fromkeys(found["frame"].tolist()):
+            by_frame.setdefault(str(frame), {})[series.settings] = int(found["bytes"][found["frame"] == frame].sum())
+    if not by_frame:
+        return paragraph("Nothing was sent.")
+    order = sorted(by_frame, key=lambda frame: -max(by_frame[frame].values()))
+    lines = [Line(frame, [count(by_frame[frame].get(series.settings, 0)) for series in all_series]) for frame in order]
+    sums = [sum(each.get(series.settings, 0) for each in by_frame.values()) for series in all_series]
+    total = [
+        Line("all", [count(each) for each in sums]),
+        Line(
+            "per node",
+            [count(each // max(nodes[series.settings], 1)) for each, series in zip(sums, all_series, strict=True)],
+        ),
+    ]
+    return table(
+        "Bytes sent by kind of frame, first seed", ["", *(series.settings for series in all_series)], [lines, total]
+    )

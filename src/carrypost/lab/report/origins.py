@@ -1,0 +1,162 @@
+"""Where a page's figures come from: what was run and with what, by which versions, and how to do it again."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import carrypost
+from carrypost.lab.report.html import Line, Markup, joined, paragraph, table, tag
+from carrypost.lab.report.paper import Experiment
+from carrypost.lab.report.study import Series, Study
+from carrypost.lab.report.times import NOTHING, count, lifetime, shown
+
+_PACKAGES = ("pyspark", "pyarrow", "numpy", "altair", "vl-convert-python")
+_PAPER = {
+    "duration_s": "how long it lasts",
+    "radio.range_m": "range of the radio",
+    "workload.0.first_s": "first broadcast after a node appears",
+    "workload.0.period_s": "then a broadcast every",
+    "workload.0.lifetime_s": "lifetime of messages",
+    "workload.0.ordering": "order of delivery",
+}
+"""What the paper gives."""
+_OURS = {
+    "workload.0.size": "payload of a message, bytes",
+    "mode": "how links are found and what they cost",
+    "settings.announce_s_min": "announcements at most every, s",
+    "settings.announce_s_max": "and at least every, s",
+    "radio.delay_s": "a datagram is under way for, s",
+    "radio.rate_bytes_per_s": "bytes per second of a link",
+    "radio.loss": "share of datagrams lost",
+    "settings.cache_messages_max": "messages that a node keeps at most",
+    "settings.cache_bytes_max": "bytes that a node keeps at most",
+    "settings.window_bytes_max": "bytes under way to a neighbour",
+    "settings.mtu_bytes": "largest datagram",
+    "settings.coalesce_s": "news are gathered for, s",
+    "settings.security": "signatures",
+    "sample_s": "registries are looked at every, s",
+}
+"""What the paper leaves open."""
+_NONE = "none"
+_LISTED_MAX = 12
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Keys with dots, and their values."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
+            for place, each in enumerate(value):
+                yield from flat(each, f"{prefix}{key}.{place}.")
+        else:
+            yield prefix + key, value
+
+
+def _value(key: str, value: object) -> str:
+    if value is None or value == _NONE:
+        return "none" if value == _NONE else NOTHING
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if key == "workload.0.lifetime_s":
+            return lifetime(value)
+        return shown(value) if key == "duration_s" else f"{value:,g}" if value < 1 else count(value)
+    return str(value)
+
+
+def ran(all_series: Sequence[Series]) -> Markup:
+    """A line for each choice of settings: seeds, runs, what they cost."""
+    lines = []
+    for series in all_series:
+        cpu = [run.cpu_s for run in series.runs if run.cpu_s is not None]
+        seeds = [run.seed for run in series.runs]
+        told = ", ".join(seeds[:_LISTED_MAX]) + (
+            f" and {len(seeds) - _LISTED_MAX} more" if len(seeds) > _LISTED_MAX else ""
+        )
+        lines.append(
+            Line(series.settings, [series.label, told, count(len(seeds)), f"{sum(cpu):,.0f} s" if cpu else NOTHING])
+        )
+    heads = ["settings", "lifetime", "seeds", "runs", "processor time"]
+    return table("Runs", heads, [lines], texts=(1,))
+
+
+def failures(study: Study, scenario: str) -> Markup:
+    """What failed, if anything did."""
+    failed = [each for each in study.failures if each["scenario"] == scenario]
+    if not failed:
+        return Markup("")
+    lines = [Line(each["run"], [each["error"]]) for each in failed[:_LISTED_MAX]]
+    more = f", the first {_LISTED_MAX} of {len(failed)}" if len(failed) > _LISTED_MAX else ""
+    return joined([tag("h3", "Failures"), table(f"Runs that failed{more}", ["run", "why"], [lines], texts=(0,))])
+
+
+def parameters(all_series: Sequence[Series], paper: Experiment | None) -> Markup:
+    """What held: of the keys that matter, and of those that settings change."""
+    known = [dict(flat(series.first.in_force)) for series in all_series]
+    if not any(known):
+        return paragraph("What these runs ran with is not known: their records are not there.", kind="note")
+    groups = []
+    for keys, told in ((_PAPER, "the paper"), (_OURS, "ours: not given in the paper")):
+        lines = [
+            Line(key, [_held(key, known), meaning, *([_given(key, told, known, paper)] if paper else [])])
+            for key, meaning in keys.items()
+            if any(key in each for each in known)
+        ]
+        groups.append(lines)
+    listed = _PAPER.keys() | _OURS.keys()
+    changed = [key for key in dict.fromkeys(key for each in known for key in each) if key not in listed]
+    changed = [key for key in changed if len({repr(each.get(key)) for each in known}) > 1]
+    groups.append([Line(key, [_held(key, known), "", *([""] if paper else [])]) for key in changed[:_LISTED_MAX]])
+    heads = ["key of the scenario", "value", "what it is", *(["given by"] if paper else [])]
+    made = table("Parameters in force", heads, [group for group in groups if group], texts=(0, 1, 2))
+    whole = all_series[0].first
+    full = tag(
+        "details", tag("summary", f"Every key of {whole.name}, defaults included"), tag("pre", whole.text.strip())
+    )
+    return joined([made, full])
+
+
+def _given(key: str, told: str, known: Sequence[Mapping[str, object]], paper: Experiment) -> str:
+    """By whom; a part of the experiment does not last as long as the paper's."""
+    part = key == "duration_s" and any(each.get(key) != paper.duration_s for each in known)
+    return f"ours, a part; the paper: {shown(paper.duration_s)}" if part else told
+
+
+def _held(key: str, known: Sequence[Mapping[str, object]]) -> str:
+    return ", ".join(dict.fromkeys(_value(key, each.get(key)) for each in known))
+
+
+def versions(study: Study) -> Markup:
+    """Which software made the runs, and which this page."""
+    made = ", ".join(dict.fromkeys(run.version for run in study.runs))
+    packages = ", ".join(f"{name} {found}" for name in _PACKAGES if (found := _installed(name)))
+    own = f"carrypost {carrypost.__version__}, Python {platform.python_version()}"
+    return paragraph(f"Runs: carrypost {made}. Page: {own}, {packages}.", kind="note")
+
+
+def _installed(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def again(study: Study, command: str, campaign: str) -> Markup:
+    """Commands that make this page anew; the same seeds give the same records, to the byte."""
+    folder = study.folder.resolve().name
+    steps = [
+        f"carrypost lab campaign campaign.toml --out {folder}",
+        f"carrypost lab metrics {folder}",
+        f"carrypost lab report {folder} --out report.html",
+    ]
+    told = [command, "", "# or step by step", *steps] if command else steps
+    parts: list[Markup] = [
+        tag("h2", "To repeat it"),
+        tag("pre", "\n".join(told)),
+        paragraph("The same scenario and seed give the same record, to the byte."),
+    ]
+    if campaign:
+        parts += [paragraph("campaign.toml:"), tag("pre", campaign.strip())]
+    return joined(parts)

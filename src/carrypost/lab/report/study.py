@@ -1,0 +1,221 @@
+"""What a page is made of: a campaign's runs, what they ran with, and its tables of metrics; read without Spark.
+
+Runs of one scenario and one choice of settings are a `Series`, one run for each seed: figures show its first seed,
+tables the mean of all, with least and most. What a run ran with stands in the first row of its record.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from carrypost.errors import LocalError
+from carrypost.lab import families, folders
+from carrypost.lab.report.times import lifetime
+from carrypost.lab.schemas import FAILURES, RECORDS, RUNS, Table
+
+METRICS = "metrics"
+DONE = "done"
+Columns = dict[str, npt.NDArray[Any]]
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run that came to its end."""
+
+    name: str
+    scenario: str
+    settings: str
+    seed: str
+    version: str
+    cpu_s: float | None
+    in_force: dict[str, Any] = field(repr=False)
+    """Every key of its scenario with the value that held; empty where its record is not there."""
+    text: str = field(repr=False)
+    """The same, as it stands in the record."""
+
+    @property
+    def duration_s(self) -> float | None:
+        """How long it lasted, in virtual time."""
+        found = self.in_force.get("duration_s")
+        return float(found) if isinstance(found, int | float) else None
+
+    @property
+    def workload(self) -> dict[str, Any]:
+        """The first thing that nodes publish."""
+        found: list[dict[str, Any]] = self.in_force.get("workload", [])
+        return found[0] if found else {}
+
+    @property
+    def lifetime_s(self) -> float | None:
+        """Of messages; None: endless, or not known."""
+        found = self.workload.get("lifetime_s")
+        return float(found) if isinstance(found, int | float) else None
+
+    @property
+    def ordered(self) -> bool:
+        """Whether any of its messages have an order."""
+        return any(each.get("ordering", "none") != "none" for each in self.in_force.get("workload", []))
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Runs that differ by their seed only."""
+
+    scenario: str
+    settings: str
+    runs: tuple[Run, ...]
+    label: str
+
+    @property
+    def first(self) -> Run:
+        """The run that figures show."""
+        return self.runs[0]
+
+    @property
+    def lifetime_s(self) -> float | None:
+        """Of messages; None: endless, or not known."""
+        return self.first.lifetime_s
+
+
+class Study:
+    """A campaign's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        if not folder.is_dir():
+            raise LocalError(f"{folder}: there is no such folder; `carrypost lab campaign` makes one")
+        if not (folder / RUNS.name).is_dir():
+            raise LocalError(f"{folder} holds no campaign: it has no table of {RUNS.name}; `lab campaign` makes one")
+        self.folder = folder
+        self._tables: dict[str, pa.Table] = {}
+        self._parts: dict[tuple[str, str], pa.Table] = {}
+        rows = _table(folder, RUNS).to_pylist()
+        self.failures: list[Row] = _table(folder, FAILURES).to_pylist() if (folder / FAILURES.name).is_dir() else []
+        self.runs = tuple(_run(folder, row) for row in rows if row["status"] == DONE)
+        if not self.runs:
+            count = len(self.failures)
+            raise LocalError(
+                f"{folder}: none of its {count} runs was successful, the first says: {self.failures[0]['error']}"
+                if count
+                else f"{folder}: the campaign has no runs that are done; run `lab campaign` again"
+            )
+
+    @cached_property
+    def scenarios(self) -> dict[str, tuple[Series, ...]]:
+        """By scenario, in order of appearance; endless messages first, then those that live longer."""
+        names = dict.fromkeys(run.scenario for run in self.runs)
+        return {name: tuple(self._series(name)) for name in names}
+
+    def _series(self, scenario: str) -> Iterator[Series]:
+        runs = [run for run in self.runs if run.scenario == scenario]
+        groups = [
+            tuple(sorted((run for run in runs if run.settings == name), key=_by_seed))
+            for name in dict.fromkeys(run.settings for run in runs)
+        ]
+        groups.sort(key=lambda group: -(group[0].lifetime_s or float("inf")))
+        lifetimes = [group[0].lifetime_s for group in groups]
+        for group in groups:
+            first = group[0]
+            label = lifetime(first.lifetime_s)
+            if lifetimes.count(first.lifetime_s) > 1 or not first.in_force:
+                label = first.settings
+            yield Series(scenario, first.settings, group, label)
+
+    def missing(self, needed: Sequence[Table] = families.FAMILIES) -> list[Table]:
+        """Families that are not there; all of them where they do not know all runs, or were made of older records."""
+        folder = self.folder / METRICS
+        absent = [table for table in needed if not (folder / table.name).is_dir()]
+        if families.PROCESSING in absent:
+            return list(needed)
+        known = set(_table(folder, families.PROCESSING)["run"].to_pylist())
+        if not {run.name for run in self.runs} <= known or self._stale(folder / families.PROCESSING.name):
+            return list(needed)
+        return absent
+
+    def _stale(self, made: Path) -> bool:
+        """Whether some record was made after these metrics."""
+        records = [file.stat().st_mtime_ns for file in (self.folder / RECORDS.name).glob("*.parquet")]
+        return max(records, default=0) > max((file.stat().st_mtime_ns for file in made.glob("*.parquet")), default=0)
+
+    def table(self, table: Table) -> pa.Table:
+        """A family, all runs."""
+        if table.name not in self._tables:
+            folder = self.folder / METRICS
+            if not (folder / table.name).is_dir():
+                raise LocalError(
+                    f"{folder} has no table of {table.name}; `carrypost lab metrics {self.folder}` makes it"
+                )
+            self._tables[table.name] = _table(folder, table)
+        return self._tables[table.name]
+
+    def _of_run(self, table: Table, run: Run) -> pa.Table:
+        key = table.name, run.name
+        if key not in self._parts:
+            found = self.table(table)
+            self._parts[key] = found.filter(pc.equal(found["run"], run.name))
+        return self._parts[key]
+
+    def columns(self, table: Table, run: Run, **equal: str) -> Columns:
+        """The columns of a family for one run, where others are equal to something."""
+        found = self._of_run(table, run)
+        for name, value in equal.items():
+            found = found.filter(pc.equal(found[name], value))
+        return {name: found[name].to_numpy() for name in found.column_names}
+
+    def row(self, table: Table, run: Run, **equal: str) -> Row:
+        """The one row of a family for a run, or the first; empty where there is none."""
+        found = self._of_run(table, run)
+        if found.num_rows > 1:
+            for name, value in equal.items():
+                found = found.filter(pc.equal(found[name], value))
+        row: Row = next(iter(found.slice(0, 1).to_pylist()), {})
+        return row if all(row.get(name) == value for name, value in equal.items()) else {}
+
+    def values(self, table: Table, series: Series, column: str, **equal: str) -> list[float]:
+        """One figure of each run of a series, where it has one."""
+        told = (self.row(table, run, **equal).get(column) for run in series.runs)
+        return [float(each) for each in told if each is not None and not np.isnan(each)]
+
+
+def _by_seed(run: Run) -> tuple[int, int, str]:
+    return (0, int(run.seed), "") if run.seed.lstrip("-").isdecimal() else (1, 0, run.seed)
+
+
+def _table(folder: Path, table: Table) -> pa.Table:
+    """A table of this folder; Spark may write no file where there are no rows."""
+    if not any((folder / table.name).rglob("*.parquet")):
+        return table.arrow.empty_table()
+    return folders.read_arrow(folder / table.name, table)
+
+
+def _run(folder: Path, row: Row) -> Run:
+    text = _in_force(folder / RECORDS.name / row["record"]) if row["record"] else ""
+    try:
+        in_force = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:  # Written by a version of another kind.
+        in_force = {}
+    return Run(row["run"], row["scenario"], row["settings"], row["seed"], row["version"], row["cpu_s"], in_force, text)
+
+
+def _in_force(record: Path) -> str:
+    """What the first row of a record tells of every key."""
+    try:
+        batch = next(pq.ParquetFile(record).iter_batches(batch_size=1, columns=["attrs"]), None)
+    except FileNotFoundError:  # Metrics may have been taken elsewhere without the records.
+        return ""
+    except (OSError, pa.ArrowException) as error:
+        raise LocalError(f"{record} is no record that can be read: {error}") from None
+    if batch is None or not batch.num_rows:
+        return ""
+    return str(dict(batch["attrs"][0].as_py() or ()).get("defaults", ""))

@@ -1,0 +1,155 @@
+"""CAUSAL's tables with ours beside them: Tables I to III of the buses, IV to VI of the walkers.
+
+Of several seeds ours is the mean, and the least and the most of the seeds stand below it. Differences are ours by the
+paper's, in per cent; those of shares in points of per cent. A run that is only a part of the experiment gets none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from carrypost.lab import families
+from carrypost.lab.report.html import Line, Markup, table
+from carrypost.lab.report.paper import Experiment, Quad
+from carrypost.lab.report.study import Series, Study
+from carrypost.lab.report.times import NOTHING, count, difference, mean, points, share, shown
+from carrypost.lab.schemas import Table
+
+Show = Callable[[float | None], str]
+Differ = Callable[[float | None, float | None], str]
+QUAD = ("min_s", "max_s", "avg_s", "stdev_s")
+QUAD_HEADS = ("min", "max", "avg", "stdev")
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A figure of the paper's and ours, ready to be shown."""
+
+    paper: str
+    ours: str
+    least: str
+    most: str
+    """Of several seeds; empty: there is one."""
+    difference: str
+
+
+def beside(
+    values: Sequence[float], paper: float | None, show: Show, differ: Differ = difference, *, whole: bool = True
+) -> Beside:
+    """One figure of all seeds beside the paper's; not `whole`: nothing to compare."""
+    ours = fmean(values) if values else None
+    least, most = (show(min(values)), show(max(values))) if len(values) > 1 else ("", "")
+    return Beside(show(paper), show(ours), least, most, differ(ours, paper) if whole else NOTHING)
+
+
+def _lines(name: str, cells: Sequence[Beside], *, whole: bool) -> list[Line]:
+    """Rows for one figure: the paper's, ours, least and most of the seeds, and the difference."""
+    lines = [
+        Line(name, ["paper", *(cell.paper for cell in cells)], "paper"),
+        Line("", ["ours", *(cell.ours for cell in cells)], "ours"),
+    ]
+    if any(cell.least for cell in cells):
+        lines.append(Line("", ["least of seeds", *(cell.least for cell in cells)], "spread"))
+        lines.append(Line("", ["most of seeds", *(cell.most for cell in cells)], "spread"))
+    if whole:
+        lines.append(Line("", ["difference", *(cell.difference for cell in cells)], "difference"))
+    return lines
+
+
+def scene(study: Study, series: Series, paper: Experiment, *, whole: bool) -> Markup:
+    """Table I or IV: nodes and contacts. Every lifetime has the same, so one series tells."""
+
+    def quad(name: str, of: Table, told: Quad) -> Iterable[tuple[str, Beside]]:
+        for column, head in zip(QUAD, QUAD_HEADS, strict=True):
+            values = study.values(of, series, column)
+            yield f"{name}, {head}", beside(values, getattr(told, column), shown, whole=whole)
+
+    durations = [each for run in series.runs if (each := run.duration_s) is not None]
+    activity, contacts = families.ACTIVITY_SUMMARY, families.CONTACT_SUMMARY
+    most = study.values(activity, series, "active_max")
+    rows: list[tuple[str, Beside]] = [
+        ("duration of the scenario", beside(durations, paper.duration_s, shown, whole=whole)),
+        ("nodes", beside(study.values(activity, series, "nodes"), paper.nodes, count, whole=whole)),
+        ("nodes at once, most", beside(most, paper.active_max, count, whole=whole)),
+        *quad("activity per node", activity, paper.activity),
+        ("contacts", beside(study.values(contacts, series, "contacts"), paper.contacts, count, whole=whole)),
+        *quad("duration of contacts", contacts, paper.contact),
+    ]  # fmt: skip
+    several = any(cell.least for _, cell in rows)
+    heads = ["", "paper", "ours", *(["least of seeds", "most of seeds"] * several), *(["difference"] * whole)]
+    body = [
+        Line(name, [cell.paper, cell.ours, *([cell.least, cell.most] * several), *([cell.difference] * whole)])
+        for name, cell in rows
+    ]
+    return table(f"{paper.tables[0]}: nodes and contacts", heads, [body])
+
+
+def processing(study: Study, all_series: Sequence[Series], paper: Experiment, *, whole: bool) -> Markup:
+    """Table II or V: what became of messages."""
+    figures: tuple[tuple[str, str, Show, Differ], ...] = (
+        ("broadcast events", "bcast", count, difference),
+        ("receive events", "rcvd", count, difference),
+        ("co-delivery events", "codlvd", count, difference),
+        ("co-delivery ratio", "codlvratio", share, points),
+        ("expiry events", "expd", count, difference),
+        ("expiry ratio", "expratio", share, points),
+    )
+    groups: list[list[Line]] = []
+    for name, column, show, differ in figures:
+        cells = []
+        for series in all_series:
+            told = paper.processing.get(series.lifetime_s)
+            values = study.values(families.PROCESSING, series, column)
+            if series.lifetime_s is None and column.startswith("exp"):
+                cells.append(Beside("N/A", "N/A", "", "", NOTHING))
+            else:
+                value = None if told is None else getattr(told, column)
+                cells.append(beside(values, value, show, differ, whole=whole))
+        groups.append(_lines(name, cells, whole=whole))
+    left = [beside(study.values(families.PROCESSING, each, "left"), None, count) for each in all_series]
+    groups.append([Line("neither, at the end", ["ours", *(cell.ours for cell in left)], "ours")])
+    heads = ["lifetime", "", *(series.label for series in all_series)]
+    return table(f"{paper.tables[1]}: what became of messages", heads, groups)
+
+
+def delays(study: Study, all_series: Sequence[Series], paper: Experiment, *, whole: bool) -> Markup:
+    """Table III or VI: transmission delays and co-delivery latencies."""
+    groups: list[list[Line]] = []
+    for series in all_series:
+        told = paper.delays.get(series.lifetime_s)
+        cells = []
+        for metric in families.DELAYS:
+            quad = None if told is None else getattr(told, metric)
+            for column in QUAD:
+                values = study.values(families.DELAY_SPREAD, series, column, metric=metric)
+                value = None if quad is None else getattr(quad, column)
+                cells.append(beside(values, value, shown, whole=whole))
+        groups.append(_lines(series.label, cells, whole=whole))
+    heads = ["lifetime", "", *(QUAD_HEADS * len(families.DELAYS))]
+    over = [
+        ("", 2),
+        ("tdelay (transmission delay)", 4),
+        ("ltcy (co-delivery latency)", 4),
+        ("codlvdelay = tdelay + ltcy", 4),
+    ]
+    return table(f"{paper.tables[2]}: delays", heads, groups, over=over)
+
+
+def registries(study: Study, all_series: Sequence[Series], head: str = "lifetime") -> Markup:
+    """What nodes keep and messages carry: mean and most; the paper has no such table."""
+    names = ("c_barrier", "co_delivered", "pending", "cache")
+    lines = []
+    for series in all_series:
+        entries = study.columns(families.BARRIERS, series.first)
+        messages = entries["messages"].sum()
+        carried = float((entries["entries"] * entries["messages"]).sum() / messages) if messages else None
+        cells = [mean(carried), count(float(entries["entries"].max())) if messages else NOTHING]
+        for name in names:
+            row = study.row(families.REGISTRY_SIZES, series.first, registry=name)
+            cells += [mean(row.get("mean")), count(row.get("max"))]
+        lines.append(Line(series.label if head == "lifetime" else series.settings, cells))
+    over = [("", 1), ("entries of a barrier (scb)", 2), *((name, 2) for name in names)]
+    heads = [head, *(["mean", "most"] * (1 + len(names)))]
+    return table("Sizes of barriers and registries, first seed", heads, [lines], over=over)

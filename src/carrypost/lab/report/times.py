@@ -1,0 +1,120 @@
+"""Lengths of time, counts and shares as the papers' tables write them, and what people compare: differences.
+
+Times come as in CAUSAL §VI: 4 ms, 0.2", 7.8", 13", 43'50", 20', 1h22', 11h47', 2h. From an hour on, seconds are shown
+only where whole minutes would make a whole hour of what is none (1h59'56" is less than a lifetime of 2h). `seconds`
+reads what `shown` writes. A share that is not all is never shown as 100 %, nor one that is not none as 0 %.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from carrypost.errors import LocalError
+
+NOTHING = "–"
+"""Where there is no value."""
+MINUS = "\u2212"
+_MS = 0.1
+_TENTHS = 10
+_MINUTE, _HOUR, _LONG = 60, 3_600, 10_800
+_MANY = 1_000
+_PLACES_MAX = 8
+_SMALL = 0.001
+_NONE = 1e-6
+_TEXT = re.compile(r"""(?:(\d+)h)?\s*(?:(\d+)')?\s*(?:(\d+(?:\.\d+)?)")?""")
+_MS_TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*ms")
+
+
+def shown(time_s: float | None) -> str:
+    """A length of time, as the paper writes it."""
+    if time_s is None or not math.isfinite(time_s):
+        return NOTHING
+    if time_s < _MS:
+        return f"{float(f'{time_s * 1_000:.2g}'):g} ms" if round(time_s, 9) else "0"
+    tenths = round(time_s, 1)
+    if tenths < _TENTHS:
+        return f'{tenths:g}"'
+    whole = round(time_s)
+    if whole < _HOUR:
+        minutes, rest = divmod(whole, _MINUTE)
+        return f"{minutes}'" * bool(minutes) + (f'{rest:02d}"' if minutes else f'{rest}"') * bool(rest)
+    hours, rest = divmod(whole, _HOUR)
+    minutes = round(rest / _MINUTE)
+    if rest and minutes in {0, _MINUTE}:
+        return f"{hours}h{rest // _MINUTE:02d}'{rest % _MINUTE:02d}\""
+    return f"{hours}h" + f"{minutes:02d}'" * bool(minutes)
+
+
+def lifetime(time_s: float | None) -> str:
+    """How long messages live, as the paper heads its columns: None, 120', 60'."""
+    if time_s is None:
+        return "None"
+    minutes = time_s / _MINUTE
+    return f"{minutes:.0f}'" if minutes == round(minutes) and time_s < _LONG else shown(time_s)
+
+
+def seconds(text: str) -> float:
+    """What the paper writes, as a number."""
+    told = text.strip()
+    if match := _MS_TEXT.fullmatch(told):
+        return float(match[1]) / 1_000
+    match = _TEXT.fullmatch(told)
+    if not told or match is None:
+        raise LocalError(f"{text!r} is no length of time as 4 ms, 13\", 43'50\" or 1h22'")
+    hours, minutes, rest = (float(each or 0) for each in match.groups())
+    return hours * _HOUR + minutes * _MINUTE + rest
+
+
+def count(number: float | None, places: int = 1) -> str:
+    """A number of things; means have decimals where they are not whole."""
+    if number is None or not math.isfinite(number):
+        return NOTHING
+    return f"{number:,.0f}" if number == round(number) or number >= _MANY else f"{number:,.{places}f}"
+
+
+def mean(number: float | None) -> str:
+    """A mean of counts, which may be very small."""
+    if number is None or not math.isfinite(number):
+        return NOTHING
+    if 0 < number < _SMALL:
+        return f"< {_SMALL}"
+    return count(number, 1 if number >= 1 else 3)
+
+
+def share(ratio: float | None) -> str:
+    """A part of one, in per cent."""
+    if ratio is None or not math.isfinite(ratio):
+        return NOTHING
+    percent = 100 * ratio
+    if round(percent, 9) in {0, 100}:
+        return f"{percent:.0f} %"
+    places = 2
+    while round(percent, places) in {0, 100} and places < _PLACES_MAX:
+        places += 1
+    return f"{percent:.{places}f} %"
+
+
+def difference(ours: float | None, paper: float | None) -> str:
+    """Ours by the paper's, in per cent; nothing where there is nothing to compare with."""
+    if ours is None or paper is None or not (math.isfinite(ours) and math.isfinite(paper)):
+        return NOTHING
+    if ours == paper:
+        return "0 %"
+    return NOTHING if not paper else f"{_signed(100 * (ours / paper - 1))} %"
+
+
+def points(ours: float | None, paper: float | None) -> str:
+    """The difference of two shares, in points of per cent."""
+    if ours is None or paper is None or not (math.isfinite(ours) and math.isfinite(paper)):
+        return NOTHING
+    return f"{_signed(100 * (ours - paper), 2)} pp"
+
+
+def _signed(value: float, places: int = 1) -> str:
+    if abs(value) >= _TENTHS:
+        places = 0 if abs(value) >= 10 * _TENTHS else 1
+    rounded = round(value, places)
+    if not rounded:
+        return "0" if abs(value) < _NONE else f"{MINUS if value < 0 else '+'}0.{'0' * places}"
+    return f"{MINUS if rounded < 0 else '+'}{abs(rounded):,.{places}f}"

@@ -1,0 +1,160 @@
+"""The papers' experiments as campaigns: which scenario, which settings, and the small version of each (X1, X2).
+
+An experiment is written into its folder as ``campaign.toml`` with its scenario beside it, so that the folder alone
+tells what was run, and `lab campaign` can run it too. Lifetimes are those of CAUSAL, Tables II and V. Scenarios are
+found in the source tree and in the installed package.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import carrypost
+from carrypost.errors import LocalError
+from carrypost.lab import folders
+from carrypost.lab.report.times import lifetime, shown
+
+CAMPAIGN = "campaign.toml"
+PAGE = "report.html"
+_SEEDS = re.compile(r"(0|[1-9][0-9]*)(?:-(0|[1-9][0-9]*))?")
+_SEEDS_MAX = 1_000
+_LIFETIME = "workload.0.lifetime_s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """One experiment."""
+
+    name: str
+    scenario: str
+    lifetimes_s: tuple[int | None, ...]
+    """None: endless messages, in plain causal order."""
+    usual: Mapping[str, object]
+    """Keys that all runs have."""
+    bounded: Mapping[str, object]
+    """Keys of those whose messages have a lifetime."""
+    quick_s: int
+    """How much of it the small version runs."""
+    quick_lifetimes_s: tuple[int | None, ...]
+    cpu_s: tuple[float, float]
+    """What one seed costs, about: all of it, and the small version."""
+
+    def lifetimes(self, *, quick: bool) -> tuple[int | None, ...]:
+        """Those that are run."""
+        return self.quick_lifetimes_s if quick else self.lifetimes_s
+
+    def campaign(self, seeds: Sequence[int], *, quick: bool) -> str:
+        """The experiment as a campaign's file."""
+        made = [f'scenarios = ["{self.scenario}.toml"]', f"seeds = [{', '.join(map(str, seeds))}]"]
+        for lifetime_s in self.lifetimes(quick=quick):
+            changes = dict(self.usual)
+            if lifetime_s is not None:
+                changes |= {**self.bounded, _LIFETIME: lifetime_s}
+            if quick:
+                changes["duration_s"] = self.quick_s
+            keys = ", ".join(f'"{key}" = {_toml(value)}' for key, value in changes.items())
+            made += ["", "[[settings]]", f'name = "{_name(lifetime_s)}"', f"set = {{{keys}}}"]
+        return "\n".join(made) + "\n"
+
+
+BUS = Recipe(
+    name="bus",
+    scenario="city_bus",
+    lifetimes_s=(None, 7_200, 3_600, 2_400, 1_200, 600),
+    usual={},
+    bounded={"workload.0.ordering": "delta-causal"},
+    quick_s=7_200,
+    quick_lifetimes_s=(None, 1_200),
+    cpu_s=(170, 8),
+)
+OSTERMALM = Recipe(
+    name="ostermalm",
+    scenario="ostermalm",
+    lifetimes_s=(1_200, 900, 600, 300),
+    usual={"sample_s": 5},  # Figure 11 shows five minutes. It changes nothing but samples.
+    bounded={},
+    quick_s=1_800,
+    quick_lifetimes_s=(1_200, 300),
+    cpu_s=(500, 25),
+)
+RECIPES = {each.name: each for each in (BUS, OSTERMALM)}
+
+
+def recipe(name: str) -> Recipe:
+    """The experiment of this name."""
+    if name not in RECIPES:
+        known = " and ".join(RECIPES)
+        raise LocalError(
+            f"{name!r} cannot be reproduced: there are {known}; others come with the systems they are about"
+        )
+    return RECIPES[name]
+
+
+def seeds_of(text: str) -> tuple[int, ...]:
+    """Seeds as people write them: 1, or 1,2,5, or 1-10."""
+    found: list[int] = []
+    for each in text.split(","):
+        match = _SEEDS.fullmatch(each.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not first <= last or last - first >= _SEEDS_MAX:
+            raise LocalError(f"--seeds takes whole numbers as 1 or 1,2,5 or 1-10, not {text!r}")
+        found += range(first, last + 1)
+    return tuple(dict.fromkeys(found))
+
+
+def scenario_file(name: str) -> Path:
+    """Where a shipped scenario is: in the package, or beside the source tree."""
+    package = Path(carrypost.__file__).parent
+    for folder in (package / "scenarios", package.parents[1] / "scenarios"):
+        if (file := folder / f"{name}.toml").is_file():
+            return file
+    raise LocalError(f"the scenario {name} is not there: this installation of carrypost is not complete")
+
+
+def laid_out(of: Recipe, out: Path, seeds: Sequence[int], *, quick: bool) -> Path:
+    """Write the campaign and its scenario into a folder; where the campaign is. Other seeds may follow later."""
+    text, file = of.campaign(seeds, quick=quick), out / CAMPAIGN
+    if file.exists() and _settings(file) != tomllib.loads(text)["settings"]:
+        raise LocalError(f"{out} holds another campaign ({file.name} differs): name another folder with --out")
+    scenario = scenario_file(of.scenario).read_text(encoding="utf-8")
+    for path, content in ((out / f"{of.scenario}.toml", scenario), (file, text)):
+        with folders.staged(path) as partial:
+            partial.write_text(content, encoding="utf-8", newline="\n")
+    return file
+
+
+def plan(of: Recipe, seeds: Sequence[int], *, quick: bool, cores: int) -> str:
+    """What will be done, and about how long it will take."""
+    lifetimes = of.lifetimes(quick=quick)
+    runs = len(lifetimes) * len(seeds)
+    told = ", ".join(lifetime(each) for each in lifetimes)
+    part = f", the first {shown(of.quick_s)} only" if quick else ""
+    wall_s = of.cpu_s[quick] * len(seeds) / min(cores, runs) + 60
+    about = f"about {max(1, round(wall_s / 60))} min on {cores} processor{'s' * (cores > 1)}"
+    many = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
+    return f"{runs} runs of {of.scenario}{part} (lifetimes {told}; {many}), then metrics and page; {about}"
+
+
+def command(of: Recipe, seeds: Sequence[int], *, quick: bool) -> str:
+    """What to type to do it again."""
+    given = f" --seeds {','.join(map(str, seeds))}" if tuple(seeds) != (1,) else ""
+    return f"carrypost reproduce {of.name}{' --quick' if quick else ''}{given}"
+
+
+def _name(lifetime_s: int | None) -> str:
+    return "none" if lifetime_s is None else f"{lifetime_s // 60}min"
+
+
+def _toml(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _settings(file: Path) -> object:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8")).get("settings")
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return None

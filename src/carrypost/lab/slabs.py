@@ -1,0 +1,188 @@
+"""How a trace is cut into slabs of time, and what is done with one: the part of the contact search that tasks run.
+
+Time is divided into cells of one length, of which consecutive ones make a slab, so that slabs hold about as many
+samples as each other. Where the cuts are changes what the search costs, and never what it finds: a task gets every
+sample of its slabs, and of each node the nearest ones before and after, so that it knows all segments that reach in; it
+clips to whole microseconds what it finds; and what touches is joined once all is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from carrypost.emu.encounters import Encounters, Rules, by_rules
+from carrypost.emu.in_range import Window
+from carrypost.emu.tracks import Tracks
+
+SAMPLES_PER_SLAB = 250_000
+"""About so many: few enough for a task's memory, and enough that its start does not count."""
+_SAMPLES_PER_NODE = 4
+"""In a slab, at least: nodes that are seldom sampled would otherwise be sent to many slabs without a sample."""
+_CELLS_PER_SLAB = 8
+_CELLS_MAX = 1 << 16
+_MICROSECONDS = 1e6
+SAMPLES = ("slab", "code", "t_us", "x", "y")
+"""What a task gets."""
+PIECES = pa.schema(
+    [
+        ("scenario", pa.string()),
+        ("a", pa.string()),
+        ("b", pa.string()),
+        ("start_us", pa.int64()),
+        ("end_us", pa.int64()),
+    ]
+)
+"""What it gives, as parts of contacts."""
+PIECES_DDL = "scenario string, a string, b string, start_us bigint, end_us bigint"
+
+
+class Life(NamedTuple):
+    """The samples of a node: how many, the first and the last."""
+
+    scenario: str
+    node: str
+    samples: int
+    first_us: int
+    last_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """How the time of one scenario is divided."""
+
+    scenario: str
+    start_us: int
+    cell_us: int
+    first: int
+    """Number of its first cell; they are counted on from one scenario to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who is in the trace, and which cell belongs to which slab."""
+
+    nodes: tuple[Life, ...]
+    """By code: in order of scenario, then of name."""
+    cells: tuple[Cells, ...]
+    slab_of: tuple[int, ...]
+    """The slab of each cell."""
+    slabs: tuple[tuple[str, Window], ...]
+    """The scenario of each slab, and its time."""
+
+    @property
+    def samples(self) -> int:
+        """Of all nodes."""
+        return sum(life.samples for life in self.nodes)
+
+    @property
+    def stays(self) -> int:
+        """Of nodes in slabs, at most."""
+        cells = {each.scenario: each for each in self.cells}
+        found = 0
+        for life in self.nodes:
+            at = cells[life.scenario]
+            first, last = ((t_us - at.start_us) // at.cell_us + at.first for t_us in (life.first_us, life.last_us))
+            found += min(life.samples, self.slab_of[last] - self.slab_of[first] + 1)
+        return found
+
+
+def planned(lives: Iterable[Life], slab_us: int | None = None) -> Plan:
+    """Cut a trace into slabs: of about as many samples each, or of this length."""
+    nodes = tuple(sorted(lives))
+    cells: list[Cells] = []
+    slab_of: list[int] = []
+    slabs: list[tuple[str, Window]] = []
+    for scenario in sorted({life.scenario for life in nodes}):
+        chosen = [life for life in nodes if life.scenario == scenario]
+        start_us, cell_us, slab = _cut(chosen, slab_us)
+        cells.append(Cells(scenario, start_us, cell_us, len(slab_of)))
+        edges = np.append(np.flatnonzero(np.diff(slab, prepend=-1)), len(slab))
+        slab_of.extend((slab + len(slabs)).tolist())
+        slabs.extend(
+            (scenario, Window(start_us + one * cell_us, start_us + two * cell_us))
+            for one, two in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+        )
+    return Plan(nodes, tuple(cells), tuple(slab_of), tuple(slabs))
+
+
+def _cut(lives: Sequence[Life], slab_us: int | None) -> tuple[int, int, NDArray[np.int64]]:
+    """Start, length of a cell, and the slab of each cell, for one scenario."""
+    count = np.array([life.samples for life in lives], dtype=np.float64)
+    first = np.array([life.first_us for life in lives])
+    last = np.array([life.last_us for life in lives])
+    start_us, span_us = int(first.min()), int(last.max() - first.min()) + 1
+    if slab_us is not None:
+        cell_us = max(slab_us, -(-span_us // _CELLS_MAX))
+        return start_us, cell_us, np.arange(-(-span_us // cell_us))
+    each = max(SAMPLES_PER_SLAB, _SAMPLES_PER_NODE * len(lives))
+    slabs = int(count.sum()) // each + 1
+    cell_us = -(-span_us // min(_CELLS_PER_SLAB * slabs, _CELLS_MAX, span_us))
+    cells = -(-span_us // cell_us)
+    # As if each node were sampled evenly while it is there; good enough for cuts that nothing but time depends on.
+    edges = start_us + np.arange(cells + 1) * cell_us
+    density = count / (last - first + 1)
+    gained = np.zeros(cells + 1)
+    np.add.at(gained, (first - start_us) // cell_us, density)
+    np.add.at(gained, (last - start_us) // cell_us, -density)
+    # Within the first and the last cell of a node this is off by a part of a cell.
+    seen = np.cumsum(np.cumsum(gained)[:-1] * np.diff(edges))
+    slab = np.minimum((seen - seen[0]) * slabs / max(seen[-1] - seen[0], 1.0), slabs - 1).astype(np.int64)
+    return start_us, cell_us, np.unique(slab, return_inverse=True)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The contact search in one task: samples of some slabs in, parts of contacts out."""
+
+    nodes: tuple[str, ...]
+    """By code."""
+    slabs: tuple[tuple[str, Window], ...]
+    rules: Rules
+    """For parts of contacts."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For Spark's `mapInArrow`."""
+        parts = [batch for batch in batches if batch.num_rows]
+        if not parts:
+            return
+        samples = pa.Table.from_batches(parts)
+        slab, code, t_us, x, y = (samples[name].to_numpy() for name in SAMPLES)
+        del parts, samples
+        there = np.unique(slab)
+        for each in there.tolist():
+            mine = slice(None) if len(there) == 1 else np.flatnonzero(slab == each)
+            scenario, window = self.slabs[each]
+            tracks = self._tracks(code[mine], t_us[mine], x[mine], y[mine])
+            found = by_rules(tracks, self.rules, window=window)
+            if len(found):
+                yield from named(scenario, found).to_batches()
+
+    def _tracks(
+        self, code: NDArray[np.int32], t_us: NDArray[np.int64], x: NDArray[np.float64], y: NDArray[np.float64]
+    ) -> Tracks:
+        there = np.zeros(len(self.nodes), dtype=bool)
+        there[code] = True
+        codes = np.flatnonzero(there)
+        node = (np.cumsum(there, dtype=np.int32) - np.int32(1))[code]
+        return Tracks.gathered(tuple(self.nodes[each] for each in codes), node, t_us, x, y)
+
+
+def named(scenario: str, found: Encounters) -> pa.Table:
+    """Contacts with the names of their nodes; times in microseconds."""
+    names = pa.array(found.nodes, pa.string())
+    return pa.table(
+        {
+            "scenario": pa.repeat(scenario, len(found)),
+            "a": names.take(pa.array(found.a)),
+            "b": names.take(pa.array(found.b)),
+            "start_us": found.start_us,
+            "end_us": found.end_us,
+        },
+        schema=PIECES,
+    )

@@ -1,0 +1,220 @@
+"""What became of the runs of a campaign: a small file for each, and the tables that are made of them.
+
+The folder of a campaign holds ``records`` (a Parquet file for each run that is done), ``runs`` and ``failures``; the
+states are in ``.runs``. A state is written after its record, so a run that has one is over; a record without a state is
+one whose process died in between, and is made again. Every file is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import carrypost
+from carrypost.lab import folders
+from carrypost.lab.grid import Run
+from carrypost.lab.schemas import FAILURES, RECORDS, RUNS, Table
+
+DONE: Final = "done"
+FAILED: Final = "failed"
+_SUFFIX = ".json"
+_PARTIAL = ".partial"
+_RECORD = ".parquet"
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run ended."""
+
+    run: str
+    scenario: str
+    settings: str
+    seed: str
+    status: Literal["done", "failed"]
+    version: str
+    fingerprint: str
+    token: str = ""
+    """Of the campaign that it was part of, when it ended."""
+    rows: int | None = None
+    size: int | None = None
+    """Bytes of the record."""
+    cpu_s: float | None = None
+    elapsed_s: float | None = None
+    record: str | None = None
+    error: str = ""
+    traceback: str = ""
+    kept: bool = msgspec.field(default=True)
+    """Whether it is in its file; a process that does not see the folder, or a full disk, keeps nothing."""
+
+
+def done(run: Run, token: str, record: str, *, rows: int, size: int) -> State:
+    """The state of a run whose record is whole."""
+    return State(**_about(run, token), status=DONE, record=record, rows=rows, size=size)
+
+
+def failed(run: Run, token: str, error: str, *, traceback: str = "", kept: bool = True) -> State:
+    """The state of a run that came to nothing."""
+    return State(**_about(run, token), status=FAILED, error=error, traceback=traceback or error, kept=kept)
+
+
+def _about(run: Run, token: str) -> dict[str, Any]:
+    return {
+        "run": run.name,
+        "scenario": run.scenario,
+        "settings": run.settings,
+        "seed": str(run.seed),
+        "version": carrypost.__version__,
+        "fingerprint": run.fingerprint,
+        "token": token,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The folder of a campaign."""
+
+    root: Path
+
+    @property
+    def records(self) -> Path:
+        """Where records are."""
+        return self.root / RECORDS.name
+
+    @property
+    def states(self) -> Path:
+        """Where states are."""
+        return self.root / ".runs"
+
+    def record(self, run: Run) -> Path:
+        """Where the record of a run is."""
+        return self.records / f"{run.stem}{_RECORD}"
+
+    def state(self, run: Run) -> Path:
+        """Where the state of a run is."""
+        return self.states / f"{run.stem}{_SUFFIX}"
+
+    def make(self) -> None:
+        """Make the folders, if they are not there."""
+        for folder in (self.records, self.states):
+            with folders.told_of(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+
+    def keep(self, run: Run, state: State) -> None:
+        """Write the state of a run; raises `OSError`."""
+        path = self.state(run)
+        partial = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
+        try:
+            partial.write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=1))
+            partial.replace(path)
+        finally:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+
+    def states_there(self) -> dict[str, State]:
+        """All states, by stem; what cannot be read is as if it were not there."""
+        found = {}
+        for path in sorted(self.states.glob(f"*{_SUFFIX}")):
+            if (state := read(path)) is not None:
+                found[path.name.removesuffix(_SUFFIX)] = state
+        return found
+
+    def clear(self) -> int:
+        """Remove what dead processes left half-written; how many. Only for whoever holds the lock."""
+        count = 0
+        for folder in (self.records, self.states):
+            for left in folder.glob(f".*{_PARTIAL}"):
+                left.unlink(missing_ok=True)
+                count += 1
+        return count
+
+
+def read(path: Path) -> State | None:
+    """A state; None: there is none that can be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=State)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def is_whole(path: Path, state: State) -> bool:
+    """Whether the record of a run is the one that its state tells of."""
+    try:
+        return path.stat().st_size == state.size and pq.read_metadata(path).num_rows == state.rows
+    except (OSError, pa.ArrowException):
+        return False
+
+
+# --- what is to be done --------------------------------------------------------------------------------------
+
+MISSING, CHANGED, OTHER_VERSION, DAMAGED = "missing", "changed", "other version", "damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a campaign finds in its folder."""
+
+    todo: Mapping[str, str]
+    """Runs that are to be done, by name, and why: missing, failed, changed, made by another version, damaged."""
+    done: int
+    """How many are."""
+    strangers: tuple[str, ...]
+    """Runs in the folder that the campaign does not name; of records that belong to none, the file."""
+
+    def because(self, why: str) -> int:
+        """How many are to be done for this reason."""
+        return sum(each == why for each in self.todo.values())
+
+
+def plan(runs: Sequence[Run], place: Place) -> Plan:
+    """What is to be done."""
+    there = place.states_there()
+    todo = {}
+    for run in runs:
+        state = there.get(run.stem)
+        if (why := _why(run, state, place)) is not None:
+            todo[run.name] = why
+    mine = {run.stem for run in runs}
+    strangers = [state.run for stem, state in there.items() if stem not in mine]
+    known = mine | there.keys()
+    strangers += [path.name for path in sorted(place.records.glob(f"*{_RECORD}")) if path.stem not in known]
+    return Plan(todo, len(runs) - len(todo), tuple(strangers))
+
+
+def _why(run: Run, state: State | None, place: Place) -> str | None:
+    if state is None or state.run != run.name:
+        return MISSING
+    if state.status == FAILED:
+        return FAILED
+    if state.fingerprint != run.fingerprint:
+        return CHANGED if state.version == carrypost.__version__ else OTHER_VERSION
+    return None if is_whole(place.record(run), state) else DAMAGED
+
+
+# --- tables --------------------------------------------------------------------------------------------------
+
+
+def write_tables(place: Place, runs: Sequence[Run], unkept: Iterable[State] = ()) -> None:
+    """Make the tables `runs` and `failures` of all states that are in the folder, and of those that are not."""
+    order = {run.name: index for index, run in enumerate(runs)}
+    found = {state.run: state for state in (*place.states_there().values(), *unkept)}
+    ordered = sorted(found.values(), key=lambda state: (order.get(state.run, len(order)), state.run))
+    folders.write_arrow(_table(ordered, RUNS), place.root, RUNS)
+    folders.write_arrow(_table([state for state in ordered if state.status == FAILED], FAILURES), place.root, FAILURES)
+
+
+def _table(states: Sequence[State], table: Table) -> pa.Table:
+    return pa.table({name: [getattr(state, name) for state in states] for name in table.names}, schema=table.arrow)
+
+
+def of(runs: Iterable[Run], place: Place) -> Iterator[tuple[Run, State]]:
+    """Those of these runs that have a state."""
+    for run in runs:
+        if (state := read(place.state(run))) is not None and state.run == run.name:
+            yield run, state

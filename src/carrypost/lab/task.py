@@ -1,0 +1,140 @@
+"""One run of a campaign, as an executor does it.
+
+`play` never raises: what goes wrong is the state of the run. It answers with the state too, for a driver that does not
+find it in the folder. A process is used for many runs, one after the other, and nothing of one is left for the next.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+import time
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+
+from carrypost.emu.runs import prepare
+from carrypost.emu.scenario import Scenario
+from carrypost.errors import CarrypostError
+from carrypost.lab import lock, states
+from carrypost.lab.bundle import unpacked
+from carrypost.lab.grid import Run
+from carrypost.lab.states import DONE, Place, State, done, failed
+
+if TYPE_CHECKING:
+    from pyspark import Broadcast
+
+ATTEMPTS_MAX = 2
+"""How many processes may die of one run; Spark gives up a whole job after more."""
+_TRACEBACK_MAX = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What all runs of a campaign share."""
+
+    root: str
+    token: str
+    contents: Mapping[str, Broadcast[bytes]]
+    """Of files, by hash."""
+
+    def fetch(self, digest: str) -> bytes:
+        """The bytes of a file; Spark is not to keep them in this process."""
+        broadcast = self.contents[digest]
+        content = broadcast.value
+        if not hasattr(broadcast, "_sc"):  # Only on executors, which can load it again.
+            vars(broadcast).pop("_value", None)
+        return content
+
+
+def play(desk: Desk, run: Run) -> State:
+    """Do a run; how it ended."""
+    place = Place(Path(desk.root))
+    attempt = _attempt()
+    if not belongs(place, desk.token):
+        return failed(run, desk.token, _unseen(desk), kept=False)
+    if attempt:
+        state = states.read(place.state(run))
+        if state is not None and state.token == desk.token:
+            return state  # It had ended, and only the answer was lost.
+    if attempt >= ATTEMPTS_MAX:
+        told = f"{attempt} processes that ran it died, the last before this one on {platform.node()}: out of memory?"
+        return _kept(desk, place, run, failed(run, desk.token, told))
+    state = _kept(desk, place, run, _played(desk, place, run))
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    return state
+
+
+def belongs(place: Place, token: str) -> bool:
+    """Whether this is the folder of that campaign, and the campaign not over."""
+    holder = lock.holder(place.states)
+    return holder is not None and holder.token == token
+
+
+def _unseen(desk: Desk) -> str:
+    return f"the executor on {platform.node()} does not see {desk.root}, or the campaign is over"
+
+
+def _attempt() -> int:
+    from pyspark import TaskContext  # noqa: PLC0415 - `play` works without Spark, too
+
+    context = TaskContext.get()
+    return 0 if context is None else context.attemptNumber()
+
+
+def _played(desk: Desk, place: Place, run: Run) -> State:
+    begun_s, begun_cpu_s = time.monotonic(), time.process_time()
+    record = place.record(run)
+    moved: dict[str, str] = {}
+    try:
+        scenario = Scenario.parse(run.text, overrides=run.overrides, file=run.file)
+        there = unpacked(scenario, run.files, desk.fetch)
+        moved = {str(there.places[each.name]): each.path for each in run.files}
+        prepared = prepare(there, run.seed, settings=run.settings)
+        assert prepared.name == run.name
+        rows = len(prepared.run(record, keep=False))
+        size = record.stat().st_size
+    except Exception as error:  # noqa: BLE001 - whatever it is, the campaign goes on
+        state = _failed(desk, run, error, moved)
+    else:
+        state = done(run, desk.token, record.name, rows=rows, size=size)
+    cpu_s, elapsed_s = time.process_time() - begun_cpu_s, time.monotonic() - begun_s
+    return msgspec.structs.replace(state, cpu_s=round(cpu_s, 3), elapsed_s=round(elapsed_s, 3))
+
+
+def _failed(desk: Desk, run: Run, error: Exception, moved: Mapping[str, str]) -> State:
+    """Told with files as the driver knows them."""
+    told = str(error) if isinstance(error, CarrypostError) else f"{type(error).__name__}: {error}"
+    trace = "".join(traceback.format_exception(error))[-_TRACEBACK_MAX:]
+    for place, path in moved.items():
+        told, trace = told.replace(place, path), trace.replace(place, path)
+    return failed(run, desk.token, told, traceback=trace)
+
+
+def _kept(desk: Desk, place: Place, run: Run, state: State) -> State:
+    """Write the state; a run whose state cannot be kept has failed. What failed has no record, not even an old one."""
+    if not belongs(place, desk.token):  # Another campaign may have begun meanwhile: what is there is that one's.
+        return failed(run, desk.token, _unseen(desk), kept=False)
+    if state.status == DONE:
+        try:
+            place.keep(run, state)
+        except OSError as error:
+            why = f"the state {place.state(run)} cannot be written: {os.strerror(error.errno or 0)}"
+            state = failed(run, desk.token, why)
+        else:
+            return state
+    with suppress(OSError):
+        place.record(run).unlink(missing_ok=True)
+    try:
+        place.keep(run, state)
+    except OSError:
+        return msgspec.structs.replace(state, kept=False)
+    return state

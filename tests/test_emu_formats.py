@@ -1,0 +1,300 @@
+"""Formats of traces, line by line: what rows they give, and what is said about lines that are wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from carrypost.emu.contacts import FOREVER_US, parse_contacts
+from carrypost.emu.formats import FORMATS, Options, read_whole, settle_whole
+from carrypost.emu.formats.lines import cut
+from carrypost.emu.formats.rules import Parsed
+from carrypost.errors import LocalError
+
+
+def parsed(name: str, text: str | bytes, **options: object) -> Parsed:
+    data = text.encode() if isinstance(text, str) else text
+    rule = FORMATS[name].begin(data, "trace", Options(**options))  # type: ignore[arg-type]
+    return rule.parse(cut(data), 0)
+
+
+def settled(name: str, text: str, **options: object) -> list[tuple[object, ...]]:
+    """Rows of what comes of a text, times in seconds."""
+    asked = Options(**options)  # type: ignore[arg-type]
+    _, found = read_whole(FORMATS[name], text, "trace", asked)
+    table = settle_whole(FORMATS[name], found.rows, "trace", asked)
+    rows = table.to_pylist()
+    return [tuple(value / 1e6 if key.endswith("_us") else value for key, value in row.items()) for row in rows]
+
+
+def whys(name: str, text: str | bytes, **options: object) -> list[tuple[int, str]]:
+    return [(bad.at, bad.why) for bad in parsed(name, text, **options).bad]
+
+
+# ------------------------------------------------------------------------------------------------------- lines
+def test_blank_lines_and_comments_are_no_lines_but_count_in_numbers() -> None:
+    lines = cut(b"\xef\xbb\xbffirst\r\n\n  # no\n\t third \nlast", 1)
+    assert lines.text.to_pylist() == ["first", "third", "last"]
+    assert lines.number.tolist() == [1, 4, 5]
+    assert cut(b"a\nb\n", 7).number.tolist() == [7, 8]
+    assert cut(b"", 1).text.to_pylist() == []
+
+
+def test_a_line_that_is_no_text_is_one_bad_line() -> None:
+    found = parsed("pairs", b"20 a b\n40 a \xff\n60 a c Gr\xf6\xdfe\n")
+    assert found.lines == 3
+    assert [(bad.at, bad.why) for bad in found.bad] == [(2, "j has characters that cannot be shown: '\ufffd'")]
+
+
+# ---------------------------------------------------------------------------------------------------- positions
+@pytest.mark.parametrize(
+    "text",
+    [
+        "t,node,x,y\n0,a,1,2\n5,a,3,4.5\n",
+        "\ufeffY;X;Node_ID;Time\n2;1;a;0\n4.5;3;a;5\n",
+        "t\tid\tspare\tx\ty\n0\ta\t\t1\t2\n5\ta\tq\t3\t4.5\n",
+        "t  node x   y\n0 a 1 2\n 5   a 3 4.5\n",
+        "0 a 1 2\n5 a 3 4.5\n",
+        '"t","node","x","y"\n0,"a",1,2\n"5","a",3,"4.5"\n',
+        "1970-01-01 00:00:00,a,1,2\n1970-01-01T00:00:05Z,a,3,4.5\n",
+        "+0,a,1e0,.2E1,\n5.,a,3,4.5,\n",
+    ],
+)
+def test_tables_of_places_are_read_however_they_are_written(text: str) -> None:
+    assert settled("gps-csv", text) == [("a", 0, 1, 2), ("a", 5, 3, 4.5)]
+
+
+def test_cells_may_hold_the_separator_within_quotes() -> None:
+    assert settled("gps-csv", 't,node,x,y\n0,"a,b",1,2\n0,c,1,2\n') == [("a,b", 0, 1, 2), ("c", 0, 1, 2)]
+
+
+def test_what_is_assumed_about_columns_is_said() -> None:
+    assert "no header" in FORMATS["gps-csv"].begin(b"0 a 1 2\n", "trace", Options()).said
+    assert FORMATS["gps-csv"].begin(b"t node x y\n0 a 1 2\n", "trace", Options()).said == ""
+    with pytest.raises(LocalError, match=r"trace, line 1: must be a header that names t, node, x, y or t, node, lat"):
+        parsed("gps-csv", "0 a\n")
+    with pytest.raises(LocalError, match="column x is there twice"):
+        parsed("gps-csv", "t,node,x,x,y\n")
+    with pytest.raises(LocalError, match="--columns must name t, node, x, y or"):
+        parsed("gps-csv", "0 a 1 2\n", columns=("t", "node"))
+
+
+def test_columns_can_be_told_in_place_of_a_header() -> None:
+    text = "a 9 0 1 2\na 9 5 3 4.5\n"
+    assert settled("gps-csv", text, columns=("node", "what", "t", "x", "y")) == [("a", 0, 1, 2), ("a", 5, 3, 4.5)]
+
+
+def test_bad_rows_are_told_apart_from_good_ones() -> None:
+    text = (
+        "t,node,x,y\n0,a,1,2\nnow,a,1,2\n1,,1,2\n2,a:b,1,2\n3,a,1\n4,a,1,2,3\n5,a,nan,2\n1700000000000,a,1,2\n"
+        "6,a,1,2e9\n2020-13-45 00:00:00,a,1,2\n9,a,1,2\n"
+    )
+    found = parsed("gps-csv", text)
+    assert (found.lines, found.bad_lines, found.rows.num_rows) == (11, 9, 2)
+    assert whys("gps-csv", text) == [
+        (3, "t must be a number, not 'now'"),
+        (4, "node must not be empty"),
+        (5, "a plain node name has 1 to 64 bytes and no colon: 'a:b'"),
+        (6, "y is missing: the row has 3 cells"),
+        (7, "the row has 5 cells, the header names 4 columns"),
+        (8, "x must be a number from -100,000,000 to 100,000,000 m, not nan"),
+        (
+            9,
+            "t must be a number from -9,000,000,000 to 9,000,000,000 s, not 1.7e+12; are these milliseconds?",
+        ),
+        (10, "y must be a number from -100,000,000 to 100,000,000 m, not 2e+09"),
+        (11, "t must be a number, not '2020-13-45 00:00:00'"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "30 a 0 0\n30 b 0 0\n20 a 0 0\n",
+            "line 3: the time of node a goes back, from 30 s to 20 s; if rows may come in any order: --unsorted",
+        ),
+        (
+            "0 b 0 0\n0 a 0 0\n1 b 5 5\n0 a 9 1\n",
+            "line 4: node a is at (9, 1), but line 2 says (0, 0) for the same time; are there two nodes with one id?",
+        ),
+    ],
+)
+def test_a_trace_that_cannot_be_is_an_error(text: str, message: str) -> None:
+    with pytest.raises(LocalError) as error:
+        settled("gps-csv", text)
+    assert str(error.value) == f"trace, {message}"
+
+
+def test_rows_in_any_order_and_places_of_one_time_can_be_allowed() -> None:
+    assert settled("gps-csv", "30 a 0 0\n20 a 1 1\n", unsorted=True) == [("a", 20, 1, 1), ("a", 30, 0, 0)]
+    twice = "0 a 0 0\n5 a 1 1\n5 a 2 2\n"
+    assert settled("gps-csv", twice, same_time="first") == [("a", 0, 0, 0), ("a", 5, 1, 1)]
+    assert settled("gps-csv", twice, same_time="last") == [("a", 0, 0, 0), ("a", 5, 2, 2)]
+    assert settled("gps-csv", "0 a 0 0\n0 a 0 0.0001\n") == [("a", 0, 0, 0)], "one place, but for rounding"
+
+
+def test_places_of_the_one_are_counted_from_its_header() -> None:
+    text = "0 10 100 200 -50 50 0 0\n0 p1 100 0\n10 p1 101 -50 0\n"
+    assert settled("one-movement", text) == [("p1", 0, 0, 50), ("p1", 10, 1, 0)]
+    assert whys("one-movement", text + "11 p1 x 0\n") == [(4, "must read TIME NODE X Y, not '11 p1 x 0'")]
+
+
+def test_walkers_that_come_back_are_other_nodes() -> None:
+    text = (
+        "0 create 1 0 0 0\n0 setdest 1 10 0 0 1 10\n5 setdest 1 5 9 0 3 8\n8 destroy 1\n"
+        "20 create 1 100 0 0\n20 setdest 1 100 5 0 1 25\n0 create 10 3 3 0\n4 destroy 10\n"
+    )
+    assert settled("kth", text) == [
+        ("1", 0, 0, 0),
+        ("1", 5, 5, 0),
+        ("1", 8, 5, 9),
+        ("1.2", 20, 100, 0),
+        ("1.2", 25, 100, 5),
+        ("10", 0, 3, 3),
+        ("10", 4, 3, 3),
+    ]
+    with pytest.raises(LocalError, match="line 5: node 1 is created a second time"):
+        settled("kth", text, returns=False)
+
+
+def test_walkers_cut_off_in_the_middle_of_their_way_are_where_they_came_to() -> None:
+    text = "0 create 1 0 0 0\n0 setdest 1 8 0 0 1 8\n2 setdest 1 2 4 0 1 6\n4 destroy 1\n"
+    assert settled("kth", text) == [("1", 0, 0, 0), ("1", 2, 2, 0), ("1", 4, 2, 2)]
+
+
+def test_nodes_of_ns_2_are_told_anew_on_their_way() -> None:
+    text = (
+        "set god_ [God instance]\n$node_(0) set X_ 0.0\n$node_(0) set Y_ 0\n$node_(0) set Z_ 0\n"
+        '$ns_ at 10.0 "$node_(0) setdest 30 40 5"\n$ns_ at 5 "$node_(0) setdest 0 10 1.0 "\n'
+    )
+    # Under way from 5 s on, halfway when told anew at 10 s; from (0, 5) it is sqrt(30² + 35²) m then.
+    *before, (node, t, x, y) = settled("ns2", text)
+    assert before == [("0", 0, 0, 0), ("0", 5, 0, 0), ("0", 10, 0, 5)]
+    assert (node, t, x, y) == ("0", pytest.approx(10 + 2125**0.5 / 5), 30, 40)
+    assert parsed("ns2", text).passed == 1
+    assert whys("ns2", '$ns_ at 1 "$node_(0) setdest 1 1"\n')[0][1].startswith("must read $node_(N) set X_ NUMBER, or")
+
+
+# ----------------------------------------------------------------------------------------------------- contacts
+def test_rows_of_pairs_cover_the_time_before_and_are_joined() -> None:
+    text = "Time;id1;id2;PC;PC\n40;2;1;x;y\n60;1;2;x;y\n100;1;2;x;y\n60;3;1;x;y\n60;1;2;x;y\n"
+    assert settled("pairs", text) == [("1", "2", 20, 60), ("1", "3", 40, 60), ("1", "2", 80, 100)]
+    assert settled("pairs", text, interval_s=60.0) == [("1", "2", -20, 100), ("1", "3", 0, 60)]
+
+
+def test_rows_of_pairs_that_overlap_are_one_contact_unless_asked() -> None:
+    text = "20 a b\n30 a b\n50 a b\n"
+    assert settled("pairs", text) == [("a", "b", 0, 50)]
+    assert settled("pairs", text, consecutive=True) == [("a", "b", 0, 20), ("a", "b", 20, 50)]
+
+
+def test_nodes_that_meet_themselves_are_left_out() -> None:
+    assert settled("pairs", "20 a a\n20 a b\n") == [("a", "b", 0, 20)]
+    assert whys("contacts-csv", "a,b,start,end\nx,x,1,2\n") == [(2, "x is in contact with itself")]
+
+
+def test_nights_of_haslemere_part_contacts() -> None:
+    header = "time_step,user1_id,user2_id,distance_m\n"
+    text = header + "191,1,2,10\n192,2,1,50\n193,1,2,0\n"
+    day, seven = 86_400, 7 * 3600
+    assert settled("haslemere", text) == [
+        ("1", "2", seven + 190 * 300, seven + 192 * 300),
+        ("1", "2", day + seven, day + seven + 300),
+    ]
+    near = settled("haslemere", text, distance_m=10.0)
+    assert near == [("1", "2", seven + 190 * 300, seven + 191 * 300), ("1", "2", day + seven, day + seven + 300)]
+    assert whys("haslemere", header + "0,1,2,10\n1.5,1,2,3\n1,1,2,far\n") == [
+        (2, "step must be a whole number from 1 to 1,000,000"),
+        (3, "step must be a whole number from 1 to 1,000,000"),
+        (4, "distance must be a number, not 'far'"),
+    ]
+
+
+def test_sightings_of_either_side_are_one_contact() -> None:
+    text = "1 2 0 100 1 0\n2 1 90 150 1 0\n2 1 300 300 2 150\n3 1 10 20 1 0\n"
+    assert settled("imote", text) == [("1", "2", 0, 150), ("1", "3", 10, 20)]
+    assert settled("imote", text, interval_s=60.0) == [
+        ("1", "2", 0, 210),
+        ("1", "3", 10, 80),
+        ("1", "2", 300, 360),
+    ]
+    with pytest.raises(LocalError, match="line 1: the contact ends at 3 s, before it starts at 5 s"):
+        settled("imote", "1 2 5 3 1 0\n")
+
+
+def test_contact_plans_count_while_both_directions_are_there() -> None:
+    text = (
+        "# a plan\n1\na contact +0 +60 1 2 100000\na contact +20 +50 2 1 100000\na contact +50 +90 2 1 5 0.5\n"
+        "a range +0 +60 1 2 1\na contact +0 +9 3 1 100000\na contact +0 +9 3 3 100000\nm horizon +0\n"
+    )
+    found = parsed("ion", text)
+    assert (found.lines, found.passed, found.bad_lines) == (8, 4, 0)
+    assert settled("ion", text) == [("1", "2", 20, 60)]
+    counts = FORMATS["ion"].settle(found.rows, Options()).counts
+    assert (counts["one_way_contacts"], counts["one_way_s"]) == (1, 20 + 30 + 9)
+    assert settled("ion", text, both_ways=True) == [("1", "2", 0, 90), ("1", "3", 0, 9)]
+
+
+def test_contact_plans_may_have_dates() -> None:
+    day = "2026/11/15-00:0"
+    text = f"a contact {day}0:00 {day}1:00 1 2 9\na contact {day}0:30 {day}2:00 2 1 9\n"
+    start = 1_794_700_800
+    assert settled("ion", text) == [("1", "2", start + 30, start + 60)]
+    assert whys("ion", f"a contact {day}0:00 +60 1 2 9\na contact 2026/02/30-00:00:00 2026/02/30-00:00:01 1 2 9\n") == [
+        (1, "one time is relative, the other absolute"),
+        (2, "a date that is in no calendar"),
+    ]
+
+
+def test_plans_of_core_have_more_columns_and_no_signs() -> None:
+    text = "s loop 0\na contact 298.59 414.12 5 33 1000000000 0.0 0 0\na contact 300 420 33 5 1000000000 0.0 0 0\n"
+    assert settled("ccp", text) == [("33", "5", 300, 414.12)]
+
+
+def test_links_of_the_one_come_up_and_go_down() -> None:
+    text = "0 C M1 a b 5\n1 CONN b a up\n2 CONN a c UP wlan0\n3 CONN a b down\n3 CONN a b up\n4 CONN c a down\n"
+    assert settled("one-connections", text, end_us=9_000_000) == [("a", "b", 1, 3), ("a", "c", 2, 4), ("a", "b", 3, 9)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1 CONN a b up\n2 CONN b a up\n", "line 2: a and b are in contact already, by line 1"),
+        ("1 CONN a b up\n2 CONN c a down\n", "line 2: the contact of a and c ends, but never started"),
+        (
+            "2 CONN a b up\n1 CONN a c up\n",
+            "line 2: time goes back, from 2 s to 1 s; if lines may come in any order: --unsorted",
+        ),
+    ],
+)
+def test_a_log_of_links_that_cannot_be_is_an_error(text: str, message: str) -> None:
+    with pytest.raises(LocalError) as error:
+        settled("one-connections", text)
+    assert str(error.value) == f"trace, {message}"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("contacts-csv", "b,end,start,a\nx,2.5,1,y\nz,9,3,x\nx,4,2.5,y\nx,7,7,w\n"),
+        (
+            "one-connections",
+            "# host 1 is p q\n0 C M 1 2 5\n1 CONN 1 2 up\n2 CONN 2 1 down\n2 CONN 2 1 up\n3 CONN 3 1 up\n",
+        ),
+    ],
+)
+def test_contacts_are_read_as_by_the_reader_that_needs_no_arrow(name: str, text: str) -> None:
+    plain = [(a, b, start / 1e6, end / 1e6) for a, b, start, end in parse_contacts(text, "trace")]
+    assert settled(name, text, end_us=FOREVER_US) == plain
+
+
+def test_contacts_of_a_pair_never_overlap() -> None:
+    text = "start,end,a,b\n5,9,y,x\n0,5,x,y\n7,7,x,z\n"
+    assert settled("contacts-csv", text) == [("x", "y", 0, 5), ("x", "y", 5, 9)]
+    with pytest.raises(LocalError) as error:
+        settled("contacts-csv", text + "4,6,x,y\n")
+    assert str(error.value) == (
+        "trace, line 5: this contact of x and y overlaps [0, 5) s of line 3; those of one pair must not"
+    )
+    with pytest.raises(LocalError, match="line 2: the contact ends at 1 s, before it starts at 2 s"):
+        settled("contacts-csv", "a,b,start,end\nx,y,2,1\n")

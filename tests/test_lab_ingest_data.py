@@ -1,0 +1,63 @@
+"""Counts of public traces come out of `lab ingest` as published; run where CARRYPOST_DATA names their folder."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+
+from carrypost.emu.formats import Options
+from carrypost.lab import folders
+from carrypost.lab.ingest.run import Request, ingest
+from carrypost.lab.schemas import CONTACTS
+
+DATA = os.environ.get("CARRYPOST_DATA", "")
+pytestmark = pytest.mark.skipif(not DATA, reason="CARRYPOST_DATA names no folder with the public traces")
+
+
+def _request(path: Path, name: str, out: Path, options: Options | None = None) -> Request:
+    return Request(paths=[path], format=name, scenario="s", out=out, options=options or Options())
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "expected"),
+    [
+        ("sociopatterns-primary-school/primaryschool.tsv.gz", {}, (125_773, 242, 77_521, 0, 8_317, 32.4)),
+        # The published count takes rows 10 s apart as two contacts, and has one of node 43 with itself.
+        (
+            "sociopatterns-highschool-2011/thiers_2011.csv.gz",
+            {"consecutive": True},
+            (28_561, 126, 10_687 - 1, 1, 1_710 - 1, 53.4),
+        ),
+        ("sociopatterns-highschool-2011/thiers_2011.csv.gz", {}, (28_561, 126, 10_676, 1, 1_709, 53.5)),
+        ("haslemere/HaslemereProximity.csv.gz", {}, (102_831, 469, 24_820, 0, 8_277, 1242.9)),
+        ("haslemere/HaslemereProximity.csv.gz", {"distance_m": 20.0}, (102_831, 457, 10_323, 0, 3_195, 1194.4)),
+        ("haslemere/HaslemereProximity.csv.gz", {"distance_m": 10.0}, (102_831, 443, 7_261, 0, 1_855, 1138.7)),
+    ],
+)
+def test_counts_of_public_traces_come_out(
+    tmp_path: Path, file: str, options: dict[str, Any], expected: tuple[float, ...]
+) -> None:
+    name = "haslemere" if "haslemere" in file else "pairs"
+    report = ingest(_request(Path(DATA) / file, name, tmp_path, Options(**options)))
+    counts, table = report.facts["counts"], folders.read_arrow(tmp_path, CONTACTS)
+    pairs = table.group_by(["a", "b"]).aggregate([]).num_rows
+    mean = round(pc.mean(pc.subtract(table["end"], table["start"])).as_py(), 1)
+    found = (counts["rows"], counts["nodes"], table.num_rows, counts["self_contacts"], pairs, mean)
+    assert found == expected
+
+
+def test_nights_do_not_join_contacts_of_haslemere(tmp_path: Path) -> None:
+    """Joined on bare steps, as if nights were not, there would be 24,511 contacts."""
+    path = Path(DATA) / "haslemere/HaslemereProximity.csv.gz"
+    steps = tmp_path / "steps.csv"
+    rows = gzip.decompress(path.read_bytes()).decode().splitlines()[1:]
+    steps.write_text("".join(f"{300 * int(s)},{i},{j}\n" for s, i, j, _ in (row.split(",") for row in rows)))
+    bare = ingest(_request(steps, "pairs", tmp_path / "bare", Options(interval_s=300.0)))
+    ours = ingest(_request(path, "haslemere", tmp_path / "ours"))
+    assert bare.facts["counts"]["contacts"] == 24_511
+    assert ours.facts["counts"]["contacts"] == 24_820

@@ -1,0 +1,383 @@
+"""Pages: the paper's values beside ours, whole files that need nothing else, and what is wrong is said."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from tests import lab_pages
+
+from carrypost.cli.app import run
+from carrypost.emu.scenario import Scenario
+from carrypost.errors import LocalError
+from carrypost.lab import families as f
+from carrypost.lab.report import page, svg
+from carrypost.lab.report.paper import BUS, EXPERIMENTS, OSTERMALM, Experiment
+from carrypost.lab.report.study import Study
+
+_VOID = {"meta", "br", "hr", "img", "input", "link"}
+_PLAIN = """
+name = "plain"
+duration_s = 600
+[nodes]
+count = 2
+[[workload]]
+kind = "broadcast"
+first_s = 5
+period_s = 60
+size = 100
+"""
+
+
+class _Reader(HTMLParser):
+    """A page as its tables, texts and tags; a tag that is closed wrongly fails."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.tables: dict[str, list[list[str]]] = {}
+        self._rows: list[list[str]] = []
+        self._name = ""
+        self.text = ""
+        self.source = text
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in _VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self._rows, self._name = [], ""
+        elif tag == "tr":
+            self._rows.append([])
+        elif tag in {"td", "th"}:
+            self._rows[-1].append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+        if tag == "table":
+            self.tables.setdefault(self._name, self._rows)
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text += data
+        if "caption" in self.open:
+            self._name += data
+        elif self.open[-1:] in (["td"], ["th"]):
+            self._rows[-1][-1] += data
+
+    def row(self, table: str, *heads: str) -> list[str]:
+        """The first row of a table that begins so, from some row on where more is told."""
+        rows = iter(next(rows for name, rows in self.tables.items() if name.startswith(table)))
+        found: list[str] = []
+        for head in heads:
+            found = next(row for row in rows if head in row[:2])
+        return found
+
+
+@pytest.fixture(scope="module")
+def bus(tmp_path_factory: pytest.TempPathFactory) -> _Reader:
+    """The page of a day of buses with five per cent more of everything."""
+    folder = tmp_path_factory.mktemp("bus")
+    lab_pages.like_paper(folder, BUS, 1.05)
+    (folder / "campaign.toml").write_text("seeds = [1]\n", encoding="utf-8")
+    return _page(folder, "carrypost reproduce bus")
+
+
+@pytest.fixture(scope="module")
+def walkers(tmp_path_factory: pytest.TempPathFactory) -> _Reader:
+    """The page of walkers with three seeds: as the paper has it, and one and two per cent more."""
+    folder = tmp_path_factory.mktemp("walkers")
+    lab_pages.like_paper(folder, OSTERMALM, seeds=(10, 2, 1))
+    return _page(folder)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> _Reader:
+    """The page of walkers with a hundredth of everything."""
+    folder = tmp_path_factory.mktemp("few")
+    lab_pages.like_paper(folder, OSTERMALM, 0.01)
+    return _page(folder)
+
+
+def _page(folder: Path, command: str = "") -> _Reader:
+    return _Reader(page.text(Study(folder), command))
+
+
+def _plain(folder: Path, run_name: str = "plain/default/1") -> None:
+    """A campaign without order, in which nothing but one message came about."""
+    rows: lab_pages.Rows = {table: [] for table in f.FAMILIES}
+    counts = {"bcast": 4, "rcvd": 3, "codlvd": 7, "expd": 0, "left": 0, "codlvratio": 1.0, "expratio": 0.0}
+    rows[f.PROCESSING].append({"run": run_name, **counts})
+    delay = {"min_s": 1.0, "max_s": 9.0, "avg_s": 4.0, "stdev_s": 1.0, **{f"p{each}_s": 4.0 for each in f.PERCENTILES}}
+    rows[f.DELAY_SPREAD].append({"run": run_name, "metric": "tdelay", "count": 3, **delay})
+    rows[f.DELIVERY_RATIO].append({"run": run_name, "messages": 4, "ratio": 0.75})
+    lab_pages.keep(folder, rows, [lab_pages.done(folder, run_name, Scenario.parse(_PLAIN, folder).in_force())])
+
+
+@pytest.mark.parametrize("paper", [BUS, OSTERMALM])
+def test_a_page_has_every_table_and_figure_and_needs_nothing_else(
+    paper: Experiment, bus: _Reader, few: _Reader
+) -> None:
+    found = bus if paper is BUS else few
+    text = found.source
+    for name in (*paper.tables, *paper.figures):
+        assert re.search(rf"{name}[:.] ", found.text), name
+    assert sum(tag == "svg" for tag, _ in found.tags) == 7
+    assert not re.search(r"https?:|url\((?!#)|@import", text)
+    assert not {tag for tag, _ in found.tags} & {"script", "link", "img", "iframe", "object"}
+    assert not [attrs for _, attrs in found.tags if attrs.keys() & {"src", "href", "xlink:href"}]
+    assert len(text) < 100_000
+
+
+@pytest.mark.parametrize("paper", [BUS, OSTERMALM])
+def test_names_inside_pictures_are_different_on_one_page(paper: Experiment, bus: _Reader, few: _Reader) -> None:
+    found = bus if paper is BUS else few
+    names = [attrs["id"] for _, attrs in found.tags if "id" in attrs]
+    assert len(names) > 4
+    assert len(names) == len(set(names))
+    used = {match for _, attrs in found.tags for match in re.findall(r"url\(#([^)]+)\)", attrs.get("clip-path") or "")}
+    assert used <= set(names)
+
+
+def test_the_paper_stands_beside_ours_with_the_difference(bus: _Reader) -> None:
+    assert bus.row("Table II:", "lifetime")[2:] == ["None", "120'", "60'", "40'", "20'", "10'"]
+    assert bus.row("Table II:", "receive events")[2:4] == ["106,580", "98,610"]
+    assert bus.row("Table II:", "receive events", "ours")[2:4] == ["111,909", "103,540"]
+    assert bus.row("Table II:", "receive events", "difference")[2:4] == ["+5.0 %", "+5.0 %"]
+    assert bus.row("Table II:", "co-delivery ratio", "difference")[2] == "0 pp"
+    assert bus.row("Table II:", "expiry events")[2:] == ["N/A", "0", "0", "0", "5", "3"]
+    assert bus.row("Table II:", "neither, at the end")[2] == "7"
+    assert bus.row("Table III:", "None")[2:6] == ["4 ms", "11h47'", "43'50\"", "1h22'"]
+    assert bus.row("Table III:", "None", "ours")[4] == "46'02\""
+    assert bus.row("Table III:", "None", "difference")[2:6] == ["+5.0 %"] * 4
+    assert bus.row("Table I:", "contacts")[1:] == ["8,892", "9,337", "+5.0 %"]
+    assert bus.row("Table I:", "duration of the scenario")[1:] == ["14h15'", "14h15'", "0 %"]
+
+
+def test_ours_below_the_papers_has_a_minus(few: _Reader) -> None:
+    assert few.row("Table V:", "receive events", "difference")[2:] == ["\u221299.0 %"] * 4
+    assert few.row("Table VI:", "5'", "difference")[4] == "\u221299.0 %"
+
+
+def test_of_several_seeds_the_mean_stands_with_least_and_most(walkers: _Reader) -> None:
+    assert walkers.row("Table V:", "receive events", "ours")[2] == "1,490,081"
+    assert walkers.row("Table V:", "receive events", "least of seeds")[2] == "1,475,328"
+    assert walkers.row("Table V:", "receive events", "most of seeds")[2] == "1,504,835"
+    assert walkers.row("Table V:", "receive events", "difference")[2] == "+1.0 %"
+    assert walkers.row("Table IV:", "contacts")[3:5] == ["14,807", "15,103"]
+    assert walkers.row("Runs", "20min")[2] == "1, 2, 10"
+
+
+def test_a_part_says_so_and_has_no_differences(tmp_path: Path) -> None:
+    lab_pages.like_paper(tmp_path, BUS, part=True)
+    found = _page(tmp_path)
+    assert "This is a part of the experiment only: 2h in place of 14h15'." in found.text
+    assert not any("difference" in row[:2] for rows in found.tables.values() for row in rows)
+    assert found.row("Table II:", "receive events")[2] == "106,580"
+
+
+def test_quoted_points_tell_the_share_of_ours(bus: _Reader) -> None:
+    # Made by hand: delays are spread evenly up to the most, 11h47' and a twentieth.
+    assert bus.row("Points", "tdelay under 1h, lifetime None")[1:] == ["88 %", "8.0 %"]
+    assert bus.row("Points", "ltcy under 1.2\", lifetime 20'")[1] == "99 %"
+    assert len(bus.tables["Points of Figure 5 that the paper quotes"]) == 1 + 7
+
+
+def test_the_walker_is_the_nearest_who_stays_about_five_minutes(few: _Reader) -> None:
+    assert "Registries of walker n0054, who enters at 1h48' and stays for 5'" in few.text
+    assert few.row("One walker", "20'")[2:] == ["760", "764", "almost 400", "about 150"]
+    assert few.row("One walker", "20'", "ours (n0054)")[2:] == ["300", "305", "0", "40"]
+
+
+def test_waiting_is_explained_only_where_ours_hardly_wait(walkers: _Reader, few: _Reader) -> None:
+    assert "Waiting." not in walkers.text
+    assert "Waiting." in few.text
+
+
+def test_typing_errors_of_the_paper_are_noted(bus: _Reader) -> None:
+    assert 'printed 1h22" and the most of codlvdelay 11h47"' in bus.text
+
+
+def test_parameters_seeds_versions_and_commands_are_told(
+    bus: _Reader, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    assert bus.row("Parameters", "workload.0.size")[1] == "1,000"
+    assert bus.row("Parameters", "workload.0.size")[3] == "ours: not given in the paper"
+    assert bus.row("Parameters", "workload.0.lifetime_s")[1] == "none, 120', 60', 40', 20', 10'"
+    assert bus.row("Parameters", "radio.range_m")[1:] == ["200", "range of the radio", "the paper"]
+    for told in ("Runs: carrypost 1.2.3.", "carrypost reproduce bus", "carrypost lab metrics", "seeds = [1]"):
+        assert told in bus.text
+    assert str(tmp_path_factory.getbasetemp()) not in bus.text
+
+
+def test_settings_with_one_lifetime_are_told_apart_by_their_names(tmp_path: Path) -> None:
+    rows: lab_pages.Rows = {table: [] for table in f.FAMILIES}
+    runs = []
+    text = Scenario.load("scenarios/ostermalm.toml").in_force()
+    for name in ("usual", "<b>slow"):
+        lab_pages.add(rows, f"ostermalm/{name}/1", OSTERMALM, 1_200, 1.0)
+        runs.append(lab_pages.done(tmp_path, f"ostermalm/{name}/1", text))
+    lab_pages.keep(tmp_path, rows, runs)
+    found = _page(tmp_path)
+    assert found.row("Table V:", "lifetime")[2:] == ["usual", "<b>slow"]
+    assert "also show lifetimes that were not run here: 5'" in found.text
+
+
+def test_a_campaign_without_order_gets_a_general_page(tmp_path: Path) -> None:
+    _plain(tmp_path)
+    found = _page(tmp_path)
+    assert found.row("What became of messages", "default")[1:4] == ["4", "3", "7"]
+    assert found.row("What became of messages", "default")[-1] == "75.00 %"
+    assert found.row("Delays", "default")[2:4] == ['1"', '4"']
+    assert "Table I" not in found.text
+    assert "Registries" not in found.text
+    assert "Nothing was sent." in found.text
+
+
+def test_a_scenario_of_the_paper_without_order_gets_a_general_page(tmp_path: Path) -> None:
+    _plain(tmp_path, "city_bus/default/1")
+    assert "Table II" not in _page(tmp_path).text
+
+
+def test_all_general_figures_are_there_where_there_is_something_to_show(tmp_path: Path) -> None:
+    lab_pages.like_paper(tmp_path, OSTERMALM, name="elsewhere")
+    found = _page(tmp_path)
+    assert sum(tag == "svg" for tag, _ in found.tags) == 5
+    assert found.row("Bytes sent", "Parcel")[1] == "5,000"
+    assert found.row("Sizes", "20min")[1:3] == ["2", "5"]
+    assert found.row("Parameters", "workload.0.lifetime_s")[1] == "20', 15', 10', 5'"
+
+
+def test_failures_are_told(tmp_path: Path) -> None:
+    _plain(tmp_path)
+    broken = [lab_pages.failed("plain/other/1", "the disk is <full>"), lab_pages.failed("gone/other/1", "no file")]
+    runs = [lab_pages.done(tmp_path, "plain/default/1", Scenario.parse(_PLAIN, tmp_path).in_force()), *broken]
+    lab_pages.keep(tmp_path, {}, runs)
+    found = _page(tmp_path)
+    assert found.row("Runs that failed", "plain/other/1")[1] == "the disk is <full>"
+    assert "None of its runs was successful." in found.text
+
+
+def test_missing_families_are_made_and_only_these(tmp_path: Path) -> None:
+    _plain(tmp_path)
+    (tmp_path / "metrics" / "hops").rename(tmp_path / "aside")
+    asked: list[list[str]] = []
+
+    def make(folder: Path, tables: object) -> None:
+        asked.append([table.name for table in tables])  # type: ignore[attr-defined]
+        (tmp_path / "aside").rename(folder / "metrics" / "hops")
+
+    assert page.complete(tmp_path, make).runs
+    assert asked == [["hops"]]
+    assert page.complete(tmp_path, make).runs
+    assert len(asked) == 1
+
+
+def test_families_that_do_not_know_all_runs_are_made_again(tmp_path: Path) -> None:
+    _plain(tmp_path)
+    text = Scenario.parse(_PLAIN, tmp_path).in_force()
+    lab_pages.keep(tmp_path, {}, [lab_pages.done(tmp_path, f"plain/default/{seed}", text) for seed in (1, 2)])
+    assert len(Study(tmp_path).missing()) == len(f.FAMILIES)
+
+
+def test_families_older_than_a_record_are_made_again(tmp_path: Path) -> None:
+    _plain(tmp_path)
+    assert not Study(tmp_path).missing()
+    lab_pages.done(tmp_path, "plain/default/1", Scenario.parse(_PLAIN, tmp_path).in_force())
+    assert len(Study(tmp_path).missing()) == len(f.FAMILIES)
+
+
+def test_families_that_cannot_be_made_are_an_error(tmp_path: Path) -> None:
+    _plain(tmp_path)
+    (tmp_path / "metrics" / "hops").rename(tmp_path / "aside")
+    with pytest.raises(LocalError, match="still lacks hops"):
+        page.complete(tmp_path, lambda _folder, _tables: None)
+    with pytest.raises(LocalError, match="has no table of hops"):
+        Study(tmp_path).table(f.HOPS)
+
+
+def test_a_folder_that_is_no_campaign_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["lab", "report", str(tmp_path / "nowhere"), "--out", str(tmp_path / "r.html")]) == 2
+    assert "there is no such folder" in capsys.readouterr().err
+    assert run(["lab", "report", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 2
+    assert "holds no campaign" in capsys.readouterr().err
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_a_campaign_without_runs_is_an_error(tmp_path: Path) -> None:
+    lab_pages.keep(tmp_path, {}, [])
+    with pytest.raises(LocalError, match="no runs that are done"):
+        Study(tmp_path)
+    lab_pages.keep(tmp_path, {}, [lab_pages.failed("a/b/1", "no such file")])
+    with pytest.raises(LocalError, match="none of its 1 runs was successful, the first says: no such file"):
+        Study(tmp_path)
+
+
+def test_a_record_that_is_damaged_is_an_error_and_one_that_is_gone_is_not(tmp_path: Path) -> None:
+    _plain(tmp_path)
+    record = tmp_path / "records" / "plain-default-1.parquet"
+    record.write_bytes(b"PAR1 nothing")
+    with pytest.raises(LocalError, match="no record that can be read"):
+        Study(tmp_path)
+    record.unlink()
+    assert "ran with is not known" in _page(tmp_path).text
+
+
+def test_the_command_writes_the_page_without_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lab_pages.like_paper(tmp_path / "found", BUS)
+    out = tmp_path / "pages" / "report.html"
+    assert run(["lab", "report", str(tmp_path / "found"), "--out", str(out), "--json"]) == 0
+    assert f'"bytes":{out.stat().st_size}' in capsys.readouterr().out
+    assert out.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert run(["lab", "report", str(tmp_path / "found"), "--out", str(out.parent)]) == 2
+    assert "is a folder" in capsys.readouterr().err
+
+
+def test_small_pictures_keep_their_labels() -> None:
+    drawn = (
+        '<svg version="1.1" xmlns="http://x" class="marks" viewBox="0 0 99.5 20"><g transform="translate(0.25,10.123)">'
+        '<line transform="translate(1.26,0)" x2="0" y2="5" stroke="#e6e6e6"/>'
+        '<line transform="translate(9,0)" x2="0" y2="5" stroke="#e6e6e6"/>'
+        '<path aria-label="a" d="M0.123,1L2,1L2,7.77" stroke="#08306b"/><text>0.125</text></g></svg>'
+    )
+    assert svg.small(drawn, "a < b") == (
+        '<svg viewBox="0 0 99.5 20" style="max-width:99.5px" role="img"><title>a &lt; b</title>'
+        '<g transform="translate(.2,10.1)"><path d="M1.3,0v5M9,0v5" stroke="#e6e6e6"/>'
+        '<path d="M.1,1h1.9v6.8" stroke="#08306b"/><text>0.125</text></g></svg>'
+    )
+
+
+def test_the_paper_is_what_the_requirements_say() -> None:
+    received = {name: [each.rcvd for each in paper.processing.values()] for name, paper in EXPERIMENTS.items()}
+    assert received["city_bus"] == [106_580, 98_610, 94_329, 85_301, 50_365, 21_571]
+    assert received["ostermalm"] == [1_475_328, 1_192_205, 884_810, 539_652]
+    delivered = {name: [each.codlvd for each in paper.processing.values()] for name, paper in EXPERIMENTS.items()}
+    assert delivered["city_bus"] == [108_580, 100_614, 96_331, 87_304, 52_364, 23_572]
+    assert delivered["ostermalm"] == [1_414_438, 1_169_382, 883_120, 545_018]
+    assert [each.codlvratio for each in OSTERMALM.processing.values()] == [0.9519, 0.9722, 0.9863, 0.9906]
+    assert [each.expd for each in BUS.processing.values()] == [None, 0, 0, 0, 5, 3]
+    assert [each.expd for each in OSTERMALM.processing.values()] == [1_573, 1_074, 724, 716]
+    assert {each.bcast for each in BUS.processing.values()} == {2_004}
+    assert {each.bcast for each in OSTERMALM.processing.values()} == {10_557}
+    assert (BUS.duration_s, BUS.nodes, BUS.active_max, BUS.contacts) == (51_300, 60, 56, 8_892)
+    assert (OSTERMALM.duration_s, OSTERMALM.nodes, OSTERMALM.active_max, OSTERMALM.contacts) == (
+        18_000,
+        2_092,
+        57,
+        14_807,
+    )
+    assert (BUS.activity.min_s, BUS.activity.max_s, BUS.contact.max_s, BUS.contact.avg_s) == (1_560, 50_880, 249, 84)
+    assert (OSTERMALM.activity.min_s, OSTERMALM.contact.min_s, OSTERMALM.contact.max_s) == (7.8, 0.6, 492)
+    none = BUS.delays[None]
+    assert (none.tdelay.avg_s, none.ltcy.avg_s, none.ltcy.max_s, none.tdelay.stdev_s) == (2_630, 13, 2_353, 4_920)
+    quoted = [(each.value_s, each.share) for each in BUS.tdelay_points + BUS.ltcy_points]
+    assert quoted == [(1_200, 0.5), (3_600, 0.88), (7_200, 0.92), (7.6, 0.9), (50, 0.95), (1.2, 0.99), (3.4, 0.99)]

@@ -1,0 +1,113 @@
+"""`carrypost reproduce`: the papers' experiments, from scenario to page."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import carrypost
+from carrypost.cli.app import run
+from carrypost.emu.scenario import Scenario
+from carrypost.errors import LocalError
+from carrypost.lab import grid, reproduce
+from carrypost.lab.report.paper import EXPERIMENTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize("name", ["bus", "ostermalm"])
+def test_a_campaign_has_the_papers_lifetimes(name: str, tmp_path: Path) -> None:
+    recipe = reproduce.recipe(name)
+    runs = grid.load(reproduce.laid_out(recipe, tmp_path, (1, 2), quick=False)).runs
+    paper = EXPERIMENTS[recipe.scenario]
+    assert len(runs) == 2 * len(paper.processing)
+    made = [Scenario.load(tmp_path / each.file, each.overrides) for each in runs if each.seed == 1]
+    assert [each.workloads[0].lifetime_s for each in made] == list(paper.processing)
+    orders = ["causal" if each is None else "delta-causal" for each in paper.processing]
+    assert [each.workloads[0].ordering for each in made] == orders
+    assert {each.run.duration_s for each in made} == {paper.duration_s}
+
+
+@pytest.mark.parametrize("name", ["bus", "ostermalm"])
+def test_the_small_version_has_what_every_figure_needs(name: str, tmp_path: Path) -> None:
+    recipe = reproduce.recipe(name)
+    paper = EXPERIMENTS[recipe.scenario]
+    runs = grid.load(reproduce.laid_out(recipe, tmp_path, (1,), quick=True)).runs
+    made = [Scenario.load(tmp_path / each.file, each.overrides) for each in runs]
+    assert {each.workloads[0].lifetime_s for each in made} == set(paper.pair)
+    assert all((each.run.duration_s or 0) < paper.duration_s / 5 for each in made)
+
+
+def test_more_seeds_may_follow_but_no_other_campaign(tmp_path: Path) -> None:
+    reproduce.laid_out(reproduce.BUS, tmp_path, (1,), quick=False)
+    assert len(grid.load(reproduce.laid_out(reproduce.BUS, tmp_path, (1, 2), quick=False)).runs) == 12
+    with pytest.raises(LocalError, match="holds another campaign"):
+        reproduce.laid_out(reproduce.BUS, tmp_path, (1,), quick=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("1", (1,)), ("3,1", (3, 1)), ("1-3, 2,9", (1, 2, 3, 9)), ("0", (0,)), ("7-7", (7,))]
+)
+def test_seeds_are_numbers_and_spans(text: str, seeds: tuple[int, ...]) -> None:
+    assert reproduce.seeds_of(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "x", "3-1", "1;2", "-1", "1-99999", "01"])
+def test_other_seeds_are_an_error(text: str) -> None:
+    with pytest.raises(LocalError, match="--seeds takes whole numbers"):
+        reproduce.seeds_of(text)
+
+
+def test_an_unknown_experiment_is_told_with_the_known_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["reproduce", "emma"]) == 2
+    assert "'emma' cannot be reproduced: there are bus and ostermalm" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_scenarios_are_found_in_the_package_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "carrypost"
+    shutil.copytree(reproduce.scenario_file("city_bus").parent, package / "scenarios")
+    monkeypatch.setattr(carrypost, "__file__", str(package / "__init__.py"))
+    assert reproduce.scenario_file("city_bus") == package / "scenarios" / "city_bus.toml"
+    with pytest.raises(LocalError, match="not complete"):
+        reproduce.scenario_file("nowhere")
+
+
+def test_the_plan_tells_runs_lifetimes_and_time() -> None:
+    told = reproduce.plan(reproduce.BUS, (1,), quick=False, cores=2)
+    assert told.startswith("6 runs of city_bus (lifetimes None, 120', 60', 40', 20', 10'; seed 1)")
+    assert told.endswith("min on 2 processors")
+    assert "the first 30' only" in reproduce.plan(reproduce.OSTERMALM, (1, 2), quick=True, cores=1)
+
+
+def test_one_command_makes_the_page_and_goes_on_where_it_was(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert spark.version
+    short = dataclasses.replace(reproduce.BUS, quick_s=2_400)
+    monkeypatch.setitem(reproduce.RECIPES, "bus", short)
+    monkeypatch.chdir(tmp_path)
+    assert run(["reproduce", "bus", "--quick", "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["runs"] == 2
+    assert "2 of 2 runs are to be done" in told.err
+    page = tmp_path / "reproduce-bus-quick" / "report.html"
+    text = page.read_text(encoding="utf-8")
+    assert "This is a part of the experiment only: 40' in place of 14h15'" in text
+    assert "carrypost reproduce bus --quick" in text
+    assert text.count("<svg") == 7
+    page.unlink()
+    assert run(["reproduce", "bus", "--quick", "--json"]) == 0
+    told = capsys.readouterr()
+    assert "are to be done" not in told.err
+    assert "lacks" not in told.err
+    assert page.read_text(encoding="utf-8") == text
