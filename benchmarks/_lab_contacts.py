@@ -1,31 +1,54 @@
 """Contacts of walkers: the kernel in one process, SQL in duckdb, and the same kernel on Spark.
 
 A made trace that is like the paper's city quarter: walkers that wander for about five minutes each, sampled every 0.6 s
-by clocks of their own, so that some five of them are in range of 50 m at a time; ten times the walkers on ten times the
-area for the large case. Every engine reads the same Parquet file and writes the table of contacts; their tables are
-compared, and must be equal to the microsecond (duckdb's, which works in floats: in number).
+by clocks of their own, with a range of 50 m; ten times the walkers on ten times the area for the large case. Every
+engine reads the same Parquet file and writes the table of contacts. Those of Spark and of one process must be equal to
+the last bit, duckdb's, which works in floats, in number. Spark is measured in a session that has done it before.
 """
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from benchmarks._lab_weigh import Weighed, weigh, weigh_apart
+from benchmarks._processes import BenchmarkError, Row, say
 from numpy.typing import NDArray
 
-from carrypost.lab.schemas import POSITIONS
+from carrypost.emu.encounters import Rules
+from carrypost.lab import folders
+from carrypost.lab.contacts_here import found_here
+from carrypost.lab.schemas import CONTACTS, POSITIONS
 
-RANGE_M = 50.0
-INTERVAL_S = 0.6
-SPAN_S = 3_600.0
-STAY_S = 315.0
-AREA_M2 = 450.0
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME: Final = "contacts"
+TITLE: Final = "Contacts: of positions, Spark, one process and duckdb"
+WALKERS: Final = (2_092, 20_920)
+WALKERS_QUICK: Final = (100,)
+SQL_WALKERS_MAX: Final = 2_092
+GOAL: Final = 1.5
+MEGABYTE: Final = 1_000_000
+RULES: Final = Rules(range_m=50.0, max_gap_us=600_000_000)
+INTERVAL_S: Final = 0.6
+SPAN_S: Final = 3_600.0
+STAY_S: Final = 315.0
+AREA_M2: Final = 450.0
 """Of the quarter, by walker."""
-SPEED_M_PER_S = 1.3
-TURN_RAD = 0.15
+SPEED_M_PER_S: Final = 1.3
+TURN_RAD: Final = 0.15
 """Deviation of how much a walker turns from one sample to the next."""
+
+KERNEL, SPARK, DUCKDB = "kernel, one process", "Spark, warm", "duckdb"
+
+
+# --- the trace ---------------------------------------------------------------------------------------------
 
 
 def positions(walkers: int, seed: int = 1) -> pa.Table:
@@ -36,7 +59,8 @@ def positions(walkers: int, seed: int = 1) -> pa.Table:
     first = np.cumsum(counts) - counts
     step = np.arange(len(node)) - first[node]
     t_us = np.rint((rng.uniform(0, SPAN_S, walkers)[node] + step * INTERVAL_S) * 1e6)
-    heading = _since(np.cumsum(rng.normal(0, TURN_RAD, len(node))), first, node) + rng.uniform(0, 2 * np.pi, walkers)[node]
+    turned = _since(np.cumsum(rng.normal(0, TURN_RAD, len(node))), first, node)
+    heading = turned + rng.uniform(0, 2 * np.pi, walkers)[node]
     speed = rng.uniform(0.6, 1.4, walkers)[node] * SPEED_M_PER_S * INTERVAL_S
     side_m = float(np.sqrt(AREA_M2 * walkers))
     places = {}
@@ -64,6 +88,138 @@ def _since(total: NDArray[np.float64], first: NDArray[np.int64], node: NDArray[n
 def written(walkers: int, folder: Path) -> Path:
     """The trace as a table."""
     path = folder / f"walkers-{walkers}.parquet"
-    if not path.exists():
-        pq.write_table(positions(walkers), path, compression="zstd")
+    pq.write_table(positions(walkers), path, compression="zstd")
     return path
+
+
+# --- engines -----------------------------------------------------------------------------------------------
+
+
+def here(trace: str, out: str) -> None:
+    """Contacts by the kernel, in this process."""
+    folders.write_arrow(found_here(folders.read_arrow(Path(trace), POSITIONS), RULES), Path(out), CONTACTS)
+
+
+def on_spark(spark: SparkSession, trace: Path, out: Path) -> None:
+    """Contacts on Spark."""
+    from carrypost.lab.contacts import found  # noqa: PLC0415 - loaded where Spark is
+
+    folders.write(found(folders.read(spark, trace, POSITIONS), RULES), out, CONTACTS)
+
+
+_SLAB_S: Final = 1.2
+_CELL_M: Final = 55.0
+"""As far as two walkers in range may be apart in the middle of their segments."""
+_SQL: Final = f"""
+COPY (
+WITH segments AS (
+  SELECT scenario, node, t AS t0, x AS x0, y AS y0, lead(t) OVER w AS t1, lead(x) OVER w AS x1, lead(y) OVER w AS y1
+  FROM read_parquet('{{trace}}') WINDOW w AS (PARTITION BY scenario, node ORDER BY t)
+), cut AS (
+  SELECT *, CAST(floor((x0 + x1) / 2 / {_CELL_M}) AS INT) AS gx, CAST(floor((y0 + y1) / 2 / {_CELL_M}) AS INT) AS gy,
+    unnest(range(CAST(floor(t0 / {_SLAB_S}) AS BIGINT), CAST(floor(t1 / {_SLAB_S}) AS BIGINT) + 1)) AS slab
+  FROM segments WHERE t1 - t0 <= 600
+), near AS (SELECT * FROM cut, (VALUES (-1), (0), (1)) h(hx), (VALUES (-1), (0), (1)) v(hy)),
+pairs AS (
+  SELECT a.scenario, a.node AS a, b.node AS b, greatest(a.t0, b.t0) AS since, least(a.t1, b.t1) AS until,
+    a.x0 + (a.x1 - a.x0) * (since - a.t0) / (a.t1 - a.t0) - b.x0 - (b.x1 - b.x0) * (since - b.t0) / (b.t1 - b.t0) AS px,
+    a.y0 + (a.y1 - a.y0) * (since - a.t0) / (a.t1 - a.t0) - b.y0 - (b.y1 - b.y0) * (since - b.t0) / (b.t1 - b.t0) AS py,
+    (a.x1 - a.x0) / (a.t1 - a.t0) - (b.x1 - b.x0) / (b.t1 - b.t0) AS vx,
+    (a.y1 - a.y0) / (a.t1 - a.t0) - (b.y1 - b.y0) / (b.t1 - b.t0) AS vy
+  FROM near a JOIN cut b ON a.slab = b.slab AND a.gx + a.hx = b.gx AND a.gy + a.hy = b.gy
+  WHERE a.node < b.node AND until > since AND a.slab = CAST(floor(since / {_SLAB_S}) AS BIGINT)
+), roots AS (
+  SELECT *, vx * vx + vy * vy AS q, px * vx + py * vy AS p, px * px + py * py - {RULES.range_m**2} AS c,
+    p * p - q * c AS d FROM pairs
+), pieces AS (
+  SELECT scenario, a, b, round(CASE WHEN c <= 0 THEN since ELSE since + (-p - sqrt(d)) / q END, 6) AS start,
+    round(least(until, since + (-p + sqrt(d)) / q), 6) AS "end"
+  FROM roots WHERE d > 0 AND (c <= 0 OR (p < 0 AND since + (-p - sqrt(d)) / q < until))
+), marked AS (
+  SELECT *, CASE WHEN start - lag("end") OVER w <= 1.5e-6 THEN 0 ELSE 1 END AS begins
+  FROM pieces WHERE "end" > start WINDOW w AS (PARTITION BY scenario, a, b ORDER BY start)
+), numbered AS (
+  SELECT *, sum(begins) OVER (PARTITION BY scenario, a, b ORDER BY start) AS which FROM marked
+)
+SELECT scenario, a, b, min(start) AS start, max("end") AS "end" FROM numbered GROUP BY scenario, a, b, which
+ORDER BY start, a, b
+) TO '{{out}}' (FORMAT parquet, COMPRESSION zstd)
+"""  # noqa: S608 - our own figures and paths
+
+
+def on_duckdb(trace: str, out: str) -> None:
+    """Contacts by SQL: segments in slabs, pairs by a grid, roots, and what touches joined."""
+    import duckdb  # noqa: PLC0415 - needed here only
+
+    Path(out).parent.mkdir(parents=True, exist_ok=True)
+    connection = duckdb.connect()
+    connection.execute("SET threads = 2")
+    connection.execute(_SQL.format(trace=trace, out=out))
+
+
+# --- measurements ------------------------------------------------------------------------------------------
+
+
+def measure(spark: SparkSession, folder: Path, *, quick: bool, repeats: int) -> list[Row]:
+    """What each case took on each engine; unequal tables are an error."""
+    found: list[Row] = []
+    warm = False
+    for walkers in WALKERS_QUICK if quick else WALKERS:
+        trace = written(walkers, folder)
+        samples = pq.read_metadata(trace).num_rows
+        case = f"{samples / 1e6:.1f} M positions" if samples >= 1e5 else f"{samples:,} positions"
+        tables = {engine: folder / f"{walkers}-{number}" for number, engine in enumerate((KERNEL, SPARK, DUCKDB))}
+        if not warm:
+            say("contacts: the first time on Spark")
+            on_spark(spark, trace, tables[SPARK])
+            warm = True
+        weighed: dict[str, list[Weighed[Any]]] = {KERNEL: [], SPARK: []}
+        if walkers <= SQL_WALKERS_MAX:
+            weighed[DUCKDB] = []
+        for number in range(repeats):
+            say(f"contacts, {case}: {number + 1} of {repeats}")
+            weighed[KERNEL].append(weigh_apart(here, str(trace), str(tables[KERNEL])))
+            weighed[SPARK].append(weigh(lambda: on_spark(spark, trace, tables[SPARK])))  # noqa: B023 - called at once
+            if DUCKDB in weighed:
+                weighed[DUCKDB].append(weigh_apart(on_duckdb, str(trace), str(tables[DUCKDB] / "contacts.parquet")))
+        contacts = _compared(tables[KERNEL], tables[SPARK], tables[DUCKDB] if DUCKDB in weighed else None)
+        found.extend(_rows(case, contacts, weighed))
+    return found
+
+
+def _compared(kernel: Path, spark: Path, sql: Path | None) -> int:
+    """How many contacts there are, if all say the same."""
+    tables = [folders.read_arrow(each, CONTACTS).combine_chunks() for each in (kernel, spark)]
+    if not tables[0].equals(tables[1]):
+        raise BenchmarkError("contacts on Spark are not those of one process")
+    if sql is not None and (count := len(folders.read_arrow(sql, CONTACTS))) != len(tables[0]):
+        raise BenchmarkError(f"duckdb finds {count:,} contacts, the kernel {len(tables[0]):,}")
+    return len(tables[0])
+
+
+def _rows(case: str, contacts: int, weighed: dict[str, list[Weighed[Any]]]) -> list[Row]:
+    base_s = _median([each.wall_s for each in weighed[KERNEL]])
+    return [
+        {
+            "case": case,
+            "engine": engine,
+            "contacts": contacts,
+            "wall s": _median([each.wall_s for each in times]),
+            "CPU s": _median([each.cpu_s for each in times]),
+            "peak MB": _median([each.peak_bytes for each in times]) / MEGABYTE,
+            "ratio": _median([each.wall_s for each in times]) / base_s,
+        }
+        for engine, times in weighed.items()
+    ]
+
+
+def _median(values: Sequence[float]) -> float:
+    return float(statistics.median(values))
+
+
+def goals(rows: list[Row]) -> list[Row]:
+    """Spark's wall time on two cores, by that of one process, in the largest case."""
+    row = [row for row in rows if row["engine"] == SPARK][-1]
+    ratio = float(str(row["ratio"]))
+    what = f"contacts, {row['case']}: wall time by that of one process"
+    return [{"what": what, "measured": round(ratio, 3), "goal": f"at most {GOAL}", "met": ratio <= GOAL}]

@@ -134,8 +134,8 @@ def test_every_part_is_measured_on_spark_and_beside_it(shown: Tables) -> None:
         assert len(engines) > 1
         assert any("park" in engine for engine in engines)
         for row in shown[name]:
-            assert 0 < row["wall s"] < 60
-            assert 0 < row["CPU s"] < 60
+            assert 0 < row["wall s"] < 600
+            assert 0 < row["CPU s"] < 600
             assert 1 < row["peak MB"] < 20_000
 
 
@@ -145,7 +145,7 @@ def test_what_spark_costs_by_itself_is_told(shown: Tables) -> None:
     assert [(row["before"], row["what"]) for row in shown["Fixed"]] == [(lab.PARTS[0], what) for what in steps]
     for row in shown["Fixed"]:
         assert 0 <= row["more MB"] <= row["peak MB"]
-        assert 0 < row["wall s"] < 60
+        assert 0 < row["wall s"] < 600
 
 
 def test_small_cases_meet_no_goals(shown: Tables) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +23,8 @@ from carrypost.emu.contacts import (
     read_presences,
     write_one,
 )
+from carrypost.emu.inputs import read_inputs
+from carrypost.emu.scenario import Scenario
 from carrypost.errors import LocalError
 
 SECOND = 1_000_000
@@ -281,3 +285,63 @@ def test_after_clipping_both_nodes_are_there_at_every_instant_of_a_contact(
             was = any(one[:2] == pair and one.start_us <= t < one.end_us for one in contacts if one.end_us < 100)
             now = any(one[:2] == pair and one.start_us <= t < one.end_us for one in left)
             assert now == (was and both and t < end_us)
+
+
+# --- tables of the laboratory ------------------------------------------------------------------------------------
+
+
+def table(path: Path, *rows: tuple[str | None, str, float, float], scenario: str = "s") -> None:
+    columns = dict(zip(("a", "b", "start", "end"), zip(*rows, strict=True), strict=True))
+    pq.write_table(pa.table({"scenario": [scenario] * len(rows), **columns}), path)
+
+
+def test_a_table_of_the_laboratory_is_read_as_a_file_or_as_a_folder(tmp_path: Path) -> None:
+    table(tmp_path / "one.parquet", ("b", "a", 1.5, 2.0))
+    table(tmp_path / "two.parquet", ("a", "c", 0.0, 3.0))
+    assert read_contacts(tmp_path / "one.parquet") == [Contact("a", "b", 1_500_000, 2_000_000)]
+    assert [contact.b for contact in read_contacts(tmp_path)] == ["c", "b"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ((("a", "b", 1.0, 3.0), ("a", "b", 2.0, 4.0)), r"one\.parquet, line 2: this contact of a and b overlaps"),
+        ((("a", "b", 3.0, 1.0),), r"one\.parquet, line 1: the contact ends at 1 s, before it starts at 3 s"),
+        (((None, "b", 1.0, 3.0),), r"one\.parquet, line 1: a and b must be names"),
+        ((("a", "b", float("nan"), 3.0),), r"one\.parquet, line 1: start must be a number"),
+    ],
+)
+def test_what_is_wrong_in_a_table_is_told_with_its_row(
+    tmp_path: Path, rows: tuple[tuple[str | None, str, float, float], ...], said: str
+) -> None:
+    table(tmp_path / "one.parquet", *rows)
+    with pytest.raises(LocalError, match=said):
+        read_contacts(tmp_path)
+
+
+def test_contacts_of_several_scenarios_are_not_played_together(tmp_path: Path) -> None:
+    table(tmp_path / "one.parquet", ("a", "b", 1.0, 3.0), scenario="school")
+    table(tmp_path / "two.parquet", ("a", "b", 5.0, 6.0), scenario="bus")
+    with pytest.raises(LocalError, match="has contacts of several scenarios, bus, school"):
+        read_contacts(tmp_path)
+
+
+def test_a_folder_or_file_that_is_no_table_is_told(tmp_path: Path) -> None:
+    with pytest.raises(LocalError, match="cannot be read: it is a folder without a Parquet file"):
+        read_contacts(tmp_path)
+    with pytest.raises(LocalError, match=r"nowhere\.parquet: there is no such file"):
+        read_contacts(tmp_path / "nowhere.parquet")
+    (tmp_path / "text.parquet").write_text("a,b,start,end\n")
+    with pytest.raises(LocalError, match="is no Parquet file that can be read"):
+        read_contacts(tmp_path)
+    pq.write_table(pa.table({"a": ["x"]}), tmp_path / "text.parquet")
+    with pytest.raises(LocalError, match="has no column 'b'; contacts have a, b, start, end"):
+        read_contacts(tmp_path)
+
+
+def test_a_run_may_begin_in_the_middle_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "contacts.csv").write_text("a,b,start,end\na,b,10,20\na,c,95,110\nb,c,130,140\n")
+    text = "duration_s = 40\n[contacts]\nfile = 'contacts.csv'\nstart_s = 100\n"
+    found = read_inputs(Scenario.parse(text, tmp_path), 1)
+    assert found.contacts == [Contact("a", "c", -5_000_000, 10_000_000), Contact("b", "c", 30_000_000, 40_000_000)]
+    assert [presence.node for presence in found.presences] == ["a", "b", "c"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from carrypost.emu.contacts import FOREVER_US, parse_contacts
 from carrypost.emu.formats import FORMATS, Options, read_whole, settle_whole
@@ -155,6 +157,8 @@ def test_walkers_that_come_back_are_other_nodes() -> None:
     ]
     with pytest.raises(LocalError, match="line 5: node 1 is created a second time"):
         settled("kth", text, returns=False)
+    with pytest.raises(LocalError, match=r"line 5: node 1 comes back as 1.2, but there is such a node"):
+        settled("kth", text + "0 create 1.2 0 0 0\n")
 
 
 def test_walkers_cut_off_in_the_middle_of_their_way_are_where_they_came_to() -> None:
@@ -298,3 +302,50 @@ def test_contacts_of_a_pair_never_overlap() -> None:
     )
     with pytest.raises(LocalError, match="line 2: the contact ends at 1 s, before it starts at 2 s"):
         settled("contacts-csv", "a,b,start,end\nx,y,2,1\n")
+
+
+# ------------------------------------------------------------------------------------------------- by brute force
+spans = st.lists(
+    st.tuples(st.sampled_from(["a b", "b a", "a c", "c a"]), st.integers(0, 30), st.integers(1, 6)), min_size=1
+)
+
+
+def _seconds(found: list[tuple[str, int, int]]) -> dict[str, set[int]]:
+    """Of each ordered pair, the seconds that its spans cover."""
+    covered: dict[str, set[int]] = {}
+    for pair, start, lasts in found:
+        covered.setdefault(pair, set()).update(range(start, start + lasts))
+    return covered
+
+
+def _covered(rows: list[tuple[object, ...]]) -> dict[str, set[int]]:
+    """Of each pair, the seconds of its contacts; none may touch another."""
+    covered: dict[str, set[int]] = {}
+    for a, b, start, end in rows:
+        assert isinstance(start, float)
+        assert isinstance(end, float)
+        seconds = set(range(int(start), int(end)))
+        others = covered.setdefault(f"{a} {b}", set())
+        assert not others & {int(start) - 1, *seconds, int(end)}
+        others.update(seconds)
+    return covered
+
+
+@given(spans)
+def test_sightings_cover_what_either_side_saw(found: list[tuple[str, int, int]]) -> None:
+    text = "".join(f"{pair} {start} {start + lasts} 1 0\n" for pair, start, lasts in found)
+    seen = _seconds(found)
+    either = {pair: seen.get(pair, set()) | seen.get(pair[::-1], set()) for pair in ("a b", "a c")}
+    assert _covered(settled("imote", text)) == {pair: seconds for pair, seconds in either.items() if seconds}
+
+
+@given(spans)
+def test_plans_cover_what_both_directions_have(found: list[tuple[str, int, int]]) -> None:
+    text = "".join(f"a contact +{start} +{start + lasts} {pair} 9\n" for pair, start, lasts in found)
+    planned = _seconds(found)
+    both = {pair: planned.get(pair, set()) & planned.get(pair[::-1], set()) for pair in ("a b", "a c")}
+    assert _covered(settled("ion", text)) == {pair: seconds for pair, seconds in both.items() if seconds}
+    counts = FORMATS["ion"].settle(parsed("ion", text).rows, Options()).counts
+    alone = sum(len(seconds ^ planned.get(pair[::-1], set())) for pair, seconds in planned.items())
+    twice = sum(len(planned[pair] ^ planned.get(pair[::-1], set())) for pair in planned if pair[::-1] in planned)
+    assert counts["one_way_s"] == alone - twice // 2

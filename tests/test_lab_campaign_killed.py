@@ -45,6 +45,13 @@ def family(program: subprocess.Popen[bytes]) -> list[psutil.Process]:
     return psutil.Process(program.pid).children(recursive=True)
 
 
+def is_worker(process: psutil.Process) -> bool:
+    try:
+        return "pyspark.daemon" in " ".join(process.cmdline())
+    except psutil.Error:  # It ended.
+        return False
+
+
 def gone(processes: list[psutil.Process]) -> Iterator[bool]:
     _, alive = psutil.wait_procs(processes, timeout=60)
     for each in alive:
@@ -92,7 +99,8 @@ def test_a_process_that_dies_in_a_run_does_not_end_the_campaign(path: Path, tmp_
     out = tmp_path / "out"
     with start(path, out, "--jobs", "1") as program:
         until_some_are_done(out, program)
-        workers = [each for each in family(program) if "pyspark.daemon" in " ".join(each.cmdline())]
+        workers = [each for each in family(program) if is_worker(each)]
+        assert len(workers) > 1
         workers[-1].kill()  # The youngest: one that runs, not the one that starts them.
         assert program.wait(PATIENCE_S) == 0
     assert len(records(out)) == RUNS_ALL

@@ -155,7 +155,7 @@ def test_the_manifest_tells_where_a_table_is_from(tmp_path: Path) -> None:
     assert told["parameters"] == {"interval_s": 20, "engine": "local"}
     counts = told["counts"]
     assert (counts["lines"], counts["rows"], counts["nodes"], counts["contacts"]) == (3, 3, 3, 2)
-    assert (counts["first_s"], counts["last_s"]) == (0, 100)
+    assert (counts["first_s"], counts["last_s"], counts["pairs"], counts["mean_s"]) == (0, 100, 2, 30)
 
 
 def test_a_table_is_replaced_by_its_own_scenario_only(tmp_path: Path) -> None:
@@ -170,12 +170,33 @@ def test_a_table_is_replaced_by_its_own_scenario_only(tmp_path: Path) -> None:
     assert folders.manifest(tmp_path / "out")["contacts"]["scenario"] == "s"
 
 
+def test_a_timetable_becomes_positions_of_a_day(tmp_path: Path) -> None:
+    week = "service_id,monday,tuesday,wednesday,thursday,friday,saturday,sunday,start_date,end_date\n"
+    feed = {
+        "stops": "stop_id,stop_lat,stop_lon\na,0,0\nb,0,0.002\n",
+        "routes": "route_id,route_short_name\nr1,1\n",
+        "calendar": f"{week}week,1,1,1,1,1,0,0,20240101,20241231\n",
+        "trips": "route_id,service_id,trip_id\nr1,week,out\n",
+        "stop_times": "trip_id,arrival_time,departure_time,stop_id,stop_sequence\n"
+        "out,08:00:00,08:00:00,a,1\nout,08:02:00,08:02:00,b,2\n",
+    }
+    with zipfile.ZipFile(tmp_path / "feed.zip", "w") as archive:
+        for name, text in feed.items():
+            archive.writestr(f"{name}.txt", text)
+    report = ingest(_request(tmp_path / "feed.zip", "gtfs", tmp_path / "out", day="2024-01-01"))
+    rows = folders.read_arrow(tmp_path / "out", POSITIONS).to_pylist()
+    assert [(row["scenario"], row["t"]) for row in (rows[0], rows[-1])] == [("s", 28_800), ("s", 28_920)]
+    assert rows[-1]["x"] - rows[0]["x"] == pytest.approx(222.4, abs=0.1)
+    assert report.facts["parameters"] == {"day": "2024-01-01", "shapes": True}
+    assert (report.facts["counts"]["positions"], report.facts["counts"]["nodes"]) == (len(rows), 1)
+
+
 # -------------------------------------------------------------------------------------------------------- errors
 def test_more_than_a_hundredth_of_bad_lines_is_an_error_unless_one_is_lenient(tmp_path: Path) -> None:
     good = "".join(f"{20 * number} a b\n" for number in range(1, 199))
     report = _ingested(tmp_path, "pairs", good + "never a b\n20 a\n")
     assert report.facts["counts"]["bad_lines"] == 2
-    assert report.said[0] == "2 of 200 lines cannot be read:"
+    assert report.said[0] == "bad lines: 2 of 200"
     worse = good + "never a b\n" * 12
     before = _table(tmp_path / "out", "pairs")
     with pytest.raises(LocalError, match=r"12 of 210 lines cannot be read as pairs .* 1 %: .*line 199: t must"):

@@ -203,6 +203,11 @@ def test_waiting_is_explained_only_where_ours_hardly_wait(walkers: _Reader, few:
     assert "Waiting." in few.text
 
 
+def test_how_far_receptions_are_off_is_told(bus: _Reader, few: _Reader) -> None:
+    assert "Receptions are within 5.0 % of the paper's, mean transmission delays within 5.0 %. The cali" in bus.text
+    assert "Receptions are within 99.0 % of the paper's" in few.text
+
+
 def test_typing_errors_of_the_paper_are_noted(bus: _Reader) -> None:
     assert 'printed 1h22" and the most of codlvdelay 11h47"' in bus.text
 
@@ -230,6 +235,25 @@ def test_settings_with_one_lifetime_are_told_apart_by_their_names(tmp_path: Path
     found = _page(tmp_path)
     assert found.row("Table V:", "lifetime")[2:] == ["usual", "<b>slow"]
     assert "also show lifetimes that were not run here: 5'" in found.text
+
+
+def test_buses_with_other_names_and_contacts_from_a_file_are_told_so(tmp_path: Path) -> None:
+    rows: lab_pages.Rows = {table: [] for table in f.FAMILIES}
+    lab_pages.add(rows, "city_bus/none/1", BUS, None, 1.0)
+    for table in (f.ACTIVITY, f.REGISTRIES):
+        for row in rows[table]:
+            row["node"] = row["node"].replace("L01", "Vannes")
+    rows[f.ACTIVITY][1]["end"] += 1
+    text = (
+        _PLAIN.replace("plain", "city_bus").replace("size", 'ordering = "causal"\nsize')
+        + '[contacts]\nfile = "v.csv"\n'
+    )
+    lab_pages.keep(
+        tmp_path, rows, [lab_pages.done(tmp_path, "city_bus/none/1", Scenario.parse(text, tmp_path).in_force())]
+    )
+    found = _page(tmp_path)
+    assert "Registries of bus Vannes-2." in found.text
+    assert "contacts come from v.csv" in found.text
 
 
 def test_a_campaign_without_order_gets_a_general_page(tmp_path: Path) -> None:

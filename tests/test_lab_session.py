@@ -110,7 +110,7 @@ def test_what_our_code_finds_wrong_in_an_executor_is_told_as_it_says(spark: Spar
     [
         ("… java.io.IOException: No space left on device\n\tat …", "Spark could not go on: the disk is full"),
         (
-            "[FAILED_READ_FILE] Encountered error while reading file file:///data/x.parquet. ParquetDecodingException",
+            "[FAILED_READ_FILE] Encountered error while reading file file:/data/x.parquet. ParquetDecodingException",
             "/data/x.parquet: it is damaged",
         ),
         ("java.lang.OutOfMemoryError: Java heap space", "give it more with --memory"),

@@ -30,6 +30,10 @@ _ONE_OTHERS = frozenset({"C", "S", "DE", "DR", "A", "R"})
 """Events of The ONE that are about messages, not about contacts."""
 
 
+Found = tuple[Line, str, str, int, int]
+"""A contact as a file has it: where, two nodes, start and end in microseconds."""
+
+
 class Contact(NamedTuple):
     """Two nodes are in range of each other in [start, end); a < b, start < end."""
 
@@ -57,6 +61,10 @@ def read_contacts(path: str | Path, nodes: Collection[str] | None = None) -> lis
 
 def read_meetings(path: str | Path, nodes: Collection[str] | None = None) -> tuple[list[Contact], list[str]]:
     """Contacts as from `read_contacts`, and whom the file names, in contacts that last no time too."""
+    if Path(path).is_dir() or Path(path).suffix == ".parquet":
+        from carrypost.emu.contact_tables import rows_of  # noqa: PLC0415 - needs pyarrow, as texts do not
+
+        return _checked(rows_of(Path(path)), nodes)
     return _parsed(read_text(path), str(path), nodes)
 
 
@@ -66,11 +74,15 @@ def parse_contacts(text: str, name: str, nodes: Collection[str] | None = None) -
 
 
 def _parsed(text: str, name: str, nodes: Collection[str] | None) -> tuple[list[Contact], list[str]]:
-    known = None if nodes is None else frozenset(nodes)
     parse = _parse_one if _is_one(text) else _parse_csv
+    return _checked(parse(text, name), nodes)
+
+
+def _checked(rows: Iterable[Found], nodes: Collection[str] | None) -> tuple[list[Contact], list[str]]:
+    known = None if nodes is None else frozenset(nodes)
     names: set[str] = set()
     found: dict[tuple[str, str], list[tuple[int, int, Line]]] = {}
-    for line, a, b, start_us, end_us in parse(text, name):
+    for line, a, b, start_us, end_us in rows:
         pair = _pair(line, a, b, known)
         names.update(line.node(node) for node in pair if node not in names)
         if end_us < start_us:
@@ -194,10 +206,7 @@ def _s(t_us: int) -> str:
 
 
 # -------------------------------------------------------------------------------------------------- formats
-_Found = tuple[Line, str, str, int, int]
-
-
-def _parse_csv(text: str, name: str) -> Iterator[_Found]:
+def _parse_csv(text: str, name: str) -> Iterator[Found]:
     for row in rows(text, name, ("a", "b", "start", "end")):
         yield row.line, row.text("a"), row.text("b"), row.time_us("start"), row.time_us("end")
 
@@ -212,7 +221,7 @@ def _says(line: str) -> bool:
     return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
-def _parse_one(text: str, name: str) -> Iterator[_Found]:
+def _parse_one(text: str, name: str) -> Iterator[Found]:
     up: dict[tuple[str, str], tuple[int, Line]] = {}
     hosts = {named[1]: named[2] for each in text.splitlines() if (named := _ONE_NAMED.fullmatch(each))}
     now_us = 0

@@ -52,7 +52,10 @@ def pieces(segments: Segments, range_m: float, window: Window | None, slab_us: i
         segments = segments.chosen((segments.t1 > window.start_us) & (segments.t0 < window.end_us))
     if len(segments.node) == 0:
         return
-    grid = _grid(segments, range_m, window, slab_us)
+    start_us, end_us = int(segments.t0[0]), int(segments.t1.max())
+    if window is not None:
+        start_us, end_us = max(start_us, window.start_us), min(end_us, window.end_us)
+    grid = _grid(segments, range_m, Window(start_us, end_us), slab_us)
     for batch in _batches(segments, grid):
         for pairs in _candidates(_boxes(segments, grid, batch), grid):
             yield _solved(segments, grid, pairs)
@@ -144,7 +147,7 @@ class _Pairs(NamedTuple):
     slab: Ints
 
 
-def _grid(segments: Segments, range_m: float, window: Window | None, slab_us: int | None) -> _Grid:
+def _grid(segments: Segments, range_m: float, window: Window, slab_us: int | None) -> _Grid:
     left, right = min(segments.x0.min(), segments.x1.min()), max(segments.x0.max(), segments.x1.max())
     low, high = min(segments.y0.min(), segments.y1.min()), max(segments.y0.max(), segments.y1.max())
     # Cells as large as the boxes of nodes that move as far as the range within a slab: fewest pairs to look at.
@@ -159,7 +162,7 @@ def _grid(segments: Segments, range_m: float, window: Window | None, slab_us: in
         y=float(low) - margin_m,
         rows=int((high - low + 2 * margin_m) / cell_m) + 2,
         columns=int((right - left + 2 * margin_m) / cell_m) + 2,
-        window=window or Window(int(segments.t0[0]), int(segments.t1.max())),
+        window=window,
         slab_us=slab_us or _slab_us(segments, range_m),
     )
 
@@ -177,8 +180,7 @@ def _slab_us(segments: Segments, range_m: float) -> int:
 
 def _batches(segments: Segments, grid: _Grid) -> Iterator[_Batch]:
     latest = np.maximum.accumulate(segments.t1)
-    end_us = min(int(latest[-1]), grid.window.end_us)
-    slabs = (end_us - 1 - grid.window.start_us) // grid.slab_us + 1
+    slabs = (grid.window.end_us - 1 - grid.window.start_us) // grid.slab_us + 1
     edges = grid.window.start_us + np.arange(slabs + 1) * grid.slab_us
     started = np.searchsorted(segments.t0, edges[1:], side="left")
     ended = np.searchsorted(np.sort(segments.t1), edges[:-1], side="right")

@@ -72,7 +72,13 @@ def _who_and_whom(scenario: Scenario, seed: int | str) -> tuple[list[Presence] |
     if not scenario.contacts.file:
         return presences, [], []
     known = None if presences is None else {presence.node for presence in presences}
-    return presences, *read_meetings(scenario.path(scenario.contacts.file), known)
+    contacts, met = read_meetings(scenario.path(scenario.contacts.file), known)
+    start_us = round(scenario.contacts.start_s * MICROSECONDS)
+    if start_us:
+        contacts = [
+            Contact(a, b, since - start_us, until - start_us) for a, b, since, until in contacts if until > start_us
+        ]
+    return presences, contacts, met
 
 
 def _by_mobility(

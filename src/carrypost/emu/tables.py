@@ -66,7 +66,9 @@ class ContactsTable:
     """Who meets whom, where there is no mobility."""
 
     file: str = text("", "a file")
-    """CSV `a,b,start,end`, half open; or The ONE's connection events, `t CONN a b up`."""
+    """CSV `a,b,start,end`, half open; The ONE's connection events, `t CONN a b up`; or a table of the laboratory."""
+    start_s: float = number(0.0, 0.0, 100 * YEAR_S)
+    """Time in the file at which the run begins."""
 
     def __post_init__(self) -> None:
         keep_checked(self, "contacts")

@@ -196,9 +196,11 @@ class _Reader:
             text = self._text(name)
             for setting in settings:
                 scenario, files = self._scenario(name, text, setting, digests)
-                known = [[each.key, each.name, each.digest] for each in files]
+                # Also what holds by default: it may change with the code, and the version not.
+                known = [carrypost.__version__, scenario.text, scenario.in_force()]
+                known += [f"{each.key} {each.name} {each.digest}" for each in files]
                 for seed in seeds:
-                    print_of = json.dumps([carrypost.__version__, scenario.text, scenario.name, known, str(seed)])
+                    print_of = json.dumps([*known, str(seed)])
                     yield Run(
                         name=f"{scenario.name}/{setting.name}/{seed}",
                         scenario=scenario.name,

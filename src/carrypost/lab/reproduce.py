@@ -23,6 +23,8 @@ PAGE = "report.html"
 _SEEDS = re.compile(r"(0|[1-9][0-9]*)(?:-(0|[1-9][0-9]*))?")
 _SEEDS_MAX = 1_000
 _LIFETIME = "workload.0.lifetime_s"
+_SPARK_S = 75
+"""Starting Spark, metrics and page, on two processors that have nothing else to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +135,7 @@ def plan(of: Recipe, seeds: Sequence[int], *, quick: bool, cores: int) -> str:
     runs = len(lifetimes) * len(seeds)
     told = ", ".join(lifetime(each) for each in lifetimes)
     part = f", the first {shown(of.quick_s)} only" if quick else ""
-    wall_s = of.cpu_s[quick] * len(seeds) / min(cores, runs) + 60
+    wall_s = of.cpu_s[quick] * len(seeds) / min(cores, runs) + _SPARK_S
     about = f"about {max(1, round(wall_s / 60))} min on {cores} processor{'s' * (cores > 1)}"
     many = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
     return f"{runs} runs of {of.scenario}{part} (lifetimes {told}; {many}), then metrics and page; {about}"

@@ -168,27 +168,37 @@ def _home(scratch: Path) -> Path:
 
 @contextlib.contextmanager
 def _started(options: SparkOptions, scratch: Path) -> Iterator[SparkSession]:
-    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - loaded only where Spark is started
-    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
-    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - loaded only where Spark is started
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     settings = options.settings | {"spark.sql.warehouse.dir": str(scratch / "warehouse")}
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     with (scratch / "spark.log").open("w+b") as log:
-        try:
+        with _refused(options, log):
             gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
             context = SparkContext(conf=conf, gateway=gateway)
-        except (Py4JJavaError, PySparkException, OSError) as error:
-            raise LabError(f"Spark cannot be started with --master {options.master}: {_cause(error, log)}") from None
         try:
-            context.setLogLevel("ERROR")
-            if not options.in_process:
-                context.addPyFile(str(package_zip(scratch)))
-            yield SparkSession.builder.getOrCreate()
+            with _refused(options, log):  # A cluster that does not answer shows only now, and Spark is over by then.
+                context.setLogLevel("ERROR")
+                if not options.in_process:
+                    context.addPyFile(str(package_zip(scratch)))
+                made = SparkSession.builder.getOrCreate()
+            yield made
         finally:
             _stop(SparkContext)
+
+
+@contextlib.contextmanager
+def _refused(options: SparkOptions, log: IO[bytes]) -> Iterator[None]:
+    """What keeps Spark from starting, as a sentence with what the JVM said."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - loaded only where Spark is started
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    try:
+        yield
+    except (Py4JError, PySparkException, OSError) as error:
+        raise LabError(f"Spark cannot be started with --master {options.master}: {_cause(error, log)}") from None
 
 
 def _stop(kind: type) -> None:
@@ -211,7 +221,10 @@ def _cause(error: Exception, log: IO[bytes]) -> str:
     """The first line that says why, and the end of what the JVM said."""
     log.seek(0)
     said = log.read().decode("utf-8", "replace").strip()[-_LOG_TAIL:]
-    first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    try:
+        first = str(error).splitlines()[0]
+    except Exception:  # noqa: BLE001 - it has nothing to say, or asks a JVM that is gone for it
+        first = type(error).__name__
     return f"{first}\n{said}" if said else first
 
 

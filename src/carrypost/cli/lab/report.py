@@ -55,9 +55,10 @@ def made(folder: Path, out: Path, options: SparkOptions, command: str = "") -> S
         from carrypost.lab.session import session  # noqa: PLC0415
 
         sys.stderr.write(f"carrypost: {campaign} lacks {len(tables)} families of metrics; they are made now\n")
+        source = making.Source.find(campaign)
         with session(options) as spark, progress("metrics", "families") as move:
             over = itertools.count(1)
-            making.make(spark, campaign, tables, told=lambda _: move(next(over), len(tables), ""))
+            making.make(spark, source, tables, told=lambda _: move(next(over), len(tables), ""))
 
     study = page.complete(folder, make)
     page.write(study, out, command)

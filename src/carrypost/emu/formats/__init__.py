@@ -33,6 +33,8 @@ class Format:
     begin: Callable[[bytes, str, Options], Rule]
     """The rule of a file: from its first bytes, how it is called, and what the user says."""
     settle: Callable[[pa.Table, Options], Settled]
+    uses: tuple[str, ...]
+    """Columns of rows that settling needs."""
     takes: frozenset[str] = frozenset()
     """Options that mean something with it."""
     log: bool = False
@@ -43,30 +45,38 @@ class Format:
     """Whether its nodes are there until the end of all."""
 
 
+_MOVED = ("a", "at", "t_us", "x", "y")
+_MET = ("a", "b", "at", "t_us")
+_SEEN = (*_MET, "until_us")
 _PLACED = frozenset({"unsorted", "same_time"})
+_ORDERED = (*_MOVED, "kind", "v")
+_WALKED = (*_MOVED, "kind", "until_us")
+_UNSORTED = frozenset({"unsorted"})
+_BOTH_WAYS = frozenset({"both_ways"})
 FORMATS = {
     each.name: each
     for each in (
         Format("one-connections", "contacts", "20733.00 CONN 17 6 up", OneConnections.begin, meetings.events,
-               frozenset({"unsorted"}), log=True),
+               (*_MET, "kind"), _UNSORTED, log=True),
         Format("one-movement", "positions", "minTime maxTime minX maxX minY maxY, then TIME NODE X Y",
-               tables.OneMovement.begin, places.places, _PLACED),
-        Format("ns2", "positions", '$ns_ at 3.6 "$node_(0) setdest 816.9 1814.5 1.2"', Ns2.begin, orders.ns2,
-               stays=True),
-        Format("kth", "positions", "6.0 create 2 628.2 1812.1 0.0, setdest, destroy", Walkers.begin, orders.walkers,
-               frozenset({"unsorted"})),
-        Format("imote", "contacts", "ID1 ID2 FIRST LAST …", tables.Sightings.imote, meetings.merged,
-               frozenset({"interval_s"})),
-        Format("gps-csv", "positions", "columns t, node and x, y or lat, lon", tables.Places.begin, places.places,
-               _PLACED | {"columns"}),
-        Format("pairs", "contacts", "T I J …", tables.Sightings.pairs, meetings.merged,
+               tables.OneMovement.begin, places.places, _MOVED, _PLACED),
+        Format("ns2", "positions", '$ns_ at 3.6 "$node_(0) setdest 816.9 1814.5 1.2"',
+               Ns2.begin, orders.ns2, _ORDERED, stays=True),
+        Format("kth", "positions", "6.0 create 2 628.2 1812.1 0.0, setdest, destroy",
+               Walkers.begin, orders.walkers, _WALKED, _UNSORTED),
+        Format("imote", "contacts", "ID1 ID2 FIRST LAST …",
+               tables.Sightings.imote, meetings.merged, _SEEN, frozenset({"interval_s"})),
+        Format("gps-csv", "positions", "columns t, node and x, y or lat, lon",
+               tables.Places.begin, places.places, _MOVED, _PLACED | {"columns"}),
+        Format("pairs", "contacts", "T I J …", tables.Sightings.pairs, meetings.merged, _SEEN,
                frozenset({"interval_s", "columns", "consecutive"})),
-        Format("haslemere", "contacts", "time_step,user1_id,user2_id,distance_m", tables.Sightings.haslemere,
-               meetings.merged, frozenset({"distance_m"})),
-        Format("ion", "contacts", "a contact +0 +60 1 2 100000", Plan.begin, meetings.plan, frozenset({"both_ways"})),
-        Format("ccp", "contacts", "a contact 0 60 1 2 100000 0.0 0 0", Plan.begin, meetings.plan,
-               frozenset({"both_ways"}), symmetric=True),
-        Format("contacts-csv", "contacts", "columns a, b, start, end", tables.Contacts.begin, meetings.exact,
+        Format("haslemere", "contacts", "time_step,user1_id,user2_id,distance_m",
+               tables.Sightings.haslemere, meetings.merged, _SEEN, frozenset({"distance_m"})),
+        Format("ion", "contacts", "a contact +0 +60 1 2 100000", Plan.begin, meetings.plan, (*_SEEN, "kind"),
+               _BOTH_WAYS),
+        Format("ccp", "contacts", "a contact 0 60 1 2 100000 0.0 0 0", Plan.begin, meetings.plan, (*_SEEN, "kind"),
+               _BOTH_WAYS, symmetric=True),
+        Format("contacts-csv", "contacts", "columns a, b, start, end", tables.Contacts.begin, meetings.exact, _SEEN,
                frozenset({"columns"})),
     )
 }  # fmt: skip

@@ -28,6 +28,7 @@ def _settled(
     lasting = end_us > start_us
     counts = {**counts, "empty_contacts": int((~lasting).sum())}
     key, start_us, end_us = key[lasting], start_us[lasting], end_us[lasting]
+    counts |= {"pairs": len(np.unique(key)), "lasting_us": int((end_us - start_us).sum())}
     order = np.lexsort((key, start_us))
     key = key[order]
     made = pa.table([pairs.a(key), pairs.b(key), start_us[order], end_us[order]], schema=MEETINGS)

@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from carrypost.emu.csvfiles import MICROSECONDS
 from carrypost.emu.formats.events import CREATE, DESTROY, ORDER, PLACE_X, PLACE_Y, SETDEST
 from carrypost.emu.formats.keys import Settled, begins, column, rank_within, ranked
-from carrypost.emu.formats.lines import Floats, Numbers, Truths
+from carrypost.emu.formats.lines import Floats, Numbers, Truths, flags
 from carrypost.emu.formats.places import PLACES, Samples, first_line, settled
 from carrypost.emu.formats.rules import Fault, Options
 from carrypost.emu.formats.tables import brief
@@ -158,7 +159,9 @@ def walkers(rows: pa.Table, options: Options) -> Settled:
     starts = _Starts(t_us[begun], x[begun], y[begun], until, at[begun])
     sent = np.flatnonzero(valid & (kind == SETDEST))
     orders = _Orders(life[sent], t_us[sent], x[sent], y[sent], at[sent], arrival_us=arrival[sent])
-    called, rank = ranked(pa.chunked_array([_lives(names, node[begun])]))
+    lives = _lives(names, node[begun])
+    faults += _taken(names, lives, node[begun], at[begun])
+    called, rank = ranked(pa.chunked_array([lives]))
     samples = _obeyed(orders, starts)
     samples = samples._replace(node=rank[samples.node])
     return settled(called, samples.where(np.argsort(samples.node, kind="stable")), options, faults)
@@ -171,6 +174,18 @@ def _lives(names: pa.Array, node: Numbers) -> pa.Array:
     for index in np.flatnonzero(number):
         found[index] = f"{found[index]}.{number[index] + 1}"
     return pa.array(found, pa.string())
+
+
+def _taken(names: pa.Array, lives: pa.Array, node: Numbers, at: Numbers) -> list[Fault]:
+    """Later lives whose names others have."""
+    known = flags(pc.is_in(lives, names)) & (rank_within(node) > 0)
+    return [
+        Fault(
+            int(at[index]),
+            f"node {names[int(node[index])]} comes back as {lives[int(index)]}, but there is such a node",
+        )
+        for index in first_line(np.flatnonzero(known), at)
+    ]
 
 
 def _there(node: Numbers, kind: Numbers) -> Truths:

@@ -15,7 +15,7 @@ from carrypost.emu.formats import headers
 from carrypost.emu.formats.headers import Header
 from carrypost.emu.formats.lines import Cells, Lines, Numbers, Truths, is_number, separator_of, words_of
 from carrypost.emu.formats.rules import Fault, Options, Parsed, at, pairs, rows, told
-from carrypost.emu.formats.why import latitude, measure, moment, name, numeral, seconds
+from carrypost.emu.formats.why import degrees, measure, moment, name, numeral, seconds
 from carrypost.emu.tracks import COORDINATE_M_MAX
 
 _ONE_HEADER = (6, 8)
@@ -108,7 +108,7 @@ class Places:
         checks = (
             moment(cells["t"], "t"),
             name(cells["node"], "node"),
-            *(latitude(cells[each], each, _DEGREES[each]) for each in ("lat", "lon") if each in cells),
+            *(degrees(cells[each], each, _DEGREES[each]) for each in ("lat", "lon") if each in cells),
             *(measure(cells[each], each) for each in "xy" if each in cells),
         )
         return next(filter(None, checks), "cannot be read")

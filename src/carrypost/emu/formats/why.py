@@ -41,7 +41,7 @@ def measure(word: str, what: str) -> str:
     return numeral(word, what) or _within(float(word), what, COORDINATE_M_MAX, "m")
 
 
-def latitude(word: str, what: str, most: float) -> str:
+def degrees(word: str, what: str, most: float) -> str:
     """A number of degrees is wanted."""
     return numeral(word, what) or _within(float(word), what, most, "degrees")
 

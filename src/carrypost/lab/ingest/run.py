@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from carrypost.emu.formats import ALIASES, FORMATS, Options
+from carrypost.emu.formats.places import SPEED_MAX_M_PER_S
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest import local, sources
@@ -27,8 +28,8 @@ from carrypost.lab.session import SparkOptions, session
 
 GTFS = "gtfs"
 NAMES = (*FORMATS, *ALIASES, GTFS)
-LOCAL_BYTES_MAX = 64 << 20
-"""Of text; with more, Spark pays."""
+LOCAL_BYTES_MAX = 256 << 20
+"""Of text, of which one process needs about seven times as much memory; up to there it is also quicker."""
 _MICROSECONDS = 1e6
 _OPTIONS = ("interval_s", "distance_m", "columns", "consecutive", "unsorted", "both_ways", "same_time")
 
@@ -218,27 +219,34 @@ def _counts(work: Work, found: Outcome) -> dict[str, Any]:
         "first_s": found.first_us / _MICROSECONDS,
         "last_s": found.last_us / _MICROSECONDS,
     }
-    return counts | found.counts
+    more = dict(found.counts)
+    if (lasting_us := more.pop("lasting_us", None)) is not None:
+        counts["mean_s"] = round(lasting_us / max(1, found.written) / _MICROSECONDS, 3)
+    return counts | more
 
 
 def _said(work: Work, found: Outcome) -> list[str]:
     said = []
     if found.found.bad_lines:
-        said.append(f"{found.found.bad_lines:,} of {found.found.lines:,} lines cannot be read:")
+        said.append(f"bad lines: {found.found.bad_lines:,} of {found.found.lines:,}")
         said += [f"  {shown(each, work.names)}" for each in found.found.bad]
     counts = found.counts
     if found.options.both_ways and not work.options.both_ways:
         said.append("no pair has lines of both directions: each line is taken to stand for both")
     if fast := counts.get("fast_moves"):
-        said += [*found.warnings, f"{fast:,} moves in all are faster than 150 m/s"]
+        said += [*found.warnings, f"moves faster than {SPEED_MAX_M_PER_S:.0f} m/s, in all: {fast:,}"]
     if count := counts.get("one_way_contacts"):
         seconds = counts["one_way_s"]
-        said.append(f"{count:,} contacts are one way only, {seconds:,} s of one direction without the other: left out")
+        said.append(f"left out: {_many(count)} one way only, {seconds:,} s in which there is but one direction")
     if count := counts.get("open_contacts"):
-        said.append(f"{count:,} contacts do not end in the log: they last until its last event")
+        said.append(f"{_many(count)} whose end the log does not tell: until its last event")
     if count := counts.get("self_contacts"):
-        said.append(f"{count:,} contacts of nodes with themselves are left out")
+        said.append(f"left out: {_many(count)} of nodes with themselves")
     if count := counts.get("empty_contacts"):
         hint = "; to let sightings hold for a while: --interval-s" if work.format == "imote" else ""
-        said.append(f"{count:,} contacts that last no time are left out{hint}")
+        said.append(f"left out: {_many(count)} without any length{hint}")
     return said
+
+
+def _many(count: int) -> str:
+    return f"{count:,} contact{'' if count == 1 else 's'}"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from carrypost.emu.formats import FORMATS, Options, Rule
+from carrypost.emu.formats import FORMATS, Options
 from carrypost.emu.formats.keys import Settled, column
 from carrypost.emu.formats.lines import cut
 from carrypost.emu.formats.meetings import MEETINGS
@@ -71,7 +71,7 @@ def ingest(spark: SparkSession, work: Work) -> Outcome:
             for file, path in enumerate(plain)
             for start, end in sources.ranges(path, work.block_bytes)
         ]
-        read = keep(_read(spark, blocks, _first_lines(spark, blocks, work, scratch), list(work.rules)))
+        read = keep(_read(spark, blocks, _first_lines(spark, blocks, work, scratch), work))
         notes = _watched(spark, work, "reading", lambda: _notes(read))
         found = reduce(_joined, (Sum.of(note) for note in notes), Sum())
         options = checked(found, work.form, work.options, work.rules[0], names=work.names, lenient=work.lenient)
@@ -163,9 +163,15 @@ def _range(spark: SparkSession, blocks: list[_Block]) -> DataFrame:
     return spark.range(0, len(blocks), 1, max(1, len(blocks)))
 
 
-def _read(spark: SparkSession, blocks: list[_Block], numbers: list[int], rules: list[Rule]) -> DataFrame:
+def _used(name: str) -> pa.Schema:
+    """Columns of rows that are worth their way."""
+    return pa.schema([each for each in ROWS if each.name in FORMATS[name].uses])
+
+
+def _read(spark: SparkSession, blocks: list[_Block], numbers: list[int], work: Work) -> DataFrame:
     """Rows of all blocks, and a note of each."""
-    schema = _noted(ROWS)
+    used = _used(work.format)
+    schema, rules = _noted(used), list(work.rules)
 
     def parse(batches: _Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -175,7 +181,7 @@ def _read(spark: SparkSession, blocks: list[_Block], numbers: list[int], rules: 
                 parsed = rules[block.file].parse(cut(data, numbers[index]), block.file)
                 total = Sum()
                 total.add(parsed)
-                yield from _batches(parsed.rows, schema, total.text())
+                yield from _batches(parsed.rows.select(used.names), schema, total.text())
 
     return _range(spark, blocks).mapInArrow(parse, _ddl(schema))
 
@@ -194,7 +200,7 @@ def _settled(read: DataFrame, rows: int, name: str, options: Options) -> DataFra
     schema = _noted(PLACES if placed else MEETINGS)
 
     def settle(batches: _Batches) -> Iterator[pa.RecordBatch]:
-        table = pa.Table.from_batches(batches, ROWS)
+        table = pa.Table.from_batches(batches, _used(name))
         if table.num_rows:
             found = FORMATS[name].settle(table, options)
             yield from _batches(found.rows, schema, json.dumps(_told(found.rows, found)))

@@ -26,11 +26,11 @@ __all__ = ["FAMILIES", "Material", "material"]
 
 FAMILIES: Mapping[Table, Callable[[Material], DataFrame]] = MappingProxyType(
     {
-        f.PROCESSING: lambda of: causal.processing(of.copies, of.nodes),
+        f.PROCESSING: lambda of: causal.processing(of.copies, of.runs),
         f.PROCESSING_BY_NODE: lambda of: causal.processing_by_node(of.copies, of.nodes),
-        f.DELAY_SPREAD: lambda of: causal.delays(of.spreads, of.distribution, of.nodes),
-        f.DELAY_CDF: lambda of: causal.delay_cdf(of.distribution, of.nodes),
-        f.DELAY_GRID: lambda of: causal.delay_grid(of.copies, of.spreads, of.nodes),
+        f.DELAY_SPREAD: lambda of: causal.delays(of.spreads, of.distribution, of.runs),
+        f.DELAY_CDF: lambda of: causal.delay_cdf(of.distribution, of.runs),
+        f.DELAY_GRID: lambda of: causal.delay_grid(of.copies, of.spreads, of.runs),
         f.REGISTRIES: lambda of: presence.registries(of.rest),
         f.REGISTRY_SIZES: lambda of: presence.registry_sizes(of.rest),
         f.BARRIERS: lambda of: dissemination.barriers(of.messages),
@@ -38,7 +38,7 @@ FAMILIES: Mapping[Table, Callable[[Material], DataFrame]] = MappingProxyType(
         f.DELIVERY_RATIO: lambda of: dissemination.delivery_ratio(of.delivery),
         f.HOPS: lambda of: dissemination.hops(of.copies, of.nodes),
         f.SPREAD: lambda of: dissemination.spread(of.copies, of.messages),
-        f.THROUGHPUT: lambda of: dissemination.throughput(of.copies, of.nodes),
+        f.THROUGHPUT: lambda of: dissemination.throughput(of.copies, of.runs),
         f.TRAFFIC: lambda of: presence.traffic(of.rest),
         f.TIMELINE: lambda of: timeline.timeline(of.records, of.window_s),
         f.CONTACT_SUMMARY: lambda of: statistics.contact_summary(of.contacts),

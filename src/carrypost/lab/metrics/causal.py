@@ -36,9 +36,8 @@ _CELL_US_MIN = 1_000.0
 _NICE = (1, 2, 5, 10)
 
 
-def processing(copies: DataFrame, nodes: DataFrame) -> DataFrame:
-    """Table PROCESSING out of COPIES and NODES; a run without messages is there too."""
-    runs = nodes.groupBy("run").agg(F.first("run_name").alias("run_name"))
+def processing(copies: DataFrame, runs: DataFrame) -> DataFrame:
+    """Table PROCESSING out of COPIES and the names of runs; a run without messages is there too."""
     return PROCESSING.conform(_counted(copies, ["run"], runs))
 
 
@@ -110,35 +109,34 @@ def limits(spreads: DataFrame) -> DataFrame:
     return spreads.select("run", "metric", least.alias("least"), most.alias("most"))
 
 
-def delays(spreads: DataFrame, distribution: DataFrame, nodes: DataFrame) -> DataFrame:
+def delays(spreads: DataFrame, distribution: DataFrame, runs: DataFrame) -> DataFrame:
     """Table DELAY_SPREAD out of `spreads` and `distribution`."""
     shares = distribution.groupBy("run", "metric").agg(
         *((percentile(share) / 1_000).alias(f"p{share}_s") for share in PERCENTILES)
     )
     joined = spreads.join(shares, on=["run", "metric"], how="left")
     in_s = {f"{name}_s": seconds(F.col(name)) for name in ("min", "max", "avg", "stdev")}
-    return DELAY_SPREAD.conform(_named(joined.withColumns(in_s), nodes))
+    return DELAY_SPREAD.conform(_named(joined.withColumns(in_s), runs))
 
 
-def delay_cdf(distribution: DataFrame, nodes: DataFrame) -> DataFrame:
+def delay_cdf(distribution: DataFrame, runs: DataFrame) -> DataFrame:
     """Table DELAY_CDF out of `distribution`."""
     share = F.col("cumulative") / F.col("total")
     return DELAY_CDF.conform(
-        _named(distribution.withColumns({"value_ms": F.col("value"), "share": share}), nodes).orderBy(
+        _named(distribution.withColumns({"value_ms": F.col("value"), "share": share}), runs).orderBy(
             "run", "metric", "value_ms"
         )
     )
 
 
-def _named(frame: DataFrame, nodes: DataFrame) -> DataFrame:
+def _named(frame: DataFrame, runs: DataFrame) -> DataFrame:
     """Names in place of numbers of runs and metrics."""
-    runs = nodes.groupBy("run").agg(F.first("run_name").alias("run_name"))
     metrics = F.element_at(F.array(*(F.lit(name) for name in DELAYS)), F.col("metric") + 1)
     joined = frame.join(F.broadcast(runs), on="run", how="inner")
     return joined.withColumns({"run": F.col("run_name"), "metric": metrics})
 
 
-def delay_grid(copies: DataFrame, spreads: DataFrame, nodes: DataFrame) -> DataFrame:
+def delay_grid(copies: DataFrame, spreads: DataFrame, runs: DataFrame) -> DataFrame:
     """Table DELAY_GRID out of COPIES: 20 to 60 cells either way, whose edges are round numbers of seconds."""
     most = spreads.groupBy("run").agg(
         *(F.max(F.when(F.col("metric") == number, F.col("max"))).alias(f"{name}_most") for number, name in _AXES)
@@ -152,7 +150,6 @@ def delay_grid(copies: DataFrame, spreads: DataFrame, nodes: DataFrame) -> DataF
     found = sized.withColumns(widths).withColumns(cells).groupBy(*keys).agg(F.count("*").alias("copies"))
     edges = {f"{name}_s": F.col(name) * F.col(f"{name}_width") / 1e6 for _, name in _AXES}
     in_s = {f"{name}_width_s": F.col(f"{name}_width") / 1e6 for _, name in _AXES}
-    runs = nodes.groupBy("run").agg(F.first("run_name").alias("run_name"))
     named = found.withColumns(edges | in_s).join(F.broadcast(runs), on="run", how="inner")
     return DELAY_GRID.conform(named.withColumn("run", F.col("run_name")))
 

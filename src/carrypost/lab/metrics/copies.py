@@ -64,6 +64,11 @@ def nodes(records: DataFrame) -> DataFrame:
     return NODES.conform(coded.withColumn("run", _or_refuse(alone, F.col("run"))))
 
 
+def runs(nodes: DataFrame) -> DataFrame:
+    """Numbers of runs and their names."""
+    return nodes.groupBy("run").agg(F.first("run_name").alias("run_name"))
+
+
 def messages(rest: DataFrame) -> DataFrame:
     """The table of publications."""
     published = rest.where(F.col("kind") == Kind.PUBLISH.value).withColumns(

@@ -39,7 +39,7 @@ def hops(copies: DataFrame, nodes: DataFrame) -> DataFrame:
     return HOPS.conform(named.withColumns({"run": F.col("run_name"), "node": F.col("node_name")}))
 
 
-def throughput(copies: DataFrame, nodes: DataFrame) -> DataFrame:
+def throughput(copies: DataFrame, runs: DataFrame) -> DataFrame:
     """Table THROUGHPUT out of COPIES; what came in no time at all has none."""
     delay_us = F.col("received_us") - F.col("published_us")
     rate = F.when(delay_us > 0, F.col("size") * US / delay_us)
@@ -48,7 +48,8 @@ def throughput(copies: DataFrame, nodes: DataFrame) -> DataFrame:
         .groupBy("run", "size")
         .agg(F.count("*").alias("copies"), F.avg(rate).alias("bytes_per_s"))
     )
-    return THROUGHPUT.conform(_with_run(found, nodes))
+    named = found.join(F.broadcast(runs), on="run", how="inner")
+    return THROUGHPUT.conform(named.withColumn("run", F.col("run_name")))
 
 
 def spread(copies: DataFrame, messages: DataFrame) -> DataFrame:
@@ -150,8 +151,3 @@ def delivery_ratio(delivery: DataFrame) -> DataFrame:
 
 def _of_others() -> Column:
     return ~F.col("own") & F.col("received_us").isNotNull()
-
-
-def _with_run(frame: DataFrame, nodes: DataFrame) -> DataFrame:
-    runs = nodes.groupBy("run").agg(F.first("run_name").alias("run_name"))
-    return frame.join(F.broadcast(runs), on="run", how="inner").withColumn("run", F.col("run_name"))

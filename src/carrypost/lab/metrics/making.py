@@ -7,6 +7,7 @@ writes to a file that ends so. Families go to ``metrics`` beside the records; th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 METRICS = "metrics"
+_AT_A_TIME = 3
 _LINES = ("*.jsonl", "*.ndjson")
 
 
@@ -83,11 +85,26 @@ def make(
     home = out or (source.path.parent if source.path.is_file() else source.path) / METRICS
     facts = {"source": str(source.path), "parameters": {"window_s": window_s, "merge_runs": merge_runs}}
     with material(merged(records) if merge_runs else records, window_s=window_s) as of:
-        for table in tables:
-            folders.write(FAMILIES[table](of), home, table)
+        frames = [(FAMILIES[table](of), home, table) for table in tables]
+        for _, _, table in _written(frames):
             folders.note(home, table, facts | {"rows": sum(_rows(home / table.name))})
             told(table)
     return home
+
+
+def _written(frames: Sequence[tuple[DataFrame, Path, Table]]) -> Iterator[tuple[DataFrame, Path, Table]]:
+    """Write these; the first alone, as it makes what the others share, those some at a time: most are small."""
+    for each in frames[:1]:
+        folders.write(*each)
+        yield each
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        waiting = {pool.submit(folders.write, *each): each for each in frames[1:]}
+        try:
+            for done in as_completed(waiting):
+                done.result()
+                yield waiting[done]
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _rows(folder: Path) -> Iterator[int]:

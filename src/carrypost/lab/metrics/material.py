@@ -39,6 +39,11 @@ class Material:
         return self._keep(gathering.nodes(self.records))
 
     @cached_property
+    def runs(self) -> DataFrame:
+        """Numbers of runs and their names."""
+        return self._keep(gathering.runs(self.nodes))
+
+    @cached_property
     def messages(self) -> DataFrame:
         """Table MESSAGES."""
         return self._keep(gathering.messages(self.rest))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from carrypost.lab import families
 from carrypost.lab.report import figures, origins, prose, tables
@@ -13,7 +14,7 @@ from carrypost.lab.report.study import Series, Study
 from carrypost.lab.report.times import lifetime, shown
 
 _NEAR = 0.1
-"""Latencies below this share of the paper's are explained."""
+"""Latencies below this share of the paper's are explained, and counts that are off by less."""
 
 
 def section(study: Study, all_series: Sequence[Series], paper: Experiment) -> list[Piece]:
@@ -27,7 +28,7 @@ def section(study: Study, all_series: Sequence[Series], paper: Experiment) -> li
         origins.failures(study, paper.scenario),
         tag("h3", "Nodes and contacts"),
         tables.scene(study, all_series[0], paper, whole=whole),
-        paragraph(prose.BUS_SCENE if paper is printed.BUS else prose.WALKERS_SCENE),
+        paragraph(_scene(all_series[0], paper)),
         figures.running(study, all_series[0], paper),
         tag("h3", "Messages"),
         tables.processing(study, all_series, paper, whole=whole),
@@ -45,6 +46,15 @@ def section(study: Study, all_series: Sequence[Series], paper: Experiment) -> li
         tag("h3", "Parameters"),
         origins.parameters(all_series, paper),
     ]
+
+
+def _scene(series: Series, paper: Experiment) -> str:
+    """Where movement comes from: the shipped scenario, or what somebody has put in its place."""
+    movement = series.first.in_force.get("mobility", {})
+    if movement.get("model") in {"buses", "streets"}:
+        return prose.BUS_SCENE if paper is printed.BUS else prose.WALKERS_SCENE
+    source = movement.get("file") or series.first.in_force.get("contacts", {}).get("file") or "elsewhere"
+    return f"Movement or contacts come from {source}, in place of those that the shipped scenario makes."
 
 
 def _absent(wanted: Sequence[float | None], there: Sequence[Series]) -> str:
@@ -83,14 +93,29 @@ def _intro(all_series: Sequence[Series], paper: Experiment, *, whole: bool) -> l
 
 def _reasons(study: Study, all_series: Sequence[Series], paper: Experiment, *, whole: bool) -> list[Piece]:
     made: list[Piece] = []
-    if whole:
-        spread = prose.BUS_SPREAD if paper is printed.BUS else prose.WALKERS_SPREAD
-        made.append(paragraph(tag("b", "How messages spread "), spread))
+    if whole and (spread := _spread(study, all_series, paper)):
+        made.append(paragraph(tag("b", "How messages spread. "), spread))
     if _hardly_waits(study, all_series, paper):
         made += _waiting()
     made.append(paragraph(tag("b", "Expiry. "), prose.EXPIRY))
     made.append(paragraph(tag("b", "Least delays. "), prose.LEAST))
     return made
+
+
+def _spread(study: Study, all_series: Sequence[Series], paper: Experiment) -> str:
+    """How far receptions and their delays are from the paper's, at most."""
+    counts, delays = [], []
+    for series in all_series:
+        received = study.values(families.PROCESSING, series, "rcvd")
+        mean_s = study.values(families.DELAY_SPREAD, series, "avg_s", metric=families.TDELAY)
+        if series.lifetime_s in paper.processing and received and mean_s:
+            counts.append(abs(fmean(received) / paper.processing[series.lifetime_s].rcvd - 1))
+            delays.append(abs(fmean(mean_s) / paper.delays[series.lifetime_s].tdelay.avg_s - 1))
+    if not counts:
+        return ""
+    told = f"Receptions are within {max(counts):.1%} of the paper's, mean transmission delays within {max(delays):.1%}."
+    near = paper is printed.BUS and max(counts) < _NEAR
+    return told.replace("%", " %") + (f" {prose.BUS_SPREAD}" if near else "")
 
 
 def _hardly_waits(study: Study, all_series: Sequence[Series], paper: Experiment) -> bool:

@@ -85,12 +85,15 @@ def against(study: Study, pair: Sequence[Series], paper: Experiment) -> Markup:
         title = f"{name}{half}: latency against delay, lifetime {series.label}"
         pictures.append((f"({half}) lifetime {series.label}", _cells(found, limits, title)))
         row = study.row(families.DELAY_SPREAD, series.first, metric=families.LTCY)
-        waited = _waited(study, series.first)
-        texts.append(
-            f"({half}) {share(waited)} of our copies waited at all (1 ms or more), at most {shown(row.get('max_s'))}"
-            + ("." if told is None else f"; in the paper at most {shown(told.ltcy.max_s)}.")
-        )
+        ours = f"({half}) {_told(_waited(study, series.first), row.get('max_s'))}"
+        texts.append(ours + ("." if told is None else f"; in the paper at most {shown(told.ltcy.max_s)}."))
     return figure(pictures, _caption(name, prose.CELLS, *texts))
+
+
+def _told(waited: float | None, most_s: float | None) -> str:
+    if not waited:
+        return "None of our copies waited for as much as 1 ms"
+    return f"{share(waited)} of our copies waited for 1 ms or more, at most {shown(most_s)}"
 
 
 def _waited(study: Study, run: Run) -> float | None:
@@ -201,7 +204,8 @@ def evolution(study: Study, pair: Sequence[Series], paper: Experiment, *, whole:
     if not pair:
         return Markup("")
     if paper is printed.BUS:
-        node, told = printed.BUS_NODE, f"Registries of bus {printed.BUS_NODE}. {prose.BUS_REGISTRIES}"
+        node = _bus(study, pair[0].first)
+        told = f"Registries of bus {node}. {prose.BUS_REGISTRIES}"
         extra = Markup("")
     else:
         node, told = _walker(study, pair[0].first, whole=whole)
@@ -211,6 +215,15 @@ def evolution(study: Study, pair: Sequence[Series], paper: Experiment, *, whole:
         picture = _registries(study, series.first, node, f"{name}{half}: registries of {node}, lifetime {series.label}")
         pictures.append((f"({half}) lifetime {series.label}", picture))
     return joined([figure(pictures, _caption(name, told)), extra])
+
+
+def _bus(study: Study, run: Run) -> str:
+    """The paper's bus; where buses are called otherwise, the one that runs longest."""
+    found = study.columns(families.ACTIVITY, run)
+    nodes = found["node"].tolist()
+    if printed.BUS_NODE in nodes or not nodes:
+        return printed.BUS_NODE
+    return str(nodes[int((found["end"] - found["start"]).argmax())])
 
 
 def _samples(study: Study, run: Run, node: str) -> dict[str, Floats]:

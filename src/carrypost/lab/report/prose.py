@@ -38,11 +38,8 @@ NEITHER = _text("""
     does not print these.
 """)
 BUS_SPREAD = _text("""
-    agrees within a few per cent: the calibration fits the shortest lifetimes, and none at all, better than those in
-    between, where ours reach a few per cent more. Broadcasts differ by as much as the hours of service do.
-""")
-WALKERS_SPREAD = _text("""
-    agrees within a few per cent, in number and in time, as do broadcasts.
+    The calibration fits the shortest lifetimes, and none at all, better than those in between, where ours reach a few
+    per cent more.
 """)
 WAITING = _text("""
     The paper's messages wait for their predecessors, ours hardly ever do. Two things make the difference. The paper
@@ -72,7 +69,7 @@ LEAST = _text("""
 CELLS = _text("""
     Co-delivery latency against transmission delay of every copy that was delivered to others than its author, counted
     in cells; darker is more, by orders of magnitude. Dashed: the longest of both in the paper, which has one point for
-    each copy. Note the different units of the axes, as in the paper.
+    each copy.
 """)
 BUS_RUNNING = _text("""
     The paper shows the same for its 60: they neither start nor stop together, and some run at school hours only.

@@ -1,0 +1,56 @@
+"""Contacts from Parquet: the table `contacts` of the laboratory, or any file with its columns a, b, start, end.
+
+A folder is read as all Parquet files in it. A table of several scenarios is refused: nodes of different ones have
+nothing to do with each other. Rows are checked as those of text files are, and named by their number in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from carrypost.emu.csvfiles import Line
+from carrypost.errors import LocalError
+
+_COLUMNS = ("a", "b", "start", "end")
+_SCENARIO = "scenario"
+
+
+def rows_of(path: Path) -> Iterator[tuple[Line, str, str, int, int]]:
+    """The rows of a file, or of the files in a folder."""
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not files:
+        raise LocalError(f"{path} cannot be read: it is a folder without a Parquet file")
+    scenarios: set[str] = set()
+    for file in files:
+        table = _read(file)
+        if _SCENARIO in table.column_names:
+            scenarios.update(table[_SCENARIO].unique().to_pylist())
+            if len(scenarios) > 1:
+                names = ", ".join(sorted(map(str, scenarios)))
+                raise LocalError(f"{path} has contacts of several scenarios, {names}; one at a time can be played")
+        columns = (table[name].to_pylist() for name in _COLUMNS)
+        for number, (a, b, start, end) in enumerate(zip(*columns, strict=True), 1):
+            line = Line(str(file), number)
+            if a is None or b is None:
+                raise line.error("a and b must be names")
+            yield line, a, b, line.time_us(str(start), "start"), line.time_us(str(end), "end")
+
+
+def _read(file: Path) -> pa.Table:
+    try:
+        there = pq.read_schema(file).names
+        if missing := [name for name in _COLUMNS if name not in there]:
+            raise LocalError(f"{file} has no column {missing[0]!r}; contacts have {', '.join(_COLUMNS)}")
+        kept = [name for name in (_SCENARIO, *_COLUMNS) if name in there]
+        table = pq.ParquetFile(file).read(columns=kept)
+        return table.set_column(table.column_names.index("a"), "a", table["a"].cast(pa.string())).set_column(
+            table.column_names.index("b"), "b", table["b"].cast(pa.string())
+        )
+    except FileNotFoundError:
+        raise LocalError(f"{file}: there is no such file") from None
+    except (OSError, pa.ArrowException) as error:
+        raise LocalError(f"{file} is no Parquet file that can be read: {error}") from None

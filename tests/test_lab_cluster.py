@@ -1,0 +1,133 @@
+"""Executors in processes of their own: what they run, what they unpack, what is left in them; and a real cluster."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+from tests.campaigns import TWO_SETTINGS, campaign, records, three
+
+from carrypost.errors import LabError
+from carrypost.lab import visible
+from carrypost.lab.campaign import begun, run
+from carrypost.lab.grid import load
+from carrypost.lab.session import SparkOptions, session
+
+PATIENCE_S = 300
+
+
+def on_executors(spark: SparkSession) -> list[dict[str, Any]]:
+    """What the processes of executors tell about themselves; one that was just used is used again."""
+
+    def told(_: Iterable[int]) -> Iterator[dict[str, Any]]:
+        import gc  # noqa: PLC0415 - sent as it is, without this module
+
+        from pyspark.core.broadcast import _broadcastRegistry  # noqa: PLC0415
+
+        import carrypost  # noqa: PLC0415
+        from carrypost.lab.bundle import executor_folder  # noqa: PLC0415
+
+        folder = executor_folder()
+        yield {
+            "package": carrypost.__file__,
+            "unpacked": [sorted(each.name for each in home.iterdir()) for home in folder.glob("*")],
+            "hidden": [each.name for each in folder.glob(".*")],
+            "folder": str(folder),
+            "threshold": gc.get_threshold(),
+            "frozen": gc.get_freeze_count(),
+            "kept": sum(hasattr(each, "_value") for each in _broadcastRegistry.values()),
+        }
+
+    return spark.sparkContext.parallelize(range(2), 2).mapPartitions(told).collect()
+
+
+def test_executors_run_what_was_sent_unpack_files_once_and_keep_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    three(tmp_path)
+    (threshold,) = {each["threshold"] for each in on_executors(spark)}
+    ended = run(load(campaign(tmp_path, TWO_SETTINGS, seeds="{last = 4}")), tmp_path / "out", spark)
+    assert [state.status for state in ended] == ["done"] * 8
+    for each in on_executors(spark):
+        assert "carrypost.zip" in each["package"]
+        assert "blockmgr-" in each["folder"]  # Of Spark, which removes it when the executor ends.
+        files = [name for names in each["unpacked"] for name in names]
+        assert {"contacts.csv", "nodes.csv", "publish.csv"} <= set(files)
+        assert each["hidden"] == []
+        assert each["threshold"] == threshold
+        assert each["frozen"] == 0
+        assert each["kept"] == 0
+
+
+def test_an_executor_with_another_carrypost_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three(tmp_path)
+    with begun(load(campaign(tmp_path)), tmp_path / "out") as running:
+        monkeypatch.setattr("carrypost.__version__", "99")
+        with pytest.raises(LabError, match=r"cannot run carrypost 99 \(it has carrypost .*install 'carrypost\[lab\]'"):
+            visible.check(spark, running.place, running.token)
+        assert sorted(each.name for each in running.place.states.iterdir()) == ["lock"]
+
+
+# --- a master and two workers --------------------------------------------------------------------------------
+
+
+@contextmanager
+def standalone(folder: Path) -> Iterator[str]:
+    """A Spark of its own on this machine, as `docs/experiments.md` starts one; its address."""
+    home = Path(next(iter(pyspark.__path__)))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"spark://127.0.0.1:{free.getsockname()[1]}"
+    master = ["master.Master", "--host", "127.0.0.1", "--port", address.rpartition(":")[2], "--webui-port", "0"]
+    worker = ["worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0", address]
+    with ExitStack() as stack:
+        for number, (arguments, said) in enumerate([(master, "elected leader"), *[(worker, "registered with")] * 2]):
+            log = folder / f"{number}.log"
+            program = subprocess.Popen(  # noqa: S603 - the Spark that is installed
+                [home / "bin" / "spark-class", f"org.apache.spark.deploy.{arguments[0]}", *arguments[1:]],
+                env=os.environ
+                | {
+                    "SPARK_HOME": str(home),
+                    "SPARK_LOCAL_IP": "127.0.0.1",
+                    "SPARK_WORKER_DIR": str(folder / f"work-{number}"),
+                },
+                stdout=stack.enter_context(log.open("wb")),
+                stderr=subprocess.STDOUT,
+            )
+            stack.callback(program.wait)
+            stack.callback(program.terminate)
+            until_s = time.monotonic() + PATIENCE_S
+            while said not in log.read_text(encoding="utf-8"):
+                assert program.poll() is None, log.read_text(encoding="utf-8")
+                assert time.monotonic() < until_s
+                time.sleep(0.05)
+        yield address
+
+
+@pytest.mark.soak
+def test_a_campaign_on_a_master_with_two_workers_has_the_records_of_one_process(tmp_path: Path) -> None:
+    three(tmp_path)
+    path = campaign(tmp_path, TWO_SETTINGS)
+    with session(SparkOptions(master="local[1]")) as spark:
+        run(load(path), tmp_path / "here", spark)
+    with standalone(tmp_path) as address:
+        program = "from carrypost.cli import main; main()"
+        command = [sys.executable, "-c", program, "lab", "campaign", str(path), "--master", address, "--out"]
+        subprocess.run([*command, str(tmp_path / "there")], check=True, timeout=PATIENCE_S)  # noqa: S603 - our own
+        unseen = subprocess.run(  # noqa: S603
+            [*command, "/proc/self/cwd/unseen"], cwd=tmp_path, capture_output=True, timeout=PATIENCE_S, check=False
+        )
+    assert records(tmp_path / "there") == records(tmp_path / "here")
+    assert unseen.returncode == 2
+    assert "does not see /proc/self/cwd/unseen" in unseen.stderr.decode()
+    assert not list(tmp_path.glob("work-*/*/*/contacts.csv"))
