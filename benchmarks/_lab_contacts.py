@@ -119,14 +119,15 @@ WITH segments AS (
   SELECT *, CAST(floor((x0 + x1) / 2 / {_CELL_M}) AS INT) AS gx, CAST(floor((y0 + y1) / 2 / {_CELL_M}) AS INT) AS gy,
     unnest(range(CAST(floor(t0 / {_SLAB_S}) AS BIGINT), CAST(floor(t1 / {_SLAB_S}) AS BIGINT) + 1)) AS slab
   FROM segments WHERE t1 - t0 <= 600
-), near AS (SELECT * FROM cut, (VALUES (-1), (0), (1)) h(hx), (VALUES (-1), (0), (1)) v(hy)),
-pairs AS (
+), near AS MATERIALIZED (
+  SELECT *, gx + hx AS nx, gy + hy AS ny FROM cut, (VALUES (-1), (0), (1)) h(hx), (VALUES (-1), (0), (1)) v(hy)
+), pairs AS (
   SELECT a.scenario, a.node AS a, b.node AS b, greatest(a.t0, b.t0) AS since, least(a.t1, b.t1) AS until,
     a.x0 + (a.x1 - a.x0) * (since - a.t0) / (a.t1 - a.t0) - b.x0 - (b.x1 - b.x0) * (since - b.t0) / (b.t1 - b.t0) AS px,
     a.y0 + (a.y1 - a.y0) * (since - a.t0) / (a.t1 - a.t0) - b.y0 - (b.y1 - b.y0) * (since - b.t0) / (b.t1 - b.t0) AS py,
     (a.x1 - a.x0) / (a.t1 - a.t0) - (b.x1 - b.x0) / (b.t1 - b.t0) AS vx,
     (a.y1 - a.y0) / (a.t1 - a.t0) - (b.y1 - b.y0) / (b.t1 - b.t0) AS vy
-  FROM near a JOIN cut b ON a.slab = b.slab AND a.gx + a.hx = b.gx AND a.gy + a.hy = b.gy
+  FROM near a JOIN cut b ON a.slab = b.slab AND a.nx = b.gx AND a.ny = b.gy
   WHERE a.node < b.node AND until > since AND a.slab = CAST(floor(since / {_SLAB_S}) AS BIGINT)
 ), roots AS (
   SELECT *, vx * vx + vy * vy AS q, px * vx + py * vy AS p, px * px + py * py - {RULES.range_m**2} AS c,
@@ -153,7 +154,7 @@ def on_duckdb(trace: str, out: str) -> None:
 
     Path(out).parent.mkdir(parents=True, exist_ok=True)
     connection = duckdb.connect()
-    connection.execute("SET threads = 2")
+    connection.execute("SET threads = 2; SET enable_progress_bar = false")
     connection.execute(_SQL.format(trace=trace, out=out))
 
 

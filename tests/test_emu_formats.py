@@ -183,13 +183,13 @@ def test_nodes_of_ns_2_are_told_anew_on_their_way() -> None:
 def test_rows_of_pairs_cover_the_time_before_and_are_joined() -> None:
     text = "Time;id1;id2;PC;PC\n40;2;1;x;y\n60;1;2;x;y\n100;1;2;x;y\n60;3;1;x;y\n60;1;2;x;y\n"
     assert settled("pairs", text) == [("1", "2", 20, 60), ("1", "3", 40, 60), ("1", "2", 80, 100)]
-    assert settled("pairs", text, interval_s=60.0) == [("1", "2", -20, 100), ("1", "3", 0, 60)]
+    assert settled("pairs", text, interval_s=60.0, overlaps=True) == [("1", "2", -20, 100), ("1", "3", 0, 60)]
 
 
-def test_rows_of_pairs_that_overlap_are_one_contact_unless_asked() -> None:
+def test_rows_of_pairs_that_overlap_are_one_contact_if_asked_for() -> None:
     text = "20 a b\n30 a b\n50 a b\n"
-    assert settled("pairs", text) == [("a", "b", 0, 50)]
-    assert settled("pairs", text, consecutive=True) == [("a", "b", 0, 20), ("a", "b", 20, 50)]
+    assert settled("pairs", text) == [("a", "b", 0, 20), ("a", "b", 20, 50)]
+    assert settled("pairs", text, overlaps=True) == [("a", "b", 0, 50)]
 
 
 def test_nodes_that_meet_themselves_are_left_out() -> None:

@@ -23,7 +23,7 @@ from carrypost.lab.campaign import begun, run
 from carrypost.lab.grid import load
 from carrypost.lab.session import SparkOptions, session
 
-PATIENCE_S = 300
+PATIENCE_S = 900
 
 
 def on_executors(spark: SparkSession) -> list[dict[str, Any]]:

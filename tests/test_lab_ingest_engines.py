@@ -133,7 +133,7 @@ def test_every_format_gives_one_table_whatever_the_engine_and_the_size_of_blocks
         assert expected.num_rows > 20, name
         keys = ["node", "t"] if FORMATS[name].gives == "positions" else ["start", "a", "b"]
         assert expected.equals(expected.sort_by([(key, "ascending") for key in keys])), name
-        for engine, block_bytes in (("local", 97), ("spark", 7_000)):
+        for engine, block_bytes in (("local", 1_009), ("spark", 7_000)):
             if engine == "spark" and name in ALIKE:
                 continue
             out = tmp_path / name / f"{engine}-{block_bytes}"

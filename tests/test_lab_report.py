@@ -148,6 +148,11 @@ def test_names_inside_pictures_are_different_on_one_page(paper: Experiment, bus:
     assert used <= set(names)
 
 
+def test_the_same_campaign_gives_the_same_page(tmp_path: Path) -> None:
+    lab_pages.like_paper(tmp_path, OSTERMALM, name="elsewhere")
+    assert page.text(Study(tmp_path)) == page.text(Study(tmp_path))
+
+
 def test_the_paper_stands_beside_ours_with_the_difference(bus: _Reader) -> None:
     assert bus.row("Table II:", "lifetime")[2:] == ["None", "120'", "60'", "40'", "20'", "10'"]
     assert bus.row("Table II:", "receive events")[2:4] == ["106,580", "98,610"]

@@ -1,9 +1,9 @@
 """Contacts out of positions on Spark: exact on piecewise-linear motion, the same to the last bit as in one process.
 
-Samples are sent to the slabs of time that they belong to, once; each slab is searched by the
-emulator's own kernel; parts of contacts that touch at the edges of slabs are joined again, then over the gap that does
-not count, and what is then too short is left out. `contacts_here.found_here` does it in one process. Both count time in
-whole microseconds, handle each scenario on its own, and refuse the same input.
+Samples are sent to the slabs of time that they belong to, once; each slab is searched by the emulator's own kernel;
+parts of contacts that touch at the edges of slabs are joined again, then over the gap that does not count, and what is
+then too short is left out. `contacts_here.found_here` does it in one process. Both count time in whole microseconds,
+handle each scenario on its own, and refuse the same input.
 
 Positions are rows of POSITIONS in any order. A node is where its samples say, and moves between two of them in a
 straight line unless they are further apart than the longest gap; a node with one sample meets nobody.

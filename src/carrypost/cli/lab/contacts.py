@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,38 +19,50 @@ _SECOND = 1e6
 _SECONDS_MAX = 1e9
 
 
+PositionsArgument = Annotated[
+    Path, typer.Argument(help="A folder with a table of positions, or Parquet files of one.", metavar="POSITIONS")
+]
+OutOption = Annotated[Path, typer.Option("--out", "-o", help="Folder that gets the table of contacts.", metavar="DIR")]
+RangeOption = Annotated[float, typer.Option("--range-m", help="How far apart nodes may be.", metavar="METRES")]
+MaxGapOption = Annotated[
+    float, typer.Option("--max-gap-s", help="Samples further apart are not joined by a line.", metavar="SECONDS")
+]
+MergeGapOption = Annotated[
+    float, typer.Option("--merge-gap-s", help="Contacts of a pair no further apart are one.", metavar="SECONDS")
+]
+MinDurationOption = Annotated[
+    float, typer.Option("--min-duration-s", help="Shorter ones, once merged, are left out.", metavar="SECONDS")
+]
+StatisticsOption = Annotated[
+    bool, typer.Option("--statistics", help="Also write DIR/statistics: durations, neighbours, activity (Spark).")
+]
+WindowOption = Annotated[
+    float, typer.Option("--window-s", help="Of means over time, with --statistics.", metavar="SECONDS")
+]
+EngineOption = Annotated[
+    Literal["auto", "local", "spark"],
+    typer.Option("--engine", help="auto: this process up to 2 million samples, Spark beyond."),
+]
+SlabOption = Annotated[
+    float | None,
+    typer.Option(
+        "--slab-s", help="For tuning: it changes the cost, never the result.", metavar="SECONDS", show_default=False
+    ),
+]
+
+
 def contacts(
-    positions: Annotated[
-        Path, typer.Argument(help="A folder with a table of positions, or Parquet files of one.", metavar="POSITIONS")
-    ],
+    positions: PositionsArgument,
     *,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder that gets the table of contacts.", metavar="DIR")],
-    range_m: Annotated[float, typer.Option("--range-m", help="How far apart nodes may be.", metavar="METRES")],
-    max_gap_s: Annotated[
-        float, typer.Option("--max-gap-s", help="Samples further apart are not joined by a line.", metavar="SECONDS")
-    ] = 600.0,
-    merge_gap_s: Annotated[
-        float, typer.Option("--merge-gap-s", help="Contacts of a pair no further apart are one.", metavar="SECONDS")
-    ] = 0.0,
-    min_duration_s: Annotated[
-        float, typer.Option("--min-duration-s", help="Shorter ones, once merged, are left out.", metavar="SECONDS")
-    ] = 0.0,
-    statistics: Annotated[
-        bool, typer.Option("--statistics", help="Also write DIR/statistics: durations, neighbours, activity (Spark).")
-    ] = False,
-    window_s: Annotated[
-        float, typer.Option("--window-s", help="Of means over time, with --statistics.", metavar="SECONDS")
-    ] = 60.0,
-    engine: Annotated[
-        Literal["auto", "local", "spark"],
-        typer.Option("--engine", help="auto: this process up to 2 million samples, Spark beyond."),
-    ] = "auto",
-    slab_s: Annotated[
-        float | None,
-        typer.Option(
-            "--slab-s", help="For tuning: it changes the cost, never the result.", metavar="SECONDS", show_default=False
-        ),
-    ] = None,
+    out: OutOption,
+    range_m: RangeOption,
+    max_gap_s: MaxGapOption = 600.0,
+    merge_gap_s: MergeGapOption = 0.0,
+    min_duration_s: MinDurationOption = 0.0,
+    statistics: StatisticsOption = False,
+    window_s: WindowOption = 60.0,
+    engine: EngineOption = "auto",
+    slab_s: SlabOption = None,
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",
     conf: ConfOption = [],  # noqa: B006 - typer makes a new list
@@ -84,7 +99,24 @@ def contacts(
         window_s=max(1, _microseconds("--window-s", window_s)) / _SECOND,
         options=spark_options(master, memory, conf),
     )
-    _show(extract(positions, out, wanted), json=wants_json(json))
+    with _busy(f"searching {positions}"):
+        told = extract(positions, out, wanted)
+    _show(told, json=wants_json(json))
+
+
+@contextmanager
+def _busy(what: str) -> Iterator[None]:
+    """Something that moves while the work goes on, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console  # noqa: PLC0415 - loaded only where something is shown
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        shown.add_task(what, total=None)
+        yield
 
 
 def _microseconds(option: str, seconds: float) -> int:
@@ -106,5 +138,5 @@ def _show(told: list[dict[str, Any]], *, json: bool) -> None:
 
 def _shown(value: object) -> object:
     if isinstance(value, float):
-        return f"{value:,.1f}"
+        return f"{value:,.3f}"
     return f"{value:,}" if isinstance(value, int) else value

@@ -57,8 +57,8 @@ ColumnsOption = Annotated[
 ]
 UnsortedOption = Annotated[bool, typer.Option("--unsorted", help="Lines may come in any order of time.")]
 SameTimeOption = Annotated[SameTime, typer.Option("--same-time", help="What to do with a node in two places at once.")]
-ConsecutiveOption = Annotated[
-    bool, typer.Option("--consecutive", help="pairs: rows that overlap, but do not follow exactly, stay two contacts.")
+OverlapsOption = Annotated[
+    bool, typer.Option("--overlaps", help="pairs: rows that overlap are one contact, too, not only consecutive ones.")
 ]
 BothWaysOption = Annotated[bool, typer.Option("--both-ways", help="ion, ccp: a line stands for both directions.")]
 LenientOption = Annotated[bool, typer.Option("--lenient", help="Also if more than 1 % of the lines are bad.")]
@@ -78,7 +78,7 @@ def ingest(
     columns: ColumnsOption = "",
     unsorted: UnsortedOption = False,
     same_time: SameTimeOption = SameTime.ERROR,
-    consecutive: ConsecutiveOption = False,
+    overlaps: OverlapsOption = False,
     both_ways: BothWaysOption = False,
     lenient: LenientOption = False,
     engine: EngineOption = Engine.AUTO,
@@ -109,7 +109,7 @@ def ingest(
     options = Options(
         interval_s=interval_s, distance_m=distance_m, unsorted=unsorted, same_time=same_time.value,
         columns=tuple(each.strip() for each in columns.split(",") if columns),
-        consecutive=consecutive, both_ways=both_ways,
+        overlaps=overlaps, both_ways=both_ways,
     )  # fmt: skip
     request = run.Request(
         paths=files, format=format_, scenario=scenario, out=out, options=options, day=day, shapes=shapes,

@@ -80,11 +80,11 @@ def _show(home: Path, made: set[str], *, json: bool) -> None:
     if families.DELAY_SPREAD.name in made:
         for row in _rows(folders.read_arrow(home, families.DELAY_SPREAD)):
             rows.setdefault(str(row["run"]), {"run": row["run"]})[f"{row['metric']}_s"] = row["avg_s"]
+    names = ["run", *_COUNTS, "codlvratio", *(f"{name}_s" for name in families.DELAYS)]
     if json:
         for run in sorted(rows):
-            line(rows[run])
+            line({name: rows[run][name] for name in names if name in rows[run]})
         return
-    names = ["run", *_COUNTS, "codlvratio", *(f"{name}_s" for name in families.DELAYS)]
     shown = [name for name in names if any(name in row for row in rows.values())]
     if rows:
         table("", shown, [[_cell(rows[run].get(name)) for name in shown] for run in sorted(rows)], breakable=["run"])

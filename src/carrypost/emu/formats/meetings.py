@@ -6,6 +6,8 @@ half open, those that last no time are dropped and counted, and those of one pai
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,14 +37,30 @@ def _settled(
     return Settled(made, faults, counts, [])
 
 
-def merged(rows: pa.Table, options: Options) -> Settled:
-    """Sightings: what overlaps or touches is one contact. Those of a node with itself are counted and left out."""
+def merged(rows: pa.Table, options: Options) -> Settled:  # noqa: ARG001 - as all formats
+    """Sightings: what overlaps or touches is one contact."""
+    return _merged(rows, joined)
+
+
+def sampled(rows: pa.Table, options: Options) -> Settled:
+    """Samples: rows that follow each other are one contact; those that overlap only if asked for."""
+    return _merged(rows, joined if options.overlaps else _consecutive)
+
+
+def _merged(rows: pa.Table, join: Callable[[Numbers, Numbers, Numbers], tuple[Numbers, Numbers, Numbers]]) -> Settled:
+    """Contacts of a node with itself, which some files have, are counted and left out."""
     pairs = Pairs.of(rows)
-    join = _consecutive if options.consecutive else joined
     key, start_us, end_us = join(pairs.key, column(rows, "t_us"), column(rows, "until_us"))
     itself = flags(pc.equal(pairs.a(key), pairs.b(key)))
     others = (key[~itself], start_us[~itself], end_us[~itself])
-    return _settled(pairs, others, [], {"self_contacts": int(itself.sum())})
+    union = joined(pairs.key, column(rows, "t_us"), column(rows, "until_us"))[0]
+    counts = {
+        "self_contacts": int(itself.sum()),
+        "merged_contacts": len(key),
+        "merged_pairs": len(np.unique(key)),
+        "overlapping_contacts": len(key) - len(union),
+    }
+    return _settled(pairs, others, [], counts)
 
 
 def _consecutive(key: Numbers, start_us: Numbers, end_us: Numbers) -> tuple[Numbers, Numbers, Numbers]:

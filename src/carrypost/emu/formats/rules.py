@@ -86,8 +86,8 @@ class Options:
     """How long a row holds."""
     distance_m: float | None = None
     """Rows of nodes further apart are left out."""
-    consecutive: bool = False
-    """Rows of a pair are one contact only where they follow each other to the instant."""
+    overlaps: bool = False
+    """Rows of a pair that overlap are one contact, not only those that follow each other to the instant."""
     columns: tuple[str, ...] = ()
     """In place of a header."""
     metres: bool = False

@@ -31,7 +31,7 @@ NAMES = (*FORMATS, *ALIASES, GTFS)
 LOCAL_BYTES_MAX = 256 << 20
 """Of text, of which one process needs about seven times as much memory; up to there it is also quicker."""
 _MICROSECONDS = 1e6
-_OPTIONS = ("interval_s", "distance_m", "columns", "consecutive", "unsorted", "both_ways", "same_time")
+_OPTIONS = ("interval_s", "distance_m", "columns", "overlaps", "unsorted", "both_ways", "same_time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +242,8 @@ def _said(work: Work, found: Outcome) -> list[str]:
         said.append(f"{_many(count)} whose end the log does not tell: until its last event")
     if count := counts.get("self_contacts"):
         said.append(f"left out: {_many(count)} of nodes with themselves")
+    if count := counts.get("overlapping_contacts"):
+        said.append(f"{_many(count)} whose first row overlaps the row before; to join them: --overlaps")
     if count := counts.get("empty_contacts"):
         hint = "; to let sightings hold for a while: --interval-s" if work.format == "imote" else ""
         said.append(f"left out: {_many(count)} without any length{hint}")

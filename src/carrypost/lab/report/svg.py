@@ -23,7 +23,7 @@ _POINTS = re.compile(r"([ML])(-?[\d.]+),(-?[\d.]+)")
 _EMPTY = re.compile(
     r'<g(?: transform="[^"]*")?></g>|<path(?: [^>]*)? d=""[^>]*/>|<path d="M0,0h[-\d.]+v[-\d.]+h[-\d.]+Z"/>'
 )
-_CLIP = re.compile(r'(id="|url\(#)(clip\d+)')
+_CLIP = re.compile(r'(?<=id=")clip\d+|(?<=url\(#)clip\d+')
 _SIZE = re.compile(r'<svg[^>]*viewBox="0 0 ([\d.]+) ([\d.]+)"[^>]*>')
 
 
@@ -36,14 +36,21 @@ def small(svg: str, title: str) -> str:
     before = ""
     while before != made:
         before, made = made, _EMPTY.sub("", made)
-    own = f"p{zlib.crc32(made.encode()):x}-"  # Pictures of one page share their names.
-    made = _CLIP.sub(lambda match: match[1] + own + match[2], made)
+    made = _named(made, title)
     size = _SIZE.search(svg)
     assert size is not None, "Vega gives every picture a size"
     width, height = (float(each) for each in size.groups())
     looks = f'viewBox="0 0 {width:g} {height:g}" style="max-width:{width:g}px" role="img"'
     head = f"<svg {looks}><title>{escape(title)}</title>"
     return re.sub(r"<svg[^>]*>", lambda _: head, made, count=1)
+
+
+def _named(svg: str, title: str) -> str:
+    """Names inside the picture that are its own: pictures of one page share them, and Vega counts on and on."""
+    names = list(dict.fromkeys(_CLIP.findall(svg)))
+    plain = _CLIP.sub(lambda match: f"c{names.index(match[0])}", svg)
+    own = f"{zlib.crc32((title + plain).encode()):x}"
+    return _CLIP.sub(lambda match: f"c{own}-{names.index(match[0])}", svg)
 
 
 def _short(number: float) -> str:
