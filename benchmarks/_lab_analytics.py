@@ -85,7 +85,10 @@ def _percentiles(of: Material) -> pa.Table:
 
 def _medians(of: Material) -> pa.Table:
     delays = of.copies.select("node", milliseconds(causal.delay_columns()[TDELAY]).alias("value")).dropna()
-    return thinned_counts(delays, ["node"], 2, steps=NODE_STEPS).toArrow()
+    # Those of a node lie between the least and the most of its run, which are known.
+    tdelays = causal.limits(of.spreads).where(F.col("metric") == DELAYS.index(TDELAY))
+    limits = of.nodes.join(F.broadcast(tdelays), on="run", how="inner").select("node", "least", "most")
+    return thinned_counts(delays, ["node"], 2, steps=NODE_STEPS, limits=limits).toArrow()
 
 
 def _deliveries(of: Material) -> pa.Table:

@@ -339,6 +339,20 @@ def test_a_folder_or_file_that_is_no_table_is_told(tmp_path: Path) -> None:
         read_contacts(tmp_path)
 
 
+def test_contacts_of_another_time_are_told(tmp_path: Path) -> None:
+    (tmp_path / "contacts.csv").write_text("a,b,start,end\na,b,1790000010,1790000020\n")
+    text = "duration_s = 40\n[contacts]\nfile = 'contacts.csv'\n"
+    with pytest.raises(
+        LocalError, match=r"the first contact in contacts\.csv is at 1,790,000,010 s, after the end; contacts"
+    ):
+        read_inputs(Scenario.parse(text, tmp_path), 1)
+    with pytest.raises(
+        LocalError, match=r"contacts\.csv has no contact from 2,000,000,000 s on; contacts\.start_s says"
+    ):
+        read_inputs(Scenario.parse(text + "start_s = 2e9\n", tmp_path), 1)
+    assert len(read_inputs(Scenario.parse(text + "start_s = 1.79e9\n", tmp_path), 1).contacts) == 1
+
+
 def test_a_run_may_begin_in_the_middle_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "contacts.csv").write_text("a,b,start,end\na,b,10,20\na,c,95,110\nb,c,130,140\n")
     text = "duration_s = 40\n[contacts]\nfile = 'contacts.csv'\nstart_s = 100\n"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +20,12 @@ from carrypost.lab import folders
 from carrypost.lab.families import DELAY_CDF, DELAY_SPREAD, TIMELINE
 from carrypost.lab.live import COUNTS, NODES, Live
 from carrypost.lab.schemas import RECORDS
-from carrypost.lab.stream import StreamOptions, _begin
+from carrypost.lab.stream import StreamOptions, begin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BEGIN_S = 1_790_000_000.0
+BEGIN_S = 1_600_000_000.0
 """Nodes have the time of day."""
 
 
@@ -59,8 +62,17 @@ LATER = (
     row(400, "deliver", "c", "a1", size=100),
     row(400, "expire", "c", "a0", size=100),
 )
-LATE = (row(2, "up", "d", peer="a"),)
-"""It comes after rows that are more than the watermark later."""
+LATE = (row(2, "up", "d", peer="a"), row(21, "receive", "d", "a1", peer="a", hops=1, size=100))
+"""They come after rows that are more than the watermark later; the horizon goes further."""
+ODD = (
+    row(1e30, "publish", "e", "e1", size=1),
+    row(5, "traffic", "e", size=2**63 - 1, detail="Data"),
+    row(5, "refuse", "e", detail="rate", attrs={"count": "many"}),
+    row(5, "dance", "e"),
+    row(5, "publish", "e", "e2", size=1.5),
+    row(5e9, "join", "e"),
+)
+"""Numbers that no node has, and a clock that is far ahead: neither may stop the stream, or silence others."""
 ON_TIME = (*FIRST, *SECOND, *LATER)
 
 
@@ -68,7 +80,7 @@ def test_a_stream_tells_what_a_finished_record_would(
     tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, out = tmp_path / "records", tmp_path / "live"
-    write(source / "a", "first", *FIRST, "no JSON", '{"t": 1}')
+    write(source / "a", "first", *FIRST, "no JSON", '{"t": 1}', *ODD)
     write(source / "b", "second", *SECOND)
     (source / "b" / "third.jsonl.part").write_text(json.dumps(LATER[0]) + "\n")
     command = ["lab", "stream", str(source), "--out", str(out), "--once", "--watermark-s", "30"]
@@ -85,12 +97,13 @@ def test_a_stream_tells_what_a_finished_record_would(
     nodes = {each.pop("node"): each for each in folders.read_arrow(out, NODES).to_pylist()}
     assert nodes["a"] == {
         "last": BEGIN_S + 70, "published": 1, "received": 0, "delivered": 1, "expired": 0, "dropped": 1, "refused": 7,
-        "bytes_sent": 1_000, "unreadable": 0,
+        "bytes_sent": 1_000, "ahead": 0, "unreadable": 0,
     }  # fmt: skip
     assert (nodes["b"]["received"], nodes["b"]["delivered"]) == (1, 1)
     assert (nodes["c"]["received"], nodes["c"]["expired"]) == (1, 1)
-    assert sum(each["unreadable"] for each in nodes.values()) == 2
-    assert nodes["d"]["last"] == BEGIN_S + 2
+    assert {name: each["unreadable"] for name, each in nodes.items() if each["unreadable"]} == {"?": 6}
+    assert (nodes["e"]["ahead"], nodes["e"]["refused"], nodes["e"]["published"]) == (1, 1, 0)
+    assert nodes["d"]["last"] == BEGIN_S + 21
 
     # Windows are those of the function for finished records, but for the row that came too late.
     from carrypost.lab.metrics.timeline import timeline  # noqa: PLC0415 - loads Spark
@@ -104,12 +117,18 @@ def test_a_stream_tells_what_a_finished_record_would(
 
     delays = {each["metric"]: each for each in folders.read_arrow(out / "metrics", DELAY_SPREAD).to_pylist()}
     tdelay, ltcy, codlvdelay = delays["tdelay"], delays["ltcy"], delays["codlvdelay"]
-    assert (tdelay["count"], tdelay["min_s"], tdelay["max_s"], tdelay["avg_s"]) == (2, 2.0, 399.0, 200.5)
+    assert (tdelay["count"], tdelay["min_s"], tdelay["max_s"], tdelay["avg_s"]) == (
+        3,
+        2.0,
+        399.0,
+        pytest.approx(421 / 3, abs=1e-6),
+    )
     assert (ltcy["count"], ltcy["max_s"], ltcy["p50_s"], ltcy["p99_s"]) == (2, 0.25, 0.0, 0.25)
     assert (codlvdelay["min_s"], codlvdelay["max_s"], codlvdelay["stdev_s"]) == (2.25, 399.0, 198.375)
     cdf = folders.read_arrow(out / "metrics", DELAY_CDF).to_pylist()
     assert [(each["value_ms"], each["share"]) for each in cdf if each["metric"] == "tdelay"] == [
-        (2_000, 0.5),
+        (2_000, 1 / 3),
+        (20_000, 2 / 3),
         (399_000, 1.0),
     ]
 
@@ -143,17 +162,40 @@ def test_windows_and_nodes_are_replaced_by_what_they_are_now(tmp_path: Path) -> 
     assert [(each["t"], each["count"]) for each in Live(tmp_path).timeline.to_pylist()] == [(0.0, 4), (60.0, 3)]
 
 
+def test_totals_survive_a_kill_between_the_moves_of_a_table(tmp_path: Path) -> None:
+    known = dict.fromkeys(NODES.names, 0) | {"node": "a", "last": 5.0, "published": 3}
+    Live(tmp_path).tell_nodes(pa.Table.from_pylist([known], NODES.arrow))
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    (tmp_path / "nodes").rename(tmp_path / f".nodes.{dead.pid}.old.partial")
+    live = Live(tmp_path)
+    live.tell_nodes(pa.Table.from_pylist([known | {"node": "b"}], NODES.arrow))
+    assert Live(tmp_path).nodes["node"].to_pylist() == ["a", "b"]
+
+
+def test_delays_that_were_counted_are_told_also_after_a_kill(tmp_path: Path) -> None:
+    Live(tmp_path).tell_delays(counts(1_000_000), 0)
+    shutil.rmtree(tmp_path / "metrics")  # As if it had been killed right after the counts were written.
+    Live(tmp_path)
+    assert folders.read_arrow(tmp_path / "metrics", DELAY_SPREAD)["count"].to_pylist() == [1]
+
+
 def test_a_stream_goes_on_with_the_options_that_it_began_with(tmp_path: Path) -> None:
-    _begin(tmp_path, StreamOptions())
-    _begin(tmp_path, StreamOptions())
+    source, out = tmp_path / "records", tmp_path / "live"
+    source.mkdir()
+    begin(source, out, StreamOptions())
+    begin(source, out, StreamOptions())
     with pytest.raises(LocalError, match=re.escape("was begun with --window-s 60.0; go on with that, or choose")):
-        _begin(tmp_path, StreamOptions(window_s=30))
+        begin(source, out, StreamOptions(window_s=30))
+    (tmp_path / "others").mkdir()
+    with pytest.raises(LocalError, match=f"was begun with the records in {source}; go on with that"):
+        begin(tmp_path / "others", out, StreamOptions())
 
 
 def test_a_checkpoint_without_its_tables_is_refused(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").mkdir()
     with pytest.raises(LocalError, match="has a checkpoint and no manifest: remove it to begin again"):
-        _begin(tmp_path, StreamOptions())
+        begin(tmp_path, tmp_path, StreamOptions())
 
 
 def test_counts_that_cannot_be_read_are_named(tmp_path: Path) -> None:
@@ -171,10 +213,7 @@ def test_lengths_of_time_must_be_above_0(
     assert f"{options[0]} must be a number of seconds above 0" in capsys.readouterr().err
 
 
-def test_a_folder_that_is_not_there_is_told(
-    tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert spark is not None
+def test_a_folder_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["lab", "stream", str(tmp_path / "nowhere"), "--once"]) == 2
     assert "nowhere: there is no such folder" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from carrypost.emu.contacts import Contact, Presence, read_meetings, read_presences
+from carrypost.emu.csvfiles import Line
 from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.scenario import MICROSECONDS, Scenario
 from carrypost.emu.workload import Publication, check_script, read_script
@@ -41,6 +42,7 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
         for index, each in enumerate(scenario.workloads)
         if each.kind == "script"
     }
+    _check_labels(scenario, scripts)
     presences, contacts, met = _who_and_whom(scenario, seed)
     if presences is None:
         named = {*met, *(each.node for script in scripts.values() for each in script)}
@@ -73,12 +75,34 @@ def _who_and_whom(scenario: Scenario, seed: int | str) -> tuple[list[Presence] |
         return presences, [], []
     known = None if presences is None else {presence.node for presence in presences}
     contacts, met = read_meetings(scenario.path(scenario.contacts.file), known)
-    start_us = round(scenario.contacts.start_s * MICROSECONDS)
+    there, start_us = bool(contacts), round(scenario.contacts.start_s * MICROSECONDS)
     if start_us:
         contacts = [
             Contact(a, b, since - start_us, until - start_us) for a, b, since, until in contacts if until > start_us
         ]
+    if there and not any(contact.start_us < scenario.duration_us for contact in contacts):
+        raise _of_another_time(scenario, contacts)
     return presences, contacts, met
+
+
+def _check_labels(scenario: Scenario, scripts: dict[int, list[Publication]]) -> None:
+    """Records and metrics know a message by its label."""
+    homes: dict[str, int] = {}
+    for index, script in scripts.items():
+        for each in script:
+            if (first := homes.setdefault(each.message, index)) != index:
+                line = Line(str(scenario.path(scenario.workloads[index].file)), each.line)
+                raise line.error(f"message {each.message!r} is published by {scenario.workloads[first].file} already")
+
+
+def _of_another_time(scenario: Scenario, contacts: list[Contact]) -> ConfigError:
+    """A trace in seconds since 1970, say, would not be played at all unless the scenario says when it begins."""
+    file, start_s = scenario.contacts.file, scenario.contacts.start_s
+    told = f"{file} has no contact from {start_s:,.0f} s on"
+    if contacts:
+        first_s = min(contact.start_us for contact in contacts) / MICROSECONDS + start_s
+        told = f"the first contact in {file} is at {first_s:,.0f} s, after the end"
+    return ConfigError(f"{scenario.name}: {told}; contacts.start_s says at which time of the file the run begins")
 
 
 def _by_mobility(

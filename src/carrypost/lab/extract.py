@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from carrypost.emu.encounters import Rules
+from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.contacts_here import SAMPLES_HERE_MAX, found_here, microseconds
-from carrypost.lab.schemas import CONTACTS, POSITIONS
+from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
 from carrypost.lab.session import SparkOptions, session
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ class Wanted:
 def extract(positions: Path, out: Path, wanted: Wanted) -> list[dict[str, Any]]:
     """Write the contacts of these positions to a folder; what is told of each scenario that has any."""
     samples = sum(pq.read_metadata(file).num_rows for file in folders.parquet_files(positions, POSITIONS))
+    scenarios = _scenarios(positions, POSITIONS)
+    if (out / CONTACTS.name).is_dir():
+        for other in sorted(_scenarios(out / CONTACTS.name, CONTACTS) - scenarios):
+            raise LocalError(f"{out / CONTACTS.name} holds the scenario {other!r}; choose another --out")
     engine = wanted.engine
     if engine is Engine.AUTO:
         engine = Engine.LOCAL if samples <= SAMPLES_HERE_MAX else Engine.SPARK
@@ -70,7 +75,7 @@ def extract(positions: Path, out: Path, wanted: Wanted) -> list[dict[str, Any]]:
 
             frame = folders.read(spark, positions, POSITIONS)
             folders.write(found(frame, wanted.rules, slab_us=wanted.slab_us), out, CONTACTS)
-        told = list(summaries(out))
+        told = list(summaries(out, scenarios))
         folders.note(out, CONTACTS, _facts(positions, samples, engine, wanted.rules, told))
         if spark is not None and wanted.statistics:
             _statistics(spark, positions, out, wanted)
@@ -93,11 +98,22 @@ def _facts(positions: Path, samples: int, engine: Engine, rules: Rules, told: li
     }
 
 
-def summaries(folder: Path) -> Iterator[dict[str, Any]]:
-    """How many contacts each scenario has, of whom, and how long they are."""
+def _scenarios(path: Path, table: Table) -> set[str]:
+    found: set[str] = set()
+    for file in folders.parquet_files(path, table):
+        for batch in pq.ParquetFile(file, read_dictionary=["scenario"]).iter_batches(columns=["scenario"]):
+            found.update(pc.unique(batch.column(0)).to_pylist())
+    return found
+
+
+def summaries(folder: Path, scenarios: set[str]) -> Iterator[dict[str, Any]]:
+    """How many contacts each of these scenarios has, of whom, and how long they are."""
     rows = folders.read_arrow(folder, CONTACTS)
-    for scenario in sorted(pc.unique(rows["scenario"]).to_pylist()):
+    for scenario in sorted(scenarios):
         mine = rows.filter(pc.equal(rows["scenario"], scenario))
+        if not len(mine):
+            yield {"scenario": scenario, "contacts": 0, "pairs": 0, "nodes": 0}
+            continue
         lasting_us = microseconds(mine["end"].to_numpy()) - microseconds(mine["start"].to_numpy())
         nodes = pa.chunked_array([*mine["a"].chunks, *mine["b"].chunks])
         yield {

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 _PARTIAL = ".partial"
+_OLD = ".old"
 
 
 def parquet_files(path: Path, table: Table) -> list[Path]:
@@ -107,10 +108,14 @@ def staged(target: Path) -> Iterator[Path]:
 
 
 def clear(target: Path) -> None:
-    """Remove what processes that are gone left half-written for this target."""
-    for left in target.parent.glob(f".{target.name}.*{_PARTIAL}"):
-        pid = left.name.removesuffix(_PARTIAL).rpartition(".")[2]
-        if not (pid.isdecimal() and Path(f"/proc/{pid}").exists()):
+    """Remove what processes that are gone left half-written for this target; bring back what one had moved away."""
+    for left in sorted(target.parent.glob(f".{target.name}.*{_PARTIAL}")):
+        pid = left.name.removesuffix(_PARTIAL).removesuffix(_OLD).rpartition(".")[2]
+        if pid.isdecimal() and Path(f"/proc/{pid}").exists():
+            continue
+        if left.name.endswith(f"{_OLD}{_PARTIAL}") and not target.exists():
+            left.replace(target)
+        else:
             _remove(left)
 
 
@@ -126,7 +131,7 @@ def told_of(target: Path) -> Iterator[None]:
 
 def _replace(partial: Path, target: Path) -> None:
     if target.is_dir():
-        old = target.with_name(f".{target.name}.{os.getpid()}.old{_PARTIAL}")
+        old = target.with_name(f".{target.name}.{os.getpid()}{_OLD}{_PARTIAL}")
         target.replace(old)
         partial.replace(target)
         _remove(old)

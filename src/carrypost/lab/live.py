@@ -21,6 +21,8 @@ from carrypost.lab import folders
 from carrypost.lab.families import DELAY_CDF, DELAY_SPREAD, PERCENTILES, TIMELINE
 from carrypost.lab.schemas import Column, Table
 
+NOBODY = "?"
+"""The node to which lines belong that are no rows."""
 LIVE = "live"
 """The run that all nodes of a stream belong to."""
 STATE = "state"
@@ -42,7 +44,8 @@ NODES = Table(
         Column("dropped", "int64", "copies that ended for another reason"),
         Column("refused", "int64", "messages and frames refused on receipt"),
         Column("bytes_sent", "int64", "by frames and datagrams"),
-        Column("unreadable", "int64", "lines that are no rows of a record"),
+        Column("ahead", "int64", "rows whose time is still to come: its clock is wrong; in no window and no delay"),
+        Column("unreadable", "int64", "lines that are no rows of a record; all of them at the node `?`"),
     ),
 )
 COUNTS = Table(
@@ -69,6 +72,8 @@ class Live:
         self.timeline = _read(folder / METRICS, TIMELINE)
         self.nodes = _read(folder, NODES)
         self._counts, self._batch = _counted(folder / STATE / "delays.parquet")
+        if self._counts.num_rows:  # Whoever was killed may have written the counts, and not yet what they tell.
+            self._write_delays()
 
     def tell_timeline(self, rows: pa.Table) -> None:
         """Windows as they are by now."""
@@ -91,8 +96,11 @@ class Live:
             with folders.staged(self._folder / STATE / "delays.parquet") as partial:
                 pq.write_table(counts.replace_schema_metadata({_BATCH: str(batch)}), partial)
             self._counts, self._batch = counts, batch
-            folders.write_arrow(self.delay_cdf(), self._folder / METRICS, DELAY_CDF)
-            folders.write_arrow(self.delays(), self._folder / METRICS, DELAY_SPREAD)
+            self._write_delays()
+
+    def _write_delays(self) -> None:
+        folders.write_arrow(self.delay_cdf(), self._folder / METRICS, DELAY_CDF)
+        folders.write_arrow(self.delays(), self._folder / METRICS, DELAY_SPREAD)
 
     def delay_cdf(self) -> pa.Table:
         """How delays are distributed."""
@@ -144,6 +152,7 @@ class Live:
 
 def _read(folder: Path, table: Table) -> pa.Table:
     """What is there from before; nothing where a stream begins."""
+    folders.clear(folder / table.name)
     return folders.read_arrow(folder, table) if (folder / table.name).is_dir() else table.arrow.empty_table()
 
 

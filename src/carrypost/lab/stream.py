@@ -7,7 +7,8 @@ watermark is not counted in windows; a message that comes more than the horizon 
 delays. All nodes together are one run, for a message is published at one and received at others.
 
 Every query has a checkpoint, and `carrypost.lab.live` merges what they tell: a stream that was killed goes on where it
-was.
+was. What a node tells that cannot be, or that its clock has far ahead, is counted and passed over: one line, or one
+clock, must not silence all others.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StringType, StructField, StructType
 
+from carrypost.emu.csvfiles import TIME_S_MAX
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.families import CODLVDELAY, LTCY, TDELAY, TIMELINE
-from carrypost.lab.live import COUNTS, LIVE, NODES, Live
-from carrypost.lab.metrics.timeline import TIME, timeline
+from carrypost.lab.live import COUNTS, LIVE, NOBODY, NODES, Live
+from carrypost.lab.metrics.timeline import TIME, timeline, with_time
 from carrypost.lab.schemas import RECORDS, Table
 from carrypost.record import AGAIN, REDELIVERED, Kind
 
@@ -37,7 +39,9 @@ if TYPE_CHECKING:
 
 CHECKPOINT = "checkpoint"
 _UNREADABLE = "_unreadable"
+READABLE, AHEAD = "readable", "ahead"
 _US = 1_000_000
+_SIZE_MAX = 1 << 53
 STREAM = Table("stream", "options of a stream; entered in the manifest", ())
 _LOOK_S = 1
 
@@ -83,9 +87,7 @@ def follow(
 
     `told` is called whenever there is something new.
     """
-    if not source.is_dir():
-        raise LocalError(f"{source}: there is no such folder; nodes write their records to it, see record.folder")
-    _begin(out, options)
+    begin(source, out, options)
     live = Live(out)
     failures: list[Exception] = []
     started: list[StreamingQuery] = []
@@ -102,7 +104,7 @@ def follow(
         return merge
 
     try:
-        for query in _queries(lines(spark, source), options, live):
+        for query in _queries(lines(spark, source, options), options, live):
             writer = query.frame.writeStream.outputMode(query.mode).foreachBatch(merging(query))
             writer = writer.option("checkpointLocation", str(out.absolute() / CHECKPOINT / query.name))
             once = every_s is None
@@ -131,21 +133,28 @@ def _wait(queries: list[StreamingQuery], failures: list[Exception]) -> None:
             raise failures[0] if failures else error
 
 
-def lines(spark: SparkSession, source: Path) -> DataFrame:
-    """The rows of all records in a folder and the folders in it, as a stream; what is no row has `_unreadable`."""
+def lines(spark: SparkSession, source: Path, options: StreamOptions) -> DataFrame:
+    """The rows of all records in a folder and the folders in it, as a stream, each with how it is to be taken."""
     schema = StructType([*RECORDS.spark.fields, StructField(_UNREADABLE, StringType())])
     read = spark.readStream.schema(schema).option("columnNameOfCorruptRecord", _UNREADABLE)
     read = read.option("recursiveFileLookup", "true").option("pathGlobFilter", "*.jsonl")
     read = read.option("ignoreMissingFiles", "true")  # Nodes remove their oldest files.
-    return read.json(str(source.absolute()))
+    return judged(read.json(str(source.absolute())), options)
+
+
+def judged(frame: DataFrame, options: StreamOptions) -> DataFrame:
+    """Which lines are rows of a record (`readable`), and which of these have a time that is still to come (`ahead`)."""
+    readable = F.col(_UNREADABLE).isNull() & F.col("node").isNotNull() & F.col("kind").isin(*map(str, Kind))
+    readable &= F.col("t").between(-TIME_S_MAX, TIME_S_MAX)  # Also not for what is no number.
+    readable &= F.coalesce(F.col("size").between(-_SIZE_MAX, _SIZE_MAX), F.lit(True))
+    told = frame.withColumn(READABLE, F.coalesce(readable, F.lit(False)))
+    latest_s = F.unix_micros(F.current_timestamp()) / _US + options.skew_s
+    return told.withColumn(AHEAD, F.col(READABLE) & (F.col("t") > latest_s))
 
 
 def rows_of(frame: DataFrame, watermark_s: float) -> DataFrame:
     """Rows of a record, all of one run, with the time that a watermark follows."""
-    told = frame.where(F.col(_UNREADABLE).isNull() & F.col("kind").isNotNull() & F.col("t").isNotNull())
-    told = told.withColumn("run", F.lit(LIVE)).withColumn(
-        TIME, F.timestamp_micros(F.rint(F.col("t") * _US).cast("long"))
-    )
+    told = with_time(frame.where(F.col(READABLE) & ~F.col(AHEAD)).withColumn("run", F.lit(LIVE)))
     return told.withWatermark(TIME, f"{watermark_s} seconds")
 
 
@@ -153,25 +162,26 @@ def by_node(frame: DataFrame) -> DataFrame:
     """What each node has told: the table `nodes`."""
 
     def rows(kind: Kind, *but: str) -> Column:
-        counted = F.col("kind") == kind.value
+        counted = F.col(READABLE) & (F.col("kind") == kind.value)
         for detail in but:
             counted &= ~F.col("detail").eqNullSafe(detail)
         return F.count_if(counted)
 
-    refused = F.when(
-        F.col("kind") == Kind.REFUSE.value, F.coalesce(F.try_element_at("attrs", F.lit("count")).cast("long"), F.lit(1))
-    )
-    sent = F.when(F.col("kind") == Kind.TRAFFIC.value, F.col("size"))
-    return frame.groupBy(F.coalesce("node", F.lit("?")).alias("node")).agg(
-        F.coalesce(F.max("t"), F.lit(0.0)).alias("last"),
+    count = F.coalesce(F.try_element_at("attrs", F.lit("count")).try_cast("int"), F.lit(1))
+    refused = F.when(F.col(READABLE) & (F.col("kind") == Kind.REFUSE.value), count)
+    sent = F.when(F.col(READABLE) & (F.col("kind") == Kind.TRAFFIC.value), F.col("size"))
+    there = F.when(F.col(READABLE) & ~F.col(AHEAD), F.col("t"))
+    return frame.groupBy(F.when(F.col(READABLE), F.col("node")).otherwise(NOBODY).alias("node")).agg(
+        F.coalesce(F.max(there), F.lit(0.0)).alias("last"),
         rows(Kind.PUBLISH).alias("published"),
         rows(Kind.RECEIVE, AGAIN).alias("received"),
         rows(Kind.DELIVER, REDELIVERED).alias("delivered"),
         rows(Kind.EXPIRE).alias("expired"),
         rows(Kind.DROP).alias("dropped"),
-        F.coalesce(F.sum(refused), F.lit(0)).alias("refused"),
-        F.coalesce(F.sum(sent), F.lit(0)).alias("bytes_sent"),
-        F.count_if(F.col(_UNREADABLE).isNotNull() | F.col("kind").isNull()).alias("unreadable"),
+        F.coalesce(F.try_sum(refused), F.lit(0)).alias("refused"),
+        F.coalesce(F.try_sum(sent), F.lit(0)).alias("bytes_sent"),
+        F.count_if(F.col(AHEAD)).alias("ahead"),
+        F.count_if(~F.col(READABLE)).alias("unreadable"),
     )
 
 
@@ -232,25 +242,30 @@ def _queries(frame: DataFrame, options: StreamOptions, live: Live) -> Iterator[_
         "update",
         lambda batch, _: live.tell_timeline(TIMELINE.conform(batch).toArrow()),
     )
+    # Whoever was away brings receptions of long ago: publications are kept for as long as the horizon goes.
+    patient = rows_of(frame, max(options.watermark_s, options.horizon_s))
     yield _Query(
         "delays",
-        delays(rows, options),
+        delays(patient, options),
         "append",
         lambda batch, number: live.tell_delays(COUNTS.conform(counted(batch)).toArrow(), number),
     )
 
 
-def _begin(out: Path, options: StreamOptions) -> None:
-    """A stream that goes on must have the options that it began with: its state is made for them."""
+def begin(source: Path, out: Path, options: StreamOptions) -> None:
+    """A stream that goes on must have the folder and the options that it began with: its state is made for them."""
+    if not source.is_dir():
+        raise LocalError(f"{source}: there is no such folder; nodes write their records to it, see record.folder")
+    facts = {"source": str(source.resolve()), **asdict(options)}
     before = folders.manifest(out).get(STREAM.name)
     if before is not None:
-        for name, value in asdict(options).items():
+        for name, value in facts.items():
             if before.get(name) != value:
-                option = f"--{name.replace('_', '-')}"
+                option = "the records in" if name == "source" else f"--{name.replace('_', '-')}"
                 raise LocalError(
                     f"{out} was begun with {option} {before.get(name)}; go on with that, or choose another --out"
                 )
     elif (out / CHECKPOINT).exists():
         raise LocalError(f"{out} has a checkpoint and no manifest: remove it to begin again")
     else:
-        folders.note(out, STREAM, asdict(options))
+        folders.note(out, STREAM, facts)

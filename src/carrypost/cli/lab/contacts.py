@@ -87,7 +87,7 @@ def contacts(
 
     rules = Rules(
         range_m=range_m,
-        max_gap_us=_microseconds("--max-gap-s", max_gap_s),
+        max_gap_us=_microseconds("--max-gap-s", max_gap_s, least=1),
         merge_gap_us=_microseconds("--merge-gap-s", merge_gap_s),
         min_duration_us=_microseconds("--min-duration-s", min_duration_s),
     )
@@ -119,21 +119,22 @@ def _busy(what: str) -> Iterator[None]:
         yield
 
 
-def _microseconds(option: str, seconds: float) -> int:
-    if not 0 <= seconds < _SECONDS_MAX:
-        raise LocalError(f"{option} must be a number of seconds, 0 or more, not {seconds!r}")
+def _microseconds(option: str, seconds: float, *, least: int = 0) -> int:
+    if not 0 <= seconds < _SECONDS_MAX or round(seconds * _SECOND) < least:
+        raise LocalError(
+            f"{option} must be a number of seconds, {'above 0' if least else '0 or more'}, not {seconds!r}"
+        )
     return round(seconds * _SECOND)
 
 
 def _show(told: list[dict[str, Any]], *, json: bool) -> None:
     if json:
-        for each in told or [{"contacts": 0}]:
+        for each in told:
             line(each)
-    elif told:
-        rows = [[_shown(value) for value in each.values()] for each in told]
-        table("", [name.replace("_s", " s") for name in told[0]], rows, breakable=["scenario"])
-    else:
-        table("", ["contacts"], [["0"]])
+        return
+    names = max(told, key=len, default={"scenario": "", "contacts": 0})
+    rows = [[_shown(each[name]) if name in each else "–" for name in names] for each in told]
+    table("", [name.replace("_s", " s") for name in names], rows, breakable=["scenario"])
 
 
 def _shown(value: object) -> object:

@@ -58,10 +58,11 @@ def stream(
     * `carrypost lab stream records --out live --once` for what is there by now
     """
     from carrypost.lab.session import session  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab.stream import StreamOptions, follow  # noqa: PLC0415
+    from carrypost.lab.stream import StreamOptions, begin, follow  # noqa: PLC0415
 
     options = StreamOptions(window_s=window_s, watermark_s=watermark_s, horizon_s=horizon_s, skew_s=skew_s)
     into = out if out is not None else source.with_name(f"{source.name}-live")
+    begin(source, into, options)
     with session(spark_options(master, memory, conf)) as spark, _shown(json=wants_json(json)) as told:
         try:
             follow(spark, source, into, options, every_s=None if once else every_s, told=told)
@@ -88,7 +89,7 @@ def _shown(*, json: bool) -> Iterator[Callable[[Live], None]]:
 def _tell(live: Live) -> None:
     line(
         {
-            "nodes": live.nodes.num_rows,
+            "nodes": sum(node != "?" for node in live.nodes["node"].to_pylist()),
             **{name: sum(live.nodes[name].to_pylist()) for name in live.nodes.column_names[2:]},
             "delays": {each["metric"]: each for each in live.delays().drop_columns(["run"]).to_pylist()},
         }
@@ -109,9 +110,10 @@ def _tables(live: Live) -> Group:
         return made
 
     names = {"published": "pub", "received": "rcvd", "delivered": "dlvd", "expired": "expd", "dropped": "drop"}
-    title = f"{live.nodes.num_rows} nodes at {time.strftime('%H:%M:%S')}"
+    known = [row for row in live.nodes.to_pylist() if row["node"] != "?"]
+    title = f"{len(known)} nodes at {time.strftime('%H:%M:%S')}"
     nodes = blank(title, "node", "last, ago", *names.values(), "refused", "sent")
-    latest = sorted(live.nodes.to_pylist(), key=lambda row: -row["last"])
+    latest = sorted(known, key=lambda row: -row["last"])
     for row in latest[:_NODES_MAX]:
         ago = duration(max(0.0, time.time() - row["last"])) if row["last"] else "–"
         # What others chose must not steer the terminal.
@@ -123,8 +125,9 @@ def _tables(live: Live) -> Group:
     for row in live.delays().to_pylist():
         values = (row["avg_s"], *(row[each] for each in shares), row["max_s"])
         delays.add_row(row["metric"], f"{row['count']:,}", *map(_seconds, values))
-    unreadable = sum(live.nodes["unreadable"].to_pylist())
-    more = [f"{live.nodes.num_rows - _NODES_MAX} more nodes"] if live.nodes.num_rows > _NODES_MAX else []
+    unreadable, ahead = (sum(live.nodes[name].to_pylist()) for name in ("unreadable", "ahead"))
+    more = [f"{len(known) - _NODES_MAX} more nodes"] if len(known) > _NODES_MAX else []
+    more += [f"{ahead:,} rows of clocks that are ahead"] if ahead else []
     more += [f"{unreadable:,} lines that are no rows of a record"] if unreadable else []
     return Group(nodes, *more, delays)
 

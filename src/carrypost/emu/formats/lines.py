@@ -27,7 +27,10 @@ Truths = NDArray[np.bool_]
 
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _NUMBER = f"^{NUMBER}$"
-_DATE = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?Z?$"
+_DATE = (
+    r"^(?P<there>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?) ?"
+    r"(?:[Zz]|UTC|(?P<zone>[-+](?:[01]\d|2[0-3])(?::?[0-5]\d)?))?$"
+)
 _NAME_WITHOUT = r"[:\p{C}\x{FFFD}]"
 _BOM = b"\xef\xbb\xbf"
 _LINE_END = 10
@@ -134,7 +137,7 @@ class Cells:
     def times(
         self, index: int, least_s: float = 0.0, *, dates: bool = False, where: NDArray[np.bool_] | None = None
     ) -> NDArray[np.int64]:
-        """A column of seconds as whole microseconds; with `dates` also of dates (UTC), as 2026-11-15 12:00:00."""
+        """A column of seconds as whole microseconds; with `dates` also of dates, as 2026-11-15 12:00:00+01:00 (else UTC)."""
         text = self.text(index)
         found = numbers(text)
         if dates and (left := np.isnan(found)).any():
@@ -167,14 +170,23 @@ def numbers(text: pa.Array) -> NDArray[np.float64]:
 
 
 def _dates(text: pa.Array) -> NDArray[np.float64]:
-    fits = pc.match_substring_regex(text, _DATE)
-    bare = pc.if_else(fits, pc.ascii_rtrim(text, "Z"), pa.scalar(None, pa.string()))
+    read = pc.extract_regex(text, _DATE)
+    there = read.field("there")
+    bare = pc.if_else(read.is_valid(), there, pa.scalar(None, pa.string()))
     try:
         made = pc.cast(bare, pa.timestamp("us"))
     except pa.ArrowInvalid:  # A day that is in no calendar: rare enough to look at them one by one.
         made = pa.array([_date(each) for each in bare.to_pylist()], pa.timestamp("us"))
     found = np.array(made.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.float64)
-    return found / MICROSECONDS
+    zones = pc.fill_null(read.field("zone"), "").dictionary_encode()
+    ahead_s = np.array([_ahead_s(each) for each in zones.dictionary.to_pylist()], dtype=np.float64)
+    return found / MICROSECONDS - ahead_s[zones.indices.to_numpy()]
+
+
+def _ahead_s(zone: str) -> int:
+    """Seconds by which clocks there are ahead of UTC: of +02:00, +0200 or +02."""
+    digits = zone[1:].replace(":", "").ljust(4, "0")
+    return (-1 if zone.startswith("-") else 1) * (int(digits[:2]) * 3600 + int(digits[2:]) * 60)
 
 
 def _date(text: str | None) -> datetime | None:

@@ -2,7 +2,7 @@
 
 What is given has one place for each node and time, sorted: ``node, t_us, x, y``. It is an error if a node is in two
 places at once, or if its time goes back. Degrees become metres on the plane that touches the Earth in the middle of all
-places.
+places: at their median, which a few that are far off do not move.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ SPEED_MAX_M_PER_S = 150.0
 """Beyond, two devices may share an id."""
 EARTH_M = 6_371_000.0
 _WARNED = 3
+_SAME_TIME = " If one of the places is to count: --same-time first, or last"
 _PLACES_WRITTEN = "({:g}, {:g})"
 
 
@@ -60,7 +61,7 @@ def places(rows: pa.Table, options: Options) -> Settled:
         before, after = (brief(int(samples.t_us[each])) for each in (index - 1, index))
         what = f"the time of node {names[int(samples.node[index])]} goes back, from {before} s to {after} s"
         faults.append(Fault(int(samples.at[index]), f"{what}; if rows may come in any order: --unsorted"))
-    return settled(names, samples, options, faults)
+    return settled(names, samples, options, faults, hint="" if options.metres else _SAME_TIME)
 
 
 def first_line(found: Numbers, at: Numbers) -> Numbers:
@@ -68,12 +69,12 @@ def first_line(found: Numbers, at: Numbers) -> Numbers:
     return found[[int(np.argmin(at[found]))]] if len(found) else found
 
 
-def settled(names: pa.Array, samples: Samples, options: Options, faults: list[Fault]) -> Settled:
+def settled(names: pa.Array, samples: Samples, options: Options, faults: list[Fault], *, hint: str = "") -> Settled:
     """One place for each time, and what is remarkable."""
     again = np.append(False, (samples.node[1:] == samples.node[:-1]) & (samples.t_us[1:] == samples.t_us[:-1]))
     again = again[: len(samples.node)]
     if options.same_time == "error":
-        faults += _two_places(names, samples, again)
+        faults += _two_places(names, samples, again, hint)
     # The first of several that are one place; the last where that is asked for.
     kept = ~again if options.same_time != "last" else np.append(~again[1:], True)[: len(again)]
     samples = samples.where(kept)
@@ -94,7 +95,7 @@ def settled(names: pa.Array, samples: Samples, options: Options, faults: list[Fa
     return Settled(made, faults, {"repeated_rows": int((~kept).sum()), "fast_moves": len(fast)}, warnings)
 
 
-def _two_places(names: pa.Array, samples: Samples, again: Truths) -> list[Fault]:
+def _two_places(names: pa.Array, samples: Samples, again: Truths, hint: str) -> list[Fault]:
     index = np.flatnonzero(again)
     away = np.hypot(samples.x[index] - samples.x[index - 1], samples.y[index] - samples.y[index - 1])
     for row in first_line(index[away > SAME_PLACE_M], samples.at):
@@ -105,7 +106,7 @@ def _two_places(names: pa.Array, samples: Samples, again: Truths) -> list[Fault]
             Fault(
                 int(samples.at[row]),
                 f"node {names[int(samples.node[row])]} is at {here}, but {{other}} says {there} for the same time; "
-                "are there two nodes with one id?",
+                f"are there two nodes with one id?{hint}",
                 int(samples.at[row - 1]),
             )
         ]

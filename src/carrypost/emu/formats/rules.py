@@ -103,7 +103,7 @@ class Options:
     end_us: int = 0
     """When contacts end of which no line tells the end."""
     origin: tuple[float, float] | None = None
-    """Degrees north and east in the middle of all places, where these are degrees."""
+    """Degrees north and east of where most places are, where these are degrees."""
     middle: float = 0.0
     """The latter, as places have it."""
 
@@ -124,6 +124,8 @@ class Parsed:
     """The first."""
     least: dict[str, float] = field(default_factory=dict)
     most: dict[str, float] = field(default_factory=dict)
+    spread: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Of places in degrees: how many are around each hundredth of a degree, by axis."""
     order: tuple[int, int, int, int] | None = None
     """Of event logs: line and time of the first row and of the last."""
 
@@ -153,10 +155,10 @@ def told(rule: Rule, lines: Lines, wrong: NDArray[np.bool_], file: int) -> tuple
     ]
 
 
-def shortened(text: str) -> str:
+def shortened(text: str, most: int = _TEXT_SHOWN) -> str:
     """A line for people."""
     shown = "".join(each if each.isprintable() else " " if each == "\t" else "\ufffd" for each in text)
-    return shown if len(shown) <= _TEXT_SHOWN else shown[: _TEXT_SHOWN - 1] + "…"
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
 def rows(lines: Lines, wrong: NDArray[np.bool_], file: int, columns: Mapping[str, NDArray[Any] | pa.Array]) -> pa.Table:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from carrypost.emu.csvfiles import MICROSECONDS, TIME_S_MAX, Line
 from carrypost.emu.formats import headers
 from carrypost.emu.formats.headers import Header
-from carrypost.emu.formats.lines import Cells, Lines, Numbers, Truths, is_number, separator_of, words_of
+from carrypost.emu.formats.lines import Cells, Floats, Lines, Numbers, Truths, is_number, words_of
 from carrypost.emu.formats.rules import Fault, Options, Parsed, at, pairs, rows, told
 from carrypost.emu.formats.why import degrees, measure, moment, name, numeral, seconds
 from carrypost.emu.tracks import COORDINATE_M_MAX
@@ -22,6 +23,10 @@ _ONE_HEADER = (6, 8)
 _PLACE = ("t", "node", "x", "y")
 _GEOGRAPHIC = ("t", "node", "lat", "lon")
 _DEGREES = {"lat": 90.0, "lon": 360.0}
+_LOOKED_AT = 1000
+"""Lines among which one must have a place, or longitudes are counted from 0."""
+CELLS_A_DEGREE = 100
+_NO_FIX = "0, 0 is no fix of a receiver"
 _TOO_MANY = "the row has {} cells, the header names {} columns"
 
 
@@ -61,13 +66,17 @@ class Places:
     def begin(cls, head: bytes, called: str, options: Options) -> Places:
         """By the first lines of the file."""
         if options.metres:
-            return cls(headers.find(head, called, (("node", "t", "x", "y"),), options, usual=False))
+            return cls(headers.find(head, called, (("node", "t", "x", "y"),), options, usual=False, hint=""))
         header = headers.find(head, called, (_PLACE, _GEOGRAPHIC), options)
         if "lon" not in header.positions:
             return cls(header)
         data = [text for number, text in headers.head_lines(head, called) if number != header.line]
-        lon = _why_cells(header, data[0])[0].get("lon", "") if data else ""
-        return cls(header, float(lon) if is_number(lon) else 0.0)
+        for text in data[:_LOOKED_AT]:
+            cells, _ = _why_cells(header, text)
+            lat, lon = (float(cells[each]) if is_number(cells.get(each, "")) else 0.0 for each in ("lat", "lon"))
+            if lat or lon:
+                return cls(header, lon)
+        return cls(header)
 
     @property
     def geographic(self) -> bool:
@@ -87,8 +96,9 @@ class Places:
         t_us = cells.times(index["t"], -TIME_S_MAX, dates=True)
         node = cells.name(index["node"])
         if self.geographic:
-            y = cells.number(index["lat"], _DEGREES["lat"])
-            x = (cells.number(index["lon"], _DEGREES["lon"]) - self.east_of + 180.0) % 360.0 - 180.0
+            y, east = (cells.number(index[each], _DEGREES[each]) for each in ("lat", "lon"))
+            cells.wrong |= (y == 0.0) & (east == 0.0)
+            x = (east - self.east_of + 180.0) % 360.0 - 180.0
         else:
             x, y = (cells.number(index[each], COORDINATE_M_MAX) for each in "xy")
         made = rows(lines, cells.wrong, file, {"a": node, "t_us": t_us, "x": x, "y": y})
@@ -98,6 +108,7 @@ class Places:
             good = ~cells.wrong
             parsed.least = {"x": float(x[good].min()), "y": float(y[good].min())}
             parsed.most = {"x": float(x[good].max()), "y": float(y[good].max())}
+            parsed.spread = {"x": _spread(x[good]), "y": _spread(y[good])}
         return parsed
 
     def why(self, text: str) -> str:
@@ -111,7 +122,20 @@ class Places:
             *(degrees(cells[each], each, _DEGREES[each]) for each in ("lat", "lon") if each in cells),
             *(measure(cells[each], each) for each in "xy" if each in cells),
         )
-        return next(filter(None, checks), "cannot be read")
+        return next(filter(None, checks), _NO_FIX if self.geographic else "cannot be read")
+
+
+def _spread(degrees_: Floats) -> dict[int, int]:
+    """How many are around each hundredth of a degree: whole numbers, whose sums are the same in any order."""
+    cells, counts = np.unique(np.rint(degrees_ * CELLS_A_DEGREE).astype(np.int64), return_counts=True)
+    return dict(zip(cells.tolist(), counts.tolist(), strict=True))
+
+
+def median(spread: Mapping[int, int]) -> float:
+    """The degree, to a hundredth, of which half lies on either side."""
+    cells = sorted(spread)
+    seen = np.cumsum([spread[cell] for cell in cells])
+    return cells[int(np.searchsorted(seen, (seen[-1] + 1) // 2))] / CELLS_A_DEGREE
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,16 +197,13 @@ class Sightings:
     def haslemere(cls, head: bytes, called: str, options: Options) -> Sightings:
         """Steps of five minutes from 7 to 23 o'clock."""
         wanted = (("step", "i", "j", "distance"),)
-        return cls(headers.find(head, called, wanted, options), "haslemere", 300 * MICROSECONDS, options.distance_m)
+        header = headers.find(head, called, wanted, options, hint="")
+        return cls(header, "haslemere", 300 * MICROSECONDS, options.distance_m)
 
     @classmethod
     def imote(cls, head: bytes, called: str, options: Options) -> Sightings:
         """When one node saw another first and last; it is taken to be there for an interval more."""
-        (number, line), *_ = headers.head_lines(head, called)
-        words = words_of(line, separator_of(line))
-        data = len(words) >= 4 and is_number(words[2]) and is_number(words[3])  # noqa: PLR2004 - id1 id2 first last
-        positions = {"i": 0, "j": 1, "first": 2, "last": 3}
-        header = Header(separator_of(line), positions, 0, 0 if data else number)
+        header = headers.find(head, called, (("i", "j", "first", "last"),), options, hint="")
         return cls(header, "imote", round((options.interval_s or 0.0) * MICROSECONDS))
 
     @property
@@ -247,12 +268,16 @@ class Contacts:
     """Contacts as they are."""
 
     header: Header
-    said: str = ""
 
     @classmethod
     def begin(cls, head: bytes, called: str, options: Options) -> Contacts:
         """By the first line of the file."""
         return cls(headers.find(head, called, (("a", "b", "start", "end"),), options, usual=False))
+
+    @property
+    def said(self) -> str:
+        """What was assumed."""
+        return self.header.said
 
     def parse(self, lines: Lines, file: int) -> Parsed:
         """Contacts."""

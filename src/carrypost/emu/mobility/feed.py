@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,11 @@ from carrypost.emu.mobility.hours import clock_s
 from carrypost.errors import ConfigError, LocalError
 
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_TABLES = frozenset(
+    ("stops", "routes", "trips", "stop_times", "calendar", "calendar_dates", "frequencies", "shapes", "agency")
+)
+_TABLE_BYTES_MAX = 1 << 31
+"""What a zip file holds is a lie, or no timetable, if it is larger."""
 _ADDED, _REMOVED = "1", "2"
 _RUNS_PER_TRIP_MAX = 100_000
 """More than one a second is a mistake in the feed."""
@@ -235,17 +241,25 @@ class Feed:
             yield row
 
 
+def _is_table(name: str) -> bool:
+    """Whether this file of a zip file is one that is read here."""
+    return "__MACOSX" not in name and PurePosixPath(name).name.removesuffix(".txt") in _TABLES
+
+
 def _unpacked(path: Path) -> dict[str, str]:
     """The text files of a zip file, by name; some feeds are packed with their folder."""
     try:
         with zipfile.ZipFile(path) as archive:
-            names = [name for name in archive.namelist() if name.endswith(".txt") and "__MACOSX" not in name]
+            names = [name for name in archive.namelist() if _is_table(name)]
+            for name in names:
+                if (nbytes := archive.getinfo(name).file_size) > _TABLE_BYTES_MAX:
+                    raise LocalError(f"{path}: {name} in it is too large, with {nbytes:,} bytes")
             return {PurePosixPath(name).name: archive.read(name).decode("utf-8-sig") for name in names}
     except FileNotFoundError:
         raise LocalError(f"{path}: there is no such file or folder") from None
     except UnicodeDecodeError:
         raise LocalError(f"{path}: a file in it is not text in UTF-8") from None
-    except (OSError, zipfile.BadZipFile) as error:
+    except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError) as error:
         raise LocalError(f"{path}: cannot be read as a zip file: {error}") from None
 
 

@@ -87,15 +87,19 @@ def values(copies: DataFrame, metrics: Sequence[str] = DELAYS) -> DataFrame:
     return found.where(F.col("us").isNotNull()).withColumn("value", milliseconds(F.col("us")))
 
 
-def spreads(values: DataFrame) -> DataFrame:
-    """Of `values`: count, least, most, mean and deviation."""
-    return values.groupBy("run", "metric").agg(
-        F.count("*").alias("count"),
-        F.min("us").alias("min"),
-        F.max("us").alias("max"),
-        F.avg("us").alias("avg"),
-        F.stddev_pop("us").alias("stdev"),
+def spreads(copies: DataFrame) -> DataFrame:
+    """Count, least, most, mean and deviation of the three delays, which are told as in `values`."""
+    figures = {"count": F.count, "min": F.min, "max": F.max, "avg": F.avg, "stdev": F.stddev_pop}
+    known = copies.select("run", *(column.alias(name) for name, column in delay_columns().items()))
+    # All of a run in one row first: three rows for each copy would be three times the work.
+    wide = known.groupBy("run").agg(
+        *(make(name).alias(f"{name}_{figure}") for name in DELAYS for figure, make in figures.items())
     )
+    each = [
+        F.struct(F.lit(number).alias("metric"), *(F.col(f"{name}_{figure}").alias(figure) for figure in figures))
+        for number, name in enumerate(DELAYS)
+    ]
+    return wide.select("run", F.inline(F.array(*each))).where(F.col("count") > 0)
 
 
 def distribution(values: DataFrame, spreads: DataFrame) -> DataFrame:

@@ -57,7 +57,7 @@ class Material:
     @cached_property
     def spreads(self) -> DataFrame:
         """Count, least, most, mean and deviation of delays."""
-        return self._keep(causal.spreads(causal.values(self.copies)))
+        return self._keep(causal.spreads(self.copies))
 
     @cached_property
     def distribution(self) -> DataFrame:

@@ -25,5 +25,5 @@ def timeline(records: DataFrame, window_s: float) -> DataFrame:
     """Rows and their sizes by run, window and kind: the table `timeline`."""
     rows = records if TIME in records.columns else with_time(records)
     window = F.window(TIME, f"{round(window_s * _US)} microseconds")
-    found = rows.groupBy("run", window, "kind").agg(F.count("*").alias("count"), F.sum("size").alias("size"))
+    found = rows.groupBy("run", window, "kind").agg(F.count("*").alias("count"), F.try_sum("size").alias("size"))
     return TIMELINE.conform(found.withColumn("t", F.unix_micros("window.start") / _US))

@@ -85,19 +85,19 @@ def against(study: Study, pair: Sequence[Series], paper: Experiment) -> Markup:
         title = f"{name}{half}: latency against delay, lifetime {series.label}"
         pictures.append((f"({half}) lifetime {series.label}", _cells(found, limits, title)))
         row = study.row(families.DELAY_SPREAD, series.first, metric=families.LTCY)
-        ours = f"({half}) {_told(_waited(study, series.first), row.get('max_s'))}"
+        ours = f"({half}) {_told(waited(study, series.first), row.get('max_s'))}"
         texts.append(ours + ("." if told is None else f"; in the paper at most {shown(told.ltcy.max_s)}."))
     return figure(pictures, _caption(name, prose.CELLS, *texts))
 
 
-def _told(waited: float | None, most_s: float | None) -> str:
-    if not waited:
+def _told(part: float | None, most_s: float | None) -> str:
+    if not part:
         return "None of our copies waited for as much as 1 ms"
-    return f"{share(waited)} of our copies waited for 1 ms or more, at most {shown(most_s)}"
+    return f"{share(part)} of our copies waited for 1 ms or more, at most {shown(most_s)}"
 
 
-def _waited(study: Study, run: Run) -> float | None:
-    """The share of copies whose latency is not nothing."""
+def waited(study: Study, run: Run) -> float | None:
+    """The share of copies whose latency is 1 ms or more; None: there are none."""
     found = study.columns(families.DELAY_CDF, run, metric=families.LTCY)
     if not len(found["share"]):
         return None
@@ -137,9 +137,8 @@ def distributions(study: Study, all_series: Sequence[Series], paper: Experiment)
     texts = [
         "Cumulated distributions of (a) transmission delays and (b) co-delivery latencies, by lifetime of messages.",
         "Diamonds are what the paper's text quotes, in the colour of their curve." if quoted.text else "",
-        f"As in the paper (b) is cut, at {paper.ltcy_cut_s:.0f} s; (a) is cut at {shown(cut_s)}."
-        if paper is printed.BUS
-        else f"As in the paper (b) is cut, at {paper.ltcy_cut_s:.0f} s.",
+        f"As in the paper (b) is cut, at {paper.ltcy_cut_s:.0f} s"
+        + (f"; (a) is cut at {shown(cut_s)}." if _longer(study, all_series, cut_s) else "."),
     ]
     if _all_alike(study, all_series):
         texts.append("In (b) our curves lie upon each other along the upper edge: hardly anything waits.")
@@ -149,9 +148,15 @@ def distributions(study: Study, all_series: Sequence[Series], paper: Experiment)
     ])  # fmt: skip
 
 
+def _longer(study: Study, all_series: Sequence[Series], cut_s: float) -> bool:
+    """Whether some delay is beyond the axis."""
+    most = (study.row(families.DELAY_SPREAD, each.first, metric=families.TDELAY).get("max_s") for each in all_series)
+    return any(each is not None and each > cut_s for each in most)
+
+
 def _all_alike(study: Study, all_series: Sequence[Series]) -> bool:
-    waited = [_waited(study, each.first) or 0.0 for each in all_series]
-    return len(waited) > 1 and max(waited) < 0.005  # noqa: PLR2004 - a line's width
+    parts = [waited(study, each.first) or 0.0 for each in all_series]
+    return len(parts) > 1 and max(parts) < 0.005  # noqa: PLR2004 - a line's width
 
 
 class _Cut(NamedTuple):
@@ -171,7 +176,7 @@ def _cdf(study: Study, all_series: Sequence[Series], cut: _Cut, paper: Experimen
         order = np.argsort(found["value_ms"])
         x, y = found["value_ms"][order] / 1_000 / unit_s, found["share"][order]
         if len(x):
-            lines[series.label] = plots.thin(x, y, most_s / unit_s, 1.0)
+            lines[series.label] = plots.staircase(x, y, most_s / unit_s, 1.0)
     quoted = paper.tdelay_points if metric == families.TDELAY else paper.ltcy_points
     labels = {series.lifetime_s: series.label for series in all_series}
     marks = [

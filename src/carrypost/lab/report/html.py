@@ -24,16 +24,22 @@ th,td{padding:.1rem .5rem;text-align:right;vertical-align:top;white-space:nowrap
 th{font-weight:normal}thead th{border-bottom:1px solid #888;color:#333}
 thead th:first-child,thead th.text{text-align:left}thead tr:first-child th[colspan]{text-align:center}
 tbody{border-bottom:1px solid #ddd}tbody th{text-align:left}
-td.text{text-align:left;white-space:normal}
+td.text{text-align:left;white-space:normal}td span{white-space:normal}
 tr.paper{color:#555}tr.ours{font-weight:bold}tr.spread,tr.difference{color:#555;font-size:.95em}
 figure{margin:1rem 0}figure svg{width:100%;height:auto;display:block}svg text{font-family:Helvetica,Arial,sans-serif}
 figcaption{font-size:.85rem;color:#333;max-width:50rem}.half{font-size:.85rem;margin:.4rem 0 0 2.8rem}
 code,pre{font:.82rem/1.4 ui-monospace,Menlo,Consolas,monospace}
 pre{background:#f5f5f5;padding:.5rem .7rem;overflow-x:auto}
 .note{font-size:.85rem;color:#444}details{margin:.5rem 0}summary{cursor:pointer}
-@media print{body{font-size:10pt;margin:0;max-width:none}
-svg,tbody,figcaption,pre{break-inside:avoid}h2,h3,caption,.half{break-after:avoid}figcaption{break-before:avoid}
-table{font-size:7.5pt}th,td{padding:.05rem .3rem}figure svg{max-width:15cm!important}details{display:none}
+@media print{body{font-size:10pt;margin:0;max-width:none}h1{font-size:16pt}h2{font-size:13pt}h3{font-size:11pt}
+.note,figcaption,.half,summary{font-size:9pt}
+svg,tbody,figcaption,.short{break-inside:avoid}h2,h3,caption,thead,.half{break-after:avoid}
+figcaption{break-before:avoid}
+table{font-size:7.5pt}th,td{padding:.05rem .3rem}.many table{font-size:6.5pt}.most table{font-size:5.5pt}
+.many th,.many td,.most th,.most td{padding:.05rem .2rem}.many th,.most th{white-space:normal}
+figure svg{max-width:15cm!important}
+details>summary{list-style:none}details::details-content{content-visibility:visible;height:auto}
+pre{font-size:7.5pt;white-space:pre-wrap;overflow-wrap:anywhere}.every{columns:3}
 .wide{overflow:visible}}
 @page{margin:1.5cm}
 """
@@ -47,6 +53,10 @@ class Markup:
 
 
 Piece = str | Markup
+_MANY, _MOST = 9, 13
+"""From so many columns on, a table is small in print."""
+_SHORT = 24
+"""A table of no more rows is on one sheet."""
 
 
 def joined(pieces: Iterable[Piece], between: str = "") -> Markup:
@@ -90,14 +100,23 @@ def table(
     top = tag("tr", spanning) if over else Markup("")
     named = (tag("th", each, kind="text" if place - 1 in texts else "") for place, each in enumerate(heads))
     head = tag("thead", top, tag("tr", *named))
+    groups = list(groups)
     body = [tag("tbody", *(_row(line, texts) for line in group)) for group in groups]
     title = tag("caption", caption) if caption else Markup("")
-    return tag("div", tag("table", title, head, *body), kind="wide")
+    kind = "wide" + " most" * (len(heads) >= _MOST) + " many" * (_MANY <= len(heads) < _MOST)
+    return tag("div", tag("table", title, head, *body), kind=kind + " short" * (sum(map(len, groups)) <= _SHORT))
 
 
 def _row(line: Line, texts: Sequence[int]) -> Markup:
     cells = (tag("td", cell, kind="text" if place in texts else "") for place, cell in enumerate(line.cells))
     return tag("tr", tag("th", line.head), *cells, kind=line.kind)
+
+
+def between(mean: str, least: str, most: str) -> Markup:
+    """A mean with the ends that it lies between, which may stand below it; alone where they look the same."""
+    if least == mean == most:
+        return Markup(escape(mean, quote=False))
+    return Markup(escape(mean, quote=False) + "<span> </span>" + escape(f"({least} – {most})", quote=False))
 
 
 def figure(pictures: Sequence[tuple[str, str]], caption: Sequence[Piece]) -> Markup:

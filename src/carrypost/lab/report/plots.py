@@ -23,7 +23,7 @@ WIDTH, HEIGHT = 600, 250
 _COLOURS = ("#08306b", "#c2410c", "#2e7d32", "#7b1fa2", "#00838f", "#795548", "#616161", "#ad1457")
 _DASHES = ([1, 0], [7, 3], [2, 2], [9, 2, 2, 2], [4, 2], [1, 3], [12, 4], [6, 2, 2, 2, 2, 2])
 CURVES_MAX = len(_COLOURS)
-_SEEN_PX = 0.4
+_SEEN_PX = 0.5
 _STEPS = 7
 """Classes of counts."""
 _FONT = "Helvetica, Arial, sans-serif"
@@ -227,13 +227,16 @@ def _shades(count: int) -> list[str]:
     return ["#" + "".join(f"{round(each):02x}" for each in (light + part * (dark - light)).tolist()) for part in parts]
 
 
-def thin(x: Floats, y: Floats, x_most: float, y_most: float) -> tuple[Floats, Floats]:
-    """Of a curve of steps that never falls, the points that can be told apart on paper; it ends at the right edge."""
+def staircase(x: Floats, y: Floats, x_most: float, y_most: float) -> tuple[Floats, Floats]:
+    """A distribution that rises at each value, as a line for `curves` without steps of its own, to the right edge.
+
+    It begins at the least value. Steps that the eye cannot tell from a slope are one, which keeps pictures small.
+    """
     inside = x <= x_most
-    x, y = np.concatenate([[0.0], x[inside]]), np.concatenate([[0.0], y[inside]])
-    column = np.floor(x / x_most * WIDTH)
-    last = np.append(column[1:] != column[:-1], True)
-    x, y = np.append(x[last], x_most), np.append(y[last], y[last][-1])
+    x, y = x[inside], y[inside]
+    if not len(x):
+        return np.array([0.0, x_most]), np.zeros(2)
+    x, y = np.append(np.repeat(x, 2), x_most), np.append(0.0, np.repeat(y, 2))
     kept = _corners(x / x_most * WIDTH, y / y_most * HEIGHT)
     return x[kept], y[kept]
 
@@ -245,11 +248,11 @@ def _corners(x: Floats, y: Floats) -> npt.NDArray[np.bool_]:
     parts = [(0, len(x) - 1)]
     while parts:
         first, last = parts.pop()
-        inner = slice(first + 1, last)
-        if last - first < 2 or x[last] == x[first]:  # noqa: PLR2004 - nothing in between
+        if last - first < 2:  # noqa: PLR2004 - nothing in between
             continue
-        slope = (y[last] - y[first]) / (x[last] - x[first])
-        away = np.abs(y[inner] - y[first] - slope * (x[inner] - x[first]))
+        inner = slice(first + 1, last)
+        across, up = x[last] - x[first], y[last] - y[first]
+        away = np.abs((y[inner] - y[first]) * across - (x[inner] - x[first]) * up) / (np.hypot(across, up) or 1.0)
         at = int(away.argmax())
         if away[at] > _SEEN_PX:
             kept[first + 1 + at] = True
