@@ -1,12 +1,19 @@
-"""Small campaigns for tests, written into a folder."""
+"""Small campaigns for tests, written into a folder, and played there without Spark."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.emulated import csv
+
+from carrypost.lab import task
+from carrypost.lab.bundle import contents
+from carrypost.lab.campaign import Campaign, begun
+from carrypost.lab.grid import Run, load
 
 THREE = """
 name = "three"
@@ -68,3 +75,29 @@ def states(out: Path) -> dict[str, dict[str, Any]]:
     """What is kept of each run, by its name."""
     found = (json.loads(path.read_text(encoding="utf-8")) for path in sorted((out / ".runs").glob("*.json")))
     return {state["run"]: state for state in found}
+
+
+class Broadcast:
+    """As much of a broadcast as a task needs."""
+
+    def __init__(self, value: bytes) -> None:
+        self.value = value
+
+
+def sent(runs: Sequence[Run]) -> dict[str, Any]:
+    """The files of runs, as tasks get them."""
+    return {digest: Broadcast(content) for digest, content in contents([each for run in runs for each in run.files])}
+
+
+def desk(running: Campaign, runs: Sequence[Run]) -> task.Desk:
+    return task.Desk(str(running.place.root), running.token, sent(runs))
+
+
+@contextmanager
+def played(path: Path, out: Path) -> Iterator[Campaign]:
+    """A campaign whose runs this process did, one after the other."""
+    with begun(load(path), out) as running:
+        shared = desk(running, running.todo)
+        yield running
+        ended = [task.play(shared, run) for run in running.todo]
+        running.close(ended)

@@ -1,8 +1,12 @@
-"""Campaigns for tests of pages, made by hand: a folder as `lab campaign` and `lab metrics` leave it, without Spark."""
+"""Campaigns for tests of pages, made by hand: a folder as `lab campaign` and `lab metrics` leave it, without Spark.
+
+Pages are read by a `Reader`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,59 @@ from carrypost.lab.reproduce import RECIPES, scenario_file
 from carrypost.lab.schemas import FAILURES, RECORDS, RUNS, Table
 
 Rows = dict[Table, list[dict[str, Any]]]
+_VOID = {"meta", "br", "hr", "img", "input", "link"}
+
+
+class Reader(HTMLParser):
+    """A page as its tables, texts and tags; a tag that is closed wrongly fails."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.tables: dict[str, list[list[str]]] = {}
+        self._rows: list[list[str]] = []
+        self._name = ""
+        self.text = ""
+        self.source = text
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in _VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self._rows, self._name = [], ""
+        elif tag == "tr":
+            self._rows.append([])
+        elif tag in {"td", "th"}:
+            self._rows[-1].append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+        if tag == "table":
+            self.tables.setdefault(self._name, self._rows)
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text += data
+        if "caption" in self.open:
+            self._name += data
+        elif {"td", "th"} & set(self.open):
+            self._rows[-1][-1] += data
+
+    def row(self, table: str, *heads: str) -> list[str]:
+        """The first row of a table that begins so, from some row on where more is told."""
+        rows = iter(next(rows for name, rows in self.tables.items() if name.startswith(table)))
+        found: list[str] = []
+        for head in heads:
+            found = next(row for row in rows if head in row[:2])
+        return found
 
 
 def like_paper(

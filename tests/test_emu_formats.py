@@ -12,6 +12,8 @@ from carrypost.emu.formats.lines import cut
 from carrypost.emu.formats.rules import Parsed
 from carrypost.errors import LocalError
 
+TWO_PLACES = "are there two nodes with one id? If one of the places is to count: --same-time first, or last"
+
 
 def parsed(name: str, text: str | bytes, **options: object) -> Parsed:
     data = text.encode() if isinstance(text, str) else text
@@ -59,6 +61,9 @@ def test_a_line_that_is_no_text_is_one_bad_line() -> None:
         '"t","node","x","y"\n0,"a",1,2\n"5","a",3,"4.5"\n',
         "1970-01-01 00:00:00,a,1,2\n1970-01-01T00:00:05Z,a,3,4.5\n",
         "+0,a,1e0,.2E1,\n5.,a,3,4.5,\n",
+        "Time Stamp,Node Id,X (m),pos-y\n0,a,1,2\n5,a,3,4.5\n",
+        "1970-01-01T02:00:00+02:00,a,1,2\n1969-12-31 19:30:05.000000-0430,a,3,4.5\n",
+        "1970-01-01 01:00:00.0+01,a,1,2\n1970-01-01T00:00:05z,a,3,4.5\n",
     ],
 )
 def test_tables_of_places_are_read_however_they_are_written(text: str) -> None:
@@ -69,20 +74,9 @@ def test_cells_may_hold_the_separator_within_quotes() -> None:
     assert settled("gps-csv", 't,node,x,y\n0,"a,b",1,2\n0,c,1,2\n') == [("a,b", 0, 1, 2), ("c", 0, 1, 2)]
 
 
-def test_what_is_assumed_about_columns_is_said() -> None:
-    assert "no header" in FORMATS["gps-csv"].begin(b"0 a 1 2\n", "trace", Options()).said
-    assert FORMATS["gps-csv"].begin(b"t node x y\n0 a 1 2\n", "trace", Options()).said == ""
-    with pytest.raises(LocalError, match=r"trace, line 1: must be a header that names t, node, x, y or t, node, lat"):
-        parsed("gps-csv", "0 a\n")
-    with pytest.raises(LocalError, match="column x is there twice"):
-        parsed("gps-csv", "t,node,x,x,y\n")
-    with pytest.raises(LocalError, match="--columns must name t, node, x, y or"):
-        parsed("gps-csv", "0 a 1 2\n", columns=("t", "node"))
-
-
-def test_columns_can_be_told_in_place_of_a_header() -> None:
-    text = "a 9 0 1 2\na 9 5 3 4.5\n"
-    assert settled("gps-csv", text, columns=("node", "what", "t", "x", "y")) == [("a", 0, 1, 2), ("a", 5, 3, 4.5)]
+def test_where_a_receiver_had_no_fix_is_a_bad_line() -> None:
+    text = "t,node,lat,lon\n0,a,0,0\n0,b,59.3,18\n5,a,0.0,-0\n9,a,0,18\n"
+    assert whys("gps-csv", text) == [(2, "0, 0 is no fix of a receiver"), (4, "0, 0 is no fix of a receiver")]
 
 
 def test_bad_rows_are_told_apart_from_good_ones() -> None:
@@ -117,7 +111,7 @@ def test_bad_rows_are_told_apart_from_good_ones() -> None:
         ),
         (
             "0 b 0 0\n0 a 0 0\n1 b 5 5\n0 a 9 1\n",
-            "line 4: node a is at (9, 1), but line 2 says (0, 0) for the same time; are there two nodes with one id?",
+            f"line 4: node a is at (9, 1), but line 2 says (0, 0) for the same time; {TWO_PLACES}",
         ),
     ],
 )

@@ -163,11 +163,23 @@ def test_ctrl_c_leaves_whole_things_and_the_same_command_goes_on(
         patch.setattr("carrypost.lab.campaign._LOOK_S", 0.01)
         assert command(["lab", "campaign", str(path), "--out", str(out)]) == 130
     told = capsys.readouterr()
-    done = json.loads(told.out)["done"]
+    found = json.loads(told.out)
+    done = found["done"]
+    assert found["new"] == done
     assert f"interrupted; {done} of 4 runs are done, the same command does the rest" in told.err
     assert folders.read_arrow(out, RUNS).num_rows == done < 4
     assert command(["lab", "campaign", str(path), "--out", str(out)]) == 0
     assert records(out) == plain(path, tmp_path)
+
+    # After an edit, what is there is of the new text alone.
+    three(tmp_path, THREE.replace("period_s = 20", "period_s = 0.4"))
+    with monkeypatch.context() as patch:
+        patch.setattr("carrypost.cli.lab.campaign._moved", interrupt)
+        patch.setattr("carrypost.lab.campaign._LOOK_S", 0.01)
+        assert command(["lab", "campaign", str(path), "--out", str(out)]) == 130
+    new = plain(path, tmp_path)
+    assert len(records(out)) < 4
+    assert all(new[name] == content for name, content in records(out).items() if not name.startswith("."))
 
 
 def test_a_full_disk_is_a_sentence_and_leaves_nothing_half_written(
@@ -192,5 +204,4 @@ def test_a_folder_that_workers_do_not_see_is_refused_at_the_start(
     assert command(["lab", "campaign", str(path), "--out", "/proc/self/cwd/out"]) == 2
     told = capsys.readouterr().err
     assert "does not see /proc/self/cwd/out: the folder of a campaign must be one that all machines" in told
-    assert records(tmp_path / "out") == {}
-    assert states(tmp_path / "out") == {}
+    assert not (tmp_path / "out").exists()

@@ -58,12 +58,24 @@ def test_names_of_files_are_safe_and_different(tmp_path: Path) -> None:
     assert not any(set(stem) & set(' /\\:*?"<>|') for stem in stems)
 
 
+def test_runs_whose_long_names_have_nearly_the_same_hash_have_different_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three(tmp_path, THREE.replace('"three"', f'"{"x" * 90}"'))
+    path = campaign(tmp_path, seeds="[13601, 33921]")  # The first 32 bits of both are the same.
+    first, second = load(path).runs
+    assert first.stem != second.stem
+    monkeypatch.setattr("carrypost.lab.grid._DIGEST", 8)
+    with pytest.raises(LocalError, match=r"/default/13601 and x*/default/33921 would both be called"):
+        load(path)
+
+
 @pytest.mark.parametrize(
     "change",
     [
         lambda folder: three(folder, THREE.replace("period_s = 20", "period_s = 21")),
         lambda folder: (folder / "shared" / "contacts.csv").write_text("a,b,start,end\na,b,10,31\n", encoding="utf-8"),
-        lambda folder: (folder / "scenarios" / "nodes.csv").write_text("node,join,leave\na,0,\n", encoding="utf-8"),
+        lambda folder: (folder / "scenarios" / "nodes.csv").write_text("node,join\na,0\nb,0\nc,0\n", encoding="utf-8"),
     ],
 )
 def test_a_fingerprint_changes_with_the_scenario_and_every_file_it_names(tmp_path: Path, change: object) -> None:

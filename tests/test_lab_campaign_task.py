@@ -6,52 +6,26 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.campaigns import FAILING, THREE, TWO_SETTINGS, campaign, records, states, three
+from tests.campaigns import FAILING, THREE, TWO_SETTINGS, campaign, desk, played, records, states, three
 
 from carrypost import emu
 from carrypost.cli.app import run as command
 from carrypost.errors import RunningError
 from carrypost.lab import folders, task
 from carrypost.lab.bundle import contents, executor_folder, unpacked
-from carrypost.lab.campaign import Campaign, begun
-from carrypost.lab.grid import Run, load
+from carrypost.lab.campaign import begun
+from carrypost.lab.grid import load
 from carrypost.lab.schemas import FAILURES, RUNS
-
-
-class _Broadcast:
-    """As much of a broadcast as a task needs."""
-
-    def __init__(self, value: bytes) -> None:
-        self.value = value
 
 
 @pytest.fixture(autouse=True)
 def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'executor'},/elsewhere")
     return tmp_path / "executor"
-
-
-def desk(running: Campaign, runs: Sequence[Run]) -> task.Desk:
-    sent: dict[str, Any] = {
-        digest: _Broadcast(content) for digest, content in contents([each for run in runs for each in run.files])
-    }
-    return task.Desk(str(running.place.root), running.token, sent)
-
-
-@contextmanager
-def played(path: Path, out: Path) -> Iterator[Campaign]:
-    """A campaign whose runs this process did, one after the other."""
-    with begun(load(path), out) as running:
-        shared = desk(running, running.todo)
-        yield running
-        ended = [task.play(shared, run) for run in running.todo]
-        running.close(ended)
 
 
 def test_a_record_is_that_of_a_plain_run_to_the_byte(tmp_path: Path) -> None:
@@ -111,6 +85,22 @@ def garble_record(out: Path, stem: str) -> None:
     path.write_bytes(bytes(path.stat().st_size))
 
 
+def flip_a_bit(out: Path, stem: str) -> None:
+    """Of a page: what Parquet tells of itself at the end stays as it was."""
+    path = out / "records" / f"{stem}.parquet"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 4] ^= 1
+    path.write_bytes(content)
+
+
+def state_of_before(out: Path, stem: str) -> None:
+    """From when states had no hash."""
+    path = out / ".runs" / f"{stem}.json"
+    told = json.loads(path.read_text("utf-8"))
+    told.pop("sha256", None)
+    path.write_text(json.dumps(told), encoding="utf-8")
+
+
 def remove_state(out: Path, stem: str) -> None:
     (out / ".runs" / f"{stem}.json").unlink()
 
@@ -138,6 +128,8 @@ def other_version(out: Path, stem: str) -> None:
         (remove_record, "damaged"),
         (cut_record, "damaged"),
         (garble_record, "damaged"),
+        (flip_a_bit, "damaged"),
+        (state_of_before, "damaged"),
         (remove_state, "missing"),
         (cut_state, "missing"),
         (fail_state, "failed"),
@@ -232,6 +224,7 @@ def test_the_lock_of_a_process_that_died_is_taken_over(tmp_path: Path) -> None:
     three(tmp_path)
     grid, out = load(campaign(tmp_path)), tmp_path / "out"
     with begun(grid, out) as running:
+        running.begin()
         states_folder = running.place.states
     died = subprocess.run([sys.executable, "-c", _HOLD, states_folder], check=False)  # noqa: S603 - our own program
     assert died.returncode == 9
@@ -244,6 +237,7 @@ def test_a_lock_of_another_machine_is_respected_until_somebody_removes_it(tmp_pa
     three(tmp_path)
     grid, out = load(campaign(tmp_path)), tmp_path / "out"
     with begun(grid, out) as running:
+        running.begin()
         lock = running.place.states / "lock"
     lock.write_text(json.dumps({"pid": 1, "host": "elsewhere", "token": "x"}), encoding="utf-8")
     with pytest.raises(RunningError, match="process 1 on elsewhere; if it is gone, remove"), begun(grid, out):
@@ -256,6 +250,7 @@ def test_a_lock_of_another_machine_is_respected_until_somebody_removes_it(tmp_pa
 def test_a_process_that_does_not_see_the_folder_or_comes_too_late_writes_nothing(tmp_path: Path) -> None:
     three(tmp_path)
     with begun(load(campaign(tmp_path, seeds="[1]")), tmp_path / "out") as running:
+        running.begin()
         shared = desk(running, running.todo)
         (run,) = running.todo
     late = task.play(shared, run)  # The campaign is over.

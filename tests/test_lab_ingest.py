@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import hashlib
 import json
 import lzma
 import zipfile
@@ -60,11 +62,13 @@ def test_files_that_cannot_be_read_are_told_and_nothing_is_written(tmp_path: Pat
     with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
         archive.writestr("one", b"20 a b\n")
         archive.writestr("two", b"20 a b\n")
+    (tmp_path / "mac.txt").write_bytes(b"20 a b\r40 a b\r")
     (tmp_path / "empty").write_bytes(b"\n# nothing\n")
     messages = {
         "cut.gz": "cut.gz cannot be read: ",
         "wide.txt": "wide.txt is no text in UTF-8",
         "two.zip": "two.zip must hold one text file; it holds 2",
+        "mac.txt": "mac.txt: its lines end with CR alone",
         "empty": "empty, line 1: the file is empty",
         "missing": "missing: there is no such file",
         ".": "is a folder",
@@ -109,6 +113,23 @@ def test_degrees_become_metres_around_the_middle(tmp_path: Path) -> None:
     assert rows["a"] == (pytest.approx(-5710, abs=1), pytest.approx(-11119, abs=1))
     assert rows["b"] == (pytest.approx(5710, abs=1), pytest.approx(11119, abs=1))
     assert rows["c"] == (pytest.approx(0, abs=1e-3), pytest.approx(0, abs=1e-3))
+
+
+def test_a_few_places_far_off_do_not_move_the_middle_but_are_told(tmp_path: Path) -> None:
+    city = "".join(f"{t},a,{59.3 + t / 1e4:.4f},{18.0 + t / 1e4:.4f}\n" for t in range(300))
+    right = _ingested(tmp_path, "gps-csv", "t,node,lat,lon\n" + city)
+    expected = _table(tmp_path / "out", "gps-csv")
+    assert right.facts["parameters"]["origin"] == {"lat": pytest.approx(59.31), "lon": pytest.approx(18.01)}
+    assert not right.said
+    lost = _ingested(tmp_path, "gps-csv", "t,node,lat,lon\n0,b,0,0\n" + city)
+    assert _table(tmp_path / "out", "gps-csv").equals(expected)
+    assert lost.facts["counts"]["bad_lines"] == 1
+    assert lost.facts["parameters"] == right.facts["parameters"]
+    for size in (100, 16 << 20):
+        far = _ingested(tmp_path, "gps-csv", "t,node,lat,lon\n" + city + "0,z,-33.9,151.2\n", block_bytes=size)
+        assert far.facts["parameters"] == right.facts["parameters"]
+        assert _table(tmp_path / "out", "gps-csv").slice(0, 300).equals(expected)
+        assert "places span 93.2 degrees of latitude and 133.2 of longitude: distances far from the" in far.said[-1]
 
 
 def test_moves_that_are_too_fast_are_told(tmp_path: Path) -> None:
@@ -170,6 +191,38 @@ def test_a_table_is_replaced_by_its_own_scenario_only(tmp_path: Path) -> None:
     assert folders.manifest(tmp_path / "out")["contacts"]["scenario"] == "s"
 
 
+def test_where_no_table_can_be_written_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    (tmp_path / "trace.txt").write_text("20 a b\n", encoding="utf-8")
+    for out in ("file", "file/below"):
+        with pytest.raises(LocalError, match=r"/file is a file, no folder; choose another --out$"):
+            ingest(_request(tmp_path / "trace.txt", "pairs", tmp_path / out))
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pyarrow.parquet.write_table", full)
+    (tmp_path / "there").mkdir()
+    for out in ("new/deep", "there"):
+        with pytest.raises(LocalError, match=r"contacts cannot be written: No space left on device"):
+            ingest(_request(tmp_path / "trace.txt", "pairs", tmp_path / out))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "there", "trace.txt"]
+    assert not list((tmp_path / "there").iterdir())
+
+
+@pytest.mark.parametrize("named", [".", "positions"])
+def test_contacts_of_positions_that_are_replaced_are_told(tmp_path: Path, named: str) -> None:
+    out = tmp_path / "out"
+    assert not _ingested(tmp_path, "gps-csv", "t node x y\n0 a 0 0\n0 b 5 5\n9 a 0 0\n9 b 5 5\n").said
+    assert run(["lab", "contacts", str(out / named), "--range-m", "20", "--out", str(out), "--engine", "local"]) == 0
+    report = _ingested(tmp_path, "gps-csv", "t node x y\n0 a 0 0\n9 a 0 0\n")
+    assert report.said == [
+        f"{out / 'contacts'} is still of the positions that were here before; run lab contacts again"
+    ]
+    assert not _ingested(tmp_path, "pairs", "20 a b\n").said, "contacts of their own"
+    assert not _ingested(tmp_path, "gps-csv", "t node x y\n0 a 0 0\n").said
+
+
 def test_a_timetable_becomes_positions_of_a_day(tmp_path: Path) -> None:
     week = "service_id,monday,tuesday,wednesday,thursday,friday,saturday,sunday,start_date,end_date\n"
     feed = {
@@ -183,7 +236,19 @@ def test_a_timetable_becomes_positions_of_a_day(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "feed.zip", "w") as archive:
         for name, text in feed.items():
             archive.writestr(f"{name}.txt", text)
+        archive.extractall(tmp_path / "feed")
+    folder = ingest(_request(tmp_path / "feed", "gtfs", tmp_path / "folder", day="2024-01-01"))
     report = ingest(_request(tmp_path / "feed.zip", "gtfs", tmp_path / "out", day="2024-01-01"))
+    assert folders.read_arrow(tmp_path / "folder", POSITIONS).equals(folders.read_arrow(tmp_path / "out", POSITIONS))
+    digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in feed.items()}
+    listed = "".join(f"{digests[name]}  {name}.txt\n" for name in sorted(feed))
+    assert folder.facts["source"] == [
+        {
+            "file": str(tmp_path / "feed"),
+            "bytes": sum(map(len, feed.values())),
+            "sha256": hashlib.sha256(listed.encode()).hexdigest(),
+        }
+    ]
     rows = folders.read_arrow(tmp_path / "out", POSITIONS).to_pylist()
     assert [(row["scenario"], row["t"]) for row in (rows[0], rows[-1])] == [("s", 28_800), ("s", 28_920)]
     assert rows[-1]["x"] - rows[0]["x"] == pytest.approx(222.4, abs=0.1)
@@ -199,8 +264,10 @@ def test_more_than_a_hundredth_of_bad_lines_is_an_error_unless_one_is_lenient(tm
     assert report.said[0] == "bad lines: 2 of 200"
     worse = good + "never a b\n" * 12
     before = _table(tmp_path / "out", "pairs")
-    with pytest.raises(LocalError, match=r"12 of 210 lines cannot be read as pairs .* 1 %: .*line 199: t must"):
+    with pytest.raises(LocalError, match=r"12 of 210 lines cannot be read as pairs .* 1 %; .* --lenient") as error:
         _ingested(tmp_path, "pairs", worse)
+    lines = str(error.value).splitlines()[-10:]
+    assert [f", line {number}: t must be" in line for number, line in enumerate(lines, 199)] == [True] * 10
     assert _table(tmp_path / "out", "pairs").equals(before)
     report = _ingested(tmp_path, "pairs", worse, lenient=True)
     assert report.facts["counts"]["bad_lines"] == 12

@@ -171,6 +171,20 @@ def test_faults_and_bad_lines_have_the_same_numbers_under_both_engines(spark: Sp
     assert ", line 601: the time of node n0 goes back, from" in errors[0]
 
 
+def test_degrees_have_one_middle_under_both_engines(spark: SparkSession, tmp_path: Path) -> None:
+    assert spark.version
+    path = tmp_path / "trace.csv"
+    rows = [f"{t},{node},{59.3 + y / 1e5:.6f},{18.0 + x / 1e5:.6f}" for t, node, x, y in _walks(random.Random(1))]
+    path.write_text("\n".join(["t,node,lat,lon", "0,lost,0,0", *rows, "0,far,-33.9,151.2"]), encoding="utf-8")
+    here = ingest(_request(path, "csv", tmp_path / "local", block_bytes=1_009))
+    there = ingest(_request(path, "csv", tmp_path / "spark", engine="spark", block_bytes=7_000))
+    assert _table(tmp_path / "local", "gps-csv").equals(_table(tmp_path / "spark", "gps-csv"))
+    assert here.facts["parameters"]["origin"] == there.facts["parameters"]["origin"]
+    assert here.facts["parameters"]["origin"]["lat"] == pytest.approx(59.3, abs=0.01)
+    assert (here.facts["counts"], here.said) == (there.facts["counts"], there.said)
+    assert here.facts["counts"]["bad_lines"] == 1
+
+
 def test_packed_files_are_read_by_spark_too(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.version
     text = _sample("pairs")

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import lab_pages
 
 import carrypost
 from carrypost.cli.app import run
 from carrypost.emu.scenario import Scenario
-from carrypost.errors import LocalError
+from carrypost.errors import LabError, LocalError
 from carrypost.lab import grid, reproduce
 from carrypost.lab.report.paper import EXPERIMENTS
 
@@ -85,8 +86,42 @@ def test_scenarios_are_found_in_the_package_too(tmp_path: Path, monkeypatch: pyt
 def test_the_plan_tells_runs_lifetimes_and_time() -> None:
     told = reproduce.plan(reproduce.BUS, (1,), quick=False, cores=2)
     assert told.startswith("6 runs of city_bus (lifetimes None, 120', 60', 40', 20', 10'; seed 1)")
-    assert told.endswith("min on 2 processors")
+    assert told.endswith("; about 3 min on 2 processors")
+    assert reproduce.plan(reproduce.OSTERMALM, (1,), quick=False, cores=2).endswith("; about 6 min on 2 processors")
+    assert reproduce.plan(reproduce.BUS, (1,), quick=True, cores=2).endswith("; a minute or two on 2 processors")
     assert "the first 30' only" in reproduce.plan(reproduce.OSTERMALM, (1, 2), quick=True, cores=1)
+
+
+def _no_java(*_: object) -> Path:
+    raise LabError("Spark needs Java, and there is none")
+
+
+def test_without_java_nothing_is_left_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("carrypost.lab.java.java_home", _no_java)
+    monkeypatch.chdir(tmp_path)
+    assert run(["reproduce", "bus", "--quick"]) == 1
+    assert "there is none" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_complete_needs_no_java(tmp_path: Path) -> None:
+    lab_pages.like_paper(tmp_path, EXPERIMENTS["ostermalm"], seeds=(1, 2))
+    assert reproduce.is_complete(reproduce.OSTERMALM, tmp_path, (1, 2), quick=False)
+    assert not reproduce.is_complete(reproduce.OSTERMALM, tmp_path, (1, 3), quick=False)
+    assert not reproduce.is_complete(reproduce.OSTERMALM, tmp_path / "nowhere", (1,), quick=False)
+    shutil.rmtree(tmp_path / "metrics" / "hops")
+    assert not reproduce.is_complete(reproduce.OSTERMALM, tmp_path, (1, 2), quick=False)
+
+
+def test_a_page_that_cannot_be_written_ends_it_before_it_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "report.html").mkdir()
+    assert run(["reproduce", "bus", "--quick", "--out", str(tmp_path)]) == 2
+    assert "is a folder" in capsys.readouterr().err
+    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
 
 
 def test_one_command_makes_the_page_and_goes_on_where_it_was(

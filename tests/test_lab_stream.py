@@ -73,7 +73,7 @@ ODD = (
     row(5e9, "join", "e"),
 )
 """Numbers that no node has, and a clock that is far ahead: neither may stop the stream, or silence others."""
-ON_TIME = (*FIRST, *SECOND, *LATER)
+ON_TIME = (*FIRST, *SECOND, *LATER, ODD[2])
 
 
 def test_a_stream_tells_what_a_finished_record_would(
@@ -83,14 +83,13 @@ def test_a_stream_tells_what_a_finished_record_would(
     write(source / "a", "first", *FIRST, "no JSON", '{"t": 1}', *ODD)
     write(source / "b", "second", *SECOND)
     (source / "b" / "third.jsonl.part").write_text(json.dumps(LATER[0]) + "\n")
+    write(source / "c", "later", *LATER)
     command = ["lab", "stream", str(source), "--out", str(out), "--once", "--watermark-s", "30"]
     assert run(command) == 0
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (told["published"], told["received"], told["delivered"]) == (1, 1, 2)
+    assert (told["nodes"], told["published"], told["received"], told["delivered"]) == (4, 1, 2, 3)
 
     # It goes on where it was: what it has read is not counted again, what is new is.
-    write(source / "c", "later", *LATER)
-    assert run(command) == 0
     write(source / "d", "late", *LATE)
     assert run(command) == 0
 

@@ -12,13 +12,18 @@ from carrypost.cli._output import duration
 Move = Callable[[int, int, str], None]
 """So many are over, of so many; and what else there is to say."""
 _LINE_EVERY_S = 30.0
+_UNEVEN = 1 / 3
 
 
 @contextmanager
-def progress(name: str, unit: str) -> Iterator[Move]:
-    """Something that tells people how far it is, while the block lasts."""
+def progress(name: str, unit: str, *, even: bool = True) -> Iterator[Move]:
+    """Something that tells people how far it is, while the block lasts.
+
+    Not `even`: the first ones take longest, so that how long it lasts is told when a third of them is over.
+    """
+    since = 0.0 if even else _UNEVEN
     if not sys.stderr.isatty():
-        yield _Lines(name, unit)
+        yield _Lines(name, unit, since)
         return
     from rich.console import Console  # noqa: PLC0415 - loaded only where a bar is shown
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
@@ -33,7 +38,7 @@ def progress(name: str, unit: str) -> Iterator[Move]:
         begun_s = time.monotonic()
 
         def move(over: int, total: int, state: str) -> None:
-            left = _left(time.monotonic() - begun_s, over, total)
+            left = _left(time.monotonic() - begun_s, over, total, since)
             bars.update(task, completed=over, total=total, state=state, left=left)
 
         yield move
@@ -42,8 +47,9 @@ def progress(name: str, unit: str) -> Iterator[Move]:
 class _Lines:
     """A line when some time has passed and something has moved."""
 
-    def __init__(self, name: str, unit: str) -> None:
+    def __init__(self, name: str, unit: str, since: float) -> None:
         self._name = name
+        self._since = since
         self._unit = unit
         self._begun_s = self._told_s = time.monotonic()
         self._told = 0
@@ -53,12 +59,12 @@ class _Lines:
         if now_s - self._told_s < _LINE_EVERY_S or over == self._told:
             return
         self._told_s, self._told = now_s, over
-        left = _left(now_s - self._begun_s, over, total)
+        left = _left(now_s - self._begun_s, over, total, self._since)
         sys.stderr.write(f"{self._name}: {over:,} of {total:,} {self._unit}{state}{', ' if left else ''}{left}\n")
         sys.stderr.flush()
 
 
-def _left(elapsed_s: float, over: int, total: int) -> str:
-    if not over or over >= total:
+def _left(elapsed_s: float, over: int, total: int, since: float) -> str:
+    if not over or over >= total or over < since * total:
         return ""
     return f"about {duration(elapsed_s / over * (total - over))} left"

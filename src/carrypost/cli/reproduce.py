@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def reproduce(
     name: Annotated[str, typer.Argument(help="bus or ostermalm.", metavar="NAME")],
     *,
-    quick: Annotated[bool, typer.Option("--quick", help="A small part, in about a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A small part, in a minute or two.")] = False,
     seeds: Annotated[str, typer.Option("--seeds", help="1, or 1,2,5, or 1-10: tables show their mean.")] = "1",
     out: Annotated[
         Path | None,
@@ -50,13 +51,22 @@ def reproduce(
 
     * `carrypost reproduce bus --seeds 1-10`
     """
-    from carrypost.lab import reproduce as recipes  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab import session  # noqa: PLC0415
+    from carrypost.cli.lab.report import needs_extra  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.session import needs_extra as needs_spark  # noqa: PLC0415
+
+    needs_spark()
+    needs_extra()
+    from carrypost.lab import reproduce as recipes  # noqa: PLC0415 - needs the extra
+    from carrypost.lab.java import java_home  # noqa: PLC0415
+    from carrypost.lab.report import page  # noqa: PLC0415
 
     recipe, chosen = recipes.recipe(name), recipes.seeds_of(seeds)
-    session.needs_extra()
     options = spark_options(master, memory, conf)
     folder = out if out is not None else Path(f"reproduce-{name}{'-quick' if quick else ''}")
+    page.check(folder / recipes.PAGE)
+    if not recipes.is_complete(recipe, folder, chosen, quick=quick):
+        with tempfile.TemporaryDirectory(prefix="carrypost-") as scratch:
+            java_home(Path(scratch))  # Where there is none, nothing is left behind.
     file = recipes.laid_out(recipe, folder, chosen, quick=quick)
     cores = options.cores if options.in_process else os.cpu_count() or 1
     _say(recipes.plan(recipe, chosen, quick=quick, cores=cores))

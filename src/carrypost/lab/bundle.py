@@ -1,20 +1,24 @@
 """Files that scenarios name, on their way to executors that may run anywhere.
 
 A file is known by the hash of its bytes. It travels as a broadcast, and is unpacked once for all the processes of an
-executor, into the folder that Spark gives to that executor and removes with it. What is unpacked is there whole or not
-at all. A scenario finds its files by `Unpacked`, wherever they were and whatever they are called: beside it, above it
-or at the root.
+executor, into a folder of this user alone in the one that Spark gives to that executor and removes with it. What is
+unpacked is there whole or not at all. A scenario finds its files by `Unpacked`, wherever they were and whatever they
+are called: beside it, above it or at the root.
 """
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -129,9 +133,44 @@ def unpacked(scenario: Scenario, files: Sequence[Named], fetch: Fetch) -> Unpack
 
 
 def executor_folder() -> Path:
-    """A folder of this executor, for all its processes, which ends with it."""
-    given = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-    return Path(given or tempfile.gettempdir()) / _FOLDER
+    """A folder of this executor, for all its processes, which ends with it; of nobody but this user.
+
+    Where Spark gives none, or somebody else made it, it is a new one of this process.
+    """
+    if given := os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]:
+        folder = Path(given) / _FOLDER
+        with suppress(OSError):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=stat.S_IRWXU, exist_ok=True)
+            if _is_ours(folder):
+                return folder
+    try:
+        return _own_folder(os.getpid())
+    except OSError as error:
+        raise LocalError(f"there is no folder for the files of scenarios: {error.strerror}") from None
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether what is in there is from this user: what others can write to is not trusted."""
+    found = folder.lstat()
+    return (
+        stat.S_ISDIR(found.st_mode)
+        and found.st_uid == os.geteuid()
+        and not found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    )
+
+
+@cache
+def _own_folder(pid: int) -> Path:
+    """By process: one that was forked makes its own, and removes no other."""
+    made = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}-"))
+
+    def end() -> None:
+        if os.getpid() == pid:
+            shutil.rmtree(made, ignore_errors=True)
+
+    atexit.register(end)
+    return made
 
 
 def _unpack(each: Named, root: Path, fetch: Fetch) -> Path:
@@ -141,7 +180,7 @@ def _unpack(each: Named, root: Path, fetch: Fetch) -> Path:
     target = home / name
     if home.is_dir():
         return target
-    root.mkdir(parents=True, exist_ok=True)
+    root.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(dir=root, prefix=".partial-"))
     try:
         inside = partial / target.name

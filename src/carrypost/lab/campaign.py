@@ -1,8 +1,9 @@
 """Campaigns: many runs of the emulator, each a task of Spark, wherever that runs.
 
 A run is one task and one partition; its record is the same wherever, and beside whatever, it was made. What fails is a
-row of the table `failures` and ends nothing. A campaign that is begun again does what is missing, failed or changed.
-The driver looks into the folder to tell how far it is, so the tasks have nobody to report to and none waits.
+row of the table `failures` and ends nothing. A campaign that is begun again does what is missing, failed or changed;
+what there is of these runs goes before they start, so that all records are of the campaign as it is now. The driver
+looks into the folder to tell how far it is, so the tasks have nobody to report to and none waits.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from carrypost.errors import LocalError
 from carrypost.lab import folders, states
 from carrypost.lab.bundle import contents
 from carrypost.lab.explain import explained
 from carrypost.lab.grid import Grid, Run
-from carrypost.lab.lock import locked
+from carrypost.lab.lock import locked, remove
 from carrypost.lab.schemas import RECORDS
 from carrypost.lab.states import DONE, FAILED, Place, Plan, State, plan
 from carrypost.lab.task import Desk, play
@@ -50,8 +52,10 @@ class Found(NamedTuple):
     """What there is of a campaign."""
 
     done: list[State]
-    """As it is now: what was done for another text of a scenario does not count."""
+    """As it is now: what is still to be done again does not count."""
     failed: list[State]
+    new: int
+    """How many ended in this campaign, well or not."""
 
     @property
     def rows(self) -> int:
@@ -64,7 +68,7 @@ class Found(NamedTuple):
         return sum(state.cpu_s or 0.0 for state in self.done)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Campaign:
     """A campaign in its folder, held against others."""
 
@@ -72,6 +76,8 @@ class Campaign:
     place: Place
     token: str
     plan: Plan
+    began: bool = False
+    """Whether runs were started."""
 
     @property
     def todo(self) -> list[Run]:
@@ -86,6 +92,7 @@ class Campaign:
         with explained():
             check(spark, self.place, self.token)
             with _sent(spark, runs) as sent:
+                self.begin()
                 ended = _Job(spark, self.place, Desk(str(self.place.root), self.token, sent), runs).wait(watch)
         for run, state in zip(runs, ended, strict=True):
             if not state.kept:
@@ -94,9 +101,19 @@ class Campaign:
                     self.place.keep(run, msgspec.structs.replace(state, kept=True))
         return ended
 
+    def begin(self) -> None:
+        """Everything is ready: what there is of runs that are to be done goes, so that old and new never mix."""
+        self.began = True
+        for run in self.todo:
+            self.place.forget(run.stem, state=self.plan.todo[run.name] != FAILED)  # Failures are told until mended.
+        for stem in self.plan.outdated:
+            self.place.forget(stem)
+
     def close(self, ended: Sequence[State] = ()) -> None:
-        """Remove what was not finished, and make the tables of what was."""
+        """Remove what was not finished, and make the tables of what was, if there is anything."""
         self.place.clear()
+        if not self.began and not self.place.states_there():
+            return
         states.write_tables(self.place, self.grid.runs, [state for state in ended if not state.kept])
         found = self.found(ended)
         facts = {
@@ -116,11 +133,14 @@ class Campaign:
         there = {run.name: state for run, state in states.of(self.grid.runs, self.place)}
         there |= {state.run: state for state in ended if not state.kept}
         mine = [there[run.name] for run in self.grid.runs if run.name in there]
-        current = {run.name: run.fingerprint for run in self.grid.runs}
         return Found(
-            [state for state in mine if state.status == DONE and state.fingerprint == current[state.run]],
+            [state for state in mine if state.status == DONE and self._holds(state)],
             [state for state in mine if state.status == FAILED],
+            sum(state.token == self.token for state in mine),
         )
+
+    def _holds(self, state: State) -> bool:
+        return state.run not in self.plan.todo or state.token == self.token
 
 
 def _plain(overrides: dict[str, object]) -> dict[str, object]:
@@ -132,12 +152,30 @@ def _plain(overrides: dict[str, object]) -> dict[str, object]:
 
 @contextmanager
 def begun(grid: Grid, out: Path) -> Iterator[Campaign]:
-    """A campaign in this folder, which nobody else has meanwhile."""
+    """A campaign in this folder, which nobody else has meanwhile. One that could not begin leaves no folder behind."""
     place = Place(out.absolute())
-    place.make()
+    missing = place.missing
+    try:
+        place.make()
+    except LocalError:
+        _leave(missing)
+        raise
     with locked(place.states) as token:
         place.clear()
-        yield Campaign(grid, place, token, plan(grid.runs, place))
+        campaign = Campaign(grid, place, token, plan(grid.runs, place))
+        try:
+            yield campaign
+        finally:
+            if not campaign.began and not place.states_there():
+                if place.states in missing:
+                    remove(place.states)
+                _leave(missing)
+
+
+def _leave(made: Sequence[Path]) -> None:
+    for folder in made:
+        with suppress(OSError):  # Somebody else has put something into it.
+            folder.rmdir()
 
 
 def run(grid: Grid, out: Path, spark: SparkSession, watch: Watch | None = None) -> list[State]:

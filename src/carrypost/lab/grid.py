@@ -9,8 +9,9 @@
     name = "20min"
     set = {"workload.0.lifetime_s" = 1200}       # keys of the scenarios
 
-Everything is checked before anything runs: every scenario with all settings, every file that one of them names. A run
-has a name (scenario/settings/seed) and a fingerprint, which changes when its result might.
+Everything is checked before anything runs: every scenario with all settings, every file that one of them names; those
+of nodes, contacts and scripts are read, each once. A run has a name (scenario/settings/seed) and a fingerprint, which
+changes when its result might.
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import carrypost
+from carrypost.emu.contacts import read_meetings, read_presences
+from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.scenario import Scenario
+from carrypost.emu.workload import read_script
 from carrypost.errors import ConfigError, LocalError
 from carrypost.lab.bundle import Named, named
 
@@ -37,8 +41,8 @@ _SETTINGS_KEYS = ("name", "set")
 _SPAN = ("first", "last")
 _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9.-]+")
-_SLUG_MAX = 80
-_DIGEST = 8
+_SLUG_MAX = 64
+_DIGEST = 24
 _BY_SET = re.compile(r"--set (\S+?):")
 
 
@@ -106,6 +110,7 @@ class _Reader:
         self._path = path
         self._lines = text.splitlines()
         self._content = content
+        self._read = _Read()
 
     def grid(self) -> Grid:
         for key in self._content:
@@ -229,6 +234,7 @@ class _Reader:
         try:
             made = Scenario.parse(text, path.parent, overrides=setting.overrides, file=path.name)
             files = named(made, digests)
+            self._read.check(made)
         except LocalError as error:
             told = _BY_SET.sub(r"\1:", str(error)).replace(" with --set:", " with these settings:")
             if not told.startswith(path.name):
@@ -242,6 +248,10 @@ class _Reader:
         if (twice := _twice([each.name for each in runs])) is not None:
             told = f"two scenarios have runs that are called {twice}: give one of them another `name`"
             raise self._error(self._line("scenarios"), told)
+        if (twice := _twice([each.stem.casefold() for each in runs])) is not None:
+            first, second, *_ = (each.name for each in runs if each.stem.casefold() == twice)
+            told = f"the files of {first} and {second} would both be called {twice}: give one another name"
+            raise self._error(None, told)
 
     # --- mistakes
 
@@ -272,6 +282,40 @@ class _Reader:
     def _line_with(self, name: str) -> int | None:
         lines = enumerate(self._lines, 1)
         return next((number for number, line in lines if name in line.partition("#")[0]), self._line("scenarios"))
+
+
+class _Read:
+    """Files that were read to find mistakes, by what they are; of each is kept whom it names."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[str, Path], frozenset[str]] = {}
+
+    def check(self, scenario: Scenario) -> None:
+        """Read what the scenario names and nobody has read yet."""
+        known: frozenset[str] | None = None
+        if scenario.nodes.file:
+            path = scenario.path(scenario.nodes.file)
+            known = self._once("nodes", path, lambda: [each.node for each in read_presences(path)])
+        elif scenario.nodes.count is not None:
+            known = frozenset(counted(scenario.nodes.count))
+        if scenario.contacts.file:
+            self._contacts(scenario.path(scenario.contacts.file), known)
+        for each in scenario.workloads:
+            if each.file:
+                self._script(scenario.path(each.file))
+
+    def _contacts(self, path: Path, known: frozenset[str] | None) -> None:
+        met = self._once("contacts", path, lambda: read_meetings(path)[1])
+        if known is not None and not met <= known:
+            read_meetings(path, known)  # Tells the line.
+
+    def _script(self, path: Path) -> None:
+        self._once("script", path, lambda: [each.node for each in read_script(path)])
+
+    def _once(self, kind: str, path: Path, names: Callable[[], Iterable[str]]) -> frozenset[str]:
+        if (found := self._names.get((kind, path))) is None:
+            found = self._names[kind, path] = frozenset(names())
+        return found
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:

@@ -53,12 +53,25 @@ def locked(folder: Path) -> Iterator[str]:
         os.close(descriptor)
 
 
+def remove(folder: Path) -> None:
+    """Remove the file of a lock that is held: its folder is to go, too."""
+    with suppress(OSError):
+        (folder / _NAME).unlink()
+
+
 def holder(folder: Path) -> Holder | None:
     """Who holds the lock, by what its file says."""
     try:
         return msgspec.json.decode((folder / _NAME).read_bytes(), type=Holder)
     except (OSError, msgspec.DecodeError):
         return None
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except OSError:
+        return False
 
 
 def _take(descriptor: int, path: Path) -> None:
@@ -72,7 +85,7 @@ def _take(descriptor: int, path: Path) -> None:
         taken = True
     except OSError:  # A file system without locks.
         taken = there is not None and here and psutil.pid_exists(there.pid)
-    if taken:
+    if taken or not _is_at(descriptor, path):  # One that found nothing to begin with took its folder away.
         raise RunningError(f"a campaign is running in {path.parent.parent} already: {told}")
     if there is not None and not here:
         raise RunningError(

@@ -16,6 +16,7 @@ from pathlib import Path
 import carrypost
 from carrypost.errors import LocalError
 from carrypost.lab import folders
+from carrypost.lab.report.study import Study
 from carrypost.lab.report.times import lifetime, shown
 
 CAMPAIGN = "campaign.toml"
@@ -23,8 +24,9 @@ PAGE = "report.html"
 _SEEDS = re.compile(r"(0|[1-9][0-9]*)(?:-(0|[1-9][0-9]*))?")
 _SEEDS_MAX = 1_000
 _LIFETIME = "workload.0.lifetime_s"
-_SPARK_S = 75
-"""Starting Spark, metrics and page, on two processors that have nothing else to do."""
+_SPARK_S = 40
+"""Starting Spark, and what metrics take of hardly any records."""
+_SOON_S = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,9 @@ class Recipe:
     """How much of it the small version runs."""
     quick_lifetimes_s: tuple[int | None, ...]
     cpu_s: tuple[float, float]
-    """What one seed costs, about: all of it, and the small version."""
+    """Processor time of the runs of one seed, as measured: all of it, and the small version."""
+    metrics_cpu_s: tuple[float, float]
+    """The same of its metrics and page."""
 
     def lifetimes(self, *, quick: bool) -> tuple[int | None, ...]:
         """Those that are run."""
@@ -71,7 +75,8 @@ BUS = Recipe(
     bounded={"workload.0.ordering": "delta-causal"},
     quick_s=7_200,
     quick_lifetimes_s=(None, 1_200),
-    cpu_s=(170, 8),
+    cpu_s=(201, 12),
+    metrics_cpu_s=(90, 40),
 )
 OSTERMALM = Recipe(
     name="ostermalm",
@@ -81,7 +86,8 @@ OSTERMALM = Recipe(
     bounded={},
     quick_s=1_800,
     quick_lifetimes_s=(1_200, 300),
-    cpu_s=(500, 25),
+    cpu_s=(470, 25),
+    metrics_cpu_s=(120, 40),
 )
 RECIPES = {each.name: each for each in (BUS, OSTERMALM)}
 
@@ -129,14 +135,26 @@ def laid_out(of: Recipe, out: Path, seeds: Sequence[int], *, quick: bool) -> Pat
     return file
 
 
+def is_complete(of: Recipe, out: Path, seeds: Sequence[int], *, quick: bool) -> bool:
+    """Whether all runs and metrics seem to be there, so that Spark is not needed."""
+    try:
+        study = Study(out)
+        done = {run.name for run in study.runs}
+        wanted = {f"{of.scenario}/{_name(each)}/{seed}" for each in of.lifetimes(quick=quick) for seed in seeds}
+        return wanted <= done and not study.missing()
+    except LocalError:
+        return False
+
+
 def plan(of: Recipe, seeds: Sequence[int], *, quick: bool, cores: int) -> str:
     """What will be done, and about how long it will take."""
     lifetimes = of.lifetimes(quick=quick)
     runs = len(lifetimes) * len(seeds)
     told = ", ".join(lifetime(each) for each in lifetimes)
     part = f", the first {shown(of.quick_s)} only" if quick else ""
-    wall_s = of.cpu_s[quick] * len(seeds) / min(cores, runs) + _SPARK_S
-    about = f"about {max(1, round(wall_s / 60))} min on {cores} processor{'s' * (cores > 1)}"
+    wall_s = _SPARK_S + len(seeds) * (of.cpu_s[quick] / min(cores, runs) + of.metrics_cpu_s[quick] / cores)
+    how_long = "a minute or two" if wall_s < _SOON_S else f"about {round(wall_s / 60)} min"
+    about = f"{how_long} on {cores} processor{'s' * (cores > 1)}"
     many = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
     return f"{runs} runs of {of.scenario}{part} (lifetimes {told}; {many}), then metrics and page; {about}"
 

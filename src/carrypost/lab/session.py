@@ -95,6 +95,8 @@ class SparkOptions:
             "spark.sql.catalogImplementation": "in-memory",
             "spark.sql.execution.arrow.pyspark.enabled": "true",
             "spark.sql.shuffle.partitions": str(max(4, 2 * self.cores)),
+            # Records are files of some ten megabytes: more tasks than processors, or one waits for the other.
+            "spark.sql.files.maxPartitionBytes": "16m",
             "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
             **(_HOSTS if self.on_this_machine else {}),
         }

@@ -2,12 +2,15 @@
 
 The folder of a campaign holds ``records`` (a Parquet file for each run that is done), ``runs`` and ``failures``; the
 states are in ``.runs``. A state is written after its record, so a run that has one is over; a record without a state is
-one whose process died in between, and is made again. Every file is there whole or not at all.
+one whose process died in between, and is made again. Every file is there whole or not at all. A state tells the hash of
+its record: one that was damaged or overwritten since is made again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +19,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import carrypost
 from carrypost.lab import folders
@@ -45,6 +47,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     rows: int | None = None
     size: int | None = None
     """Bytes of the record."""
+    sha256: str | None = None
+    """Of the record; without one nobody knows whether it is whole."""
     cpu_s: float | None = None
     elapsed_s: float | None = None
     record: str | None = None
@@ -54,9 +58,10 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is in its file; a process that does not see the folder, or a full disk, keeps nothing."""
 
 
-def done(run: Run, token: str, record: str, *, rows: int, size: int) -> State:
-    """The state of a run whose record is whole."""
-    return State(**_about(run, token), status=DONE, record=record, rows=rows, size=size)
+def done(run: Run, token: str, record: str, *, rows: int, written: Path) -> State:
+    """The state of a run whose record is whole; `written` is where it is at the moment."""
+    size, sha256 = written.stat().st_size, digest(written)
+    return State(**_about(run, token), status=DONE, record=record, rows=rows, size=size, sha256=sha256)
 
 
 def failed(run: Run, token: str, error: str, *, traceback: str = "", kept: bool = True) -> State:
@@ -100,11 +105,30 @@ class Place:
         """Where the state of a run is."""
         return self.states / f"{run.stem}{_SUFFIX}"
 
+    def partial(self, run: Run, token: str) -> Path:
+        """Where a task of this campaign writes the record of a run: hidden, and nobody else writes there."""
+        return self.records / f".{run.stem}.{token}.{uuid.uuid4().hex[:8]}{_PARTIAL}"
+
+    @property
+    def missing(self) -> list[Path]:
+        """Folders that are still to be made, the innermost first."""
+        wanted = (self.records, self.states, self.root, *self.root.parents)
+        with folders.told_of(self.root):
+            return [folder for folder in wanted if not folder.exists()]
+
     def make(self) -> None:
         """Make the folders, if they are not there."""
         for folder in (self.records, self.states):
             with folders.told_of(folder):
                 folder.mkdir(parents=True, exist_ok=True)
+
+    def forget(self, stem: str, *, state: bool = True) -> None:
+        """Remove the record and the state of a run. In this order: a state without its record is made good."""
+        record = self.records / f"{stem}{_RECORD}"
+        with folders.told_of(record):
+            record.unlink(missing_ok=True)
+            if state:
+                (self.states / f"{stem}{_SUFFIX}").unlink(missing_ok=True)
 
     def keep(self, run: Run, state: State) -> None:
         """Write the state of a run; raises `OSError`."""
@@ -146,9 +170,15 @@ def read(path: Path) -> State | None:
 def is_whole(path: Path, state: State) -> bool:
     """Whether the record of a run is the one that its state tells of."""
     try:
-        return path.stat().st_size == state.size and pq.read_metadata(path).num_rows == state.rows
-    except (OSError, pa.ArrowException):
+        return path.stat().st_size == state.size and digest(path) == state.sha256
+    except OSError:
         return False
+
+
+def digest(path: Path) -> str:
+    """The hash of a file, which is read piece by piece."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # --- what is to be done --------------------------------------------------------------------------------------
@@ -166,6 +196,8 @@ class Plan:
     """How many are."""
     strangers: tuple[str, ...]
     """Runs in the folder that the campaign does not name; of records that belong to none, the file."""
+    outdated: tuple[str, ...] = ()
+    """Stems of runs that the campaign names and whose files are called otherwise now."""
 
     def because(self, why: str) -> int:
         """How many are to be done for this reason."""
@@ -181,10 +213,12 @@ def plan(runs: Sequence[Run], place: Place) -> Plan:
         if (why := _why(run, state, place)) is not None:
             todo[run.name] = why
     mine = {run.stem for run in runs}
-    strangers = [state.run for stem, state in there.items() if stem not in mine]
+    names = {run.name for run in runs}
+    strangers = [state.run for stem, state in there.items() if stem not in mine and state.run not in names]
+    outdated = [stem for stem, state in there.items() if stem not in mine and state.run in names]
     known = mine | there.keys()
     strangers += [path.name for path in sorted(place.records.glob(f"*{_RECORD}")) if path.stem not in known]
-    return Plan(todo, len(runs) - len(todo), tuple(strangers))
+    return Plan(todo, len(runs) - len(todo), tuple(strangers), tuple(outdated))
 
 
 def _why(run: Run, state: State | None, place: Place) -> str | None:

@@ -23,25 +23,22 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.types import StringType, StructField, StructType
 
-from carrypost.emu.csvfiles import TIME_S_MAX
 from carrypost.errors import LocalError
-from carrypost.lab import folders
+from carrypost.lab import folders, json_lines
 from carrypost.lab.families import CODLVDELAY, LTCY, TDELAY, TIMELINE
+from carrypost.lab.json_lines import READABLE
 from carrypost.lab.live import COUNTS, LIVE, NOBODY, NODES, Live
 from carrypost.lab.metrics.timeline import TIME, timeline, with_time
-from carrypost.lab.schemas import RECORDS, Table
+from carrypost.lab.schemas import Table
 from carrypost.record import AGAIN, REDELIVERED, Kind
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 CHECKPOINT = "checkpoint"
-_UNREADABLE = "_unreadable"
-READABLE, AHEAD = "readable", "ahead"
+AHEAD = "ahead"
 _US = 1_000_000
-_SIZE_MAX = 1 << 53
 STREAM = Table("stream", "options of a stream; entered in the manifest", ())
 _LOOK_S = 1
 
@@ -135,8 +132,7 @@ def _wait(queries: list[StreamingQuery], failures: list[Exception]) -> None:
 
 def lines(spark: SparkSession, source: Path, options: StreamOptions) -> DataFrame:
     """The rows of all records in a folder and the folders in it, as a stream, each with how it is to be taken."""
-    schema = StructType([*RECORDS.spark.fields, StructField(_UNREADABLE, StringType())])
-    read = spark.readStream.schema(schema).option("columnNameOfCorruptRecord", _UNREADABLE)
+    read = spark.readStream.schema(json_lines.SCHEMA).options(**json_lines.OPTIONS)
     read = read.option("recursiveFileLookup", "true").option("pathGlobFilter", "*.jsonl")
     read = read.option("ignoreMissingFiles", "true")  # Nodes remove their oldest files.
     return judged(read.json(str(source.absolute())), options)
@@ -144,12 +140,8 @@ def lines(spark: SparkSession, source: Path, options: StreamOptions) -> DataFram
 
 def judged(frame: DataFrame, options: StreamOptions) -> DataFrame:
     """Which lines are rows of a record (`readable`), and which of these have a time that is still to come (`ahead`)."""
-    readable = F.col(_UNREADABLE).isNull() & F.col("node").isNotNull() & F.col("kind").isin(*map(str, Kind))
-    readable &= F.col("t").between(-TIME_S_MAX, TIME_S_MAX)  # Also not for what is no number.
-    readable &= F.coalesce(F.col("size").between(-_SIZE_MAX, _SIZE_MAX), F.lit(True))
-    told = frame.withColumn(READABLE, F.coalesce(readable, F.lit(False)))
     latest_s = F.unix_micros(F.current_timestamp()) / _US + options.skew_s
-    return told.withColumn(AHEAD, F.col(READABLE) & (F.col("t") > latest_s))
+    return json_lines.judged(frame).withColumn(AHEAD, F.col(READABLE) & (F.col("t") > latest_s))
 
 
 def rows_of(frame: DataFrame, watermark_s: float) -> DataFrame:

@@ -1,7 +1,8 @@
 """One run of a campaign, as an executor does it.
 
 `play` never raises: what goes wrong is the state of the run. It answers with the state too, for a driver that does not
-find it in the folder. A process is used for many runs, one after the other, and nothing of one is left for the next.
+find it in the folder. A record is written where nobody else writes, and gets its name if the campaign still has the
+folder by then. A process is used for many runs, one after the other, and nothing of one is left for the next.
 """
 
 from __future__ import annotations
@@ -67,7 +68,12 @@ def play(desk: Desk, run: Run) -> State:
     if attempt >= ATTEMPTS_MAX:
         told = f"{attempt} processes that ran it died, the last before this one on {platform.node()}: out of memory?"
         return _kept(desk, place, run, failed(run, desk.token, told))
-    state = _kept(desk, place, run, _played(desk, place, run))
+    written = place.partial(run, desk.token)
+    try:
+        state = _kept(desk, place, run, _played(desk, place, run, written), written)
+    finally:
+        with suppress(OSError):
+            written.unlink(missing_ok=True)
     gc.collect()
     pa.default_memory_pool().release_unused()
     return state
@@ -90,22 +96,20 @@ def _attempt() -> int:
     return 0 if context is None else context.attemptNumber()
 
 
-def _played(desk: Desk, place: Place, run: Run) -> State:
+def _played(desk: Desk, place: Place, run: Run, written: Path) -> State:
     begun_s, begun_cpu_s = time.monotonic(), time.process_time()
     record = place.record(run)
-    moved: dict[str, str] = {}
+    moved = {str(written): str(record)}
     try:
         scenario = Scenario.parse(run.text, overrides=run.overrides, file=run.file)
         there = unpacked(scenario, run.files, desk.fetch)
-        moved = {str(there.places[each.name]): each.path for each in run.files}
+        moved |= {str(there.places[each.name]): each.path for each in run.files}
         prepared = prepare(there, run.seed, settings=run.settings)
         assert prepared.name == run.name
-        rows = len(prepared.run(record, keep=False))
-        size = record.stat().st_size
+        rows = len(prepared.run(written, keep=False))
+        state = done(run, desk.token, record.name, rows=rows, written=written)
     except Exception as error:  # noqa: BLE001 - whatever it is, the campaign goes on
         state = _failed(desk, run, error, moved)
-    else:
-        state = done(run, desk.token, record.name, rows=rows, size=size)
     cpu_s, elapsed_s = time.process_time() - begun_cpu_s, time.monotonic() - begun_s
     return msgspec.structs.replace(state, cpu_s=round(cpu_s, 3), elapsed_s=round(elapsed_s, 3))
 
@@ -119,15 +123,19 @@ def _failed(desk: Desk, run: Run, error: Exception, moved: Mapping[str, str]) ->
     return failed(run, desk.token, told, traceback=trace)
 
 
-def _kept(desk: Desk, place: Place, run: Run, state: State) -> State:
-    """Write the state; a run whose state cannot be kept has failed. What failed has no record, not even an old one."""
+def _kept(desk: Desk, place: Place, run: Run, state: State, written: Path | None = None) -> State:
+    """Name the record and write the state; a run of which one cannot be kept has failed.
+
+    What failed has no record, not even an old one.
+    """
     if not belongs(place, desk.token):  # Another campaign may have begun meanwhile: what is there is that one's.
         return failed(run, desk.token, _unseen(desk), kept=False)
-    if state.status == DONE:
+    if state.status == DONE and written is not None:
         try:
+            written.replace(place.record(run))
             place.keep(run, state)
         except OSError as error:
-            why = f"the state {place.state(run)} cannot be written: {os.strerror(error.errno or 0)}"
+            why = f"{place.record(run)}, or its state, cannot be written: {os.strerror(error.errno or 0)}"
             state = failed(run, desk.token, why)
         else:
             return state

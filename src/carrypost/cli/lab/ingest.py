@@ -37,7 +37,9 @@ _FORMATS = (
 )
 _INTERVAL = "How long a row holds: pairs, before its time (20 if left out); imote, after it was last seen (0)."
 
-Files = Annotated[list[Path], typer.Argument(help="Traces; gzip, xz and zip are unpacked.", metavar="FILE")]
+Files = Annotated[
+    list[Path], typer.Argument(help="Traces; gzip, xz and zip are unpacked. gtfs: also a folder.", metavar="FILE")
+]
 FormatOption = Annotated[str, typer.Option("--format", "-f", metavar="NAME", help=_FORMATS)]
 ScenarioOption = Annotated[str, typer.Option("--scenario", help="What to call it in the table.", metavar="NAME")]
 OutOption = Annotated[Path, typer.Option("--out", "-o", help="Gets `positions` or `contacts`.", metavar="DIR")]
@@ -89,8 +91,9 @@ def ingest(
 ) -> None:
     """Read traces into a table of positions or of contacts, with a manifest that tells where it is from.
 
-    Bad lines are counted and the first ten shown; more than 1 % of them is an error, and so is what makes a trace
-    useless as a whole, such as a node in two places at once. With an error nothing is written.
+    Columns are found by a header, or told by --columns; a header that lacks one is an error. Bad lines are counted and
+    the first ten shown; more than 1 % of them is an error, and so is what makes a trace useless as a whole, such as a
+    node in two places at once. With an error nothing is written.
 
     For example:
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from carrypost.cli._output import JsonOption, line, table, wants_json
+from carrypost.cli._progress import progress
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from carrypost.lab.schemas import Table
-
 _COUNTS = ("bcast", "rcvd", "codlvd", "expd", "left")
+_HEADS = {"codlvratio": "ratio", "tdelay_s": "tdelay", "ltcy_s": "ltcy"}
 
 
 def metrics(
@@ -47,7 +47,7 @@ def metrics(
 ) -> None:
     """Make the papers' metrics out of records: one table per family, in DIR/metrics.
 
-    Prints, for each run, what became of its messages and how long it took on average, in seconds.
+    Prints, for each run, what became of its messages and how long it took on average.
 
     For example:
 
@@ -64,8 +64,12 @@ def metrics(
     from carrypost.lab.metrics import making  # noqa: PLC0415 - needs the extra
 
     tables, source = making.chosen(family), making.Source.find(folder)
-    with session.session(options) as spark, _bar(len(tables)) as told:
-        home = making.make(spark, source, tables, out=out, window_s=window_s, merge_runs=merge_runs, told=told)
+    over = itertools.count(1)
+    with session.session(options) as spark, progress("metrics", "families", even=False) as move:
+        home = making.make(
+            spark, source, tables, out=out, window_s=window_s, merge_runs=merge_runs,
+            told=lambda made: move(next(over), len(tables), f" ({made.name})"),
+        )  # fmt: skip
     _show(home, {each.name for each in tables}, json=wants_json(json))
 
 
@@ -85,9 +89,8 @@ def _show(home: Path, made: set[str], *, json: bool) -> None:
         for run in sorted(rows):
             line({name: rows[run][name] for name in names if name in rows[run]})
         return
-    shown = [name for name in names if any(name in row for row in rows.values())]
     if rows:
-        table("", shown, [[_cell(rows[run].get(name)) for name in shown] for run in sorted(rows)], breakable=["run"])
+        _print(rows, [name for name in names if any(name in row for row in rows.values())])
     sys.stderr.write(f"{len(made)} families are in {home}\n")
 
 
@@ -96,23 +99,16 @@ def _rows(found: pa.Table) -> list[dict[str, object]]:
     return rows
 
 
-def _cell(value: object) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return f"{value:,.3f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+def _print(rows: Mapping[str, Mapping[str, object]], names: Sequence[str]) -> None:
+    """For people, short enough for 80 columns as long as names of runs are; both delays together are in the table."""
+    from carrypost.lab.report.times import share, shown  # noqa: PLC0415 - needs the extra
 
+    def cell(name: str, value: object) -> str:
+        if isinstance(value, float):
+            return shown(value) if name.endswith("_s") else share(value)
+        return "–" if value is None else str(value)
 
-@contextmanager
-def _bar(total: int) -> Iterator[Callable[[Table], None]]:
-    """A bar while families are made, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console  # noqa: PLC0415 - loaded only where a bar is shown
-    from rich.progress import Progress  # noqa: PLC0415
-
-    with Progress(console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task("metrics", total=total)
-        yield lambda made: bars.update(task, advance=1, description=made.name)
+    names = [name for name in names if name != "codlvdelay_s"]
+    heads = [_HEADS.get(name, name) for name in names]
+    body = [[cell(name, rows[run].get(name)) for name in names] for run in sorted(rows)]
+    table("", heads, body, breakable=heads[1:])

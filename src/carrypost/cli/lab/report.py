@@ -56,10 +56,11 @@ def made(folder: Path, out: Path, options: SparkOptions, command: str = "") -> S
 
         sys.stderr.write(f"carrypost: {campaign} lacks {len(tables)} families of metrics; they are made now\n")
         source = making.Source.find(campaign)
-        with session(options) as spark, progress("metrics", "families") as move:
+        with session(options) as spark, progress("metrics", "families", even=False) as move:
             over = itertools.count(1)
             making.make(spark, source, tables, told=lambda _: move(next(over), len(tables), ""))
 
+    page.check(out)
     study = page.complete(folder, make)
     page.write(study, out, command)
     return study

@@ -19,10 +19,10 @@ from carrypost.errors import LocalError
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "t": ("t", "time", "timestamp", "ts", "t_s", "time_s", "timestamp_s", "seconds", "sec", "secs", "datetime",
           "date_time", "epoch", "epoch_s", "epoch_time", "unix", "unix_time", "unix_timestamp", "utc", "time_utc",
-          "when", "gps_time", "recorded_at"),
+          "when", "recorded_at"),
     "node": ("node", "id", "node_id", "node_name", "user", "user_id", "user_name", "uid", "device", "device_id", "name",
-             "vehicle", "vehicle_id", "taxi", "taxi_id", "cab", "cab_id", "bus", "bus_id", "person", "person_id",
-             "tag", "tag_id", "animal_id", "track_id", "participant", "participant_id", "entity", "entity_id", "imei"),
+             "vehicle", "vehicle_id", "taxi", "taxi_id", "cab_id", "bus_id", "person", "person_id",
+             "tag_id", "animal_id", "participant", "participant_id", "imei"),
     "x": ("x", "x_m", "pos_x", "x_pos", "x_coord", "x_coordinate", "east", "easting"),
     "y": ("y", "y_m", "pos_y", "y_pos", "y_coord", "y_coordinate", "north", "northing"),
     "lat": ("lat", "latitude", "lat_deg", "latitude_deg", "gps_lat", "gps_latitude", "pos_lat", "position_lat",
@@ -45,10 +45,11 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
 """Names of each column; case, spaces, hyphens and underscores do not tell them apart."""
 _UNIT = re.compile(r"\s*[(\[]\s*([^()\[\]]*?)\s*[)\]]\s*$")
 _OTHER_UNITS = {
-    "ms", "msec", "millis", "milliseconds", "us", "µs", "μs", "microseconds", "ns", "nanoseconds", "min", "minutes", "h",
-    "hours", "days", "mm", "cm", "km", "ft", "feet", "mi", "miles", "yd", "rad", "radians",
+    "ms", "msec", "millis", "milliseconds", "us", "µs", "μs", "microseconds", "ns", "nanoseconds", "min", "minutes",
+    "h", "hours", "days", "mm", "cm", "km", "ft", "feet", "mi", "miles", "yd", "rad", "radians",
 }  # fmt: skip
 """A column in one of these is not the one that its name without the unit would be."""
+_HEADER_SHOWN = 400
 _HINT = "; if columns have other names, tell all of them in the order of the file: --columns"
 
 
@@ -101,11 +102,10 @@ def find(
         )
     # Told of the set of which most is there: who has a latitude does not want to hear of x.
     nearest = max(wanted, key=lambda names: sum(bool(_at(cells, column)) for column in names))
-    missing = ", ".join(column for column in nearest if not _at(cells, column))
-    verb = "are" if ", " in missing else "is"
-    needed = _or(wanted)
-    found_names = shortened(", ".join(cells), 400)
-    raise told.error(f"column {missing} {verb} missing; the header must name {needed}, found {found_names}{hint}")
+    missing = [column for column in nearest if not _at(cells, column)]
+    lacks = f"column {missing[0]} is" if len(missing) == 1 else f"columns {', '.join(missing)} are"
+    there = shortened(", ".join(cells), _HEADER_SHOWN)
+    raise told.error(f"{lacks} missing; the header must name {_or(wanted)}, found {there}{hint}")
 
 
 def _assumed(name: str, order: Sequence[str], why: str) -> str:

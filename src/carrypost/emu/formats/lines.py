@@ -137,7 +137,7 @@ class Cells:
     def times(
         self, index: int, least_s: float = 0.0, *, dates: bool = False, where: NDArray[np.bool_] | None = None
     ) -> NDArray[np.int64]:
-        """A column of seconds as whole microseconds; with `dates` also of dates, as 2026-11-15 12:00:00+01:00 (else UTC)."""
+        """A column of seconds as whole microseconds; with `dates` also as 2026-11-15 12:00:00+01:00 (else UTC)."""
         text = self.text(index)
         found = numbers(text)
         if dates and (left := np.isnan(found)).any():
@@ -171,16 +171,16 @@ def numbers(text: pa.Array) -> NDArray[np.float64]:
 
 def _dates(text: pa.Array) -> NDArray[np.float64]:
     read = pc.extract_regex(text, _DATE)
-    there = read.field("there")
-    bare = pc.if_else(read.is_valid(), there, pa.scalar(None, pa.string()))
+    bare = pc.if_else(read.is_valid(), read.field("there"), pa.scalar(None, pa.string()))
     try:
         made = pc.cast(bare, pa.timestamp("us"))
     except pa.ArrowInvalid:  # A day that is in no calendar: rare enough to look at them one by one.
         made = pa.array([_date(each) for each in bare.to_pylist()], pa.timestamp("us"))
-    found = np.array(made.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+    found: Floats = np.array(made.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.float64)
     zones = pc.fill_null(read.field("zone"), "").dictionary_encode()
     ahead_s = np.array([_ahead_s(each) for each in zones.dictionary.to_pylist()], dtype=np.float64)
-    return found / MICROSECONDS - ahead_s[zones.indices.to_numpy()]
+    found -= ahead_s[zones.indices.to_numpy()] * MICROSECONDS
+    return found / MICROSECONDS
 
 
 def _ahead_s(zone: str) -> int:

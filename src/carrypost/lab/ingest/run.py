@@ -6,8 +6,8 @@ is wrong is found before anything is written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -22,14 +22,16 @@ from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest import local, sources
 from carrypost.lab.ingest.local import Outcome, Tell, Work
-from carrypost.lab.ingest.stages import shown
-from carrypost.lab.schemas import POSITIONS, Table
+from carrypost.lab.ingest.stages import told_bad
+from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
 from carrypost.lab.session import SparkOptions, session
 
 GTFS = "gtfs"
 NAMES = (*FORMATS, *ALIASES, GTFS)
 LOCAL_BYTES_MAX = 256 << 20
 """Of text, of which one process needs about seven times as much memory; up to there it is also quicker."""
+SPAN_DEG_MAX = 5.0
+"""Beyond, distances at the edge are more than a few per cent off."""
 _MICROSECONDS = 1e6
 _OPTIONS = ("interval_s", "distance_m", "columns", "overlaps", "unsorted", "both_ways", "same_time")
 
@@ -106,25 +108,62 @@ def ingest(request: Request, tell: Tell | None = None) -> Report:
     if not request.paths:
         raise LocalError("no file is named")
     for path in request.paths:
-        if path.is_dir():
+        if path.is_dir() and request.name != GTFS:
             raise LocalError(f"{path} is a folder; name the files in it")
         if list(request.paths).count(path) > 1:
             raise LocalError(f"{path} is named twice")
     table = request.table
+    _folder(request.out)
     _own(request, table)
+    stale = _stale(request.out, table)
     files = [sources.facts(path) for path in request.paths]
     facts: dict[str, Any] = {
         "scenario": request.scenario,
         "format": request.name,
         "source": [{"file": str(each.path), "bytes": each.bytes, "sha256": each.sha256} for each in files],
     }
-    if request.name == GTFS:
-        parameters, counts, said = _timetable(request)
-    else:
-        parameters, counts, said = _lines(request, tell)
-    facts |= {"parameters": parameters, "counts": counts}
-    folders.note(request.out, table, facts)
-    return Report(facts | {"table": str(request.out / table.name)}, said)
+    with _without_traces(request.out):
+        if request.name == GTFS:
+            parameters, counts, said = _timetable(request)
+        else:
+            parameters, counts, said = _lines(request, tell)
+        facts |= {"parameters": parameters, "counts": counts}
+        folders.note(request.out, table, facts)
+    return Report(facts | {"table": str(request.out / table.name)}, [*said, *stale])
+
+
+def _folder(out: Path) -> None:
+    """An error if no folder can be there."""
+    there = next((each for each in (out, *out.parents) if each.exists()), out)
+    if there.exists() and not there.is_dir():
+        raise LocalError(f"{there} is a file, no folder; choose another --out")
+
+
+@contextmanager
+def _without_traces(out: Path) -> Iterator[None]:
+    """If it does not end well, folders that were not there before and are empty go."""
+    made = [each for each in (out, *out.parents) if not each.exists()]
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for each in made:
+                each.rmdir()
+        raise
+
+
+def _stale(out: Path, table: Table) -> list[str]:
+    """What is to be said if there are contacts that `lab contacts` made of the positions that are replaced."""
+    noted = folders.manifest(out).get(CONTACTS.name)
+    source = noted.get("source") if isinstance(noted, dict) else None
+    if table is not POSITIONS or not isinstance(source, str) or not (out / CONTACTS.name).is_dir():
+        return []
+    # What was named may have been relative to another folder than this.
+    lost = not Path(source).exists() and Path(source).name in {out.absolute().name, POSITIONS.name}
+    made_of = Path(source).resolve()
+    if not (lost or out.resolve() in (made_of, *made_of.parents)):
+        return []
+    return [f"{out / CONTACTS.name} is still of the positions that were here before; run lab contacts again"]
 
 
 def _own(request: Request, table: Table) -> None:
@@ -229,7 +268,8 @@ def _said(work: Work, found: Outcome) -> list[str]:
     said = []
     if found.found.bad_lines:
         said.append(f"bad lines: {found.found.bad_lines:,} of {found.found.lines:,}")
-        said += [f"  {shown(each, work.names)}" for each in found.found.bad]
+        said += told_bad(found.found, work.names).splitlines()
+    said += _wide(found)
     counts = found.counts
     if found.options.both_ways and not work.options.both_ways:
         said.append("no pair has lines of both directions: each line is taken to stand for both")
@@ -248,6 +288,18 @@ def _said(work: Work, found: Outcome) -> list[str]:
         hint = "; to let sightings hold for a while: --interval-s" if work.format == "imote" else ""
         said.append(f"left out: {_many(count)} without any length{hint}")
     return said
+
+
+def _wide(found: Outcome) -> list[str]:
+    """Far from the middle a plane is not the Earth."""
+    if found.options.origin is None:
+        return []
+    north, east = (found.found.most[each] - found.found.least[each] for each in "yx")
+    if max(north, east) <= SPAN_DEG_MAX:
+        return []
+    lat, lon = found.options.origin
+    span = f"places span {north:.1f} degrees of latitude and {east:.1f} of longitude"
+    return [f"{span}: distances far from the middle ({lat:.2f}, {lon:.2f}) are off; are some of the places wrong?"]
 
 
 def _many(count: int) -> str:

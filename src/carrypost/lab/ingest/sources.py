@@ -79,6 +79,11 @@ def head(path: Path) -> bytes:
         data = _read(stream, HEAD_BYTES)
     if data.startswith(_WIDE) or b"\x00" in data:
         raise LocalError(f"{path} is no text in UTF-8: it has bytes that no text has")
+    if b"\r" in data.strip() and b"\n" not in data:
+        raise LocalError(
+            f"{path}: its lines end with CR alone, as on old Macs; they must end with LF or CR LF: "
+            "tr '\\r' '\\n' < FILE > NEW makes them so"
+        )
     whole = len(data) < HEAD_BYTES
     return data if whole else data[: data.rfind(b"\n") + 1] or data
 
@@ -101,7 +106,11 @@ class Facts(NamedTuple):
 
 
 def facts(path: Path) -> Facts:
-    """Size and digest of a file."""
+    """Size and digest of a file; of a folder (a feed), of its text files as `sha256sum *.txt | sha256sum` has it."""
+    if path.is_dir():
+        each = [facts(file) for file in sorted(path.glob("*.txt")) if file.is_file()]
+        listed = "".join(f"{file.sha256}  {file.path.name}\n" for file in each)
+        return Facts(path, sum(file.bytes for file in each), hashlib.sha256(listed.encode()).hexdigest())
     with told(path), path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     return Facts(path, path.stat().st_size, digest)

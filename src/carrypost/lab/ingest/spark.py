@@ -12,7 +12,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import reduce
 from itertools import accumulate
 from pathlib import Path
@@ -105,8 +105,6 @@ def _scratch(folder: Path) -> Iterator[Path]:
         yield hidden
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
-        with suppress(OSError):
-            folder.rmdir()  # Only if there is nothing in it: then there was none.
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """What blocks say, added up; and what must hold of all of them together before anything is settled.
 
-`Sum` is what is known of blocks besides their rows: counts, the first bad lines, bounds, and the order of time from one
-block to the next. Adding is the same in whatever order blocks were read.
+`Sum` is what is known of blocks besides their rows: counts, the first bad lines, bounds, how places spread, and the
+order of time from one block to the next. Adding is the same in whatever order blocks were read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from carrypost.emu.formats import Format, Options, Parsed
 from carrypost.emu.formats.events import back
 from carrypost.emu.formats.rules import BAD_SHOWN, Bad, Fault, first, where
-from carrypost.emu.formats.tables import Places
+from carrypost.emu.formats.tables import Places, median
 from carrypost.errors import LocalError
 
 BAD_SHARE_MAX = 0.01
@@ -34,6 +34,7 @@ class Sum:
     faults: list[Fault] = field(default_factory=list)
     least: dict[str, float] = field(default_factory=dict)
     most: dict[str, float] = field(default_factory=dict)
+    spread: dict[str, dict[int, int]] = field(default_factory=dict)
     orders: list[tuple[int, int, int, int]] = field(default_factory=list)
 
     def add(self, parsed: Parsed) -> None:
@@ -42,6 +43,7 @@ class Sum:
         self.bad = sorted([*self.bad, *parsed.bad])[:BAD_SHOWN]
         self.faults += [parsed.fault] if parsed.fault is not None else []
         self._bounds(parsed.least, parsed.most)
+        self._spread(parsed.spread)
         self.orders += [parsed.order] if parsed.order is not None else []
 
     def join(self, other: Sum) -> None:
@@ -50,6 +52,7 @@ class Sum:
         self.bad = sorted([*self.bad, *other.bad])[:BAD_SHOWN]
         self.faults += other.faults
         self._bounds(other.least, other.most)
+        self._spread(other.spread)
         self.orders += other.orders
 
     def _count(self, *more: int) -> None:
@@ -62,6 +65,12 @@ class Sum:
         self.least |= {key: min(value, self.least.get(key, value)) for key, value in least.items()}
         self.most |= {key: max(value, self.most.get(key, value)) for key, value in most.items()}
 
+    def _spread(self, more: dict[str, dict[int, int]]) -> None:
+        for axis, counts in more.items():
+            mine = self.spread.setdefault(axis, {})
+            for cell, count in counts.items():
+                mine[cell] = mine.get(cell, 0) + count
+
     def text(self) -> str:
         """For the way from an executor."""
         return json.dumps([getattr(self, each) for each in self.__dataclass_fields__])
@@ -73,6 +82,9 @@ class Sum:
         made = cls(*values)
         made.bad = [Bad(*each) for each in made.bad]
         made.faults = [Fault(*each) for each in made.faults]
+        made.spread = {
+            axis: {int(cell): count for cell, count in counts.items()} for axis, counts in made.spread.items()
+        }
         made.orders = [(one, two, three, four) for one, two, three, four in made.orders]
         return made
 
@@ -84,7 +96,7 @@ def checked(
     if found.bad_lines > BAD_SHARE_MAX * found.lines and not lenient:
         raise LocalError(
             f"{found.bad_lines:,} of {found.lines:,} lines cannot be read as {format_.name} ({format_.line}), more "
-            f"than 1 %: {shown(found.bad[0], names)}; if the rest is what you want: --lenient"
+            f"than 1 %; if the rest is what you want: --lenient\n{told_bad(found, names)}"
         )
     if not found.rows:
         raise LocalError(f"{names[0]}: there is nothing in it that can be read as {format_.name} ({format_.line})")
@@ -92,8 +104,8 @@ def checked(
     if (fault := first(faults)) is not None:
         raise fault.told(list(names))
     if isinstance(rule, Places) and rule.geographic:
-        north, middle = ((found.least[each] + found.most[each]) / 2 for each in "yx")
-        east = (rule.east_of + middle + 180.0) % 360.0 - 180.0
+        north, middle = (median(found.spread[each]) for each in "yx")
+        east = round((rule.east_of + middle + 180.0) % 360.0 - 180.0, 9)
         options = replace(options, origin=(north, east), middle=middle)
     return replace(options, end_us=int(found.most.get("t_us", 0)))
 
@@ -129,6 +141,12 @@ def _mixed(found: Sum) -> list[Fault]:
     one, two = sorted(int(found.least[each]) for each in ("absolute", "relative"))
     message = "relative and absolute times are mixed, see {other}: nothing says when the relative ones begin"
     return [Fault(two, message, one)]
+
+
+def told_bad(found: Sum, names: Sequence[str]) -> str:
+    """The first bad lines for people, one below the other."""
+    first_of = [] if len(found.bad) == found.bad_lines else [f"the first {len(found.bad)} of them:"]
+    return "\n".join([*first_of, *(f"  {shown(each, names)}" for each in found.bad)])
 
 
 def shown(bad: Bad, names: Sequence[str]) -> str:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Self
 import pyarrow.parquet as pq
 
 from carrypost.errors import LocalError
-from carrypost.lab import folders
+from carrypost.lab import folders, json_lines
 from carrypost.lab.families import FAMILIES as TABLES
+from carrypost.lab.json_lines import READABLE
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics.copies import merged
 from carrypost.lab.metrics.material import WINDOW_S, material
@@ -55,10 +56,17 @@ class Source:
 
     def read(self, spark: SparkSession) -> DataFrame:
         """Table RECORDS."""
-        names = [str(file.absolute()) for file in self.files]
         if not self.lines:
-            return RECORDS.conform(spark.read.parquet(*names))
-        return RECORDS.conform(spark.read.schema(RECORDS.spark).option("mode", "FAILFAST").json(names))
+            return RECORDS.conform(spark.read.parquet(*(str(file.absolute()) for file in self.files)))
+        return RECORDS.conform(self._judged(spark).where(READABLE))
+
+    def unreadable(self, spark: SparkSession) -> int:
+        """How many lines are no rows of a record; they are passed over."""
+        return self._judged(spark).where(f"NOT {READABLE}").count() if self.lines else 0
+
+    def _judged(self, spark: SparkSession) -> DataFrame:
+        names = [str(file.absolute()) for file in self.files]
+        return json_lines.judged(spark.read.schema(json_lines.SCHEMA).options(**json_lines.OPTIONS).json(names))
 
 
 def _files_of_lines(path: Path) -> list[Path]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from carrypost.lab import families
-from carrypost.lab.report import origins, plots, prose, tables
-from carrypost.lab.report.html import Line, Markup, Piece, figure, paragraph, table, tag
+from carrypost.lab.report import figures, origins, plots, prose, tables
+from carrypost.lab.report.html import Line, Markup, Piece, between, figure, paragraph, table, tag
 from carrypost.lab.report.plots import Axis, Floats
 from carrypost.lab.report.study import Columns, Series, Study
 from carrypost.lab.report.times import NOTHING, count, share, shown
@@ -42,20 +42,19 @@ def section(study: Study, all_series: Sequence[Series]) -> list[Piece]:
         tag("h3", "Traffic"),
         _traffic(study, all_series),
     ]
-    if any(series.first.ordered for series in all_series) and study.table(families.BARRIERS).num_rows:
-        parts += [tag("h3", "Registries"), tables.registries(study, all_series, "settings")]
+    if (kept := tables.registries(study, all_series, "settings")).text:
+        parts += [tag("h3", "Registries"), kept]
     parts += [tag("h3", "Parameters"), origins.parameters(all_series, None)]
     return parts
 
 
 def _mean(
     study: Study, of: Table, series: Series, column: str, show: Callable[[float | None], str], **equal: str
-) -> str:
+) -> Piece:
     values = study.values(of, series, column, **equal)
     if not values:
         return NOTHING
-    spread = f" ({show(min(values))} – {show(max(values))})" if min(values) < max(values) else ""
-    return show(fmean(values)) + spread
+    return between(show(fmean(values)), show(min(values)), show(max(values)))
 
 
 def _processing(study: Study, all_series: Sequence[Series]) -> Markup:
@@ -94,12 +93,16 @@ def _delays(study: Study, all_series: Sequence[Series]) -> list[Piece]:
     heads = ["settings", "", "least", "mean", "deviation", *(f"{each} %" for each in families.PERCENTILES), "most"]
     made: list[Piece] = [tag("h3", "Delays"), table("Delays; so many per cent are not above", heads, groups)]
     for metric, title in (("codlvdelay", "from publication to delivery"), ("ltcy", "from reception to delivery")):
-        lines, axis = _cdf(study, all_series, families.DELAY_CDF, f"time {title}", metric=metric)
         if metric == families.LTCY and not _waits(study, all_series):
-            made.append(paragraph("99 % of all copies are delivered in the instant of their reception.", kind="note"))
-        elif lines:
-            picture = plots.curves(lines, (axis, plots.SHARE), f"time {title}", steps=False, legend="settings")
-            made.append(figure([("", picture)], [f"Distribution of the time {title}.", _some(all_series)]))
+            made += _at_once(study, all_series)
+            continue
+        curves = _cdf(study, all_series, families.DELAY_CDF, f"time {title}", metric=metric)
+        if curves.lines:
+            picture = plots.curves(
+                curves.lines, (curves.axis, plots.SHARE), f"time {title}", steps=False, legend="settings"
+            )
+            told = [f"Distribution of the time {title}.", curves.cut, _some(all_series)]
+            made.append(figure([("", picture)], told))
     return made
 
 
@@ -110,15 +113,37 @@ def _waits(study: Study, all_series: Sequence[Series]) -> bool:
     )
 
 
+def _at_once(study: Study, all_series: Sequence[Series]) -> list[Piece]:
+    """What takes the place of a figure where hardly anything waits."""
+    waits = [
+        each for series in all_series for each in study.values(families.DELAY_SPREAD, series, "max_s", metric="ltcy")
+    ]
+    if not waits:
+        return []
+    told = "Every copy is delivered in the instant of its reception."
+    if max(waits) > 0:
+        parts = [figures.waited(study, run) or 0.0 for series in all_series for run in series.runs]
+        many = f"At least {share(1 - max(parts))} of the copies" if max(parts) else "All copies"
+        told = f"{many} are delivered within 1 ms of their reception; the longest waits for {shown(max(waits))}."
+    return [paragraph(told, kind="note")]
+
+
 def _some(all_series: Sequence[Series]) -> str:
     if len(all_series) <= plots.CURVES_MAX:
         return ""
     return f" The first {plots.CURVES_MAX} of {len(all_series)} settings."
 
 
-def _cdf(
-    study: Study, all_series: Sequence[Series], of: Table, title: str, **equal: str
-) -> tuple[dict[str, tuple[Floats, Floats]], Axis]:
+class _Curves(NamedTuple):
+    """Distributions by settings."""
+
+    lines: dict[str, tuple[Floats, Floats]]
+    axis: Axis
+    cut: str
+    """What the axis does not show, in words; empty: it shows all."""
+
+
+def _cdf(study: Study, all_series: Sequence[Series], of: Table, title: str, **equal: str) -> _Curves:
     """Distributions by settings, cut where nearly all are below."""
     found: dict[str, Columns] = {}
     for series in all_series[: plots.CURVES_MAX]:
@@ -130,10 +155,15 @@ def _cdf(
     unit_s, unit = _unit(most_s)
     axis = Axis(f"{title} ({unit})", most_s / unit_s)
     lines = {
-        name: plots.thin(each["value_ms"] / _MS / unit_s, each["share"], most_s / unit_s, 1.0)
+        name: plots.staircase(each["value_ms"] / _MS / unit_s, each["share"], most_s / unit_s, 1.0)
         for name, each in found.items()
     }
-    return _merged(lines), axis
+    beyond = [1 - float(each["share"][each["value_ms"] <= most_s * _MS].max(initial=0.0)) for each in found.values()]
+    longest_s = max((float(each["value_ms"][-1]) / _MS for each in found.values()), default=0.0)
+    if longest_s <= most_s:
+        return _Curves(_merged(lines), axis, "")
+    cut = f" The axis is cut at {shown(most_s)}; at most {share(max(beyond))} is beyond, up to {shown(longest_s)}."
+    return _Curves(_merged(lines), axis, cut)
 
 
 def _unit(most_s: float) -> tuple[float, str]:
@@ -179,11 +209,11 @@ def _contact_figures(study: Study, all_series: Sequence[Series]) -> list[Piece]:
         (families.CONTACT_CDF, "duration of contacts"),
         (families.INTER_CONTACT_CDF, "time between contacts of a pair"),
     ):
-        lines, axis = _cdf(study, all_series, of, title)
-        if lines:
+        curves = _cdf(study, all_series, of, title)
+        if curves.lines:
             share_axis = Axis("share of contacts", plots.SHARE.most, labels=plots.SHARE.labels, ticks=plots.SHARE.ticks)
-            picture = plots.curves(lines, (axis, share_axis), title, steps=False, legend="settings")
-            made.append(figure([("", picture)], [f"Distribution of the {title}.", _some(all_series)]))
+            picture = plots.curves(curves.lines, (curves.axis, share_axis), title, steps=False, legend="settings")
+            made.append(figure([("", picture)], [f"Distribution of the {title}.", curves.cut, _some(all_series)]))
     made += _neighbours(study, all_series)
     return made
 

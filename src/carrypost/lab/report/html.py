@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import zip_longest
 
 STYLE = """
 :root{color-scheme:light}
@@ -30,16 +31,15 @@ figure{margin:1rem 0}figure svg{width:100%;height:auto;display:block}svg text{fo
 figcaption{font-size:.85rem;color:#333;max-width:50rem}.half{font-size:.85rem;margin:.4rem 0 0 2.8rem}
 code,pre{font:.82rem/1.4 ui-monospace,Menlo,Consolas,monospace}
 pre{background:#f5f5f5;padding:.5rem .7rem;overflow-x:auto}
-.note{font-size:.85rem;color:#444}details{margin:.5rem 0}summary{cursor:pointer}
+.note{font-size:.85rem;color:#444}.every{max-height:14rem;overflow-y:auto;border:1px solid #ddd}
 @media print{body{font-size:10pt;margin:0;max-width:none}h1{font-size:16pt}h2{font-size:13pt}h3{font-size:11pt}
-.note,figcaption,.half,summary{font-size:9pt}
-svg,tbody,figcaption,.short{break-inside:avoid}h2,h3,caption,thead,.half{break-after:avoid}
+.note,figcaption,.half{font-size:9pt}
+svg,tbody,figcaption,pre,.short{break-inside:avoid}h2,h3,caption,thead,.half{break-after:avoid}
 figcaption{break-before:avoid}
-table{font-size:7.5pt}th,td{padding:.05rem .3rem}.many table{font-size:6.5pt}.most table{font-size:5.5pt}
+table{font-size:7.5pt}th,td{padding:.05rem .3rem}.many table{font-size:6.5pt}.most table{font-size:6pt}
 .many th,.many td,.most th,.most td{padding:.05rem .2rem}.many th,.most th{white-space:normal}
 figure svg{max-width:15cm!important}
-details>summary{list-style:none}details::details-content{content-visibility:visible;height:auto}
-pre{font-size:7.5pt;white-space:pre-wrap;overflow-wrap:anywhere}.every{columns:3}
+pre{font-size:7.5pt;white-space:pre-wrap;overflow-wrap:anywhere}.every{columns:3;break-inside:auto;max-height:none;border:0}
 .wide{overflow:visible}}
 @page{margin:1.5cm}
 """
@@ -53,8 +53,9 @@ class Markup:
 
 
 Piece = str | Markup
-_MANY, _MOST = 9, 13
-"""From so many columns on, a table is small in print."""
+_MANY, _MOST = 105, 125
+"""Letters side by side that a sheet has no room for at the usual size of tables, and at the next smaller one."""
+_BREAK = "<span> </span>"
 _SHORT = 24
 """A table of no more rows is on one sheet."""
 
@@ -103,8 +104,20 @@ def table(
     groups = list(groups)
     body = [tag("tbody", *(_row(line, texts) for line in group)) for group in groups]
     title = tag("caption", caption) if caption else Markup("")
-    kind = "wide" + " most" * (len(heads) >= _MOST) + " many" * (_MANY <= len(heads) < _MOST)
+    letters = _letters([line for group in groups for line in group])
+    kind = "wide" + (" most" if letters > _MOST else " many" if letters > _MANY else "")
     return tag("div", tag("table", title, head, *body), kind=kind + " short" * (sum(map(len, groups)) <= _SHORT))
+
+
+def _letters(lines: Sequence[Line]) -> int:
+    """How wide a table is at least, columns apart from each other."""
+    columns = zip_longest(*([line.head, *line.cells] for line in lines), fillvalue="")
+    return sum(2 + max(map(_length, column)) for column in columns)
+
+
+def _length(cell: Piece) -> int:
+    parts = cell.text.split(_BREAK) if isinstance(cell, Markup) else [cell]
+    return max(map(len, parts))
 
 
 def _row(line: Line, texts: Sequence[int]) -> Markup:
@@ -116,7 +129,7 @@ def between(mean: str, least: str, most: str) -> Markup:
     """A mean with the ends that it lies between, which may stand below it; alone where they look the same."""
     if least == mean == most:
         return Markup(escape(mean, quote=False))
-    return Markup(escape(mean, quote=False) + "<span> </span>" + escape(f"({least} – {most})", quote=False))
+    return Markup(escape(mean, quote=False) + _BREAK + escape(f"({least} – {most})", quote=False))
 
 
 def figure(pictures: Sequence[tuple[str, str]], caption: Sequence[Piece]) -> Markup:

@@ -16,13 +16,32 @@ from carrypost.lab.report.times import NOTHING, count, lifetime, shown
 _PACKAGES = ("pyspark", "pyarrow", "numpy", "altair", "vl-convert-python")
 _PAPER = {
     "duration_s": "how long it lasts",
-    "radio.range_m": "range of the radio",
     "workload.0.first_s": "first broadcast after a node appears",
     "workload.0.period_s": "then a broadcast every",
     "workload.0.lifetime_s": "lifetime of messages",
     "workload.0.ordering": "order of delivery",
 }
 """What the paper gives."""
+_MOVEMENT = {
+    "radio.range_m": "range of the radio",
+}
+"""Given by the paper, too; of use only where nodes move."""
+_PLAYED = {
+    "contacts.file": "contacts are those of this file",
+    "contacts.start_s": "time in the file at which runs begin, s",
+}
+"""Where contacts are told."""
+_SOURCES = {
+    "nodes.count": "nodes that are there throughout",
+    "nodes.file": "who is there, and when",
+    "mobility.model": "how nodes move",
+    "mobility.file": "where nodes are is told by this file",
+    "mobility.start": "time of day at which runs begin",
+    "mobility.start_s": "time in the file at which runs begin, s",
+    "radio.merge_gap_s": "contacts of a pair with at most this between them are one, s",
+    "radio.min_duration_s": "shorter contacts are left out, s",
+}
+"""Where contacts come from; of these, what is there and is not nothing."""
 _OURS = {
     "workload.0.size": "payload of a message, bytes",
     "mode": "how links are found and what they cost",
@@ -98,24 +117,36 @@ def parameters(all_series: Sequence[Series], paper: Experiment | None) -> Markup
     if not any(known):
         return paragraph("What these runs ran with is not known: their records are not there.", kind="note")
     groups = []
-    for keys, told in ((_PAPER, "the paper"), (_OURS, "ours: not given in the paper")):
+    for keys, told in _keys(known):
         lines = [
             Line(key, [_held(key, known), meaning, *([_given(key, told, known, paper)] if paper else [])])
             for key, meaning in keys.items()
             if any(key in each for each in known)
         ]
         groups.append(lines)
-    listed = _PAPER.keys() | _OURS.keys()
+    listed = {key for keys, _ in _keys(known) for key in keys}
     changed = [key for key in dict.fromkeys(key for each in known for key in each) if key not in listed]
     changed = [key for key in changed if len({repr(each.get(key)) for each in known}) > 1]
     groups.append([Line(key, [_held(key, known), "", *([""] if paper else [])]) for key in changed[:_LISTED_MAX]])
     heads = ["key of the scenario", "value", "what it is", *(["given by"] if paper else [])]
     made = table("Parameters in force", heads, [group for group in groups if group], texts=(0, 1, 2))
     whole = all_series[0].first
-    full = tag(
-        "details", tag("summary", f"Every key of {whole.name}, defaults included"), tag("pre", whole.text.strip())
-    )
-    return joined([made, full])
+    full = tag("pre", whole.text.strip(), kind="every")
+    return joined([made, paragraph(f"Every key of {whole.name}, defaults included:"), full])
+
+
+def _keys(known: Sequence[Mapping[str, object]]) -> list[tuple[dict[str, str], str]]:
+    """Keys that matter, by who gives them: where contacts come from decides which do."""
+    moving = any("mobility.model" in each for each in known)
+    played = any(each.get("contacts.file") for each in known)
+    sources = {
+        key: meaning for key, meaning in _SOURCES.items()
+        if any(each.get(key) not in {None, "", 0, _NONE} for each in known)
+    }  # fmt: skip
+    return [
+        (_PAPER | (_MOVEMENT if moving else {}), "the paper"),
+        (sources | (_PLAYED if played else {}) | _OURS, "ours: not given in the paper"),
+    ]
 
 
 def _given(key: str, told: str, known: Sequence[Mapping[str, object]], paper: Experiment) -> str:

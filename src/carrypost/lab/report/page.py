@@ -6,6 +6,7 @@ not there, or that do not know all runs, are made first, which needs Spark; the 
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -53,10 +54,18 @@ def text(study: Study, command: str = "") -> str:
     return page(title, body)
 
 
-def write(study: Study, out: Path, command: str = "") -> None:
-    """The page as a file, whole or not there."""
+def check(out: Path) -> None:
+    """Refuse a place where no page can be written, before anything long is begun; leaves nothing there."""
     if out.is_dir():
         raise LocalError(f"{out} is a folder; --out names the page's file")
+    above = next(each for each in out.absolute().parents if each.exists())
+    with folders.told_of(out), tempfile.TemporaryFile(dir=above):
+        pass
+
+
+def write(study: Study, out: Path, command: str = "") -> None:
+    """The page as a file, whole or not there."""
+    check(out)
     made = text(study, command)
     with folders.staged(out) as partial:
         partial.write_text(made, encoding="utf-8", newline="\n")

@@ -21,6 +21,7 @@ Show = Callable[[float | None], str]
 Differ = Callable[[float | None, float | None], str]
 QUAD = ("min_s", "max_s", "avg_s", "stdev_s")
 QUAD_HEADS = ("min", "max", "avg", "stdev")
+_REGISTRIES = ("c_barrier", "co_delivered", "pending", "cache")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,18 +139,32 @@ def delays(study: Study, all_series: Sequence[Series], paper: Experiment, *, who
 
 
 def registries(study: Study, all_series: Sequence[Series], head: str = "lifetime") -> Markup:
-    """What nodes keep and messages carry: mean and most; the paper has no such table."""
-    names = ("c_barrier", "co_delivered", "pending", "cache")
+    """What nodes keep and messages carry: mean and most; the paper has no such table. Nothing where nothing is kept."""
+    sizes = {
+        name: [study.row(families.REGISTRY_SIZES, series.first, registry=name) for series in all_series]
+        for name in _REGISTRIES
+    }
+    sizes = {name: rows for name, rows in sizes.items() if any(rows)}
+    ordered = study.table(families.BARRIERS).num_rows > 0
+    if not (sizes or ordered):
+        return Markup("")
     lines = []
-    for series in all_series:
-        entries = study.columns(families.BARRIERS, series.first)
-        messages = entries["messages"].sum()
-        carried = float((entries["entries"] * entries["messages"]).sum() / messages) if messages else None
-        cells = [mean(carried), count(float(entries["entries"].max())) if messages else NOTHING]
-        for name in names:
-            row = study.row(families.REGISTRY_SIZES, series.first, registry=name)
-            cells += [mean(row.get("mean")), count(row.get("max"))]
+    for place, series in enumerate(all_series):
+        cells = _carried(study, series) if ordered else []
+        for rows in sizes.values():
+            cells += [mean(rows[place].get("mean")), count(rows[place].get("max"))]
         lines.append(Line(series.label if head == "lifetime" else series.settings, cells))
-    over = [("", 1), ("entries of a barrier (scb)", 2), *((name, 2) for name in names)]
-    heads = [head, *(["mean", "most"] * (1 + len(names)))]
-    return table("Sizes of barriers and registries, first seed", heads, [lines], over=over)
+    over = [("", 1), *([("entries of a barrier (scb)", 2)] * ordered), *((name, 2) for name in sizes)]
+    heads = [head, *(["mean", "most"] * (ordered + len(sizes)))]
+    what = "barriers and registries" if ordered else "registries (cache: messages held)"
+    return table(f"Sizes of {what}, first seed", heads, [lines], over=over)
+
+
+def _carried(study: Study, series: Series) -> list[str]:
+    """Entries of the barriers of messages: mean and most."""
+    entries = study.columns(families.BARRIERS, series.first)
+    messages = entries["messages"].sum()
+    if not messages:
+        return [NOTHING, NOTHING]
+    carried = float((entries["entries"] * entries["messages"]).sum() / messages)
+    return [mean(carried), count(float(entries["entries"].max()))]

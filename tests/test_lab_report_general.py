@@ -1,0 +1,250 @@
+"""The general page, how pages are printed, and what is checked and told while one is made."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests import lab_pages
+from tests.lab_pages import Reader
+
+from carrypost.cli import _progress
+from carrypost.cli.app import run
+from carrypost.cli.lab import metrics as lab_metrics
+from carrypost.emu.scenario import Scenario
+from carrypost.errors import LocalError
+from carrypost.lab import families as f
+from carrypost.lab.report import html, page, plots
+from carrypost.lab.report.html import Line
+from carrypost.lab.report.paper import OSTERMALM
+from carrypost.lab.report.study import Study
+from carrypost.lab.schemas import Table
+
+_SCENARIO = """
+name = "plain"
+duration_s = 600
+[nodes]
+count = 2
+[[workload]]
+kind = "broadcast"
+first_s = 5
+period_s = 60
+size = 100
+"""
+_PLAYED = (
+    _SCENARIO
+    + """
+[contacts]
+file = "met.csv"
+start_s = 45
+"""
+)
+_MOVING = (
+    _SCENARIO.replace("[nodes]", "[mobility]").replace("count = 2", 'model = "streets"')
+    + """
+[radio]
+range_m = 30
+"""
+)
+
+
+def _made(folder: Path, *seeds: dict[Table, list[dict[str, Any]]], scenario: str = _SCENARIO) -> Reader:
+    """The page of a campaign in which each seed has these rows."""
+    rows: lab_pages.Rows = {table: [] for table in f.FAMILIES}
+    runs = []
+    for seed, found in enumerate(seeds or ({},), 1):
+        name = f"plain/default/{seed}"
+        runs.append(lab_pages.done(folder, name, Scenario.parse(scenario, folder).in_force()))
+        rows[f.PROCESSING].append({
+            "run": name, "bcast": 4, "rcvd": 3, "codlvd": 7, "expd": 0, "left": 0, "codlvratio": 1.0, "expratio": 0.0,
+        })  # fmt: skip
+        for table, each in found.items():
+            rows[table] += [{"run": name, **row} for row in each]
+    lab_pages.keep(folder, rows, runs)
+    return Reader(page.text(Study(folder)))
+
+
+def _delays(metric: str, time_s: float, most_s: float | None = None) -> dict[Table, list[dict[str, Any]]]:
+    """One delay throughout, but for the longest."""
+    names = ("min_s", "avg_s", "stdev_s", *(f"p{each}_s" for each in f.PERCENTILES))
+    row = {"metric": metric, "count": 3, **dict.fromkeys(names, time_s)}
+    return {f.DELAY_SPREAD: [{**row, "max_s": time_s if most_s is None else most_s}]}
+
+
+def _cdf(**shares: float) -> list[dict[str, Any]]:
+    """Shares by milliseconds."""
+    return [
+        {"value_ms": int(value[1:]), "count": 1, "cumulative": place, "share": share}
+        for place, (value, share) in enumerate(shares.items(), 1)
+    ]
+
+
+def test_ends_of_seeds_are_told_only_where_they_look_different(tmp_path: Path) -> None:
+    alike = _made(tmp_path / "a", _delays("tdelay", 1_469.0), _delays("tdelay", 1_469.2))
+    assert alike.row("Delays", "default")[3] == "24'29\""
+    apart = _made(tmp_path / "b", _delays("tdelay", 1_469.0), _delays("tdelay", 1_475.0))
+    assert apart.row("Delays", "default")[3] == "24'32\" (24'29\" – 24'35\")"
+
+
+def test_a_cell_may_be_broken_before_its_ends_and_nowhere_else() -> None:
+    assert html.between("3 ms", "2 ms", "4 ms").text == "3 ms<span> </span>(2 ms – 4 ms)"
+    assert "td{padding:.1rem .5rem;text-align:right;vertical-align:top;white-space:nowrap}" in html.STYLE
+    assert "td span{white-space:normal}" in html.STYLE
+
+
+@pytest.mark.parametrize(("letters", "kind"), [(60, ""), (110, " many"), (160, " most")])
+def test_tables_that_are_too_wide_for_a_sheet_are_smaller_in_print(letters: int, kind: str) -> None:
+    cells: list[html.Piece] = ["x" * 8] * (letters // 10)
+    text = html.table("", [""] * len(cells), [[Line("", cells)]]).text
+    assert text.startswith(f'<div class="wide{kind} short">')
+    cells = [html.between("x" * 8, "y", "zz")] * (letters // 10)
+    assert html.table("", [""] * len(cells), [[Line("", cells)]]).text.startswith(f'<div class="wide{kind} short">')
+
+
+def test_a_distribution_rises_in_steps_from_its_least_value() -> None:
+    x, y = plots.staircase(np.array([10.0, 20.0]), np.array([0.5, 1.0]), 40.0, 1.0)
+    assert x.tolist() == [10, 10, 20, 20, 40]
+    assert y.tolist() == [0, 0.5, 0.5, 1, 1]
+    values = np.arange(1.0, 1_001.0)
+    x, y = plots.staircase(values, values / 1_000, 1_000.0, 1.0)
+    assert len(x) < 20  # Steps that cannot be seen are a slope.
+
+
+def test_of_a_distribution_beyond_the_axis_nothing_is_drawn() -> None:
+    x, y = plots.staircase(np.array([90.0]), np.array([1.0]), 40.0, 1.0)
+    assert (x.tolist(), y.tolist()) == ([0, 40], [0, 0])
+
+
+def test_durations_of_contacts_are_drawn_as_steps(tmp_path: Path) -> None:
+    found = _made(tmp_path, {f.CONTACT_CDF: _cdf(_10000=0.5, _30000=1.0)})
+    picture = found.source[found.source.index("<title>duration of contacts") :]
+    curve = re.search(r'<path d="([^"]*)"[^>]*stroke="#08306b"', picture)
+    assert curve is not None
+    assert re.fullmatch(r"M[\d.]+,250v-[\d.]+h[\d.]+v-[\d.]+h[\d.]+", curve[1]), curve[1]
+
+
+def test_where_an_axis_is_cut_is_told(tmp_path: Path) -> None:
+    whole = _made(tmp_path / "a", {f.CONTACT_CDF: _cdf(_10000=0.5, _30000=1.0)})
+    assert "Distribution of the duration of contacts." in whole.text
+    assert "is cut" not in whole.text
+    cut = _made(tmp_path / "b", {f.CONTACT_CDF: _cdf(_10000=0.5, _100000=0.995, _900000=1.0)})
+    assert "The axis is cut at 1'45\"; at most 0.50 % is beyond, up to 15'." in cut.text
+
+
+@pytest.mark.parametrize(
+    ("most_s", "shares", "told"),
+    [
+        (0.0, {"_0": 1.0}, "Every copy is delivered in the instant of its reception."),
+        (0.0004, {"_0": 1.0}, "All copies are delivered within 1 ms of their reception; the longest waits for 0.4 ms."),
+        (9.0, {"_0": 0.998, "_9000": 1.0}, "At least 99.80 % of the copies are delivered within 1 ms of their rec"),
+    ],
+)
+def test_how_many_do_not_wait_is_what_the_table_says(
+    most_s: float, shares: dict[str, float], told: str, tmp_path: Path
+) -> None:
+    cdf = [{"metric": "ltcy", **row} for row in _cdf(**shares)]
+    found = _made(tmp_path, {**_delays("ltcy", 0.0, most_s), f.DELAY_CDF: cdf})
+    assert told in found.text
+
+
+def test_where_nothing_was_delivered_nothing_is_said_of_waiting(tmp_path: Path) -> None:
+    found = _made(tmp_path, _delays("tdelay", 4.0))
+    assert "reception" not in found.text
+
+
+def test_parameters_tell_where_contacts_come_from(tmp_path: Path) -> None:
+    played = _made(tmp_path / "a", scenario=_PLAYED)
+    assert played.row("Parameters", "contacts.file")[1] == "met.csv"
+    assert played.row("Parameters", "contacts.start_s")[1] == "45"
+    assert played.row("Parameters", "nodes.count")[1] == "2"
+    keys = [row[0] for row in played.tables["Parameters in force"]]
+    assert "radio.range_m" not in keys
+    moving = _made(tmp_path / "b", scenario=_MOVING)
+    assert moving.row("Parameters", "mobility.model")[1] == "streets"
+    assert moving.row("Parameters", "radio.range_m")[1] == "30"
+    assert not [row for row in moving.tables["Parameters in force"] if row[0].startswith("contacts.")]
+
+
+def test_every_key_can_be_read_in_print(tmp_path: Path) -> None:
+    found = _made(tmp_path)
+    assert not [tag for tag, _ in found.tags if tag == "details"]
+    assert ("pre", {"class": "every"}) in found.tags
+    assert "disk_delay_s = 0.0" in found.text
+    in_print = html.STYLE[html.STYLE.index("@media print") :]
+    assert "display:none" not in in_print
+    assert re.search(r"\.every\{[^}]*max-height:none", in_print)
+
+
+def test_what_nodes_keep_is_told_without_an_order_too(tmp_path: Path) -> None:
+    found = _made(tmp_path, {f.REGISTRY_SIZES: [{"registry": "cache", "samples": 9, "mean": 2.5, "max": 8}]})
+    assert found.tables["Sizes of registries (cache: messages held), first seed"] == [
+        ["", "cache"],
+        ["settings", "mean", "most"],
+        ["default", "2.5", "8"],
+    ]
+
+
+def test_a_page_that_cannot_be_written_is_told_before_metrics_are_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab_pages.like_paper(tmp_path / "found", OSTERMALM)
+    (tmp_path / "found" / "metrics" / "hops").rename(tmp_path / "aside")
+    monkeypatch.setattr(page, "complete", lambda *_: pytest.fail("metrics are made"))
+    (tmp_path / "file").touch()
+    for out, told in ((tmp_path / "found", "is a folder"), (tmp_path / "file" / "r.html", "cannot be written: Not a")):
+        assert run(["lab", "report", str(tmp_path / "found"), "--out", str(out)]) == 2
+        assert told in capsys.readouterr().err
+
+
+def test_looking_whether_a_page_can_be_written_leaves_nothing(tmp_path: Path) -> None:
+    page.check(tmp_path / "new" / "deep" / "r.html")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(LocalError, match="cannot be written"):
+        page.check(Path("/proc/none/r.html"))
+
+
+def _lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, even: bool
+) -> Callable[[int, int], str]:
+    clock = itertools.count(step=40)
+    monkeypatch.setattr("carrypost.cli._progress.time.monotonic", lambda: float(next(clock)))
+    with _progress.progress("metrics", "families", even=even) as move:
+
+        def tell(over: int, total: int) -> str:
+            move(over, total, "")
+            return capsys.readouterr().err
+
+        return tell
+
+
+def test_no_time_is_told_before_a_third_of_uneven_work_is_over(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell = _lines(monkeypatch, capsys, even=False)
+    assert tell(1, 22) == "metrics: 1 of 22 families\n"
+    assert tell(7, 22) == "metrics: 7 of 22 families\n"
+    assert tell(8, 22) == "metrics: 8 of 22 families, about 4 min left\n"
+    tell = _lines(monkeypatch, capsys, even=True)
+    assert tell(1, 22) == "metrics: 1 of 22 families, about 14 min left\n"
+
+
+def test_metrics_fit_into_a_terminal_of_80_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lab_pages.like_paper(tmp_path, OSTERMALM)
+    monkeypatch.setattr(lab_metrics, "wants_json", lambda _: False)
+    monkeypatch.setattr("carrypost.lab.session.session", nullcontext)
+    monkeypatch.setattr("carrypost.lab.metrics.making.make", lambda *_, **__: tmp_path / "metrics")
+    assert run(["lab", "metrics", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["run", *(f"ostermalm/{each}min/1" for each in (10, 15, 20, 5))]
+    assert lines[3].split() == [
+        "ostermalm/20min/1", "10557", "1475328", "1414438", "1573", "7", "95.19", "%", "9'03\"", '19"',
+    ]  # fmt: skip
