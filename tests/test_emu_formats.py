@@ -343,3 +343,14 @@ def test_plans_cover_what_both_directions_have(found: list[tuple[str, int, int]]
     alone = sum(len(seconds ^ planned.get(pair[::-1], set())) for pair, seconds in planned.items())
     twice = sum(len(planned[pair] ^ planned.get(pair[::-1], set())) for pair in planned if pair[::-1] in planned)
     assert counts["one_way_s"] == alone - twice // 2
+
+
+def test_quotes_without_end_make_one_line_bad() -> None:
+    endless = '1,"' + "z" * 140_000 + ',5",1,1'
+    found = whys("gps-csv", f't,node,x,y\n0,a,1,1\n1,"a\rb",1,1\n{endless}\n2,a,1,1\n')
+    assert [number for number, _ in found] == [3, 4]
+
+
+def test_a_separator_that_nobody_types_is_harmless_also_beside_quotes() -> None:
+    text = 't,node,x,y,note\n0,a,1,1,p\x1fq\n1,"a",2,2,"r"\n'
+    assert whys("gps-csv", text) == []

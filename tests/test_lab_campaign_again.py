@@ -117,7 +117,6 @@ def test_a_task_of_a_campaign_that_is_over_does_not_touch_the_record_of_the_next
     three(tmp_path)
     path, out = campaign(tmp_path, seeds="[1]"), tmp_path / "out"
     with begun(load(path), out) as dead:
-        dead.begin()
         old = desk(dead, dead.todo)
         (run,) = dead.todo
         real = Prepared.run

@@ -268,6 +268,14 @@ def test_families_older_than_a_record_are_made_again(tmp_path: Path) -> None:
     assert len(Study(tmp_path).missing()) == len(f.FAMILIES)
 
 
+def test_one_family_that_is_new_does_not_vouch_for_the_others(tmp_path: Path) -> None:
+    _plain(tmp_path)
+    lab_pages.done(tmp_path, "plain/default/1", Scenario.parse(_PLAIN, tmp_path).in_force())
+    for file in (tmp_path / "metrics" / "processing").glob("*.parquet"):
+        file.touch()
+    assert len(Study(tmp_path).missing()) == len(f.FAMILIES) - 1
+
+
 def test_families_that_cannot_be_made_are_an_error(tmp_path: Path) -> None:
     _plain(tmp_path)
     (tmp_path / "metrics" / "hops").rename(tmp_path / "aside")

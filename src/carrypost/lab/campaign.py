@@ -9,6 +9,7 @@ looks into the folder to tell how far it is, so the tasks have nobody to report 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from carrypost.errors import LocalError
-from carrypost.lab import folders, states
+from carrypost.lab import folders, java, states
 from carrypost.lab.bundle import contents
 from carrypost.lab.explain import explained
 from carrypost.lab.grid import Grid, Run
@@ -148,6 +149,16 @@ def _plain(overrides: dict[str, object]) -> dict[str, object]:
     return {
         key: value if isinstance(value, int | float | str | list) else str(value) for key, value in overrides.items()
     }
+
+
+def needs_java(out: Path) -> None:
+    """Where everything is still to be done Spark is needed: say that there is no Java before there is any folder."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded only where Spark is used
+
+    place = Place(out.absolute())
+    if place.states in place.missing and SparkSession.getActiveSession() is None:
+        with tempfile.TemporaryDirectory(prefix="carrypost-") as scratch:
+            java.java_home(Path(scratch))
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -102,14 +101,11 @@ def _options(master: str, memory: str, conf: list[str], jobs: int | None) -> Spa
 
 
 def _conduct(made: Grid, out: Path, options: SparkOptions, *, json: bool) -> int:
-    from carrypost.lab.campaign import begun  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.campaign import begun, needs_java  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.session import session  # noqa: PLC0415
-    from carrypost.lab.states import Place  # noqa: PLC0415
 
     begun_s = time.monotonic()
-    place = Place(out.absolute())
-    if place.states in place.missing:
-        _needs_java()
+    needs_java(out)
     with begun(made, out) as running:
         _tell(running.plan, out)
         ended: list[State] = []
@@ -132,17 +128,6 @@ def _conduct(made: Grid, out: Path, options: SparkOptions, *, json: bool) -> int
     if interrupted:
         return INTERRUPTED
     return Exit.FAILED if found.failed else Exit.DONE
-
-
-def _needs_java() -> None:
-    """Where everything is still to be done Spark is needed: say what is missing before there is any folder."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - needed by this command only
-
-    from carrypost.lab.java import java_home  # noqa: PLC0415
-
-    if SparkSession.getActiveSession() is None:
-        with tempfile.TemporaryDirectory(prefix="carrypost-") as scratch:
-            java_home(Path(scratch))
 
 
 def _moved(move: Move, told: Progress) -> None:

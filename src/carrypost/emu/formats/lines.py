@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import re
+from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 
@@ -73,7 +74,9 @@ def flags(array: pa.Array) -> NDArray[np.bool_]:
 def words_of(line: str, separator: str | None) -> list[str]:
     """The cells of one line, without quotes."""
     if '"' in line:
-        return [cell.strip() for cell in next(csv.reader([line], delimiter=separator or " ", skipinitialspace=True))]
+        with suppress(csv.Error):  # A line end within quotes, or a cell without end: then quotes mean nothing.
+            cells = next(csv.reader([line], delimiter=separator or " ", skipinitialspace=True))
+            return [cell.strip() for cell in cells]
     return line.split() if separator is None else [cell.strip() for cell in line.split(separator)]
 
 
@@ -104,6 +107,7 @@ class Cells:
 
     def _unquoted(self, text: pa.Array) -> pa.Array:
         inside = self._separator or " "
+        text = pc.replace_substring(text, _UNIT, " ")
         plain = pc.replace_substring_regex(text, f'"([^"{inside}]*)"', r"\1")
         left = flags(pc.match_substring(plain, '"'))
         if self._separator is None:

@@ -22,6 +22,10 @@ from carrypost.lab import folders
 HEAD_BYTES = 1 << 20
 BLOCK_BYTES = 16 << 20
 LINE_BYTES_MAX = 1 << 20
+LONG_BYTES = 1 << 30
+"""Longer texts need not be told apart."""
+_ENCRYPTED = 1
+"""Flag of a file in a zip file."""
 _READ_BYTES = 1 << 20
 _GZIP, _XZ, _ZIP = b"\x1f\x8b", b"\xfd7zXZ\x00", b"PK"
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
@@ -70,6 +74,8 @@ def _only(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
     files = [each for each in archive.infolist() if not (each.is_dir() or each.filename.startswith("__MACOSX/"))]
     if len(files) != 1:
         raise LocalError(f"{path} must hold one text file; it holds {len(files)}: unpack it, and name those you want")
+    if files[0].flag_bits & _ENCRYPTED:
+        raise LocalError(f"{path} is encrypted: unpack it first")
     return files[0]
 
 
@@ -117,9 +123,15 @@ def facts(path: Path) -> Facts:
 
 
 def text_bytes(path: Path) -> int:
-    """How long the text is, about; packed files are taken to grow."""
-    with told(path):
-        return path.stat().st_size * (8 if packing(path) else 1)
+    """How long the text is; what is packed is looked at until it is known to be long: little may hold much."""
+    if not packing(path):
+        with told(path):
+            return path.stat().st_size
+    total = 0
+    with opened(path) as stream:
+        while total < LONG_BYTES and (data := stream.read(_READ_BYTES)):
+            total += len(data)
+    return total
 
 
 def blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, bytes]]:

@@ -91,7 +91,10 @@ def _delays(study: Study, all_series: Sequence[Series]) -> list[Piece]:
     if not groups:
         return [paragraph("Nothing was received.")]
     heads = ["settings", "", "least", "mean", "deviation", *(f"{each} %" for each in families.PERCENTILES), "most"]
-    made: list[Piece] = [tag("h3", "Delays"), table("Delays; so many per cent are not above", heads, groups)]
+    made: list[Piece] = [
+        tag("h3", "Delays"),
+        table("Delays; so many per cent are not above", heads, groups, texts=(0,)),
+    ]
     for metric, title in (("codlvdelay", "from publication to delivery"), ("ltcy", "from reception to delivery")):
         if metric == families.LTCY and not _waits(study, all_series):
             made += _at_once(study, all_series)

@@ -55,6 +55,7 @@ class Markup:
 Piece = str | Markup
 _MANY, _MOST = 105, 125
 """Letters side by side that a sheet has no room for at the usual size of tables, and at the next smaller one."""
+_TEXT = 20
 _BREAK = "<span> </span>"
 _SHORT = 24
 """A table of no more rows is on one sheet."""
@@ -104,15 +105,16 @@ def table(
     groups = list(groups)
     body = [tag("tbody", *(_row(line, texts) for line in group)) for group in groups]
     title = tag("caption", caption) if caption else Markup("")
-    letters = _letters([line for group in groups for line in group])
+    letters = _letters([line for group in groups for line in group], texts)
     kind = "wide" + (" most" if letters > _MOST else " many" if letters > _MANY else "")
     return tag("div", tag("table", title, head, *body), kind=kind + " short" * (sum(map(len, groups)) <= _SHORT))
 
 
-def _letters(lines: Sequence[Line]) -> int:
-    """How wide a table is at least, columns apart from each other."""
+def _letters(lines: Sequence[Line], texts: Sequence[int]) -> int:
+    """How wide a table is at least, columns apart from each other; texts can be broken anywhere."""
     columns = zip_longest(*([line.head, *line.cells] for line in lines), fillvalue="")
-    return sum(2 + max(map(_length, column)) for column in columns)
+    widths = (max(map(_length, column)) for column in columns)
+    return sum(2 + (min(width, _TEXT) if place - 1 in texts else width) for place, width in enumerate(widths))
 
 
 def _length(cell: Piece) -> int:

@@ -133,15 +133,13 @@ class Study:
             yield Series(scenario, first.settings, group, label)
 
     def missing(self, needed: Sequence[Table] = families.FAMILIES) -> list[Table]:
-        """Families that are not there; all of them where they do not know all runs, or were made of older records."""
+        """Families that are not there, or were made of older records; all of them where they do not know all runs."""
         folder = self.folder / METRICS
-        absent = [table for table in needed if not (folder / table.name).is_dir()]
+        absent = [table for table in needed if not (folder / table.name).is_dir() or self._stale(folder / table.name)]
         if families.PROCESSING in absent:
             return list(needed)
         known = set(_table(folder, families.PROCESSING)["run"].to_pylist())
-        if not {run.name for run in self.runs} <= known or self._stale(folder / families.PROCESSING.name):
-            return list(needed)
-        return absent
+        return absent if {run.name for run in self.runs} <= known else list(needed)
 
     def _stale(self, made: Path) -> bool:
         """Whether some record was made after these metrics."""
