@@ -32,7 +32,8 @@ figcaption{font-size:.85rem;color:#333;max-width:50rem}.half{font-size:.85rem;ma
 code,pre{font:.82rem/1.4 ui-monospace,Menlo,Consolas,monospace}
 pre{background:#f5f5f5;padding:.5rem .7rem;overflow-x:auto}
 .note{font-size:.85rem;color:#444}.every{max-height:14rem;overflow-y:auto;border:1px solid #ddd}
-@media print{body{font-size:10pt;margin:0;max-width:none}h1{font-size:16pt}h2{font-size:13pt}h3{font-size:11pt}
+@media print{body{font-size:10pt;margin:0;padding:0;max-width:none}
+h1{font-size:16pt}h2{font-size:13pt}h3{font-size:11pt}
 .note,figcaption,.half{font-size:9pt}
 svg,tbody,figcaption,pre,.short{break-inside:avoid}h2,h3,caption,thead,.half{break-after:avoid}
 figcaption{break-before:avoid}
