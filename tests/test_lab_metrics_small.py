@@ -50,7 +50,9 @@ def test_ranks_are_those_of_a_sorted_list_however_values_lie(spark: SparkSession
         assert all(row["count"] == values.count(row["value"]) for row in found if row["name"] == name)
 
 
-def test_real_nodes_records_meet_across_nodes_if_they_are_taken_as_one_run(spark: SparkSession, tmp_path: Path) -> None:
+def test_real_nodes_records_meet_across_nodes_if_they_are_taken_as_one_run(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert spark is not None
     a, b = Record("node/a"), Record("node/b")
     for record, node in ((a, "a"), (b, "b")):
@@ -63,8 +65,11 @@ def test_real_nodes_records_meet_across_nodes_if_they_are_taken_as_one_run(spark
     b.add(Kind.DELIVER, 4_000_000, "b", message="p", source="a", size=10, detail="redelivered")
     for record in (a, b):
         (tmp_path / f"{record.node[0]}.jsonl").write_text("\n".join(record.json_lines()) + "\n", encoding="utf-8")
+    with (tmp_path / "b.jsonl").open("a") as file:
+        file.write("no row\n")
     options = ["--family", "processing", "--family", "delays"]
     assert command(["lab", "metrics", str(tmp_path), "--merge-runs", *options]) == 0
+    assert "1 lines are no rows of a record, and are passed over" in capsys.readouterr().err
     (counts,) = folders.read_arrow(tmp_path / "metrics", families.PROCESSING).to_pylist()
     assert (counts["run"], counts["bcast"], counts["rcvd"], counts["codlvd"]) == ("node", 1, 1, 2)
     found = {row["metric"]: row for row in folders.read_arrow(tmp_path / "metrics", families.DELAY_SPREAD).to_pylist()}

@@ -66,6 +66,8 @@ def metrics(
     tables, source = making.chosen(family), making.Source.find(folder)
     over = itertools.count(1)
     with session.session(options) as spark, progress("metrics", "families", even=False) as move:
+        if unreadable := source.unreadable(spark):
+            sys.stderr.write(f"carrypost: {unreadable:,} lines are no rows of a record, and are passed over\n")
         home = making.make(
             spark, source, tables, out=out, window_s=window_s, merge_runs=merge_runs,
             told=lambda made: move(next(over), len(tables), f" ({made.name})"),
