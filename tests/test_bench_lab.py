@@ -126,6 +126,7 @@ def shown(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tabl
     return dict(found)
 
 
+@pytest.mark.soak
 def test_every_part_is_measured_on_spark_and_beside_it(shown: Tables) -> None:
     assert list(shown)[-2:] == ["Fixed", "Goals"]
     assert len(shown) == len(lab.PARTS) + 2
@@ -139,6 +140,7 @@ def test_every_part_is_measured_on_spark_and_beside_it(shown: Tables) -> None:
             assert 1 < row["peak MB"] < 20_000
 
 
+@pytest.mark.soak
 def test_what_spark_costs_by_itself_is_told(shown: Tables) -> None:
     """Where there is one already, only what it takes for the first job, and for the next ones."""
     steps = ["first job", "second job", "first mapInArrow", "second mapInArrow"]
@@ -148,6 +150,7 @@ def test_what_spark_costs_by_itself_is_told(shown: Tables) -> None:
         assert 0 < row["wall s"] < 600
 
 
+@pytest.mark.soak
 def test_small_cases_meet_no_goals(shown: Tables) -> None:
     assert len(shown["Goals"]) >= len(lab.PARTS)
     for row in shown["Goals"]:

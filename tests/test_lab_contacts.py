@@ -239,7 +239,8 @@ def test_the_command_writes_contacts_and_tells_how_many(tmp_path: Path, capsys: 
     ("options", "message"),
     [
         (["--range-m", "0"], "the range must be a number of metres above 0"),
-        (["--range-m", "5", "--max-gap-s", "-1"], "--max-gap-s must be a number of seconds, 0 or more"),
+        (["--range-m", "5", "--max-gap-s", "-1"], "--max-gap-s must be a number of seconds, above 0"),
+        (["--range-m", "5", "--max-gap-s", "0"], "--max-gap-s must be a number of seconds, above 0"),
         (["--range-m", "5", "--merge-gap-s", "nan"], "--merge-gap-s must be a number of seconds"),
         (["--range-m", "5", "--master", "mars"], "--master must be such as local"),
     ],

@@ -43,14 +43,27 @@ def crowd(scenario: str, nodes: int, seed: int, start_s: float = 0.0) -> pa.Tabl
     return pa.table(dict(zip(POSITIONS.names, columns, strict=True)), POSITIONS.arrow)
 
 
-def test_the_table_is_the_same_for_every_slab_and_partitioning_and_without_spark(spark: SparkSession) -> None:
+SLABS_US = (None, 20_000_000, 130_000_000)
+PARTITIONS = ((1, 1), (3, 4), (5, 2))
+"""Of the positions as they come, and of the work."""
+
+
+@pytest.mark.parametrize(
+    "variants",
+    [
+        pytest.param(list(zip(SLABS_US, PARTITIONS, strict=True)), id="each"),
+        pytest.param(list(itertools.product(SLABS_US, PARTITIONS)), id="all", marks=pytest.mark.soak),
+    ],
+)
+def test_the_table_is_the_same_for_every_slab_and_partitioning_and_without_spark(
+    spark: SparkSession, variants: list[tuple[int | None, tuple[int, int]]]
+) -> None:
     rows = pa.concat_tables([crowd("night", 50, 1, 1.7e9), crowd("day", 70, 2)])
     here = found_here(rows, RULES)
     assert len(here) > 1_000
     for slab_us in (300_000, 7_000_000, 10**12):
         assert found_here(rows, RULES, slab_us=slab_us).equals(here)
     frame = spark.createDataFrame(rows)
-    variants = list(itertools.product((None, 20_000_000, 130_000_000), ((1, 1), (3, 4), (5, 2))))
     made = reduce(
         DataFrame.unionAll,
         (

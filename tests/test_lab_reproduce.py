@@ -124,6 +124,7 @@ def test_a_page_that_cannot_be_written_ends_it_before_it_begins(
     assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
 
 
+@pytest.mark.soak
 def test_one_command_makes_the_page_and_goes_on_where_it_was(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
