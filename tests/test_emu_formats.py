@@ -5,33 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.trace_texts import parsed, settled, whys
 
 from carrypost.emu.contacts import FOREVER_US, parse_contacts
-from carrypost.emu.formats import FORMATS, Options, read_whole, settle_whole
+from carrypost.emu.formats import FORMATS, Options
 from carrypost.emu.formats.lines import cut
-from carrypost.emu.formats.rules import Parsed
 from carrypost.errors import LocalError
 
 TWO_PLACES = "are there two nodes with one id? If one of the places is to count: --same-time first, or last"
-
-
-def parsed(name: str, text: str | bytes, **options: object) -> Parsed:
-    data = text.encode() if isinstance(text, str) else text
-    rule = FORMATS[name].begin(data, "trace", Options(**options))  # type: ignore[arg-type]
-    return rule.parse(cut(data), 0)
-
-
-def settled(name: str, text: str, **options: object) -> list[tuple[object, ...]]:
-    """Rows of what comes of a text, times in seconds."""
-    asked = Options(**options)  # type: ignore[arg-type]
-    _, found = read_whole(FORMATS[name], text, "trace", asked)
-    table = settle_whole(FORMATS[name], found.rows, "trace", asked)
-    rows = table.to_pylist()
-    return [tuple(value / 1e6 if key.endswith("_us") else value for key, value in row.items()) for row in rows]
-
-
-def whys(name: str, text: str | bytes, **options: object) -> list[tuple[int, str]]:
-    return [(bad.at, bad.why) for bad in parsed(name, text, **options).bad]
 
 
 # ------------------------------------------------------------------------------------------------------- lines
