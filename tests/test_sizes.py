@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULE_LINES_MAX = 400
+MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
 
 # What git does not keep either.
@@ -51,7 +51,7 @@ def lines_that_match(pattern: re.Pattern[str]) -> list[str]:
     return found
 
 
-def test_no_module_is_longer_than_400_lines() -> None:
+def test_no_module_is_longer_than_500_lines() -> None:
     lengths = {name: len(text.splitlines()) for name, text in modules()}
     assert {name: length for name, length in lengths.items() if length > MODULE_LINES_MAX} == {}
 
