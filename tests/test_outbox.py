@@ -10,6 +10,7 @@ import pytest
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.gossip.cache import Cache, Copy
+from carrypost.gossip.link import NEVER
 from carrypost.gossip.outbox import FRAGMENT, WINDOW_START_BYTES, Flight, Job, Outbox
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 
@@ -178,6 +179,92 @@ def test_timeouts_follow_the_round_trip_and_double_when_nothing_comes() -> None:
     assert waits[0] == 2 * first
     assert waits == sorted(waits)
     assert waits[-1] == 4_000_000
+
+
+def test_before_anything_is_measured_the_wait_grows_further_for_the_link_may_be_slow() -> None:
+    bench = Bench()
+    job = bench.job()
+    waits = []
+    for _ in range(6):
+        bench.send(job)
+        bench.outbox.arm(bench.now)
+        waits.append(bench.outbox.lost_us - bench.now)
+        bench.now = bench.outbox.lost_us
+        bench.outbox.time_out(bench.now)
+        bench.outbox.retries.clear()
+    assert waits == [1_000_000, 2_000_000, 4_000_000, 8_000_000, 16_000_000, 16_000_000]
+
+
+def test_a_slow_answer_to_something_else_lengthens_the_first_wait_and_a_fast_one_does_not_shorten_it() -> None:
+    bench = Bench()
+    bench.outbox.expect(1_000)
+    assert bench.outbox.timeout_us == 1_000_000
+    bench.outbox.expect(20_000_000)
+    assert bench.outbox.timeout_us == 60_000_000
+    sent = bench.send(bench.job())
+    bench.now += 10_000
+    bench.acknowledge(*sent)
+    bench.outbox.expect(20_000_000)  # What is measured counts from then on.
+    assert bench.outbox.timeout_us == 100_000
+
+
+def test_a_late_acknowledgement_of_what_is_to_go_out_again_keeps_it_from_going_out() -> None:
+    bench = Bench()
+    job = bench.job()
+    sent = bench.send(job, 3)
+    job.spent = True
+    bench.now = bench.outbox.lost_us
+    bench.outbox.time_out(bench.now)
+    assert bench.retried() == sent
+    bench.now += 4_000_000
+    assert bench.acknowledge(*sent[:2]) == 0
+    assert bench.retried() == sent[2:]
+    assert bench.outbox.timeout_us == 15_000_000  # The round trip took 5 s: that, and twice 5 s for its variation.
+    assert bench.acknowledge(*sent) == 1 << job.copy.slot
+    assert (bench.retried(), bench.outbox.jobs, bench.outbox.flying_bytes) == ([], {}, 0)
+
+
+def test_a_late_acknowledgement_of_what_went_out_again_ends_the_wait_for_it() -> None:
+    bench = Bench()
+    job = bench.job()
+    (first,) = bench.send(job)
+    job.spent = True
+    for _ in range(3):
+        bench.now = bench.outbox.lost_us
+        bench.outbox.time_out(bench.now)
+        lost, item = bench.outbox.retries.popleft()
+        bench.serial += 1
+        bench.outbox.track(bench.serial, Flight(lost, item, SIZE, bench.now))
+    assert bench.acknowledge(first) == 1 << job.copy.slot
+    assert (bench.outbox.flying_bytes, bench.outbox.flights, bench.outbox.lost_us) == (0, {}, NEVER)
+
+
+def test_an_acknowledgement_that_is_late_for_some_and_makes_others_seem_lost_takes_both_into_account() -> None:
+    bench = Bench()
+    job = bench.job()
+    first, *_ = bench.send(job, 6)
+    bench.outbox.time_out(bench.outbox.lost_us)
+    lost, item = bench.outbox.retries.popleft()
+    bench.serial += 1
+    bench.outbox.track(bench.serial, Flight(lost, item, SIZE, bench.now))  # The first once more,
+    later = bench.send(job, 4)
+    bench.acknowledge(first, *later)  # which seems lost, since later ones came, but the first is there.
+    assert first not in bench.retried()
+    assert bench.outbox.flights == {}
+
+
+def test_serials_of_lost_frames_are_remembered_within_a_bound_and_no_longer_than_there_are_jobs() -> None:
+    bench = Bench()
+    job = bench.job()
+    sent: list[int] = []
+    for _ in range(30):
+        sent += bench.send(job, 200)
+        bench.outbox.time_out(bench.now)
+    assert len(bench.outbox._given_up) == 4096  # noqa: SLF001 - what a silent neighbour makes a host keep
+    bench.outbox.retries.clear()
+    job.spent = True
+    assert bench.acknowledge(sent[-1]) == 1 << job.copy.slot
+    assert not bench.outbox._given_up  # noqa: SLF001
 
 
 def test_a_message_is_through_when_everything_went_out_and_was_acknowledged() -> None:

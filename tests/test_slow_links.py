@@ -56,6 +56,51 @@ def test_offers_do_not_drown_a_slow_link_in_their_own_repetitions() -> None:
         assert net.sent("a").frame_bytes["Offer"] < 60_000
 
 
+def repeated(
+    size: int,
+    count: int,
+    within_s: float,
+    *,
+    mtu_bytes: int,
+    delay_s: float = 0.001,
+    rate_bytes_per_s: int | None = None,
+) -> float:
+    """Both want the other's messages, which arrive in time: transfer bytes that went out for each byte of theirs."""
+    with testing.network(
+        "a", "b", seed=1, mtu_bytes=mtu_bytes, delay_s=delay_s, rate_bytes_per_s=rate_bytes_per_s
+    ) as net:
+        for name in "ab":
+            net.subscribe(name, "news")
+            for _ in range(count):
+                net.publish(name, "news", testing.Blank(size))
+        net.link("a", "b")
+        net.advance(within_s)
+        assert [len(net.deliveries(name)) for name in "ab"] == [2 * count, 2 * count]
+        sent = [net.sent(name).frame_bytes[kind] for name in "ab" for kind in ("Parcel", "DescriptorPart", "Data")]
+        return sum(sent) / (2 * size * count)
+
+
+@pytest.mark.parametrize(
+    ("mtu_bytes", "rate_bytes_per_s", "within_s"),
+    [(9_000, 3_000, 150), (9_000, 1_000, 500), (9_000, 10_000, 60), (1_200, 1_000, 400)],
+)
+@pytest.mark.parametrize(("size", "count"), [(100_000, 1), (8_000, 12), (500, 200)])
+def test_on_a_slow_link_little_goes_out_twice_though_acknowledgements_queue_behind_data(
+    mtu_bytes: int, rate_bytes_per_s: int, within_s: float, size: int, count: int
+) -> None:
+    factor = repeated(size, count, within_s, mtu_bytes=mtu_bytes, rate_bytes_per_s=rate_bytes_per_s)
+    assert factor < 2.5
+
+
+@pytest.mark.parametrize(("round_trip_s", "within_s"), [(1, 30), (5, 120), (20, 400), (60, 1_200)])
+@pytest.mark.parametrize("mtu_bytes", [1_200, 9_000])
+@pytest.mark.parametrize(("size", "count"), [(200_000, 1), (500, 20)])
+def test_long_round_trips_are_waited_for(
+    round_trip_s: int, within_s: float, mtu_bytes: int, size: int, count: int
+) -> None:
+    assert repeated(size, count, within_s, mtu_bytes=mtu_bytes, delay_s=round_trip_s / 2) < 2
+
+
 @pytest.mark.parametrize("mtu_bytes", [576, 640, 1_200])
 def test_narrow_datagrams_carry_a_review_as_well(mtu_bytes: int) -> None:
     with testing.network("a", "b", seed=1, mtu_bytes=mtu_bytes) as net:

@@ -150,12 +150,14 @@ class Offering:
 class Run:
     """One reconciliation, as one of its two sides sees it."""
 
-    __slots__ = ("answered", "mine_only", "number", "questions", "snapshot")
+    __slots__ = ("answered", "asked_us", "mine_only", "number", "questions", "snapshot")
 
     def __init__(self, number: int, snapshot: int) -> None:
         self.number = number
         self.snapshot = snapshot
         """Slots of the set as it was when the run began."""
+        self.asked_us = 0
+        """When something of it last went out."""
         self.mine_only = 0
         """Slots of what the other side turned out to lack of it."""
         self.questions: dict[int, set[int]] = {}

@@ -3,8 +3,10 @@
 Every transfer frame has a serial, remembered in `flights` until the neighbour's cumulative acknowledgement names it.
 The window counts bytes and adapts to loss as TCP's does: it doubles per round trip until the first loss, then grows by
 one datagram per round trip, and shrinks to 70 % at most once per round trip. A frame is taken for lost when three
-later ones were acknowledged, or when nothing was for a whole timeout. `paper_mode` is a window of one message
-(JOMS-15 figure 3: each is acknowledged before the next goes out).
+later ones were acknowledged, or when nothing was for a whole timeout (`gossip.timeout`). It then goes out under a new
+serial, and the old one is remembered: an acknowledgement that comes late all the same says that the content is there,
+and how long the round trip really is. `paper_mode` is a window of one message (JOMS-15 figure 3: each is acknowledged
+before the next goes out).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import msgspec
 from carrypost.gossip.link import NEVER
 from carrypost.gossip.pieces import HASH_BYTES
 from carrypost.gossip.slots import bits, mask_of
+from carrypost.gossip.timeout import Timeout
 
 if TYPE_CHECKING:
     from random import Random
@@ -42,9 +45,8 @@ _LATER_ACKS = 3
 _SHRINK = 0.7
 _VOUCHED_US = 1_000_000
 _VOUCHED_MAX = 64
-_TIMEOUT_START_US = 1_000_000
-_TIMEOUT_MIN_US = 100_000
-_TIMEOUT_MAX_US = 4_000_000
+_GIVEN_UP_MAX = 4096
+"""So many serials of frames that count as lost may still be acknowledged; as many as `receipts` looks back."""
 FRAME_ROOM = 64
 """Bytes of a datagram kept free for the headers of frame and datagram around a body."""
 PARCEL_GAIN = FRAME_ROOM - 8
@@ -131,9 +133,8 @@ class Outbox:
     """Jobs by level, the retry queue, and the window."""
 
     __slots__ = (
-        "_levels", "_smooth_us", "_spread_us", "_threshold", "_vouched", "_window_max", "_window_min",
-        "flights", "flying_bytes", "jobs", "lost_us", "not_before_us", "recover", "retries", "stop_and_wait",
-        "timeout_us", "unfinished",
+        "_given_up", "_levels", "_threshold", "_timeout", "_vouched", "_window_max", "_window_min", "flights",
+        "flying_bytes", "jobs", "lost_us", "not_before_us", "recover", "retries", "stop_and_wait", "unfinished",
         "wait_us", "window",
     )  # fmt: skip
 
@@ -157,12 +158,12 @@ class Outbox:
         """By handle: when the last job of a message was through."""
         """Jobs that are through, while more of their message was asked for."""
         self.flights: dict[int, Flight] = {}
+        self._given_up: OrderedDict[int, Flight] = OrderedDict()
+        """By serial: frames that count as lost, until they are acknowledged after all; at most `_GIVEN_UP_MAX`."""
         self.flying_bytes = 0
         self.window = float(min(WINDOW_START_BYTES, self._window_max))
         self._threshold = float(self._window_max)
-        self._smooth_us = 0.0
-        self._spread_us = 0.0
-        self.timeout_us = _TIMEOUT_START_US
+        self._timeout = Timeout()
         self.recover = -1
         self.not_before_us = 0
         self.lost_us = NEVER
@@ -251,6 +252,15 @@ class Outbox:
         return self.flying_bytes < self.window
 
     @property
+    def timeout_us(self) -> int:
+        """How long an acknowledgement is waited for."""
+        return self._timeout.us
+
+    def expect(self, round_trip_us: int) -> None:
+        """Something else took so long to be answered: transfer frames will hardly take less."""
+        self._timeout.expect(round_trip_us)
+
+    @property
     def waits_for_ack(self) -> bool:
         """Stop-and-wait: the next message waits until the last one is acknowledged."""
         return self.stop_and_wait and bool(self.flights)
@@ -261,7 +271,7 @@ class Outbox:
         self.flying_bytes += flight.size
         flight.job.flying += 1
         if self.lost_us == NEVER:
-            self.lost_us = flight.sent_us + self.timeout_us
+            self.lost_us = flight.sent_us + self._timeout.us
 
     def cancel(self, slot: int) -> None:
         """The message is gone from the cache."""
@@ -296,8 +306,16 @@ class Outbox:
             elif later >= _LATER_ACKS:
                 lost.append(serial)
         self.flying_bytes -= gained
+        if self._given_up:
+            # What is acknowledged for the first time in a later report would seem to have taken longer than it did: so
+            # it tells the round trip only where nothing else does.
+            late = self._take_late(base, arrived)
+            newest = newest or (late[-1] if late else None)
+            through += [flight.job.copy.slot for flight in late if self._through(flight.job, now)]
+            lost = [serial for serial in lost if serial in flights]
         if newest is not None:
-            self._measure(now - newest.sent_us)
+            self._timeout.measure(now - newest.sent_us)
+        if gained:
             self._grow(gained)
         if lost:
             self._shrink(max(lost), max(self.flights, default=-1))
@@ -323,7 +341,7 @@ class Outbox:
         if self.flights:
             self._threshold = max(self._window_min, self.window / 2)
             self.window = float(self._window_min)
-            self.timeout_us = min(_TIMEOUT_MAX_US, self.timeout_us * 2)
+            self._timeout.back_off()
             self.recover = max(self.flights)
             self._lose(list(self.flights))
             for job in self.jobs.values():
@@ -334,7 +352,7 @@ class Outbox:
 
     def arm(self, now: int) -> None:
         """Something went out, or an acknowledgement came in."""
-        self.lost_us = now + self.timeout_us if self.flights else NEVER
+        self.lost_us = now + self._timeout.us if self.flights else NEVER
 
     def _land(self, serial: int) -> Flight:
         flight = self.flights.pop(serial)
@@ -354,6 +372,8 @@ class Outbox:
         if self.jobs.get(slot) is not job:
             return False
         del self.jobs[slot]
+        if not self.jobs:
+            self._given_up.clear()  # Nobody waits for them any more.
         if not job.parcel and not job.copy.descriptor.small:
             self._vouched[job.copy.handle] = now
             if len(self._vouched) > _VOUCHED_MAX:
@@ -364,18 +384,26 @@ class Outbox:
         return job.whole
 
     def _lose(self, serials: Iterator[int] | list[int]) -> None:
+        given_up = self._given_up
         for serial in list(serials):
-            flight = self._land(serial)
+            flight = given_up[serial] = self._land(serial)
             self.retries.append((flight.job, flight.item))
+        while len(given_up) > _GIVEN_UP_MAX:
+            given_up.popitem(last=False)
 
-    def _measure(self, round_trip_us: int) -> None:
-        if not self._smooth_us:
-            self._smooth_us, self._spread_us = float(round_trip_us), round_trip_us / 2
-        else:
-            self._spread_us += (abs(self._smooth_us - round_trip_us) - self._spread_us) / 4
-            self._smooth_us += (round_trip_us - self._smooth_us) / 8
-        timeout = int(self._smooth_us + 4 * self._spread_us)
-        self.timeout_us = min(_TIMEOUT_MAX_US, max(_TIMEOUT_MIN_US, timeout))
+    def _take_late(self, base: int, arrived: int) -> list[Flight]:
+        """What counted as lost and was not, earliest first: it need not go out again, nor be waited for if it did."""
+        given_up = self._given_up
+        serials = [base + offset for offset in bits(arrived) if base + offset in given_up]
+        if not serials:
+            return []
+        late = [given_up.pop(serial) for serial in serials]
+        contents = {(flight.job, flight.item) for flight in late}
+        self.retries = deque([entry for entry in self.retries if entry not in contents])
+        again = [serial for serial, flight in self.flights.items() if (flight.job, flight.item) in contents]
+        for serial in again:
+            self._land(serial)
+        return late
 
     def _grow(self, gained: int) -> None:
         if self.window < self._threshold:

@@ -28,6 +28,8 @@ _REQUEST_RETRY_US = 2_000_000
 _REQUEST_DOUBLINGS = 2
 _PATIENCE_US_MAX = _REQUEST_RETRY_US << _REQUEST_DOUBLINGS
 _REQUEST_TRIES = 4
+_GIVEN_UP_MAX = 256
+"""So many messages that were asked for in vain are taken all the same, should they come: the neighbour may be slow."""
 _REASK_US = 400_000
 _HANDLE_BYTES = 6
 _LENGTH = attrgetter("length")
@@ -42,6 +44,7 @@ class Requests:
         self._desk = desk
         self._wants = wants
         room = desk.settings.mtu_bytes - FRAME_ROOM
+        self._given_up_max = min(_GIVEN_UP_MAX, max(1, desk.limits.offers_open_max // 2))
         self._page_handles = min(desk.limits.request_handles_max, room // _HANDLE_BYTES)
 
     def take_offer(self, link: Link, frame: Offer, now: int) -> None:
@@ -63,6 +66,8 @@ class Requests:
                 if want is not None:
                     if want.requested and want.descriptor is None and now - want.asked_us >= _REASK_US:
                         want.requested = 0  # Who offers it again did not hear that it is wanted.
+                    if _given_up(want):
+                        want.tries = 0
                     link.inbox.fresh.append(entry.handle)
             else:
                 self._desk.refuse("no-room", link.peer)
@@ -183,14 +188,17 @@ class Requests:
         inbox.request_due_us = NEVER
         silent = now - inbox.progress_us >= PATIENCE_US
         again: list[int] = []
-        hopeless: list[int] = []
+        hopeless: list[Want] = []
+        given_up: list[int] = []
         for handle, want in inbox.wants.items():
-            if not want.requested:
+            if _given_up(want):
+                given_up.append(handle)
+            elif not want.requested:
                 again.append(handle)  # If those who were asked for it kept it to themselves.
             elif want.asked_us + _patience_us(want) > now:
                 inbox.request_due_us = min(inbox.request_due_us, want.asked_us + _patience_us(want))
             elif silent and want.tries >= _REQUEST_TRIES:
-                hopeless.append(handle)
+                hopeless.append(want)
             else:
                 want.tries += 1
                 want.requested = 0
@@ -199,13 +207,22 @@ class Requests:
         if hopeless:
             # It does not answer: leave it to the next review, and ask the others.
             others = self._wants.alternatives(link)
-            for handle in hopeless:
+            for want in hopeless:
+                want.tries += 1
+                want.requested = 0
+                given_up.append(want.entry.handle)
+            for handle in given_up[: -self._given_up_max]:
                 self._wants.drop(link, handle)
             self.released(others, now)
 
 
 def _patience_us(want: Want) -> int:
     return _REQUEST_RETRY_US << min(want.tries, _REQUEST_DOUBLINGS)
+
+
+def _given_up(want: Want) -> bool:
+    """Whether it was asked for in vain, and is not asked for any more unless it is offered again."""
+    return want.tries > _REQUEST_TRIES and not want.requested
 
 
 def _pieces(want: Want) -> int:

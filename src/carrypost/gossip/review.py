@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.profiles import View
 
 _RETRY_US = 2_000_000
-_RETRY_DOUBLINGS = 4
+_RETRY_DOUBLINGS = 6
 _TURN_US = 4_000_000
 """So long a neighbour that has begun a review may be silent before this side begins its own."""
 _ANSWERED_MAX = 4096
@@ -87,6 +87,8 @@ class Review:
         run = link.agreement.asking if offering else self._answering(link, view, frame)
         if run is None or run.number != frame.run or not _expected(run, frame):
             return
+        if frame.answers:
+            link.outbox.expect(now - run.asked_us)
         if offering:
             link.agreement.due_us = now + self._patience_us(link)
         elif not link.agreement.synced or self._same(link):
@@ -126,6 +128,7 @@ class Review:
         return self._desk.own is not None and self._desk.own.digest == link.profile
 
     def _send(self, link: Link, run: Run, digest: Digest, answers: int) -> None:
+        run.asked_us = self._desk.now_us
         pages = reconcile.split(digest, self._desk.settings.mtu_bytes - FRAME_ROOM)
         frames: list[Frame] = []
         for part, page in enumerate(pages):

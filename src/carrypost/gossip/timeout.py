@@ -1,0 +1,54 @@
+"""How long a sender waits for an acknowledgement: the retransmission timeout of one link (RFC 6298, RFC 9002 §5, §6.2).
+
+Every transmission has a serial of its own, so every acknowledgement tells which of several transmissions of the same
+content it answers, and each may be measured (Karn's rule has nothing to exclude). Backing off holds until the next
+measurement. It is bounded by what is known of the link: without any measurement the round trip may be a minute, and
+each attempt only makes a slow link slower; once it was measured, silence is most likely loss, and a link that comes
+back should not be left idle for long.
+"""
+
+from __future__ import annotations
+
+_TIMEOUT_START_US = 1_000_000
+_TIMEOUT_MIN_US = 100_000
+_TIMEOUT_MAX_US = 300_000_000
+_BACKOFF_BLIND_US = 16_000_000
+_BACKOFF_US = 4_000_000
+_EXPECTED_FACTOR = 3
+"""A round trip, and twice that for its variation: what RFC 6298 makes of a first measurement."""
+
+
+class Timeout:
+    """The timeout of one link, in `us`."""
+
+    __slots__ = ("_known_us", "_measured", "_smooth_us", "_spread_us", "us")
+
+    def __init__(self) -> None:
+        self.us = _TIMEOUT_START_US
+        self._smooth_us = 0.0
+        self._spread_us = 0.0
+        self._known_us = 0
+        """What is measured or expected, without backing off; 0: nothing is known."""
+        self._measured = False
+
+    def measure(self, round_trip_us: int) -> None:
+        """One round trip took so long. It ends what silence had added."""
+        if not self._measured:
+            self._measured = True
+            self._smooth_us, self._spread_us = float(round_trip_us), round_trip_us / 2
+        else:
+            self._spread_us += (abs(self._smooth_us - round_trip_us) - self._spread_us) / 4
+            self._smooth_us += (round_trip_us - self._smooth_us) / 8
+        timeout_us = int(self._smooth_us + 4 * self._spread_us)
+        self.us = self._known_us = min(_TIMEOUT_MAX_US, max(_TIMEOUT_MIN_US, timeout_us))
+
+    def expect(self, round_trip_us: int) -> None:
+        """Before anything is measured: the neighbour took so long to answer something short."""
+        if not self._measured:
+            self._known_us = min(_TIMEOUT_MAX_US, max(_TIMEOUT_MIN_US, _EXPECTED_FACTOR * round_trip_us))
+            self.us = max(self.us, self._known_us)
+
+    def back_off(self) -> None:
+        """Nothing was acknowledged for a whole timeout."""
+        most_us = max(_BACKOFF_US, 2 * self._known_us) if self._known_us else _BACKOFF_BLIND_US
+        self.us = min(most_us, 2 * self.us)
