@@ -27,9 +27,9 @@ SECOND = 1_000_000
 class Scene:
     """A host with one neighbour, `b`, who wants news and says what it is told to say."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: object) -> None:
         self.now = 0
-        self.host = Host(Identity.plain("a"), Settings.emulated(altruistic=True), random.Random(1))
+        self.host = Host(Identity.plain("a"), Settings.emulated(altruistic=True, **settings), random.Random(1))
         self.host.start(0)
         self.counter = 0
         self.passes(1)

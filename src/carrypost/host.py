@@ -175,6 +175,8 @@ class Host:
         """The consumer has them, named by themselves or by their ids; told back by `Confirmed` once that is durable."""
         self._expire(now)
         self._deliveries.confirm(tuple([each.message if isinstance(each, Delivery) else each for each in deliveries]))
+        if self._desk.cache.loosened:
+            self._exchange.room_appeared(now)
 
     def discard(self, message: MessageId, reason: Reason, now: int) -> None:
         """Take a copy out of the cache, for good."""
@@ -371,6 +373,8 @@ class Host:
         if self._deadlines.due_us <= now:
             # Of all that a step may end with, only what was on its way to somebody can have changed.
             changed = desk.expire_due(now) and bool(desk.sending)
+            if desk.cache.loosened:
+                self._exchange.room_appeared(now)
         if self._order.due_us <= now:
             self._order.expire(now)
             changed = True

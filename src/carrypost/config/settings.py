@@ -85,7 +85,8 @@ class Limits:
     neighbours_max: int = whole(256, 1, 65_536)
     """Neighbours at one time."""
     offers_open_max: int = whole(4_096, 1, UNBOUNDED)
-    """Per neighbour: messages that it offered, that are wanted, and that are not here yet."""
+    """Per neighbour: messages that it offered, that are wanted, and that are not here yet; and, apart from these, those
+    for which there was no room."""
     partials_max: int = whole(256, 1, UNBOUNDED)
     """Half-received messages."""
     fragment_buffer_bytes_max: int = whole(4 * MIB, 16 * KIB, UNBOUNDED)

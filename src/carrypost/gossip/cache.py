@@ -6,19 +6,20 @@ A message known here has a slot and one `Copy`, and is in one of these states, e
     `partial`  here, with some of its pieces
     `whole`    here, with all of its pieces
     `done`     not here, and never wanted again: delivered and confirmed, this host's own, or withdrawn
-    `declined` not here: evicted, or no room; not to be asked for again until there is room
+    `declined` not here: evicted, or no room; not to be asked for again until there is room (`gossip.declined`)
 
 The invariant is that the four are disjoint, that each bit has a `Copy` in `copies`, and that a slot whose tenancy ended
 is not given again before `take_released` told the owners of other bitsets. What is here stays within both limits,
 `done` and `declined` within `limits.seen_max` and `seen_bytes_max`: the earliest deadline is forgotten first. Nothing
-outlives its deadline, pinned or not. `declined` is forgotten when a copy leaves (but not for want of room) and less
-than nine tenths of both limits are used. Who gives way to whom is decided in `gossip.ranking`.
+outlives its deadline, pinned or not. All that is `declined` is forgotten when a copy leaves (but not for want of room)
+and less than nine tenths of both limits are used. Who gives way to whom is decided in `gossip.ranking`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
+from itertools import islice
 
 from carrypost.config import Settings
 from carrypost.errors import StateError
@@ -36,6 +37,10 @@ _WANTED_RANK = rank_of(0, True, 0)
 """Whatever is below is only carried."""
 _ENDED_MAX = 32
 """So many slots of expired copies are freed together."""
+_INVITED_MIN = 256
+"""So many declined messages, if not as many as there are places, may be offered again after a review."""
+_INVITE_SCAN = 4096
+"""They are looked for among so many at a time."""
 _STALE_SLACK = 64
 """Entries of copies that left are swept out when there are this many more than twice the copies."""
 
@@ -45,6 +50,10 @@ class Cache:
 
     def __init__(self, settings: Settings) -> None:
         self.whole = self.partial = self.done = self.declined = 0
+        self.short = self.loosened = False
+        """Room has been short, and since then some has appeared, or may have: reset by whoever makes use of it."""
+        self._invited = self._invited_up_to = 0
+        """Of those declined: not counted as known by reviews, since they would find room."""
         self.turned_away = 0
         """Of those declined: not to be asked for until `reopen`, whatever room there is."""
         self.copies: list[Copy | None] = []
@@ -80,7 +89,34 @@ class Cache:
     def admits(self, length: int, privilege: int, *, interesting: bool = True) -> bool:
         """Whether a message on offer is worth asking for. Its age is not known yet: that may decide later."""
         self._bound(interesting)
-        return self._room.could_fit(1, length, rank_of(privilege, interesting, 0))
+        admits = self._room.could_fit(1, length, rank_of(privilege, interesting, 0))
+        if not admits:
+            self.short = True
+        return admits
+
+    def loosen(self) -> None:
+        """There is more room than there was, or less is expected to come."""
+        self.loosened = self.short
+
+    def vacant(self, messages: int, nbytes: int, *, interesting: bool) -> bool:
+        """Whether so much more comes in and nobody has to go."""
+        self._bound(interesting)
+        return self._room.fits(messages, nbytes)
+
+    def displaces(self, messages: int, nbytes: int, rank: int, *, interesting: bool) -> bool:
+        """Whether so much more of this rank comes in, if others go for it."""
+        self._bound(interesting)
+        lowest = self._room.lowest(rank)
+        return lowest is not None and lowest.rank < rank and self._room.could_fit(messages, nbytes, rank)
+
+    def yielding(self) -> list[tuple[int, int]]:
+        """Rank and bytes of all copies that may have to go, highest rank first."""
+        return self._room.yielding()
+
+    def declines(self, message: MessageId) -> bool:
+        """Whether it is declined, and may be asked for once there is room."""
+        copy = self._by_id.get(message)
+        return copy is not None and not copy.here and bool((self.declined & ~self.turned_away) >> copy.slot & 1)
 
     def admit(
         self,
@@ -191,12 +227,43 @@ class Cache:
     def relieve(self) -> None:
         """There may be all the room again; what was declined is worth another look."""
         self._confined_bytes = self._bytes_max
+        self.loosen()
         self._reconsider()
 
     def reopen(self) -> None:
         """What was turned away may come again."""
         self.turned_away = 0
+        self.loosen()
         self._reconsider()
+
+    def invite(self) -> tuple[list[Copy], list[Copy]]:
+        """What was declined and shall not count as known in a review that begins; and what shall again.
+
+        With room for one, all that are small enough would do, and nobody can tell which of them the neighbour has: so
+        some are chosen, and others the next time.
+        """
+        before, copies = self._invited, self.copies
+        self._invited = invited = self._choose()
+        ended = [copy for slot in bits(before & ~invited) if (copy := copies[slot]) and (copy.whole or not copy.here)]
+        return [copy for slot in bits(invited) if (copy := copies[slot])], ended
+
+    def _choose(self) -> int:
+        declined, room = self.declined & ~self.turned_away, self._room
+        self._bound(interesting=False)
+        if not declined or not room.fits(1, 0):
+            return 0
+        start = self._invited_up_to
+        declined = declined >> start << start or declined
+        most = max(_INVITED_MIN, room.messages_max - room.messages)
+        chosen: list[int] = []
+        for slot in islice(bits(declined), _INVITE_SCAN):
+            copy = self.copies[slot]
+            self._invited_up_to = slot + 1
+            if copy is not None and room.fits(1, copy.descriptor.length):
+                chosen.append(slot)
+                if len(chosen) >= most:
+                    break
+        return mask_of(chosen)
 
     def _give_way(self, leaving: list[Copy]) -> None:
         """These have left the room for another; carried copies follow them while there is less room for them."""
@@ -231,6 +298,7 @@ class Cache:
                 self.turned_away |= 1 << copy.slot
             elif reason is not Reason.NO_ROOM:  # What does not fit makes no room for what did not fit, either.
                 self._reconsider()
+            self.loosen()
             if reason is not Reason.EXPIRED:
                 copy.finished = copy.finished or done or reason is Reason.WITHDRAWN
                 self._settle([copy])
@@ -270,6 +338,7 @@ class Cache:
         """It may be evicted again."""
         if copy.pinned:
             self._room.unpin(copy)
+            self.loosen()
 
     def set_interesting(self, copy: Copy, interesting: bool) -> None:
         """The local interests changed: a copy is carried for others only, or is not."""
@@ -288,6 +357,7 @@ class Cache:
             self._forget(ended, at_leisure=len(gone) == len(ended))
             if self.declined:
                 self._reconsider()
+            self.loosen()
         return gone
 
     @property
@@ -351,6 +421,8 @@ class Cache:
             self._unset(copy)
             self._removed.append((copy, Reason.EVICTED))
         self._settle(leaving)
+        # Often more went than was needed; but where only so many messages may be here, never.
+        self.loosened = self.loosened or self._room.messages < self._room.messages_max
 
     def _settle(self, copies: list[Copy]) -> None:
         """These are not here any more, and are remembered, within the bound."""
@@ -360,6 +432,7 @@ class Cache:
                 self.done |= 1 << copy.slot
             else:
                 self.declined |= 1 << copy.slot
+                self.short = True
             deadline_us = copy.descriptor.deadline_us
             self._seen_bytes += len(copy.descriptor.wire)
             heappush(heap, (NEVER if deadline_us is None else deadline_us, copy.serial, copy))
@@ -395,4 +468,4 @@ class Cache:
         self._released |= mask
         self.whole, self.partial = self.whole & keep, self.partial & keep
         self.done, self.declined = self.done & keep, self.declined & keep
-        self.turned_away &= keep
+        self.turned_away, self._invited = self.turned_away & keep, self._invited & keep

@@ -74,6 +74,8 @@ class Desk:
         """A half-received message got another piece."""
         self.wake_us = NEVER
         """Not after the earliest moment at which a link needs a tick; found exactly after each one."""
+        self.look_us = NEVER
+        """When there may be room for something that was declined (`gossip.declined`)."""
         self.on_leave: Callable[[Copy], None] = lambda _: None
         """Told of every copy that leaves."""
         self.delivered = 0
@@ -229,6 +231,14 @@ class Desk:
                         self.journal.delete((keys.SEEN, self.seen.pop(slot), 0))
             for link in self.links.values():
                 link.forget_slots(released)
+
+    def invite(self) -> None:
+        """Sets are about to be compared: some of what was declined and would find room does not count as known."""
+        invited, ended = self.cache.invite()
+        for copy in invited:
+            self.book.unsettle(copy)
+        for copy in ended:
+            self.book.settle(copy)
 
     def _leave(self, copies: list[Copy], reason: Reason) -> None:
         self.dropped[reason] += len(copies)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.gossip import frames as fr
+from carrypost.gossip.declined import Declined
 from carrypost.gossip.inbound import Inbound
 from carrypost.gossip.offers import Offers
 from carrypost.gossip.parcels import Parcels
@@ -43,7 +44,8 @@ class Exchange:
         self._parcels = Parcels(desk, self._wants, self._inbound, receptions)
         self._transfer = Transfer(desk)
         self._offers = Offers(desk, self._wants, self._transfer)
-        self._requests = Requests(desk, self._wants)
+        self._declined = Declined(desk, self._wants)
+        self._requests = Requests(desk, self._wants, self._declined)
         self._review = Review(desk)
         self.handlers: dict[type, Callable[..., None]] = {
             fr.Digest: self._review.take,
@@ -81,12 +83,18 @@ class Exchange:
         """What was of no interest may be now."""
         self._inbound.interests_changed()
 
+    def room_appeared(self, now: int) -> None:
+        """There may be room for something that was declined."""
+        self._declined.room_appeared(now)
+
     def announced(self, now: int) -> None:
         """`paper_mode`: an announcement of this host went out."""
         self._offers.offer_everything(now)
 
     def tick(self, now: int) -> None:
         """Do what is due on the links."""
+        if self._desk.look_us <= now:
+            self._declined.look(now)
         for link in list(self._desk.usable):
             if link.due_us() <= now:
                 self._offers.tick(link, now)
@@ -96,6 +104,8 @@ class Exchange:
 
     def settle(self, now: int) -> None:
         """The end of a step: answer, acknowledge, offer, send."""
+        if self._desk.cache.loosened:
+            self._declined.room_appeared(now)
         if self._wants.orphaned:
             for link, handle in self._wants.orphans():
                 link.inbox.fresh.append(handle)

@@ -227,6 +227,7 @@ class Inbound:
                 return
         elif not desk.cache.grow(copy, piece, descriptor.piece_length(piece)):
             self._wants.drop(link, handle)
+            self._wants.decline(link, want.entry)
             desk.discard(copy, Reason.NO_ROOM)
             return
         want.requested &= ~(1 << piece)
@@ -263,6 +264,7 @@ class Inbound:
             if (memory := desk.cache.get(descriptor.id)) is not None:
                 desk.cache.remove(memory, Reason.EXPIRED)
             self._wants.spurn(link, want.entry.handle, copy.value, now + SHARE_SPURN_US)
+            self._wants.decline(link, want.entry)  # In room that nobody uses, shares do not matter.
             return None
         if isinstance(copy, Reason):
             self._decline(link, want, descriptor, copy)
@@ -290,6 +292,7 @@ class Inbound:
             desk.book.enter(memory)
             desk.book.settle(memory)
         self._wants.drop(link, want.entry.handle)
+        self._wants.decline(link, want.entry)
 
     def _settle(self, copy: Copy, link: Link, want: Want) -> None:
         """The whole message is here."""

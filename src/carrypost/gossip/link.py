@@ -18,7 +18,7 @@ from carrypost.model.ids import NodeId, node_prefix
 
 if TYPE_CHECKING:
     from carrypost.config import Limits, Settings
-    from carrypost.gossip.frames import Announce
+    from carrypost.gossip.frames import Announce, OfferEntry
     from carrypost.gossip.outbox import Outbox
     from carrypost.gossip.profiles import View
     from carrypost.gossip.wants import Want
@@ -199,13 +199,17 @@ class Agreement:
 class Inbox:
     """What the neighbour offers to this host, and what has come of it (`gossip.requests`)."""
 
-    __slots__ = ("ack_due_us", "answers", "fresh", "progress_us", "receipts", "request_due_us", "settled", "wants")
+    __slots__ = (
+        "ack_due_us", "answers", "declined", "fresh", "progress_us", "receipts", "request_due_us", "settled", "wants",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.wants: dict[int, Want] = {}
         """By handle."""
-        self.settled: OrderedDict[int, None] = OrderedDict()
-        """Handles that were wanted lately and are no more: what still comes of them is acknowledged."""
+        self.settled: OrderedDict[int, OfferEntry] = OrderedDict()
+        """By handle: what was wanted lately and is no more. What still comes of it is acknowledged."""
+        self.declined: OrderedDict[int, OfferEntry] = OrderedDict()
+        """By handle: what was offered, and there was no room for; bounded by `offers_open_max`."""
         self.answers: list[int] = []
         """Serials of the neighbour's offers that are to be answered."""
         self.fresh: list[int] = []

@@ -17,7 +17,7 @@ from carrypost.events import NeighbourDown, NeighbourUp, OneWay
 from carrypost.gossip.beacon import Beacon
 from carrypost.gossip.frames import Announce, Frame, Profile, ProfileRequest, Transmission
 from carrypost.gossip.horizon import carried_entries, profile_entries
-from carrypost.gossip.link import HEARD, LINK_TABLE, LINKED, NEVER, SILENT, SILENT_PERIODS, Link, Sign
+from carrypost.gossip.link import HEARD, LINK_TABLE, LINKED, SILENT, SILENT_PERIODS, Link, Sign
 from carrypost.gossip.outbox import FRAME_ROOM, Outbox
 from carrypost.gossip.parts import Parts
 from carrypost.model.pattern import decode_entries, encode_entries, profile_digest
@@ -360,7 +360,7 @@ class Neighbours:
 
     def look_ahead(self) -> None:
         """Find out when the next link needs a tick."""
-        due = NEVER
+        due = self._desk.look_us
         for link in self._desk.links.values():
             due = self._due_us(link, due)
         self._desk.wake_us = due

@@ -89,6 +89,11 @@ def rank_of(privilege: int, interesting: bool, created_us: int) -> int:
     return (interesting << 8 | privilege) << CREATED_BITS | created_us
 
 
+def best_rank(privilege: int, interesting: bool) -> int:
+    """The rank that a message of unknown age has at best."""
+    return rank_of(privilege, interesting, (1 << CREATED_BITS) - 1)
+
+
 def sending_order(privilege: int, created_us: int) -> int:
     """As one number, the smaller sent first: by privilege, then the one that has waited longest."""
     return created_us - (privilege << CREATED_BITS)
@@ -331,6 +336,11 @@ class Room(Usage):
                 if lowest is not None and (lowest.rank, lowest.serial) < bound:
                     bound, first = (lowest.rank, lowest.serial), lowest
         return first or self._heap.lowest()
+
+    def yielding(self) -> list[tuple[int, int]]:
+        """Rank and bytes of all that may give way, highest rank first."""
+        self._open_books()
+        return sorted([(copy.rank, copy.held_bytes) for copy in self._heap.copies() if not copy.pinned], reverse=True)
 
     def _heap_of(self, party: Party) -> Heap:
         if party.heap is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.frames import Frame, Offer, PieceRequest, Request, Transmission
+from carrypost.gossip.frames import Frame, Offer, OfferEntry, PieceRequest, Request, Transmission
 from carrypost.gossip.link import NEVER, Link
 from carrypost.gossip.outbox import FRAME_ROOM
 from carrypost.gossip.pieces import from_bitmap, full_mask, to_bitmap
@@ -21,6 +21,7 @@ from carrypost.model.descriptor import PIECE_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from carrypost.gossip.declined import Declined
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.wants import Want, Wants
 
@@ -40,11 +41,12 @@ _ACK_FRAMES = 32
 class Requests:
     """Requests of one host to all its neighbours."""
 
-    def __init__(self, desk: Desk, wants: Wants) -> None:
+    def __init__(self, desk: Desk, wants: Wants, declined: Declined) -> None:
         self._desk = desk
         self._wants = wants
+        self._declined = declined
         room = desk.settings.mtu_bytes - FRAME_ROOM
-        self._given_up_max = min(_GIVEN_UP_MAX, max(1, desk.limits.offers_open_max // 2))
+        self._given_up_max = min(_GIVEN_UP_MAX, desk.limits.offers_open_max // 2)
         self._page_handles = min(desk.limits.request_handles_max, room // _HANDLE_BYTES)
 
     def take_offer(self, link: Link, frame: Offer, now: int) -> None:
@@ -61,21 +63,31 @@ class Requests:
             if copy is not None and (copy.whole or not copy.here):
                 if not entry.pieces:  # Who offers some pieces lacks the others.
                     known.append(copy.slot)
+                if not copy.here and not copy.finished:
+                    self._declined.offered_again(link, entry, now)
             elif storing and (roomy or cache.admits(entry.length, entry.privilege, interesting=interesting)):
-                want = self._wants.add(link, entry, now)
-                if want is not None:
-                    if want.requested and want.descriptor is None and now - want.asked_us >= _REASK_US:
-                        want.requested = 0  # Who offers it again did not hear that it is wanted.
-                    if _given_up(want):
-                        want.tries = 0
-                    link.inbox.fresh.append(entry.handle)
+                self._take(link, entry, now)
             else:
                 self._desk.refuse("no-room", link.peer)
+                self._declined.declined(link, entry, now)
         mask = mask_of(known)
         if len(known) < len(frame.entries) or mask & ~link.offering.offered:
             link.inbox.answers.append(frame.serial)
         # Else the two offered each other the same, and either offer answers the other.
         link.offering.knows(mask)
+
+    def _take(self, link: Link, entry: OfferEntry, now: int) -> None:
+        """Note a want, to be asked for at the end of the step."""
+        want = self._wants.add(link, entry, now)
+        if want is None:
+            if len(link.inbox.wants) >= self._desk.limits.offers_open_max:
+                self._declined.declined(link, entry, now)
+            return
+        if want.requested and want.descriptor is None and now - want.asked_us >= _REASK_US:
+            want.requested = 0  # Who offers it again did not hear that it is wanted.
+        if _given_up(want):
+            want.tries = 0
+        link.inbox.fresh.append(entry.handle)
 
     def _request(self, link: Link, among: Iterable[int], serials: tuple[int, ...], now: int) -> None:
         """Ask for what is missing, and not asked for yet, of the wants with these handles."""
@@ -211,7 +223,8 @@ class Requests:
                 want.tries += 1
                 want.requested = 0
                 given_up.append(want.entry.handle)
-            for handle in given_up[: -self._given_up_max]:
+            self._desk.cache.loosen()  # Nothing is kept free for these any more.
+            for handle in given_up[: max(0, len(given_up) - self._given_up_max)]:
                 self._wants.drop(link, handle)
             self.released(others, now)
 

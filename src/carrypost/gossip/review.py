@@ -56,6 +56,7 @@ class Review:
     def ask(self, link: Link, now: int) -> None:
         """Begin a run."""
         self._desk.sweep()  # What expired is not compared any more.
+        self._desk.invite()
         view, agreement = link.view, link.agreement
         if view is None or not link.usable:
             agreement.due_us = NEVER
@@ -109,6 +110,7 @@ class Review:
                 if agreement.asking is not None and self._desk.node < link.node:
                     return None
                 agreement.asking = None
+            self._desk.invite()
             run = agreement.answering = Run(frame.run, view.known)
         return run
 

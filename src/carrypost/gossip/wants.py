@@ -143,6 +143,13 @@ class Wants:
             sources[link.peer] = (link, handle)
         return want
 
+    def decline(self, link: Link, entry: OfferEntry) -> None:
+        """Note that `link` offers a message that there is no room for; what is too much is left to the next review."""
+        declined = link.inbox.declined
+        declined[entry.handle] = entry
+        if len(declined) > self._desk.limits.offers_open_max:
+            declined.popitem(last=False)
+
     def whole_at(self, link: Link, message: MessageId) -> bool:
         """Whether this neighbour offers all of the message."""
         source = self._sources.get(message, {}).get(link.peer)
@@ -202,7 +209,7 @@ class Wants:
         del link.inbox.wants[handle]
         if not link.inbox.wants:
             link.inbox.request_due_us = NEVER
-        link.inbox.settled[handle] = None
+        link.inbox.settled[handle] = want.entry
         if len(link.inbox.settled) > _SETTLED_MAX:
             link.inbox.settled.popitem(last=False)
         if opened := self._open.get(link.peer):
@@ -231,7 +238,7 @@ class Wants:
             del inbox.wants[handle]
             if not inbox.wants:
                 inbox.request_due_us = NEVER
-            inbox.settled[handle] = None
+            inbox.settled[handle] = want.entry
             if len(inbox.settled) > _SETTLED_MAX:
                 inbox.settled.popitem(last=False)
             if not want.entry.pieces:
@@ -259,7 +266,7 @@ class Wants:
             for link, handle in sources.values():
                 inbox = link.inbox
                 want = inbox.wants.pop(handle)
-                inbox.settled[handle] = None
+                inbox.settled[handle] = want.entry
                 slots = known.get(link)
                 if slots is None:
                     slots = known[link] = []
@@ -288,9 +295,18 @@ class Wants:
         want = link.inbox.wants[handle]
         self._desk.refuse(reason, link.peer, want.descriptor.shown if want.descriptor else None)
         self.drop(link, handle)
+        self._desk.cache.loosen()  # Nothing is kept free for it any more.
         self._spurned[link.peer, want.entry.message] = until_us
         if len(self._spurned) > self._desk.limits.offers_open_max:
             del self._spurned[next(iter(self._spurned))]
+
+    def spurned(self, link: Link, message: MessageId) -> bool:
+        """Whether it was not to be taken from this neighbour for a while."""
+        return (link.peer, message) in self._spurned
+
+    def forgive(self, link: Link, message: MessageId) -> None:
+        """It may be taken from this neighbour again."""
+        self._spurned.pop((link.peer, message), None)
 
     def opened(self, link: Link, handle: int, want: Want) -> None:
         """One more half-received message; the stalest one of the fullest link makes room."""

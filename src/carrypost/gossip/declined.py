@@ -1,0 +1,211 @@
+"""What was declined for want of room, and when it is asked for after all.
+
+A message that found no room, or had to give way, is not asked for until there is room for it: room that nobody uses,
+or that of copies which would give way to it. Room appears when a copy leaves, or may give way again because it was
+confirmed. Then what neighbours have is looked through, highest rank first, and as much is asked for as finds room
+beside what each neighbour was asked for already: at once, and at most once a second.
+
+What a neighbour offered during this contact is known by its handle (`Inbox.declined`, and `Inbox.settled` of what was
+evicted since), so it is asked for without a new offer. What was declined before the contact is on offer nowhere, since
+reviews count it as known; so when a review begins while there is room, some that would find room are left out of what
+is compared (`Cache.invite`), others at each review, and the neighbour offers them again.
+
+This ends: in unused room nobody has to go, and otherwise a lower rank gives way to a higher one. Of the two contents of
+a cache before and after, sorted by rank, the later one is the larger, so no two messages can take turns.
+"""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from carrypost.gossip.link import NEVER
+from carrypost.gossip.ranking import best_rank
+from carrypost.gossip.slots import bits
+from carrypost.gossip.wants import PATIENCE_US
+
+if TYPE_CHECKING:
+    from carrypost.gossip.cache import Cache
+    from carrypost.gossip.desk import Desk
+    from carrypost.gossip.frames import OfferEntry
+    from carrypost.gossip.link import Link
+    from carrypost.gossip.wants import Wants
+
+_LOOK_GAP_US = 1_000_000
+_LOOK_ENTRIES_MAX = 16_384
+"""So much is looked through at a time; the other links have their turn at the next one."""
+
+Candidate = tuple[int, bool, int, "OfferEntry"]
+"""Its rank, whether it is wanted here, the bytes that it lacks, and what the neighbour says of it."""
+_RANK = itemgetter(0)
+
+
+class Declined:
+    """The second look of one host at what it had no room for."""
+
+    def __init__(self, desk: Desk, wants: Wants) -> None:
+        self._desk = desk
+        self._wants = wants
+        self._looked_us = -NEVER
+        self._first = 0
+        """Which link comes first."""
+        self._places = _Places(desk.cache)
+
+    def room_appeared(self, now: int) -> None:
+        """Look soon whether it is enough for anything."""
+        self._desk.cache.loosened = False
+        if self._desk.usable:
+            self._schedule(max(now, self._looked_us + _LOOK_GAP_US))
+
+    def declined(self, link: Link, entry: OfferEntry, now: int) -> None:
+        """There is no room for this, the store cannot write, or the neighbour was asked for too much already."""
+        self._wants.decline(link, entry)
+        if now < self._desk.store_failed_until_us:
+            self._schedule(self._desk.store_failed_until_us)
+        elif len(link.inbox.wants) >= self._desk.limits.offers_open_max:
+            self._schedule(now + _LOOK_GAP_US)
+
+    def offered_again(self, link: Link, entry: OfferEntry, now: int) -> None:
+        """Something that was declined before is on offer; perhaps there is room by now."""
+        self._wants.decline(link, entry)
+        candidate = self._candidate(entry)
+        if candidate is not None and self._fits(link, candidate, 0, 0):
+            self._schedule(max(now, self._looked_us + _LOOK_GAP_US))
+
+    def look(self, now: int) -> None:
+        """Ask for what finds room by now."""
+        desk = self._desk
+        desk.look_us = NEVER
+        if now < desk.store_failed_until_us:
+            self._schedule(desk.store_failed_until_us)
+            return
+        self._looked_us = now
+        self._places = _Places(desk.cache)
+        links, left = desk.usable, _LOOK_ENTRIES_MAX
+        for turn in range(len(links)):
+            link = links[(self._first + turn) % len(links)]
+            left -= len(link.inbox.declined) + len(link.inbox.settled)
+            if candidates := self._candidates(link):
+                self._ask(link, candidates, now)
+            if left <= 0 and turn + 1 < len(links):
+                self._first += turn + 1
+                self._schedule(now + _LOOK_GAP_US)
+                break
+
+    def _schedule(self, due_us: int) -> None:
+        desk = self._desk
+        if due_us < desk.look_us:
+            desk.look_us = due_us
+            desk.wake(due_us)
+
+    def _candidates(self, link: Link) -> list[Candidate]:
+        """What the neighbour offered in this contact and is not here for want of room, highest rank first."""
+        inbox, cache = link.inbox, self._desk.cache
+        found: list[Candidate] = []
+        for handle, entry in list(inbox.declined.items()):
+            candidate = self._candidate(entry)
+            if candidate is not None:
+                found.append(candidate)
+            else:
+                del inbox.declined[handle]
+        if cache.declined:
+            for handle, entry in inbox.settled.items():
+                if handle not in inbox.declined and cache.declines(entry.message) and handle not in inbox.wants:
+                    candidate = self._candidate(entry)
+                    if candidate is not None:
+                        found.append(candidate)
+        found.sort(key=_RANK, reverse=True)
+        return found
+
+    def _candidate(self, entry: OfferEntry) -> Candidate | None:
+        """None for what is here, or is never wanted again."""
+        desk = self._desk
+        copy = desk.cache.get(entry.message)
+        if copy is None or (not copy.here and not copy.rank):
+            # Of what never came, the age is not known: it may be younger than any.
+            wanted = desk.own is None or desk.own.wants_something
+            return best_rank(entry.privilege, wanted), wanted, entry.length, entry
+        if copy.whole or copy.finished:
+            return None
+        return copy.rank, copy.interesting, entry.length - (copy.held_bytes if copy.here else 0), entry
+
+    def _coming(self, link: Link) -> tuple[int, int]:
+        """The messages and bytes that this neighbour was asked for; and those that are half here, whoever is asked."""
+        cache, wants = self._desk.cache, self._wants
+        messages = nbytes = 0
+        for want in link.inbox.wants.values():
+            if want.requested and ((copy := cache.get(want.entry.message)) is None or not copy.here):
+                messages += 1
+                nbytes += want.entry.length
+        for slot in bits(cache.partial):
+            half = cache.copies[slot]
+            if half is not None and wants.sources(half.id):
+                nbytes += max(0, half.descriptor.length - half.held_bytes)
+        return messages, nbytes
+
+    def _ask(self, link: Link, candidates: list[Candidate], now: int) -> None:
+        inbox, limit = link.inbox, self._desk.limits.offers_open_max
+        messages, nbytes = self._coming(link)
+        too_much = NEVER
+        for candidate in candidates:
+            lacking, entry = candidate[2:]
+            if len(inbox.wants) >= limit:
+                if now - inbox.progress_us < PATIENCE_US:
+                    self._schedule(now + _LOOK_GAP_US)
+                return
+            places = self._places
+            if lacking >= too_much or not self._fits(
+                link, candidate, messages + places.messages, nbytes + places.bytes
+            ):
+                continue
+            if not places.take(candidate, messages, nbytes):
+                too_much = lacking  # For whatever comes next, and has a lower rank, too.
+                continue
+            inbox.declined.pop(entry.handle, None)
+            self._wants.forgive(link, entry.message)
+            if self._wants.add(link, entry, now) is not None:
+                inbox.fresh.append(entry.handle)
+
+    def _fits(self, link: Link, candidate: Candidate, messages: int, nbytes: int) -> bool:
+        """Whether there may be room beside so much that is on its way, at the latest if others give way."""
+        rank, interesting, lacking, entry = candidate
+        cache = self._desk.cache
+        if cache.turned_away and (copy := cache.get(entry.message)) and cache.turned_away >> copy.slot & 1:
+            return False
+        messages, nbytes = messages + 1, nbytes + lacking
+        if cache.vacant(messages, nbytes, interesting=interesting):
+            return True
+        # Who is over its share takes room from nobody.
+        return not self._wants.spurned(link, entry.message) and cache.displaces(
+            messages, nbytes, rank, interesting=interesting
+        )
+
+
+class _Places:
+    """The room of a cache during one look: what nobody uses, and what copies use that would give way, each once."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._yielding: list[tuple[int, int]] | None = None
+        """Rank and bytes of copies, lowest last; found when somebody has to give way."""
+        self.messages = self.bytes = 0
+        """What was asked for during this look, less what those use who have to go for it."""
+
+    def take(self, candidate: Candidate, messages: int, nbytes: int) -> bool:
+        """Keep room for something, beside so much that is on its way. False: too few would give way."""
+        rank, interesting, lacking, _ = candidate
+        messages += self.messages + 1
+        nbytes += self.bytes + lacking
+        gone: list[tuple[int, int]] = []
+        freed = 0
+        while not self._cache.vacant(messages - len(gone), nbytes - freed, interesting=interesting):
+            if self._yielding is None:
+                self._yielding = self._cache.yielding()
+            if not self._yielding or self._yielding[-1][0] >= rank:
+                self._yielding += reversed(gone)
+                return False
+            gone.append(self._yielding.pop())
+            freed += gone[-1][1]
+        self.messages += 1 - len(gone)
+        self.bytes += lacking - freed
+        return True
