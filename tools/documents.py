@@ -286,7 +286,6 @@ _CONSTANTS = (
     ("requests._REQUEST_RETRY_US", "a request that nothing comes of is repeated after this; doubles"),
     ("requests._REQUEST_DOUBLINGS", "so many times at most"),
     ("requests._REQUEST_TRIES", "so often, if nothing comes at all; then other neighbours are asked"),
-    ("requests._GIVEN_UP_MAX", "messages of one neighbour that are not asked for any more, and taken if they come"),
     ("requests._REASK_US", "an offer repeated this long after a request means that the request was lost"),
     ("wants.PATIENCE_US", "a neighbour that was asked and sends no piece keeps others from being asked for this long"),
     ("wants.SPURN_US", "a message that failed is not taken from the same neighbour again for this long"),

@@ -37,7 +37,7 @@ _LOOK_ENTRIES_MAX = 16_384
 
 Candidate = tuple[int, bool, int, "OfferEntry"]
 """Its rank, whether it is wanted here, the bytes that it lacks, and what the neighbour says of it."""
-_RANK = itemgetter(0)
+_RANK, _LACKING = itemgetter(0), itemgetter(2)
 
 
 class Declined:
@@ -53,8 +53,9 @@ class Declined:
 
     def room_appeared(self, now: int) -> None:
         """Look soon whether it is enough for anything."""
-        self._desk.cache.loosened = False
-        if self._desk.usable:
+        desk = self._desk
+        desk.cache.loosened = False
+        if desk.usable and desk.cache.opens:
             self._schedule(max(now, self._looked_us + _LOOK_GAP_US))
 
     def declined(self, link: Link, entry: OfferEntry, now: int) -> None:
@@ -81,6 +82,7 @@ class Declined:
             return
         self._looked_us = now
         self._places = _Places(desk.cache)
+        desk.cache.forget_kept_out()
         links, left = desk.usable, _LOOK_ENTRIES_MAX
         for turn in range(len(links)):
             link = links[(self._first + turn) % len(links)]
@@ -109,11 +111,14 @@ class Declined:
             else:
                 del inbox.declined[handle]
         if cache.declined:
+            get = cache.get
             for handle, entry in inbox.settled.items():
-                if handle not in inbox.declined and cache.declines(entry.message) and handle not in inbox.wants:
-                    candidate = self._candidate(entry)
-                    if candidate is not None:
-                        found.append(candidate)
+                copy = get(entry.message)
+                if copy is None or copy.here or copy.finished or handle in inbox.declined or handle in inbox.wants:
+                    continue
+                candidate = self._candidate(entry)
+                if candidate is not None:
+                    found.append(candidate)
         found.sort(key=_RANK, reverse=True)
         return found
 
@@ -147,8 +152,13 @@ class Declined:
         inbox, limit = link.inbox, self._desk.limits.offers_open_max
         messages, nbytes = self._coming(link)
         too_much = NEVER
+        cache = self._desk.cache
+        cache.kept_out(candidates[0][0], min(map(_LACKING, candidates)))
+        lowest = cache.lowest_rank(candidates[0][0])
         for candidate in candidates:
-            lacking, entry = candidate[2:]
+            rank, _, lacking, entry = candidate
+            if rank <= lowest and not cache.vacant(messages + 1, nbytes, interesting=True):
+                return  # Nor would any that follow find room.
             if len(inbox.wants) >= limit:
                 if now - inbox.progress_us < PATIENCE_US:
                     self._schedule(now + _LOOK_GAP_US)
@@ -163,7 +173,9 @@ class Declined:
                 continue
             inbox.declined.pop(entry.handle, None)
             self._wants.forgive(link, entry.message)
-            if self._wants.add(link, entry, now) is not None:
+            want = self._wants.add(link, entry, now)
+            if want is not None:
+                want.unsure = True
                 inbox.fresh.append(entry.handle)
 
     def _fits(self, link: Link, candidate: Candidate, messages: int, nbytes: int) -> bool:

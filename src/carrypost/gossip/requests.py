@@ -29,8 +29,10 @@ _REQUEST_RETRY_US = 2_000_000
 _REQUEST_DOUBLINGS = 2
 _PATIENCE_US_MAX = _REQUEST_RETRY_US << _REQUEST_DOUBLINGS
 _REQUEST_TRIES = 4
-_GIVEN_UP_MAX = 256
-"""So many messages that were asked for in vain are taken all the same, should they come: the neighbour may be slow."""
+_UNSURE_TRIES = (2, 6)
+"""After so many repetitions what was offered a while ago is given up: if the neighbour is idle, and in any case."""
+_GIVEN_UP_PART = 2
+"""Of `offers_open_max`, this part may be messages that were asked for in vain: should they come, they are taken."""
 _REASK_US = 400_000
 _HANDLE_BYTES = 6
 _LENGTH = attrgetter("length")
@@ -46,7 +48,7 @@ class Requests:
         self._wants = wants
         self._declined = declined
         room = desk.settings.mtu_bytes - FRAME_ROOM
-        self._given_up_max = min(_GIVEN_UP_MAX, desk.limits.offers_open_max // 2)
+        self._given_up_max = desk.limits.offers_open_max // _GIVEN_UP_PART
         self._page_handles = min(desk.limits.request_handles_max, room // _HANDLE_BYTES)
 
     def take_offer(self, link: Link, frame: Offer, now: int) -> None:
@@ -85,6 +87,7 @@ class Requests:
             return
         if want.requested and want.descriptor is None and now - want.asked_us >= _REASK_US:
             want.requested = 0  # Who offers it again did not hear that it is wanted.
+        want.unsure = False
         if _given_up(want):
             want.tries = 0
         link.inbox.fresh.append(entry.handle)
@@ -209,7 +212,7 @@ class Requests:
                 again.append(handle)  # If those who were asked for it kept it to themselves.
             elif want.asked_us + _patience_us(want) > now:
                 inbox.request_due_us = min(inbox.request_due_us, want.asked_us + _patience_us(want))
-            elif silent and want.tries >= _REQUEST_TRIES:
+            elif (silent and want.tries >= _REQUEST_TRIES) or (want.unsure and self._forgotten(link, want, now)):
                 hopeless.append(want)
             else:
                 want.tries += 1
@@ -220,13 +223,20 @@ class Requests:
             # It does not answer: leave it to the next review, and ask the others.
             others = self._wants.alternatives(link)
             for want in hopeless:
-                want.tries += 1
+                want.tries = _REQUEST_TRIES + 1
                 want.requested = 0
                 given_up.append(want.entry.handle)
             self._desk.cache.loosen()  # Nothing is kept free for these any more.
             for handle in given_up[: max(0, len(given_up) - self._given_up_max)]:
                 self._wants.drop(link, handle)
             self.released(others, now)
+
+    @staticmethod
+    def _forgotten(link: Link, want: Want, now: int) -> bool:
+        """Whether the neighbour seems to have no more what it offered a while ago."""
+        few, many = _UNSURE_TRIES
+        idle = now - link.inbox.progress_us >= _REQUEST_RETRY_US
+        return want.tries >= many or (idle and want.tries >= few)
 
 
 def _patience_us(want: Want) -> int:

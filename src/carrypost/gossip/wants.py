@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.gossip.link import NEVER
+from carrypost.gossip.ranking import best_rank
 from carrypost.gossip.slots import mask_of
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class Want(msgspec.Struct, eq=False):
     asked_us: int = 0
     """When they were asked for, or when something of them last came."""
     tries: int = 0
+    unsure: bool = False
+    """It was offered a while ago: the neighbour may have it no more, and who has not is silent about it."""
     descriptor: Descriptor | None = None
     hashes: bytes = b""
     interesting: bool = False
@@ -149,6 +152,8 @@ class Wants:
         declined[entry.handle] = entry
         if len(declined) > self._desk.limits.offers_open_max:
             declined.popitem(last=False)
+        own = self._desk.own
+        self._desk.cache.kept_out(best_rank(entry.privilege, own is None or own.wants_something), entry.length)
 
     def whole_at(self, link: Link, message: MessageId) -> bool:
         """Whether this neighbour offers all of the message."""
