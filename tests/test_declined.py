@@ -30,13 +30,13 @@ def fill(net: testing.Network, author: str, lifetimes_s: list[float | None], siz
 
 @pytest.mark.parametrize("author", ["a", "b"])
 @pytest.mark.parametrize(
-    "limits", [{"cache_messages_max": 40}, {"cache_bytes_max": 4_000}, {"cache_messages_max": 40, "shares": True}]
+    ("messages_max", "bytes_max", "shares"), [(40, 10**9, False), (10**6, 4_000, False), (40, 10**9, True)]
 )
 def test_each_place_that_becomes_free_is_used_at_once_by_what_was_declined(
-    limits: dict[str, object], author: str
+    messages_max: int, bytes_max: int, shares: bool, author: str
 ) -> None:
     with testing.network("a", "c") as net:
-        net.add("b", **{"shares": False, **limits})
+        net.add("b", cache_messages_max=messages_max, cache_bytes_max=bytes_max, shares=shares)
         net.subscribe("b", "news")
         net.link("a", "b")
         net.link("c", "b")
@@ -176,7 +176,7 @@ def test_what_is_remembered_of_declined_offers_is_bounded() -> None:
     scene.host.publish("news", b"x", now=scene.now, priority=9)
     scene.passes(1)
     for page in range(30):
-        entries = [OfferEntry(MessageId(f"x:1:{page * 100 + n + 1}"), page * 100 + n, 10, 0) for n in range(100)]
+        entries = [OfferEntry(MessageId(b"x:1:%d" % (page * 100 + n + 1)), page * 100 + n, 10, 0) for n in range(100)]
         scene.says(Offer(page + 1, tuple(entries)))
         answers = [frame for frame in scene.settle() if kind(frame) == "Request"]
         assert len(answers) == 1
