@@ -165,6 +165,8 @@ class Worker:
     async def _status(self, _order: Order) -> Answer:
         seen = self._node.host.overview()
         return {
+            "node": self._node.host.node,
+            "unread": self._node.driver.unread,
             "messages": seen.messages,
             "neighbours": [[each.address, each.state] for each in seen.neighbours],
             "refused": dict(seen.refused),

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from carrypost import testing
-from carrypost.config import Limits
+from carrypost.config import UNBOUNDED, Limits
 from carrypost.emu.radio import Burst, LinkModel
 from carrypost.events import Event, Refused
 from carrypost.gossip import codec
@@ -129,7 +129,7 @@ class Attacker:
         peer = as_ or self.address
         for datagram in codec.datagrams(frames, 60_000):
             decoded = codec.decode(datagram, self.net._settings.limits)  # noqa: SLF001
-            host.refused(decoded.refused, peer)
+            host.refused(decoded.refused, peer, round(self.net.now * 1e6), nbytes=len(datagram))
             self.net.inject(victim, decoded.frames, peer)
 
     def announcement(self, *lists: str, **changes: object) -> Announce:
@@ -260,7 +260,14 @@ class Scene:
 
 @contextmanager
 def scene(**settings: object) -> Iterator[Scene]:
-    """A scene with signatures and lifetimes, unless the settings say otherwise."""
+    """A scene with signatures and lifetimes, unless the settings say otherwise.
+
+    Nobody is muted for what leads to nothing, and datagrams may be long, so that each other bound shows by itself;
+    `tests.test_accounts` has the accounts.
+    """
     usual: dict[str, object] = {"security": "signed", "lifetime_s_default": 3_600, "lifetime_s_max": 7_200}
-    with testing.network("a", "b", seed=1, **usual | settings) as net:  # type: ignore[arg-type]  # all are Settings
+    given = settings.pop("limits", {})
+    assert isinstance(given, dict)
+    limits = {"link_waste_per_s": UNBOUNDED, "waste_per_s": UNBOUNDED, "datagram_bytes_max": 65_507} | given
+    with testing.network("a", "b", seed=1, **usual | settings, limits=limits) as net:  # type: ignore[arg-type]  # all are Settings
         yield Scene(net)

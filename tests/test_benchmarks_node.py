@@ -67,6 +67,20 @@ def test_a_receiver_is_weighed_as_consumer_and_as_carrier_against_the_least_poss
         assert areas["sockets, receiving"] > 0
 
 
+def test_strangers_are_weighed_datagram_by_datagram_and_as_a_flood(tmp_path: Path) -> None:
+    shown = tables(tmp_path, "hostile", "--quick", "--json")
+    assert list(shown) == ["Datagrams", "Floods"]
+    for row in shown["Datagrams"]:
+        assert 1_000 < row["bytes"] <= 9_216
+        assert row["CPU µs"] > 1
+    assert [row["strangers"] for row in shown["Floods"]] == [1, 10]
+    for row in shown["Floods"]:
+        assert row["sent/s"] > 1_000
+        assert row["unread"] > 0  # The strangers were muted.
+        assert row["times"] == pytest.approx(row["latency ms"] / row["aside ms"])
+        assert row["met"] is (row["CPU % of a core"] <= 10 and row["times"] <= 2)
+
+
 @needs_namespaces
 def test_a_node_at_rest_is_weighed_alone_and_with_a_neighbour(tmp_path: Path) -> None:
     shown = tables(tmp_path, "idle", "--quick", "--json")
@@ -80,7 +94,7 @@ def test_a_node_at_rest_is_weighed_alone_and_with_a_neighbour(tmp_path: Path) ->
     assert shown["Neighbours"][1]["a message: bytes"] > 1_000
 
 
-@pytest.mark.parametrize("name", ["chain", "node", "idle"])
+@pytest.mark.parametrize("name", ["chain", "node", "idle", "hostile"])
 def test_help_gives_an_example(name: str) -> None:
     outcome = bench(name, "--help")
     assert outcome.returncode == 0
@@ -88,7 +102,13 @@ def test_help_gives_an_example(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("chain", "--rounds", "0"), ("node", "--messages", "0"), ("idle", "--seconds", "0")]
+    "arguments",
+    [
+        ("chain", "--rounds", "0"),
+        ("node", "--messages", "0"),
+        ("idle", "--seconds", "0"),
+        ("hostile", "--seconds", "0"),
+    ],
 )
 def test_a_number_that_makes_no_sense_is_a_usage_error(arguments: tuple[str, ...]) -> None:
     outcome = bench(*arguments)

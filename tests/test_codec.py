@@ -35,7 +35,7 @@ from carrypost.gossip.frames import (
 from carrypost.model.descriptor import AttributeValue, Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, NodeId
 
-LIMITS = Limits()
+LIMITS = Limits(datagram_bytes_max=65_507)
 MTU_BYTES = 65_507
 EIGHT = b"12345678"
 FOUR = b"1234"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from carrypost.config import Limits
 from carrypost.gossip import codec
 
-LIMITS = Limits()
+LIMITS = Limits(datagram_bytes_max=65_507)
 MTU_BYTES = 65_507
 CORPUS = {
     path.stem: bytes.fromhex(path.read_text()) for path in sorted((Path(__file__).parent / "golden").glob("*.hex"))

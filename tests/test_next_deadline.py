@@ -110,7 +110,7 @@ def test_what_is_refused_is_something_to_take() -> None:
     assert not scene.host.receive([Announce(NodeId("a"), 1, 1, 1_000, bytes(8))], "x", scene.now)
     host = scene.host
     assert not busy(host)
-    host.refused({"frame": 2}, "x")
+    host.refused({"frame": 2}, "x", scene.now)
     assert busy(host)
     (refused,) = host.events()
     assert (refused.__class__.__name__, busy(host)) == ("Refused", False)

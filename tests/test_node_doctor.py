@@ -18,6 +18,7 @@ import pytest
 from tools import netns
 from tools.netns import Net
 
+from carrypost.config import Limits
 from carrypost.node.channels import Means, Obstacle
 from carrypost.node.diagnosis import Finding, Trial, diagnose
 from carrypost.node.doctor import examine
@@ -127,6 +128,26 @@ def test_a_node_that_runs_here_hears_probes_as_foreign_bytes_and_goes_on() -> No
         assert found[FOUR].works
         assert found[WIDE].works
         assert not any(datagram.startswith(b"CP") for _, datagram in came)
+
+    asyncio.run(scene())
+
+
+def test_datagrams_that_a_node_here_would_refuse_for_their_length_are_named_with_their_sender() -> None:
+    async def scene() -> None:
+        settings = UdpSettings(port=free_port(), interfaces=("lo",))
+        other = Udp(settings, lambda _: None)
+        await other.open()
+        examining = asyncio.create_task(examine(settings, "lo", timeout_s=0.5, limits=Limits(datagram_bytes_max=2_000)))
+        while not examining.done():
+            other.send([b"CP\1" + bytes(3_000), b"CP\1" + bytes(1_000)], None, announcing=True)
+            await asyncio.sleep(0.02)
+        finding, address = by_means(await examining)["datagrams"], other.addresses[0]
+        await other.close()
+        assert finding.heard == (address,)
+        assert "3,003 bytes" in finding.detail
+        assert "2,000" in finding.detail
+        assert "limits.datagram_bytes_max" in finding.advice
+        assert "mtu_bytes" in finding.advice
 
     asyncio.run(scene())
 

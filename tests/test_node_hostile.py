@@ -148,7 +148,7 @@ async def _flooded(folder: Path, **orders: object) -> None:
         _log.info(
             "%s; received %d, unread %d, refused %s; %.1f s of processor; grown by %.1f MB; status took %.2f s; "
             "%d honest messages took %.2f s at worst",
-            done, status["udp"]["counters"]["received"], status["strangers_unread"], status["refused"],
+            done, status["udp"]["counters"]["received"], status["unread"], status["refused"],
             sum(after[1][:2]) - sum(before[1][:2]), (after[0] - before[0]) / 1e6, slowest_s,
             len(talk.took_s), max(talk.took_s.values()),
         )  # fmt: skip
@@ -158,7 +158,7 @@ async def _flooded(folder: Path, **orders: object) -> None:
         await until(lambda: _idle(process), PATIENCE_S)
         # Else the test would be about nothing.
         assert {"datagram", "frame"} <= status["refused"].keys()
-        assert sum(status["refused"].values()) + status["strangers_unread"] > done["offered"] / 100
+        assert sum(status["refused"].values()) + status["unread"] > done["offered"] / 100
         assert all(len(node.said) < SAID_BYTES_MAX for node in (victim, friend))
 
 

@@ -23,7 +23,7 @@ from tools import netns
 from tools.netns import Net
 
 from carrypost.errors import ConfigError, NodeError
-from carrypost.node import interfaces, statics
+from carrypost.node import interfaces, sockets, statics
 from carrypost.node import outlet as outlets
 from carrypost.node.channels import Channel, Means, Plan, Target, cover
 from carrypost.node.interfaces import Interface
@@ -50,8 +50,8 @@ class Node(Udp):
         self.came: list[tuple[str, bytes]] = []
         self.batches: list[int] = []
         given: dict[str, Any] = {"interfaces": ("lo",), **settings}
-        magic = given.pop("magic", b"")
-        super().__init__(UdpSettings(**given), self._keep, magic=magic)
+        options = {name: given.pop(name) for name in ("magic", "datagram_bytes_max") if name in given}
+        super().__init__(UdpSettings(**given), self._keep, **options)
 
     def _keep(self, batch: list[tuple[str, bytes]]) -> None:
         self.came += batch
@@ -122,6 +122,70 @@ def test_the_system_drops_what_does_not_begin_with_the_magic_on_every_socket() -
                 b.came.clear()
             await until(lambda: b.counters["duplicates"] == 2)
             assert b.counters["received"] == 6
+
+    run(scene())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a program filter its own sockets")
+def test_the_system_drops_what_a_shunned_peer_sends_until_its_time_is_over_and_nothing_else() -> None:
+    async def scene() -> None:
+        async with nodes({}, {}, {"magic": b"CP"}) as (a, b, c):
+            for each in (a, b):
+                each.send([b"CP I am " + each.address.encode()], None, announcing=True)  # The same would be one peer.
+            await until(lambda: len(c.came) == 2)
+            c.came.clear()
+            c.shun(a.address, 0.5)
+            received = c.counters["received"]
+            a.send([b"CP by all means"], None, announcing=True)
+            a.send([b"CP to you"] * 50, c.address, announcing=False)
+            b.send([b"CP from b"], c.address, announcing=False)
+            await until(lambda: c.came)
+            assert c.came == [(b.address, b"CP from b")]
+            assert c.counters["received"] == received + 1
+            c.came.clear()
+
+            async def heard_again() -> None:
+                while not c.came:
+                    a.send([b"CP it is over"], c.address, announcing=False)
+                    await asyncio.sleep(0.05)
+
+            await asyncio.wait_for(heard_again(), DEADLINE_S)
+            assert c.came[0] == (a.address, b"CP it is over")
+
+    run(scene())
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a program filter its own sockets")
+def test_a_filter_knows_sources_of_both_families_by_address_and_port(family: socket.AddressFamily) -> None:
+    loopback = "127.0.0.1" if family == socket.AF_INET else "::1"
+    with contextlib.ExitStack() as exits:
+        ear, *mouths = (exits.enter_context(socket.socket(family, socket.SOCK_DGRAM)) for _ in range(4))
+        for each in (ear, *mouths):
+            each.bind((loopback, 0))
+        ear.settimeout(DEADLINE_S)
+
+        def heard(*shunned: socket.socket) -> list[bytes]:
+            sockets.let_in(ear, b"CP", [each.getsockname() for each in shunned])
+            for number, each in enumerate(mouths):
+                each.sendto(b"CP%d" % number, ear.getsockname())
+                each.sendto(b"XX%d" % number, ear.getsockname())
+            sockets.let_in(ear, b"")
+            mouths[0].sendto(b"end", ear.getsockname())
+            return list(iter(lambda: ear.recv(100), b"end"))
+
+        assert heard() == [b"CP0", b"CP1", b"CP2"]
+        assert heard(mouths[1]) == [b"CP0", b"CP2"]
+        assert heard(mouths[2], mouths[0]) == [b"CP1"]
+        assert heard(*mouths) == []
+
+
+def test_a_datagram_that_is_too_long_is_cut_off_one_byte_behind_the_limit() -> None:
+    async def scene() -> None:
+        async with nodes({}, {"datagram_bytes_max": 1_000}) as (a, b):
+            a.send([b"x" * 1_000, b"x" * 1_001, b"x" * 20_000], b.address, announcing=False)
+            await until(lambda: len(b.came) == 3)
+            assert [len(datagram) for _, datagram in b.came] == [1_000, 1_001, 1_001]
 
     run(scene())
 

@@ -68,7 +68,9 @@ def run(initiator: list[int], other: list[int], mtu_bytes: int = MTU_BYTES) -> R
         sizes.append([len(datagram) for datagram in sent])
         view, values = sides[len(sizes) % 2 - 1]
         frames = []
-        for frame in [frame for datagram in sent for frame in codec.decode(datagram, Limits()).frames]:
+        for frame in [
+            frame for datagram in sent for frame in codec.decode(datagram, Limits(datagram_bytes_max=65_507)).frames
+        ]:
             assert isinstance(frame, Digest)
             step = reconcile.answer(view, frame)
             found[len(sizes) % 2].update(values[slot] for slot in bits(step.mine_only | step.wanted_mine))

@@ -13,6 +13,7 @@ from carrypost.errors import LocalError, StateError
 from carrypost.events import Delivery, Reason
 from carrypost.gossip import frames as fr
 from carrypost.gossip import journal as keys
+from carrypost.gossip.accounts import FRAME
 from carrypost.gossip.deliveries import Deliveries
 from carrypost.gossip.desk import Desk
 from carrypost.gossip.dispatch import Dispatch
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.order.groups import Registry
     from carrypost.security.identity import Identity
+
+
+_UNREAD_BYTES = 64
+"""As many bytes that cannot be read are charged as one unit of waste."""
 
 
 def _nothing() -> None:
@@ -212,10 +217,15 @@ class Host:
         desk = self._desk
         if self._expire(now):
             self._settle(now)
+        accounts = self._dispatch.accounts
         link = desk.links.get(peer)
+        if not accounts.listens(peer, now, neighbour=link is not None and link.state is LINKED):
+            desk.refuse_many("muted", peer, len(frames))
+            return False
         if link is not None:
             if not link.budgets.volume.take(len(frames), nbytes, now):
                 desk.refuse_many("link-budget", peer, len(frames))
+                accounts.settle(peer, FRAME * len(frames), now)
                 return False
             first = frames[0] if len(frames) == 1 else None
             if isinstance(first, fr.Announce) and link.repeats(first, desk.prefix, now):
@@ -230,15 +240,22 @@ class Host:
             self._neighbours.wake_for(link)
         return True
 
-    def hears(self, peer: str) -> bool:
-        """Whether a link address is that of a neighbour: what comes from it goes before what strangers send."""
+    def listens(self, peer: str, now: int) -> bool:
+        """Whether a datagram from a link address is worth decoding; else the driver drops it unread."""
         link = self._desk.links.get(peer)
-        return link is not None and link.usable
+        return self._dispatch.accounts.listens(peer, now, neighbour=link is not None and link.state is LINKED)
 
-    def refused(self, reasons: Mapping[str, int], peer: str) -> None:
+    def muted_until(self, peer: str) -> int:
+        """Until when an address is not listened to, because it caused too much work for nothing."""
+        return self._dispatch.accounts.muted_us(peer)
+
+    def refused(self, reasons: Mapping[str, int], peer: str, now: int, *, nbytes: int = 0) -> None:
         """What the driver could not read of what came from a link address, by reason (`codec.Decoded.refused`)."""
+        cost = nbytes // _UNREAD_BYTES
         for reason, count in reasons.items():
             self._desk.refuse_many(reason, peer, count)
+            cost += FRAME * count
+        self._dispatch.accounts.settle(peer, cost, now)
 
     def link(self, peer: str, up: bool, now: int) -> None:
         """A contact that the driver knows of begins or ends."""

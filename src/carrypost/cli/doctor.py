@@ -9,11 +9,12 @@ import typer
 
 from carrypost.cli._exit import Exit
 from carrypost.cli._output import JsonOption, line, wants_json
-from carrypost.cli.node import ConfigOption, DataOption, settings_of
-from carrypost.errors import LocalError
+from carrypost.cli.node import ConfigOption, DataOption, ask, settings_of
+from carrypost.errors import LocalError, NodeError
 
 if TYPE_CHECKING:
     from carrypost.node.doctor import Finding
+    from carrypost.node.settings import NodeSettings
 
 
 def doctor(
@@ -49,14 +50,39 @@ def doctor(
     as_json = wants_json(json)
     if not as_json:
         typer.echo(f"Listening for {listen_s:g} s …", err=True)
-    findings = asyncio.run(examine(settings_of(config, data).udp, interface, timeout_s=listen_s))
+    settings = settings_of(config, data)
+    limits = settings.core.limits
+    findings = asyncio.run(examine(settings.udp, interface, timeout_s=listen_s, limits=limits))
+    findings += _of_length(settings)
     for finding in findings:
         if as_json:
             line(_plain(finding))
         else:
             _show(finding)
-    if not any(finding.works for finding in findings):
+    if not any(finding.works for finding in findings if finding.means != "datagrams"):
         raise typer.Exit(Exit.FAILED)
+
+
+def _of_length(settings: NodeSettings) -> list[Finding]:
+    """What is to be said of datagrams that are too long for somebody."""
+    from carrypost.config import Limits  # noqa: PLC0415 - keeps --help quick
+    from carrypost.node.diagnosis import refused_as_too_long, sends_too_long  # noqa: PLC0415
+
+    found, usual_bytes = [], Limits().datagram_bytes_max
+    if settings.core.mtu_bytes > usual_bytes:
+        found.append(sends_too_long(settings.core.mtu_bytes, usual_bytes))
+    if refused := _refused_here(settings).get("oversize"):
+        found.append(refused_as_too_long(refused, settings.core.limits.datagram_bytes_max))
+    return found
+
+
+def _refused_here(settings: NodeSettings) -> dict[str, int]:
+    """What the node that runs here refused so far, by reason; nothing if none runs."""
+    try:
+        refused: dict[str, int] = ask(settings, "status")["refused"]
+    except (NodeError, TimeoutError):
+        return {}
+    return refused
 
 
 def _plain(finding: Finding) -> dict[str, object]:

@@ -78,7 +78,7 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
 
     For example: `carrypost status`, `carrypost status --data ~/second --json`
     """
-    found = _ask(settings_of(config, data), "status")
+    found = ask(settings_of(config, data), "status")
     if wants_json(json):
         line(found)
         return
@@ -101,8 +101,8 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
         rows.insert(2, ("clock", f"the system's clock is {duration(found['clock_ahead_s'])} behind this node's"))
     if store["failure"]:
         rows.insert(-1, ("last failure", store["failure"]))
-    if found["strangers_unread"]:
-        rows.append(("not read", f"{found['strangers_unread']:,} datagrams of strangers, who sent too many"))
+    if found["unread"]:
+        rows.append(("not read", f"{found['unread']:,} datagrams of those who caused too much work for nothing"))
     if found["overrun"]:
         rows.append(("not taken", f"{found['overrun']:,} datagrams, because the disk had too much to write"))
     if found["record_rows_lost"]:
@@ -127,7 +127,7 @@ def peers(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpt
 
     For example: `carrypost peers`, `carrypost keys name NODE anna` to call one by a name
     """
-    found = _ask(settings_of(config, data), "peers")
+    found = ask(settings_of(config, data), "peers")
     if wants_json(json):
         for each in found:
             line(each)
@@ -163,16 +163,17 @@ def _datagrams(counters: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, (*usual, _counts(rest), _counts(counters["errors"]))))
 
 
-def _ask(settings: NodeSettings, what: str) -> Any:  # noqa: ANN401 - what the node says
+def ask(settings: NodeSettings, what: str) -> Any:  # noqa: ANN401 - what the node says
+    """What the node that runs here answers to a question without arguments."""
     import asyncio  # noqa: PLC0415 - needed by these commands only
 
     from carrypost.node.client import Client  # noqa: PLC0415
 
-    async def ask() -> object:
+    async def answer() -> object:
         try:
             async with asyncio.timeout(_ANSWER_S), await Client.connect(settings.control) as client:
                 return await getattr(client, what)()
         except TimeoutError:
             raise TimeoutError(f"the node at {settings.control} does not answer") from None
 
-    return asyncio.run(ask())
+    return asyncio.run(answer())

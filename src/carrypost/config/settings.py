@@ -44,7 +44,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 class Limits:
     """Bounds on everything that a peer can make this node keep, hold or do."""
 
-    datagram_bytes_max: int = whole(65_507, 576, 65_507)
+    datagram_bytes_max: int = whole(9 * KIB, 576, 65_507)
     """A longer datagram is refused unread."""
     frames_max: int = whole(512, 1, 65_536)
     """Frames in one datagram."""
@@ -119,6 +119,10 @@ class Limits:
     """Bytes taken from one neighbour."""
     link_forgeries_per_s: int = whole(20, 1, UNBOUNDED)
     """Signatures that do not fit, after which a link's descriptors are refused unread."""
+    link_waste_per_s: int = whole(10_000, 1, UNBOUNDED)
+    """Work that one neighbour causes and that leads to nothing, in microseconds or so: beyond it, it is not heard."""
+    waste_per_s: int = whole(50_000, 1, UNBOUNDED)
+    """The same of all neighbours and strangers together."""
     link_profiles_per_s: int = whole(2, 1, UNBOUNDED)
     """Profiles compiled for one neighbour."""
     refusals_max: int = whole(1_000, 1, UNBOUNDED)

@@ -312,7 +312,7 @@ class Driver:
                 found += datagram.frames
                 nbytes += datagram.size
                 if datagram.refused:
-                    host.refused(datagram.refused, peer)
+                    host.refused(datagram.refused, peer, now, nbytes=datagram.size)
             frames = found
         if host.receive(frames, peer, now, nbytes=nbytes) or host.busy:
             self.settle()

@@ -6,6 +6,8 @@ forger and link addresses are not.
 
 from __future__ import annotations
 
+import math
+
 _SECOND_US = 1_000_000
 
 
@@ -30,10 +32,21 @@ class Budget:
         self._tokens -= amount
         return True
 
-    def spend(self, amount: float, now: int) -> None:
-        """Charge for what was done already; `take` refuses until the debt is paid."""
+    def spend(self, amount: float, now: int, *, debt_s_max: float = 60.0) -> int:
+        """Charge for what was done already; `take` refuses until the debt is paid. Returns when that will be."""
         self.take(0, now)
-        self._tokens -= amount
+        self._tokens = max(self._tokens - amount, -debt_s_max * self._rate * _SECOND_US)
+        return self.above_us(0.0, now)
+
+    def share(self, now: int) -> float:
+        """What is there, as a part of what may be saved up; below 0: a debt."""
+        self.take(0, now)
+        return self._tokens / self._full
+
+    def above_us(self, share: float, now: int) -> int:
+        """When so much will be there, if nothing is spent; now, if it is."""
+        missing = share * self._full - self._tokens
+        return now + math.ceil(missing / self._rate) if missing > 0 else now
 
 
 class Volume:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import RemoteError
 from carrypost.gossip import frames as fr
+from carrypost.gossip.accounts import FRAME, Accounts, price
 from carrypost.gossip.link import LINKED
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Dispatch:
         self._desk = desk
         self._neighbours = neighbours
         self._exchange = exchange
+        self.accounts = Accounts(desk.limits)
         self._handlers: dict[type, Callable[..., None]] = {
             fr.Profile: neighbours.take_profile,
             fr.ProfileRequest: neighbours.answer_profile,
@@ -46,11 +48,14 @@ class Dispatch:
         """Take the frames one by one, and small messages together. False: they said nothing new."""
         desk = self._desk
         new = False
+        cost = 0
         parcels: list[fr.OpenParcel] = []
         for frame in frames:
             if isinstance(frame, fr.OpenParcel) and link is not None and link.state is LINKED:
                 parcels.append(frame)
-            elif isinstance(frame, fr.Announce):
+                continue
+            cost += price(frame)
+            if isinstance(frame, fr.Announce):
                 new = self._neighbours.announced(frame, peer, now) or new
                 link = desk.links.get(peer)
             elif link is None or (link.state is not LINKED and not _listens_to(link, frame)):
@@ -60,8 +65,16 @@ class Dispatch:
                 new = True
                 self._take(link, frame, now)
         if parcels and link is not None:
+            cost += FRAME * len(parcels)
             self._exchange.parcels(link, parcels, now)
-            return True
+            new = True
+        common = 0
+        if link is not None:
+            budgets = link.budgets
+            cost -= budgets.tally
+            common = budgets.common
+            budgets.tally = budgets.common = 0
+        self.accounts.settle(peer, cost, now, common=common)
         return new
 
     def _take(self, link: Link, frame: fr.Frame, now: int) -> None:

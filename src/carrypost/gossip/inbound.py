@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from carrypost.errors import RemoteError
 from carrypost.events import Reason, Reception
 from carrypost.gossip import journal as keys
+from carrypost.gossip.accounts import FRAME
 from carrypost.gossip.frames import BlankData, Data, DescriptorPart, HashList, OpenParcel, WholeDescriptor
 from carrypost.gossip.inspection import Inspection
 from carrypost.gossip.parts import Parts
@@ -93,6 +94,7 @@ class Inbound:
             self._desk.cache.remember(found, done=False)
             self._decline(link, want, found, Reason.NO_ROOM)
             return True
+        link.budgets.tally += FRAME
         want.reset = False
         want.hops = min(HOPS_MAX, max(1, frame.hops))
         want.age_ms = min(AGE_MS_MAX, max(0, frame.age_ms))
@@ -114,6 +116,8 @@ class Inbound:
         if odd or not count or frame.start + count > descriptor.pieces or not descriptor.signed:
             self._desk.refuse("hash-list", link.peer)
             return True
+        if frame.start not in want.hash_parts:
+            link.budgets.tally += FRAME
         want.hash_parts[frame.start] = frame.hashes
         if sum(map(len, want.hash_parts.values())) < descriptor.pieces * HASH_BYTES:
             return True
@@ -191,6 +195,7 @@ class Inbound:
         if buffer is None:
             buffer = want.buffers[piece] = PieceBuffer()
         if not buffer.have >> number & 1:
+            link.budgets.tally += FRAME
             buffer.have |= 1 << number
             buffer.fragments[number] = body
             buffer.bytes += len(body) + FRAGMENT_BYTES

@@ -30,6 +30,13 @@ SILENT_PERIODS = 3
 _PERIOD_US_MIN = 50_000
 _PERIOD_US_MAX = 600_000_000
 _PROFILE_BURST_S = 5.0
+_PROFILE_ENTRY_COST, _PROFILE_COPY_COST = 30, 2
+"""To compile a pattern, and to match a message against a profile (`gossip.accounts`)."""
+_PROFILES_FREE = 0.75
+"""While so much of its budget for profiles is left, a neighbour is not charged for a new one."""
+_RUNS_PER_S = 0.1
+"""Reconciliations that a neighbour may begin at no cost: one at the beginning of a contact, then every few minutes."""
+_RUNS_BURST_S = 40.0
 
 
 class LinkState(enum.Enum):
@@ -79,7 +86,10 @@ class OpenOffer:
 class Offering:
     """What this host believes of the neighbour's cache, and offers it (`gossip.offers`)."""
 
-    __slots__ = ("due_us", "known", "offered", "offered_us", "open", "partials", "partials_us", "retry_us", "stalled")
+    __slots__ = (
+        "due_us", "known", "offered", "offered_us", "open", "partials", "partials_us", "retry_us", "served",
+        "served_pieces", "stalled",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.known = 0
@@ -98,6 +108,10 @@ class Offering:
         """When what is new goes out."""
         self.retry_us = NEVER
         """When the first of the open offers is repeated."""
+        self.served = 0
+        """Slots of messages that were asked for whole in this contact, and queued."""
+        self.served_pieces: dict[int, int] = {}
+        """By slot: pieces that were asked for, where not the whole message was."""
         self.stalled = False
         """The neighbour is overdue: nothing is offered, or offered again, until it is heard."""
 
@@ -111,16 +125,22 @@ class Offering:
         self.stalled = False
         self.due_us = self.retry_us = now
 
-    def answered(self, serial: int) -> int:
-        """The neighbour answered an offer: what stood in it is known to it, or on its way."""
+    def answered(self, serial: int) -> bool:
+        """The neighbour answered an offer: what stood in it is known to it, or on its way. False: there was none."""
         offer = self.open.pop(serial, None)
         if offer is None:
-            return 0
+            return False
         if not self.open:
             self.retry_us = NEVER
         self.offered &= ~offer.mask
         self.known |= offer.mask
-        return offer.mask
+        return True
+
+    def serve(self, slot: int, pieces: int) -> int:
+        """Some pieces of a message are queued. Returns how many of them were before, in this contact."""
+        before = self.served_pieces.get(slot, 0)
+        self.served_pieces[slot] = before | pieces
+        return (pieces if self.served >> slot & 1 else pieces & before).bit_count()
 
     def knows(self, mask: int) -> None:
         """The neighbour has these: it offered them itself. Offers of them need no answer any more."""
@@ -141,16 +161,18 @@ class Offering:
         keep = ~mask
         self.known &= keep
         self.offered &= keep
+        self.served &= keep
         for offer in self.open.values():
             offer.mask &= keep
-        for slot in bits(mask) if self.partials else ():
+        for slot in bits(mask) if self.partials or self.served_pieces else ():
             self.partials.pop(slot, None)
+            self.served_pieces.pop(slot, None)
 
 
 class Run:
     """One reconciliation, as one of its two sides sees it."""
 
-    __slots__ = ("answered", "asked_us", "mine_only", "number", "questions", "snapshot")
+    __slots__ = ("answered", "asked_us", "free", "mine_only", "number", "openings", "questions", "snapshot")
 
     def __init__(self, number: int, snapshot: int) -> None:
         self.number = number
@@ -164,6 +186,10 @@ class Run:
         """Numbers of the questions that are open, and the parts of each answer that have come."""
         self.answered: dict[int, None] = {}
         """Numbers of the other side's questions that were answered lately."""
+        self.openings = 0
+        """Frames of the other side that opened it."""
+        self.free = True
+        """It is what an honest neighbour would do, and not charged as waste."""
 
 
 class Agreement:
@@ -224,7 +250,7 @@ class Inbox:
 class Budgets:
     """What the neighbour may make this host do."""
 
-    __slots__ = ("answers", "forgeries", "profiles", "volume")
+    __slots__ = ("answers", "common", "forgeries", "profiles", "runs", "tally", "volume")
 
     def __init__(self, limits: Limits) -> None:
         self.volume = Volume(limits.link_frames_per_s, limits.link_bytes_per_s)
@@ -233,6 +259,20 @@ class Budgets:
         """For learning its profiles."""
         self.answers = Budget(limits.link_profiles_per_s, burst_s=_PROFILE_BURST_S)
         """For telling it this host's."""
+        self.runs = Budget(_RUNS_PER_S, burst_s=_RUNS_BURST_S)
+        """For reconciliations that it begins."""
+        self.tally = 0
+        """What its frames led to, less what they cost beside their price (`gossip.accounts`), since it was settled."""
+        self.common = 0
+        """What it cost that is charged to all addresses together, and not to this one."""
+
+    def learnt(self, entries: int, copies: int, now: int) -> None:
+        """Charge for a profile that was compiled and matched: the first ones to all addresses together only."""
+        cost = _PROFILE_ENTRY_COST * entries + _PROFILE_COPY_COST * copies
+        if self.profiles.share(now) < _PROFILES_FREE:
+            self.tally -= cost
+        else:
+            self.common += cost
 
 
 class Link:

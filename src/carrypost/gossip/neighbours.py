@@ -38,6 +38,8 @@ _ANNOUNCE_BYTES = 128
 _REVIEW_GRACE = 2
 _PROFILE_UNASKED_BYTES_MAX = 600
 _PROFILE_RETRY_US = 1_000_000
+_CHANGE_COST = 25
+"""What a link costs that begins or ends, beside the frames that made it do so (`gossip.accounts`)."""
 
 
 class Neighbours:
@@ -257,6 +259,7 @@ class Neighbours:
         if before is link.state:
             return
         self._desk.links_changed()
+        link.budgets.tally -= _CHANGE_COST
         if before is SILENT:
             link.first_us = now
         if link.state is LINKED:
@@ -328,6 +331,7 @@ class Neighbours:
             entries = decode_entries(encoded, self._desk.limits)
             copies = [copy for copy in self._desk.cache.copies if copy is not None]
             self._desk.book.learn(entries, frame.digest, copies)
+            link.budgets.learnt(len(entries), len(copies), now)
         for each in self._desk.links.values():
             if each.profile == frame.digest:
                 self._need_profile(each, now)

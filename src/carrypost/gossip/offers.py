@@ -12,11 +12,13 @@ from heapq import nsmallest
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from carrypost.gossip.accounts import price
 from carrypost.gossip.frames import Ack, Frame, Offer, OfferEntry, Request, Transmission
 from carrypost.gossip.link import NEVER, Link, OpenOffer
 from carrypost.gossip.outbox import FRAME_ROOM
 from carrypost.gossip.pieces import from_bitmap, to_bitmap
 from carrypost.gossip.slots import bits, mask_of
+from carrypost.model.descriptor import PIECE_BYTES
 
 if TYPE_CHECKING:
     from carrypost.gossip.cache import Copy
@@ -38,6 +40,8 @@ _OFFER_RETRY_US = 500_000
 _OFFER_DOUBLINGS = 6
 _SHARE_WAIT_US = 20_000
 """How long a burst waits for other neighbours who were offered the same message."""
+_AGAIN_BYTES = 16
+"""So many bytes that are sent to the same neighbour again are one unit of waste (`gossip.accounts`)."""
 _SENDING_ORDER = attrgetter("sending_order")
 _WANTED = 256
 """Added to the level of what the neighbour wants for itself: before anything that it would carry for others."""
@@ -255,14 +259,7 @@ class Offers:
 
     def take_request(self, link: Link, frame: Request, now: int) -> None:
         """Queue what the neighbour asks for."""
-        for serial in frame.offers:
-            link.offering.answered(serial)
-        slots = [slot for handle in frame.handles if (slot := self._queue(link, handle, None, now)) is not None]
-        for part in frame.parts:
-            slot = self._queue(link, part.handle, from_bitmap(part.pieces), now)
-            if slot is not None:
-                slots.append(slot)
-        asked = mask_of(slots)
+        asked = self._serve(link, frame, now)
         if self._new_for(link) and self._prompt(link):
             link.offering.due_us = now
         if asked:
@@ -270,33 +267,54 @@ class Offers:
         else:
             self._end_turn(link, now)
 
+    def _serve(self, link: Link, frame: Request, now: int) -> int:
+        """Queue what is asked for and not queued yet, and credit the request by that; the slots that were queued."""
+        offering, known = link.offering, self._desk.by_handle
+        answered = sum(offering.answered(serial) for serial in frame.offers)
+        wanted = [copy for handle in frame.handles if (copy := known.get(handle)) is not None]
+        queued = [copy for copy in wanted if self._queue(link, copy, copy.held, now)]
+        asked = mask_of([copy.slot for copy in queued])
+        again_bytes = 0
+        if repeated := asked & offering.served:
+            # What was sent in this contact already, and was lost, is sent again, but not as often as one likes.
+            again_bytes = sum(copy.descriptor.length for copy in queued if repeated >> copy.slot & 1)
+        offering.served |= asked
+        unknown = len(frame.handles) - len(wanted)
+        for part in frame.parts:
+            copy = known.get(part.handle)
+            if copy is None:
+                unknown += 1
+            elif self._queue(link, copy, pieces := copy.held & from_bitmap(part.pieces), now):
+                asked |= 1 << copy.slot
+                again_bytes += PIECE_BYTES * offering.serve(copy.slot, pieces)
+        if unknown:
+            self._desk.refuse_many("handle", link.peer, unknown)
+        if asked or answered:
+            link.budgets.tally += price(frame) - unknown - again_bytes // _AGAIN_BYTES
+        return asked
+
     def all_answered(self, link: Link, now: int) -> None:
         """The neighbour has all that was on offer: what had to wait for it, if nothing else brings it up, is next."""
         if link.offering.due_us == NEVER and self._new_for(link):
             link.offering.due_us = now
 
-    def _queue(self, link: Link, handle: int, pieces: int | None, now: int) -> int | None:
-        """Queue a message, unless it is queued already; its slot, if it was not."""
-        copy = self._desk.by_handle.get(handle)
-        if copy is None:
-            self._desk.refuse("handle", link.peer)
-            return None
-        wanted = copy.held if pieces is None else copy.held & pieces
+    def _queue(self, link: Link, copy: Copy, wanted: int, now: int) -> bool:
+        """Queue these pieces of a message, unless it is queued already: then False."""
         if not wanted:
-            return None
+            return False
         outbox = link.outbox
         running = outbox.jobs.get(copy.slot)
         if running is not None:
             # What is on its way, or was lost and is to go out again, was asked for twice; what came in since was not.
             running.more |= wanted & ~running.wanted
-            return None
+            return False
         view = link.view
         level = copy.privilege
         if view is not None and (not view.mixed or view.wants(copy.descriptor)):
             level += _WANTED
         vouched = not copy.descriptor.small and outbox.vouched(copy, now)
         outbox.add(self._transfer.job(copy, wanted, level, vouched=vouched))
-        return copy.slot
+        return True
 
     def _wait_for_others(self, link: Link, asked: int, now: int) -> None:
         """One transmission may serve several requesters, if it waits a moment for them."""
@@ -312,7 +330,10 @@ class Offers:
     def take_ack(self, link: Link, frame: Ack, now: int) -> None:
         """The neighbour has these in memory."""
         outbox = link.outbox
+        flying = len(outbox.flights)
         link.offering.known |= outbox.acknowledge(frame.base, from_bitmap(frame.bitmap), now)
+        if len(outbox.flights) < flying:
+            link.budgets.tally += price(frame)
         for job in outbox.unfinished:
             outbox.add(self._transfer.job(job.copy, job.more, job.level, vouched=True))
         outbox.unfinished.clear()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.events import Received, Reception
+from carrypost.gossip.accounts import MESSAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,6 +38,7 @@ class Receptions:
             self.tell()
             self._desk.sweep()
         self.untold.setdefault(link.node, []).append(reception)
+        link.budgets.tally += MESSAGE
         if copy.interesting:
             self._deliveries.deliver(copy)
         self._desk.keep(copy)
@@ -45,6 +47,7 @@ class Receptions:
         """These messages are here, all of them wanted, and nobody had to go for them."""
         found = [Reception(copy.descriptor, copy.hops, copy.age_ms) for copy in copies]
         self.untold.setdefault(link.node, []).extend(found)
+        link.budgets.tally += MESSAGE * len(found)
         self._deliveries.deliver_all(copies)
         self._desk.keep_all(copies)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from carrypost.gossip.accounts import ENTRY, FRAME
 from carrypost.gossip.frames import Frame, Offer, OfferEntry, PieceRequest, Request, Transmission
 from carrypost.gossip.link import NEVER, Link
 from carrypost.gossip.outbox import FRAME_ROOM
@@ -34,6 +35,8 @@ _UNSURE_TRIES = (2, 6)
 _GIVEN_UP_PART = 2
 """Of `offers_open_max`, this part may be messages that were asked for in vain: should they come, they are taken."""
 _REASK_US = 400_000
+_HOPELESS_COST = 20
+"""What was offered, asked for several times and never sent costs this (`gossip.accounts`)."""
 _HANDLE_BYTES = 6
 _LENGTH = attrgetter("length")
 _ACK_DELAY_US = 20_000
@@ -58,6 +61,7 @@ class Requests:
         # carries it is.
         interesting = own is None or own.wants_something
         storing = now >= self._desk.store_failed_until_us
+        wanted_before = len(link.inbox.wants)
         roomy = cache.roomy(len(frame.entries), sum(map(_LENGTH, frame.entries)))
         known: list[int] = []
         for entry in frame.entries:
@@ -76,6 +80,9 @@ class Requests:
         if len(known) < len(frame.entries) or mask & ~link.offering.offered:
             link.inbox.answers.append(frame.serial)
         # Else the two offered each other the same, and either offer answers the other.
+        news = (mask & ~link.offering.known).bit_count() + max(0, len(link.inbox.wants) - wanted_before)
+        if news:
+            link.budgets.tally += FRAME + ENTRY * news
         link.offering.knows(mask)
 
     def _take(self, link: Link, entry: OfferEntry, now: int) -> None:
@@ -222,6 +229,7 @@ class Requests:
         if hopeless:
             # It does not answer: leave it to the next review, and ask the others.
             others = self._wants.alternatives(link)
+            link.budgets.tally -= _HOPELESS_COST * len(hopeless)
             for want in hopeless:
                 want.tries = _REQUEST_TRIES + 1
                 want.requested = 0

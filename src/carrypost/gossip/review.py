@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.gossip import reconcile
+from carrypost.gossip.accounts import price
 from carrypost.gossip.frames import Digest, Frame, Transmission
 from carrypost.gossip.link import NEVER, Run
 from carrypost.gossip.outbox import FRAME_ROOM
@@ -32,6 +33,10 @@ _TURN_US = 4_000_000
 _ANSWERED_MAX = 4096
 _QUESTIONS_MAX = 4096
 """Questions open to one neighbour; one that asks without end makes this host forget the oldest."""
+_OPENINGS_MAX = 8
+"""Frames that may open a run; whoever sends more is charged for them (`gossip.accounts`)."""
+_RUN_COST = 100
+"""What it costs to begin a run, which a neighbour brings about by its announcements."""
 _PARTS_MAX = 256
 """Frames of one answer."""
 
@@ -71,6 +76,7 @@ class Review:
         agreement.asking = run
         agreement.due_us = now + self._patience_us(link)
         agreement.tries += 1
+        link.budgets.tally -= _RUN_COST
         self._send(link, run, reconcile.opening(view), 0)
 
     @staticmethod
@@ -85,11 +91,13 @@ class Review:
         if view is None or not link.usable or frame.profile != view.digest:
             self._desk.refuse("profile-stale", link.peer)
             return
-        run = link.agreement.asking if offering else self._answering(link, view, frame)
+        run = link.agreement.asking if offering else self._answering(link, view, frame, now)
         if run is None or run.number != frame.run or not _expected(run, frame):
             return
         if frame.answers:
             link.outbox.expect(now - run.asked_us)
+        if run.free:
+            link.budgets.tally += price(frame)
         if offering:
             link.agreement.due_us = now + self._patience_us(link)
         elif not link.agreement.synced or self._same(link):
@@ -101,7 +109,7 @@ class Review:
         if not run.questions:
             self._end(link, run, now, offering=offering)
 
-    def _answering(self, link: Link, view: View, frame: Digest) -> Run | None:
+    def _answering(self, link: Link, view: View, frame: Digest, now: int) -> Run | None:
         """The neighbour's run. Where both begin one for the same set, that of the smaller id stands."""
         agreement = link.agreement
         run = agreement.answering
@@ -112,6 +120,10 @@ class Review:
                 agreement.asking = None
             self._desk.invite()
             run = agreement.answering = Run(frame.run, view.known)
+            run.free = link.budgets.runs.take(1, now)
+        if frame.round == 0 and run is not None:
+            run.openings += 1
+            run.free = run.free and run.openings <= _OPENINGS_MAX
         return run
 
     def _end(self, link: Link, run: Run, now: int, *, offering: bool) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId
 
 _SETTLED_MAX = 4096
+_SPURNED_COST = 200
+"""What was asked for, perhaps even verified, and is of no use costs this beside its frames (`gossip.accounts`)."""
 FRAGMENT_BYTES = 128
 """What a fragment in a buffer takes beside its body, about."""
 SPURN_US = 30_000_000
@@ -298,6 +300,7 @@ class Wants:
         From others, yes: the fault may be the neighbour's. Later again, too: it may be a forger's who uses its address.
         """
         want = link.inbox.wants[handle]
+        link.budgets.tally -= _SPURNED_COST
         self._desk.refuse(reason, link.peer, want.descriptor.shown if want.descriptor else None)
         self.drop(link, handle)
         self._desk.cache.loosen()  # Nothing is kept free for it any more.

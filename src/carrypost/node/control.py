@@ -291,7 +291,7 @@ class Program:
             "refused": dict(seen.refused),
             "payloads_gone": node.driver.gone,
             "overrun": node.driver.overrun,
-            "strangers_unread": node.driver.unread,
+            "unread": node.driver.unread,
             "record_rows_lost": node.chronicle.lost if node.chronicle else 0,
             "store": node.store.status(),
             "udp": node.udp.status(),

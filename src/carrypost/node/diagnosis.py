@@ -152,6 +152,44 @@ def port_taken(said: str, holder: str) -> Finding:
     return Finding(interface="", means="port", works=False, detail=f"{said[:1].upper()}{said[1:]}.", advice=advice)
 
 
+def too_long(sizes: dict[str, int], bytes_max: int) -> Finding:
+    """Others send datagrams that a node here refuses."""
+    detail = (
+        f"{_names(sizes)} sends datagrams of up to {max(sizes.values()):,} bytes; a node here refuses those of more "
+    )
+    return Finding(
+        interface="",
+        means="datagrams",
+        works=False,
+        detail=f"{detail}than {bytes_max:,} and does not hear what is in them.",
+        advice="Raise limits.datagram_bytes_max here, or lower mtu_bytes there: above 1,500 it gains little.",
+        heard=tuple(sorted(sizes)),
+    )
+
+
+def refused_as_too_long(count: int, bytes_max: int) -> Finding:
+    """The node that runs here has refused datagrams for their length."""
+    return Finding(
+        interface="",
+        means="datagrams",
+        works=False,
+        detail=f"The node that runs here refused {count:,} datagrams of more than {bytes_max:,} bytes.",
+        advice="A neighbour has a larger mtu_bytes, and is not heard: lower it there, or raise "
+        "limits.datagram_bytes_max here.",
+    )
+
+
+def sends_too_long(mtu_bytes: int, usual_bytes: int) -> Finding:
+    """The settings let a node here send what others refuse by default."""
+    return Finding(
+        interface="",
+        means="datagrams",
+        works=False,
+        detail=f"mtu_bytes is {mtu_bytes:,} here; by default nodes refuse more than {usual_bytes:,} bytes.",
+        advice="Lower mtu_bytes, or raise limits.datagram_bytes_max on every node of this network.",
+    )
+
+
 def _proven(trial: Trial) -> Finding:
     """Others were heard."""
     heard, names = tuple(sorted(trial.others)), _names(trial.others)

@@ -24,7 +24,7 @@ from carrypost.gossip.frames import Announce
 from carrypost.node import channels, interfaces, sockets
 from carrypost.node.addresses import address_text
 from carrypost.node.channels import Means, Plan
-from carrypost.node.diagnosis import NO_IPV6, Finding, Trial, diagnose, down, no_interface, port_taken
+from carrypost.node.diagnosis import NO_IPV6, Finding, Trial, diagnose, down, no_interface, port_taken, too_long
 from carrypost.node.interfaces import Interface
 from carrypost.node.outlet import Outlet, Traffic
 from carrypost.node.readers import Raw, read
@@ -37,11 +37,16 @@ PROBE = b"carrypost doctor\n"
 _PROBES = 4
 """Each may be lost."""
 _OTHERS_MAX = 64
+_READ_BYTES = 65_536
+"""More than any datagram: how long those are that a node would refuse is told."""
 
 
-async def examine(settings: UdpSettings, interface: str | None = None, *, timeout_s: float = 1.0) -> list[Finding]:
+async def examine(
+    settings: UdpSettings, interface: str | None = None, *, timeout_s: float = 1.0, limits: Limits | None = None
+) -> list[Finding]:
     """What works on this interface, or on all that a node would use; takes `timeout_s`.
 
+    `limits` are those of the node: what it would refuse is named.
     Nodes announce themselves every 1 to 5 seconds: to hear others, listen for longer than that.
     """
     there = interfaces.snapshot()
@@ -49,7 +54,7 @@ async def examine(settings: UdpSettings, interface: str | None = None, *, timeou
     if not chosen:
         return [no_interface(interface or "", [each.name for each in there])]
     findings = _port(settings) + [down(each.name) for each in chosen if not each.up]
-    doctor = _Doctor(settings, there, timeout_s)
+    doctor = _Doctor(settings, there, timeout_s, limits or Limits())
     try:
         await doctor.try_out([each for each in chosen if each.up])
     finally:
@@ -84,13 +89,15 @@ def _holder(port: int) -> str:
 
 
 class _Doctor:
-    def __init__(self, settings: UdpSettings, there: list[Interface], timeout_s: float) -> None:
+    def __init__(self, settings: UdpSettings, there: list[Interface], timeout_s: float, limits: Limits) -> None:
         self._settings = settings
         self._timeout_s = timeout_s
         self._probe = PROBE + secrets.token_bytes(16)
         self._local = {address for each in there for address in each.addresses}
         self._names = {each.index: each.name for each in there}
-        self._limits = Limits()
+        self._limits = limits
+        self._too_long: dict[str, int] = {}
+        """Who sends longer datagrams than a node here would take, and how long."""
         self._traffic = Traffic()
         self._own: dict[socket.AddressFamily, socket.socket] = {}
         self._closes: list[Callable[[], None]] = []
@@ -141,11 +148,16 @@ class _Doctor:
         except OSError as error:
             trial.listen_error = errno.errorcode.get(error.errno or 0, str(error))
             return None
-        self._closes.append(await read(ear, functools.partial(self._hear, trial), self._traffic.failed))
+        take = functools.partial(self._hear, trial)
+        self._closes.append(await read(ear, _READ_BYTES, take, self._traffic.failed))
         return plan
 
     def _hear(self, trial: Trial, raw: Raw) -> None:
         for datagram, address in raw:
+            if len(datagram) > self._limits.datagram_bytes_max and datagram.startswith(codec.MAGIC):
+                name = address_text(address, self._names)
+                if name in self._too_long or len(self._too_long) < _OTHERS_MAX:
+                    self._too_long[name] = max(len(datagram), self._too_long.get(name, 0))
             if datagram == self._probe:
                 trial.came_back = True
             elif address[0] in self._local:
@@ -163,6 +175,8 @@ class _Doctor:
         for trial in self._trials:
             beside = [each for each in self._trials if each.interface == trial.interface and each is not trial]
             found.append(diagnose(trial, {name for each in beside for name in each.others}))
+        if self._too_long:
+            found.append(too_long(self._too_long, self._limits.datagram_bytes_max))
         return found
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from carrypost.config import Settings
 from carrypost.events import Event
 from carrypost.gossip import codec, frames
-from carrypost.gossip.budget import Budget
+from carrypost.gossip.accounts import price
 from carrypost.gossip.frames import Announce, Frame, Profile, Transmission
 from carrypost.gossip.journal import Batch, Key, Value
 from carrypost.gossip.payloads import filled
@@ -32,8 +32,12 @@ _AGAIN_S = 1.0
 """After a step that failed it is looked again whether something is due."""
 _BACKLOG_BYTES_MAX = 32 * 1024 * 1024
 """What may wait for the disk, in memory."""
-STRANGERS_PER_S = 1_000
-"""Datagrams a second that are read of all who are no neighbours, together: a flood must not drown the neighbours."""
+_AT_ONCE = 2_000
+"""What one peer sent in one batch is given to the host at once, up to this price: so that no more is read of one who
+sends what leads to nothing than its account allows."""
+_UNREAD_MAX = 128
+"""After so many datagrams of a muted peer that had to be taken off the sockets unread, the system drops the rest."""
+_UNREAD_PEERS_MAX = 1_024
 _TELLING = (Announce, Profile)
 _log = logging.getLogger("carrypost.node")
 
@@ -47,6 +51,17 @@ class Machine:
     udp: Udp
 
 
+class _Heard:
+    """What one peer sent in one batch."""
+
+    __slots__ = ("frames", "nbytes", "price")
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.nbytes = 0
+        self.price = 0
+
+
 class Driver:
     """Joins one host with one machine, on one event loop."""
 
@@ -57,11 +72,12 @@ class Driver:
         self.overrun = 0
         """Datagrams that were not taken because the disk had too much to write already."""
         self.unread = 0
-        """Datagrams of strangers that were not looked at because there were too many."""
+        """Datagrams that were not looked at, of those who caused too much work for nothing."""
         self.traffic: Counter[str] | None = None
         """Bytes sent by kind of frame, if somebody wants to know."""
         self._settings = settings
-        self._strangers = Budget(STRANGERS_PER_S)
+        self._unread_of: Counter[str] = Counter()
+        """Unread datagrams by peer, until the system is told to drop them; cleared with every batch without any."""
         self._clock = machine.clock
         self._store = machine.store
         self._udp = machine.udp
@@ -111,20 +127,42 @@ class Driver:
             return
         now = self.now()
         host, limits = self.host, self._settings.limits
-        heard: dict[str, tuple[list[Frame], list[int]]] = {}
+        heard: dict[str, _Heard] = {}
+        unread = 0
         for peer, datagram in batch:
-            if not (host.hears(peer) or self._strangers.take(1, now)):
-                self.unread += 1
+            if not host.listens(peer, now):
+                unread += 1
+                self._unread_of[peer] += 1
                 continue
             decoded = codec.decode(datagram, limits)
             if decoded.refused:
-                host.refused(decoded.refused, peer)
-            found, sizes = heard.setdefault(peer, ([], []))
-            found.extend(decoded.frames)
-            sizes.append(len(datagram))
-        for peer, (found, sizes) in heard.items():
-            host.receive(found, peer, now, nbytes=sum(sizes))
+                host.refused(decoded.refused, peer, now, nbytes=len(datagram))
+            found = heard.get(peer)
+            if found is None:
+                found = heard[peer] = _Heard()
+            found.frames += decoded.frames
+            found.nbytes += len(datagram)
+            found.price += sum(map(price, decoded.frames))
+            if found.price >= _AT_ONCE:
+                del heard[peer]
+                host.receive(found.frames, peer, now, nbytes=found.nbytes)
+        for peer, found in heard.items():
+            host.receive(found.frames, peer, now, nbytes=found.nbytes)
+        self._count_unread(unread, now)
         self.settle()
+
+    def _count_unread(self, unread: int, now: int) -> None:
+        """Datagrams of muted peers were taken off the sockets; where they are many, the system is to do that."""
+        if not unread:
+            self._unread_of.clear()
+            return
+        self.unread += unread
+        for peer, count in list(self._unread_of.items()):
+            if count >= _UNREAD_MAX and (left_us := self.host.muted_until(peer) - now) > 0:
+                del self._unread_of[peer]
+                self._udp.shun(peer, left_us / MICROSECONDS)
+        if len(self._unread_of) > _UNREAD_PEERS_MAX:
+            self._unread_of.clear()
 
     def answered(self) -> None:
         """The store has written batches, or could not."""

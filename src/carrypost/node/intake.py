@@ -120,6 +120,10 @@ class Intake:
         self._count(len(raw), nbytes)
         return batch, met
 
+    def addresses(self, peer: str) -> list[SocketAddress]:
+        """Where a peer was heard from lately."""
+        return [address for address, source in self._sources.items() if source.name == peer]
+
     def text(self, address: SocketAddress) -> str:
         """The address as the host sees it."""
         return address_text(address, self._interface_names)

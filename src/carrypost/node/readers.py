@@ -15,17 +15,19 @@ from carrypost.node.addresses import SocketAddress
 
 BATCH = 128
 """Datagrams that are taken before other sockets have their turn."""
-_DATAGRAM_BYTES_MAX = 65_536
 Raw = list[tuple[bytes, SocketAddress]]
 """Datagrams and where they came from."""
 
 
 async def read(
-    made: socket.socket, take: Callable[[Raw], None], failed: Callable[[OSError], object]
+    made: socket.socket, nbytes: int, take: Callable[[Raw], None], failed: Callable[[OSError], object]
 ) -> Callable[[], None]:
-    """Hand over whatever comes, from now on; returns what ends that and closes the socket."""
+    """Hand over whatever comes, from now on, each datagram cut off after so many bytes.
+
+    Returns what ends that and closes the socket.
+    """
     loop = asyncio.get_running_loop()
-    reader = _Reader(made, take, failed)
+    reader = _Reader(made, nbytes, take, failed)
     try:
         loop.add_reader(made, reader.drain)
     except NotImplementedError:
@@ -40,17 +42,20 @@ async def read(
 
 
 class _Reader:
-    def __init__(self, made: socket.socket, take: Callable[[Raw], None], failed: Callable[[OSError], object]) -> None:
+    def __init__(
+        self, made: socket.socket, nbytes: int, take: Callable[[Raw], None], failed: Callable[[OSError], object]
+    ) -> None:
         self._receive = made.recvfrom
+        self._bytes = nbytes
         self._take = take
         self._failed = failed
 
     def drain(self) -> None:
         """Take what is there, up to a batch."""
-        receive, raw = self._receive, []
+        receive, nbytes, raw = self._receive, self._bytes, []
         try:
             for _ in range(BATCH):
-                raw.append(receive(_DATAGRAM_BYTES_MAX))  # noqa: PERF401 - what was read before an error is kept
+                raw.append(receive(nbytes))  # noqa: PERF401 - what was read before an error is kept
         except (BlockingIOError, InterruptedError):
             pass
         except OSError as error:

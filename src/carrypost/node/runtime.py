@@ -45,7 +45,8 @@ class Node:
     def __init__(self, settings: NodeSettings, *, privilege: Privilege = privilege) -> None:
         self.settings = settings
         self.home = Home(settings)
-        self.udp = Udp(settings.udp, self._received, magic=MAGIC)
+        limits = settings.core.limits
+        self.udp = Udp(settings.udp, self._received, magic=MAGIC, datagram_bytes_max=limits.datagram_bytes_max)
         self.chronicle: Chronicle | None = None
         self._privilege = privilege
         self._driver: Driver | None = None

@@ -14,6 +14,7 @@ import errno
 import socket
 import struct
 import sys
+from collections.abc import Sequence
 
 from carrypost.errors import NodeError
 from carrypost.node.addresses import SocketAddress
@@ -22,13 +23,19 @@ LINUX = sys.platform == "linux"
 # Numbers of Linux that Python does not have, or not in every version.
 _IP_PKTINFO, _IP_MULTICAST_ALL, _IPV6_MULTICAST_ALL = 8, 49, 29
 _SO_RCVBUFFORCE, _SO_ATTACH_FILTER = 33, 26
-_BPF_LOAD_HALF, _BPF_JUMP_IF_EQUAL, _BPF_RETURN = 0x28, 0x15, 0x06
+_BPF_LOAD_WORD, _BPF_LOAD_HALF, _BPF_JUMP_IF_EQUAL, _BPF_RETURN = 0x20, 0x28, 0x15, 0x06
+_BPF_NETWORK_HEADER = 0xFFF0_0000
+"""Offsets from here on are into the IP header."""
+_SOURCE_V4, _SOURCE_V6 = 12, 8
+"""Where the source stands in it."""
 _UDP_HEADER_BYTES = 8
 _HOPS = 1
 """Multicast stays on the link."""
 _SEND_BUFFER_BYTES = 1 << 20
 _PORT_ATTEMPTS = 8
 _PRIVILEGED_PORT_MAX = 1_023
+_Instruction = tuple[int, int, int, int]
+"""Of the kernel's filter: code, where to go on if it is so and if not, and a number."""
 Control = list[tuple[int, int, bytes]]
 """Ancillary data that says by which interface a datagram leaves."""
 
@@ -130,25 +137,39 @@ def enlarge(made: socket.socket, receive_bytes: int) -> int:
     return granted // 2 if LINUX else granted  # Linux counts its own overhead in.
 
 
-def only_with_magic(made: socket.socket, magic: bytes) -> None:
-    """Let the system drop what does not begin with these two bytes, where it can: a flood of rubbish is then free.
+def let_in(made: socket.socket, magic: bytes, shunned: Sequence[SocketAddress] = ()) -> None:
+    """Let the system drop what does not begin with these two bytes, or comes from one of these addresses.
 
-    Linux: a program of four instructions; what it sees of a datagram begins with the UDP header.
+    A flood of either is then free. Replaces what was asked for before. Where the system cannot do it, the node drops
+    the same by itself, at the cost of reading it. Linux: a small program for the kernel; what it sees of a datagram
+    begins with the UDP header, and the IP header can be looked at as well.
     """
     if not LINUX:
         return
-    program = b"".join(
-        struct.pack("=HBBI", *instruction)
-        for instruction in (
-            (_BPF_LOAD_HALF, 0, 0, _UDP_HEADER_BYTES),
-            (_BPF_JUMP_IF_EQUAL, 0, 1, int.from_bytes(magic, "big")),
-            (_BPF_RETURN, 0, 0, 0xFFFF_FFFF),
-            (_BPF_RETURN, 0, 0, 0),
-        )
-    )
-    held = ctypes.create_string_buffer(program, len(program))
-    with contextlib.suppress(OSError):  # Then rubbish costs its decoding.
-        made.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", 4, ctypes.addressof(held)))
+    program: list[_Instruction] = []
+    if magic:
+        program += [(_BPF_LOAD_HALF, 0, 0, _UDP_HEADER_BYTES), (_BPF_JUMP_IF_EQUAL, 1, 0, int.from_bytes(magic, "big"))]
+        program.append((_BPF_RETURN, 0, 0, 0))
+    for host, port, *_ in shunned:
+        program += _unless_from(made.family, host, port)
+    program.append((_BPF_RETURN, 0, 0, 0xFFFF_FFFF))
+    packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+    held = ctypes.create_string_buffer(packed, len(packed))
+    with contextlib.suppress(OSError):
+        made.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(program), ctypes.addressof(held)))
+
+
+def _unless_from(family: socket.AddressFamily, host: str, port: int) -> list[_Instruction]:
+    """Drop what comes from there; go on with what does not."""
+    source = socket.inet_pton(family, host)
+    begin = _BPF_NETWORK_HEADER + (_SOURCE_V4 if family == socket.AF_INET else _SOURCE_V6)
+    words = [(begin + at, int.from_bytes(source[at : at + 4], "big")) for at in range(0, len(source), 4)]
+    # Each comparison that fails jumps behind all that is left of this address: its own comparisons, and the return.
+    program: list[_Instruction] = [(_BPF_LOAD_HALF, 0, 0, 0), (_BPF_JUMP_IF_EQUAL, 0, 2 * len(words) + 1, port)]
+    for number, (offset, word) in enumerate(words):
+        behind = 2 * (len(words) - number - 1) + 1
+        program += [(_BPF_LOAD_WORD, 0, 0, offset), (_BPF_JUMP_IF_EQUAL, 0, behind, word)]
+    return [*program, (_BPF_RETURN, 0, 0, 0)]
 
 
 def _own(kind: socket.AddressFamily, port: int, *, shared: bool) -> socket.socket:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from carrypost.errors import ConfigError, NodeError
 from carrypost.node import channels as ch
 from carrypost.node import interfaces, sockets
-from carrypost.node.addresses import address_text, socket_address
+from carrypost.node.addresses import SocketAddress, address_text, family, socket_address
 from carrypost.node.channels import LATELY_S, Channel, Means, Plan, Target
 from carrypost.node.intake import Intake
 from carrypost.node.interfaces import Interface
@@ -37,6 +37,9 @@ TARGETS_MAX = 1_024
 """Peers whose socket address is kept."""
 _COVER_S = 1.0
 """For so long it is remembered which means are needed."""
+SHUNNED_MAX = 64
+"""Addresses whose datagrams the system drops; a longer list would cost every datagram too much."""
+_UNSHUN_SLACK_S = 0.05
 _LOOK_S = 1.0
 """Sources with this node's own port make it look at its addresses, but not more often than this."""
 _log = logging.getLogger("carrypost.udp")
@@ -48,9 +51,14 @@ class Udp:
     What does not begin with `magic` (two bytes) need not be received at all.
     """
 
-    def __init__(self, settings: UdpSettings, received: Received, *, magic: bytes = b"") -> None:
+    def __init__(
+        self, settings: UdpSettings, received: Received, *, magic: bytes = b"", datagram_bytes_max: int = 65_507
+    ) -> None:
         self.settings = settings
         self._magic = magic
+        self._read_bytes = datagram_bytes_max + 1  # One more shows that it is too long.
+        self._shunned: dict[str, tuple[float, list[SocketAddress]]] = {}
+        """By peer: until when the system drops what comes from its addresses."""
         self._received = received
         self._traffic = Traffic()
         self._intake = Intake(self._traffic, settings.hear, self._look_again)
@@ -96,7 +104,7 @@ class Udp:
                 self._own_ports[family] = made.getsockname()[1]
                 self._outlets[family] = Outlet(made, self._traffic, loop)
                 self._fit_out(made)
-                self._closes.append(await read(made, self._take_unicast, self._traffic.failed))
+                self._closes.append(await read(made, self._read_bytes, self._take_unicast, self._traffic.failed))
             self._all = interfaces.snapshot()
             await self._refresh()
         except OSError as error:
@@ -334,7 +342,8 @@ class Udp:
             return
         try:
             self._fit_out(ear)
-            close = await read(ear, functools.partial(self._take_from_link, key), self._traffic.failed)
+            take = functools.partial(self._take_from_link, key)
+            close = await read(ear, self._read_bytes, take, self._traffic.failed)
         except BaseException:
             ear.close()
             raise
@@ -368,12 +377,33 @@ class Udp:
         self._targets.clear()  # The numbers of interfaces may have changed.
 
     def _fit_out(self, made: socket.socket) -> None:
-        if self._magic:
-            sockets.only_with_magic(made, self._magic)
+        self._filter(made)
         wanted = self.settings.receive_buffer_bytes
         granted = sockets.enlarge(made, wanted)
         if granted < wanted:
             _log.debug("receive buffer of %d bytes instead of %d", granted, wanted)
+
+    def _filter(self, made: socket.socket) -> None:
+        found = [each for _, addresses in self._shunned.values() for each in addresses if family(each) == made.family]
+        sockets.let_in(made, self._magic, found[:SHUNNED_MAX])
+
+    def _filter_all(self) -> None:
+        for made in (*self._own.values(), *(channel.socket for channel in self._channels.values())):
+            self._filter(made)
+
+    def shun(self, peer: str, for_s: float) -> None:
+        """Let the system drop what comes from a peer, for a while, where it can: then even a flood costs nothing."""
+        now_s = time.monotonic()
+        self._shunned[peer] = now_s + for_s, self._intake.addresses(peer)
+        self._filter_all()
+        asyncio.get_running_loop().call_later(for_s, self._unshun)
+
+    def _unshun(self) -> None:
+        now_s = time.monotonic() + _UNSHUN_SLACK_S
+        left = {peer: until for peer, until in self._shunned.items() if until[0] > now_s}
+        if len(left) < len(self._shunned):
+            self._shunned = left
+            self._filter_all()
 
     async def _resolve(self) -> None:
         """Keep the addresses of static peers up to date."""

@@ -1,0 +1,281 @@
+"""Datagrams that lead to nothing, each as dear as a stranger can make it: what `bench hostile` throws at a node.
+
+A stranger is linked: it announces itself, lists its victim as heard, and wants everything, so it learns handles and the
+victim's profile. For every kind of frame, `ATTACKS` has a maker of datagrams, each of at most `mtu_bytes`, full of what
+costs the victim most and helps nobody. Numbers and ids are drawn anew for every datagram, so that nothing is saved by
+remembering the last one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from carrypost.config import Limits
+from carrypost.gossip import codec
+from carrypost.gossip import frames as f
+from carrypost.gossip.pieces import HASH_BYTES, pack
+from carrypost.gossip.reconcile import CHILDREN_MAX, ROOT_CHILDREN
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.ids import MessageId, NodeId, node_prefix
+from carrypost.model.pattern import encode_entries, entry, profile_digest
+from carrypost.security.identity import Identity
+
+PERIOD_MS: Final = 60_000
+"""Announced, so that the link lasts without the stranger having to say much."""
+_LIMITS: Final = Limits()
+_EVERYTHING: Final = encode_entries([entry(".*")])
+
+
+@dataclass
+class Stranger:
+    """One linked stranger: who it is, and what it has learnt of its victim."""
+
+    number: int
+    victim: NodeId
+    mtu_bytes: int = _LIMITS.datagram_bytes_max
+    profile: bytes = b"\0" * 8
+    """Digest of the victim's profile."""
+    handles: list[int] = field(default_factory=list)
+    """Under which the victim offered messages."""
+    counter: int = 0
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.number)
+        self.identity = Identity.derived("stranger", str(self.number))
+        self.to = node_prefix(self.victim)
+
+    def introduction(self) -> list[bytes]:
+        """Makes it a neighbour that wants everything."""
+        return codec.datagrams([self.announce(), f.Profile(profile_digest(_EVERYTHING), 0, 1, _EVERYTHING)], 1_200)
+
+    def announce(self, *, lists: bool = True, profile: bytes | None = None) -> f.Announce:
+        """The next announcement."""
+        self.counter += 1
+        digest = profile_digest(_EVERYTHING) if profile is None else profile
+        heard = (self.to,) if lists else ()
+        return f.Announce(self.identity.node, 1, self.counter, PERIOD_MS, digest, heard)
+
+    def hear(self, sent: Iterable[f.Frame]) -> list[bytes]:
+        """Learn what the victim says; what has to be answered so that it goes on talking."""
+        answers: list[f.Frame] = []
+        for frame in sent:
+            if isinstance(frame, f.Offer):
+                self.handles = [each.handle for each in frame.entries] or self.handles
+                answers.append(f.Request(self.to, (frame.serial,)))
+            elif isinstance(frame, f.Announce):
+                self.profile = frame.profile
+            elif isinstance(frame, f.Digest) and frame.round == 0:  # It has nothing of what is compared.
+                nothing = f.Bucket(0, 0, (), ())
+                answers.append(f.Digest(frame.profile, 1, (nothing,), (), 1, frame.number, 0, 1, frame.run))
+        return codec.datagrams(answers, 1_200) if answers else []
+
+    def fill(self, frames: Iterator[f.Frame]) -> bytes:
+        """As many of the frames as one datagram holds."""
+        found: list[f.Frame] = []
+        room = self.mtu_bytes - codec.datagram_overhead(codec.FRAMES_MAX)
+        for frame in frames:
+            room -= codec.wire_size(frame)
+            if room < 0 or len(found) == codec.FRAMES_MAX:
+                break
+            found.append(frame)
+        return codec.datagrams(found, self.mtu_bytes)[0]
+
+    def some_id(self) -> MessageId:
+        """An id that nobody has given to a message."""
+        return MessageId(self.chance.randbytes(16))
+
+
+def _endless(make: Callable[[Stranger], f.Frame]) -> Callable[[Stranger], bytes]:
+    def datagram(stranger: Stranger) -> bytes:
+        return stranger.fill(iter(lambda: make(stranger), None))
+
+    return datagram
+
+
+def _unknown_handles(stranger: Stranger) -> f.Frame:
+    # Small numbers take one byte each; none of them is a handle, because handles begin anywhere.
+    return f.Request(stranger.to, (), tuple(range(1, 128)) * 4)
+
+
+def _unknown_serials(stranger: Stranger) -> f.Frame:
+    return f.Request(stranger.to, tuple(range(1, 128)) * 4)
+
+
+def _unknown_pieces(stranger: Stranger) -> f.Frame:
+    return f.Request(stranger.to, (), (), tuple(f.PieceRequest(number, b"\1") for number in range(1, 128)) * 4)
+
+
+def _same_again(stranger: Stranger) -> f.Frame:
+    """What it was offered, again and again."""
+    return f.Request(stranger.to, (), tuple(stranger.handles[:60]) or (1,))
+
+
+def _for_another(_: Stranger) -> f.Frame:
+    return f.Request(b"\0\0\0\0", ())
+
+
+def _new_offer(stranger: Stranger) -> f.Frame:
+    """Messages that nobody has."""
+    chance = stranger.chance
+    entries = (f.OfferEntry(stranger.some_id(), chance.randrange(2**24), 100, 4) for _ in range(40))
+    return f.Offer(chance.randrange(2**24), tuple(entries))
+
+
+def _same_handle(stranger: Stranger) -> f.Frame:
+    """Another message under the same handles each time."""
+    entries = (f.OfferEntry(stranger.some_id(), number, 100, 4) for number in range(40))
+    return f.Offer(stranger.chance.randrange(2**24), tuple(entries))
+
+
+def _same_offer(stranger: Stranger) -> f.Frame:
+    """The same messages, offered and never sent."""
+    chance = random.Random(1)
+    entries = (f.OfferEntry(MessageId(chance.randbytes(16)), number, 100, 4) for number in range(40))
+    return f.Offer(stranger.chance.randrange(2**24), tuple(entries))
+
+
+def _new_run(stranger: Stranger) -> f.Frame:
+    """The beginning of a reconciliation in which everything differs."""
+    chance = stranger.chance
+    xors = tuple(chance.getrandbits(64) for _ in range(ROOT_CHILDREN))
+    buckets = (f.Bucket(0, 0, xors),) * (CHILDREN_MAX // ROOT_CHILDREN)
+    number = chance.randrange(1, 2**40)
+    return f.Digest(stranger.profile, 0, buckets, (), number, 0, 0, 1, number)
+
+
+def _listing(stranger: Stranger) -> f.Frame:
+    """A reconciliation that lists what nobody has."""
+    chance = stranger.chance
+    members = tuple(chance.getrandbits(64) for _ in range(900))
+    number = chance.randrange(1, 2**40)
+    return f.Digest(stranger.profile, 0, (f.Bucket(0, 0, (), members),), (), number, 0, 0, 1, number)
+
+
+def _no_run(stranger: Stranger) -> f.Frame:
+    return f.Digest(stranger.chance.randbytes(8), 0, (f.Bucket(0, 0, (0,) * ROOT_CHILDREN),))
+
+
+def _flapping(stranger: Stranger) -> f.Frame:
+    """It hears the victim, it does not, it does."""
+    return stranger.announce(lists=bool(stranger.counter & 1))
+
+
+def _changing(stranger: Stranger) -> f.Frame:
+    """It wants something else each time."""
+    return stranger.announce(profile=stranger.chance.randbytes(8))
+
+
+def _replayed(stranger: Stranger) -> f.Frame:
+    return f.Announce(stranger.identity.node, 1, 1, PERIOD_MS, profile_digest(_EVERYTHING), (stranger.to,))
+
+
+def _crowd(stranger: Stranger) -> f.Frame:
+    """A long list of those that it hears."""
+    stranger.counter += 1
+    chance, digest = stranger.chance, profile_digest(_EVERYTHING)
+    heard = tuple(chance.randbytes(4) for _ in range(160))
+    return f.Announce(stranger.identity.node, 1, stranger.counter, PERIOD_MS, digest, (*heard, stranger.to))
+
+
+def _profile_asked(stranger: Stranger) -> f.Frame:
+    return f.ProfileRequest(stranger.profile)
+
+
+def _profile_part(stranger: Stranger) -> f.Frame:
+    chance = stranger.chance
+    return f.Profile(profile_digest(_EVERYTHING), chance.randrange(1_000), 1_000, b"x")
+
+
+def _profiles(stranger: Stranger) -> bytes:
+    """A new profile of many patterns, announced and told."""
+    found = [entry(f"{stranger.chance.randrange(10**6)}[ab]*c{number}") for number in range(stranger.mtu_bytes // 48)]
+    encoded = encode_entries(found)
+    digest = profile_digest(encoded)
+    return codec.datagrams([stranger.announce(profile=digest), f.Profile(digest, 0, 1, encoded)], stranger.mtu_bytes)[0]
+
+
+def _descriptor_of(stranger: Stranger, *, body: bytes) -> Descriptor:
+    packed = pack(body, signed=True, compress=False, limits=_LIMITS)
+    made = Descriptor(
+        author=stranger.identity.author, incarnation=1, sequence=stranger.chance.randrange(1, 2**40), created_us=0,
+        deadline_us=None, destination="news", size=packed.size, length=packed.length, codec=packed.codec,
+        root=packed.root, fragment_bytes=1_024,
+    )  # fmt: skip
+    return made.with_signature(bytes(64))
+
+
+def _parcel(stranger: Stranger) -> f.Frame:
+    """A message that nobody asked for."""
+    wire = _descriptor_of(stranger, body=b"").wire
+    return f.Parcel(stranger.chance.randrange(2**24), 1, 1, 1, True, wire, b"")
+
+
+def _descriptor(stranger: Stranger) -> f.Frame:
+    wire = _descriptor_of(stranger, body=b"").wire
+    return f.DescriptorPart(stranger.chance.randrange(2**24), 1, 1, 1, 0, 1, wire)
+
+
+def _descriptor_part(stranger: Stranger) -> f.Frame:
+    return f.DescriptorPart(stranger.chance.randrange(2**24), 1, 1, 1, 0, 2, b"x")
+
+
+def _data(stranger: Stranger) -> f.Frame:
+    return f.Data(stranger.chance.randrange(2**24), 1, 0, True, b"")
+
+
+def _hash_list(stranger: Stranger) -> f.Frame:
+    return f.HashList(stranger.chance.randrange(2**24), 1, 0, bytes(HASH_BYTES))
+
+
+def _ack(stranger: Stranger) -> f.Frame:
+    return f.Ack(stranger.chance.randrange(2**24), b"\xff")
+
+
+def _long_ack(stranger: Stranger) -> f.Frame:
+    return f.Ack(stranger.chance.randrange(2**24), b"\xff" * 1_000)
+
+
+def _no_kind(stranger: Stranger) -> bytes:
+    """Frames of a kind that there is not."""
+    count = min(codec.FRAMES_MAX, stranger.mtu_bytes // 4)
+    return codec.MAGIC + bytes((codec.VERSION, 0xDC)) + count.to_bytes(2, "big") + b"\x92\x7f\x00" * count
+
+
+def _broken(stranger: Stranger) -> bytes:
+    """An array of frames that breaks off at its end."""
+    return _endless(_data)(stranger)[:-1] + b"\xc1"
+
+
+ATTACKS: Final[dict[str, Callable[[Stranger], bytes]]] = {
+    "Announce: replayed": _endless(_replayed),
+    "Announce: hears, hears not": _endless(_flapping),
+    "Announce: another profile each time": _endless(_changing),
+    "Announce: long lists": _endless(_crowd),
+    "Profile: new patterns": _profiles,
+    "Profile: single parts": _endless(_profile_part),
+    "ProfileRequest": _endless(_profile_asked),
+    "Digest: runs without end": _endless(_new_run),
+    "Digest: long listings": _endless(_listing),
+    "Digest: of no profile": _endless(_no_run),
+    "Offer: what nobody has": _endless(_new_offer),
+    "Offer: other messages, same handles": _endless(_same_handle),
+    "Offer: the same, never sent": _endless(_same_offer),
+    "Request: unknown handles": _endless(_unknown_handles),
+    "Request: unknown serials": _endless(_unknown_serials),
+    "Request: unknown pieces": _endless(_unknown_pieces),
+    "Request: the same again": _endless(_same_again),
+    "Request: for another": _endless(_for_another),
+    "DescriptorPart: unasked": _endless(_descriptor),
+    "DescriptorPart: single parts": _endless(_descriptor_part),
+    "HashList: unasked": _endless(_hash_list),
+    "Data: unasked": _endless(_data),
+    "Parcel: unasked": _endless(_parcel),
+    "Ack: of nothing": _endless(_ack),
+    "Ack: of nothing, long": _endless(_long_ack),
+    "no frames: unknown kinds": _no_kind,
+    "no frames: broken off": _broken,
+}
+"""By kind of frame: makes a datagram."""

@@ -1,0 +1,138 @@
+"""What link addresses make this host do for nothing, and which of them it therefore does not listen to for a while.
+
+Limits on frames and bytes do not bound work: one frame may name five hundred things, each of which has to be looked up.
+So every frame has a *price*, by what it holds (`price`), in units that are about a microsecond of CPU. Whoever handles
+a frame credits to the link (`Budgets.tally`) what led to something: a message received, a new offer, a request that is
+served. What is left is *waste*, and it is charged here, per link address and for all addresses together.
+
+The invariant: an address whose account is overdrawn is *muted*, and what it sends is dropped unread until the debt has
+been paid off by time. Where all addresses together are over their bound, strangers are not read, and whoever wastes
+more than a little is muted until all is paid; neighbours that waste nothing notice nothing. *Merit*, which is earned by
+messages that came whole, pays for waste first: who brings something is not muted for what others overhear of it.
+Accounts go by address, and stay when a link ends, so that to come anew does not pay a debt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from carrypost.gossip import frames as f
+from carrypost.gossip.budget import Budget
+
+if TYPE_CHECKING:
+    from carrypost.config import Limits
+
+FRAME = 4
+"""To decode, look up and refuse one frame, whatever is in it."""
+_XOR = 12
+"""To compare one part of a set, and to say what is in it where it differs."""
+ENTRY = 2
+"""To look up one entry of an offer, or one piece request."""
+MESSAGE = 1_000
+"""Worth of a message that came whole: several times what it takes to verify and store it."""
+MERIT_MAX = 200_000
+"""A neighbour that brought much may waste this before its account is charged."""
+ACCOUNTS_MAX = 4_096
+"""Addresses that are remembered; beyond it, those without a debt are forgotten."""
+_DEBT_S_MAX = 2.5
+"""So long an address may be muted at a time: less than three periods of announcements, so that its link outlives it."""
+_STRANGERS_SHARE = 0.5
+"""When less than this part of what all may waste is left, strangers are not listened to."""
+_INNOCENT_SHARE = 0.9
+"""Who has still this part of what it may waste does not have to wait until others have paid."""
+
+
+def _bucket_price(bucket: f.Bucket) -> int:
+    return 2 + _XOR * len(bucket.fingerprints) + len(bucket.members or ())
+
+
+_PRICES: dict[type, Callable[[Any], int]] = {
+    f.Announce: lambda frame: FRAME + len(frame.heard) // 8,
+    f.Profile: lambda frame: FRAME + len(frame.body) // 32,
+    f.Digest: lambda frame: FRAME + len(frame.wanted) + sum(map(_bucket_price, frame.buckets)),
+    f.WholeDescriptor: lambda _: 2 * FRAME,
+    f.Offer: lambda frame: FRAME + ENTRY * len(frame.entries),
+    f.Request: lambda frame: FRAME + len(frame.handles) + ENTRY * len(frame.parts) + len(frame.offers) // 4,
+    f.Ack: lambda frame: FRAME + len(frame.bitmap) // 64,
+}
+
+
+def price(frame: f.Frame) -> int:
+    """What it costs to take a frame, in microseconds or so: by kind, and by how much is in it."""
+    priced = _PRICES.get(type(frame))
+    return FRAME if priced is None else priced(frame)
+
+
+class Account:
+    """What one link address may still waste."""
+
+    __slots__ = ("budget", "merit", "muted_us")
+
+    def __init__(self, limits: Limits) -> None:
+        self.budget = Budget(limits.link_waste_per_s)
+        self.merit = 0
+        self.muted_us = 0
+        """Until when what it sends is dropped unread."""
+
+
+class Accounts:
+    """The accounts of all link addresses at one host."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._all = Budget(limits.waste_per_s)
+        self._short_us = 0
+        """Until when strangers have to wait, because all together wasted too much."""
+        self._accounts: dict[str, Account] = {}
+
+    def listens(self, peer: str, now: int, *, neighbour: bool) -> bool:
+        """Whether what comes from an address is to be read."""
+        account = self._accounts.get(peer)
+        if account is None:
+            return neighbour or self._short_us <= now
+        return account.muted_us <= now and (neighbour or self._short_us <= now)
+
+    def muted_us(self, peer: str) -> int:
+        """Until when an address is muted; in the past if it is not."""
+        account = self._accounts.get(peer)
+        return 0 if account is None else account.muted_us
+
+    def settle(self, peer: str, waste: int, now: int, *, common: int = 0) -> None:
+        """Charge an address for what led to nothing; less than nothing: it brought more than it cost.
+
+        `common` is charged to all addresses together and not to this one: what every newcomer is entitled to, but not
+        a thousand of them at once.
+        """
+        if common:
+            self._charge_all(common, now)
+        if waste == 0:
+            return
+        account = self._accounts.get(peer)
+        if account is None:
+            account = self._open(peer, now)
+        if waste < 0:
+            account.merit = min(MERIT_MAX, account.merit - waste)
+            return
+        paid = min(waste, account.merit)
+        account.merit -= paid
+        waste -= paid
+        if waste:
+            muted_us, paid_us = account.budget.spend(waste, now, debt_s_max=_DEBT_S_MAX), self._charge_all(waste, now)
+            if account.budget.share(now) < _INNOCENT_SHARE:
+                muted_us = max(muted_us, paid_us)
+            account.muted_us = muted_us
+
+    def _charge_all(self, amount: int, now: int) -> int:
+        """Charge all addresses together. Returns when that will be paid."""
+        paid_us = self._all.spend(amount, now, debt_s_max=_DEBT_S_MAX)
+        self._short_us = self._all.above_us(_STRANGERS_SHARE, now)
+        return paid_us
+
+    def _open(self, peer: str, now: int) -> Account:
+        if len(self._accounts) >= ACCOUNTS_MAX:
+            # Addresses are free to a forger: those that owe something or earned something are worth remembering.
+            kept = {key: each for key, each in self._accounts.items() if each.muted_us > now or each.merit}
+            self._accounts = kept if len(kept) < ACCOUNTS_MAX else {}
+        account = self._accounts[peer] = Account(self._limits)
+        return account

@@ -1,0 +1,232 @@
+"""What strangers make a host do for nothing: it is counted by what frames hold, and who causes too much is not heard.
+
+Rates are checked in units of `gossip.accounts`; `carrypost bench hostile` shows what they are in CPU time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from benchmarks._strangers import ATTACKS, Stranger
+
+from carrypost import testing
+from carrypost.config import Limits, Settings
+from carrypost.events import Delivered, Refused
+from carrypost.gossip import codec
+from carrypost.gossip.accounts import ACCOUNTS_MAX, MERIT_MAX, Accounts
+from carrypost.gossip.frames import Frame
+from carrypost.host import Host
+from carrypost.security.identity import Identity
+
+SECOND_US = 1_000_000
+BEGIN_US = 1_700_000_000 * SECOND_US
+
+
+class Victim:
+    """A host with messages of its own, and link addresses that say whatever they are told."""
+
+    def __init__(self, held: int = 50, **limits: object) -> None:
+        self.settings = Settings(altruistic=True).replace(limits=limits)
+        self.host = Host(Identity.derived("victim", "victim"), self.settings, random.Random(1))
+        self.now = BEGIN_US
+        self.read: Counter[str] = Counter()
+        """Datagrams that were decoded, by link address."""
+        self.refused: Counter[str] = Counter()
+        self.delivered = 0
+        self.host.start(self.now)
+        self.drain()
+        self.host.subscribe("news", now=self.now)
+        for number in range(held):
+            self.host.publish("news", b"%d" % number, now=self.now)
+        self.drain()
+
+    def drain(self) -> dict[str | None, list[Frame]]:
+        """Take everything that the host wants; what it sends, by address."""
+        sent: dict[str | None, list[Frame]] = {}
+        busy = True
+        while busy:
+            busy = False
+            while (batch := self.host.changes()) is not None:
+                self.host.durable(batch.serial, self.now)
+            for transmission in self.host.outgoing():
+                busy = True
+                sent.setdefault(transmission.to, []).extend(transmission.frames)
+            for event in self.host.events():
+                busy = True
+                if isinstance(event, Refused):
+                    self.refused[event.reason] += event.count
+                elif isinstance(event, Delivered):
+                    self.delivered += len(event.deliveries)
+        return sent
+
+    def take(self, datagram: bytes, peer: str) -> list[Frame]:
+        """A datagram comes, as a driver would take it; what is sent back to that address."""
+        if not self.host.listens(peer, self.now):
+            return []
+        self.read[peer] += 1
+        decoded = codec.decode(datagram, self.settings.limits)
+        if decoded.refused:
+            self.host.refused(decoded.refused, peer, self.now, nbytes=len(datagram))
+        self.host.receive(decoded.frames, peer, self.now, nbytes=len(datagram))
+        sent = self.drain()
+        return [*sent.get(peer, ()), *sent.get(None, ())]
+
+    def meet(self, stranger: Stranger, peer: str) -> None:
+        """They become neighbours."""
+        said = stranger.introduction()
+        for _ in range(15):
+            heard = [frame for datagram in said for frame in self.take(datagram, peer)]
+            self.wait(0.2)
+            sent = self.drain()
+            said = stranger.hear([*heard, *sent.get(peer, ()), *sent.get(None, ())])
+
+    def wait(self, seconds: float) -> None:
+        """Time passes."""
+        self.now += round(seconds * SECOND_US)
+        self.host.tick(self.now)
+
+    def flood(self, make: Callable[[Stranger], bytes], strangers: list[Stranger], seconds: int) -> int:
+        """A thousand datagrams a second from each, for so long; how many were read."""
+        before = self.read.total()
+        for _ in range(seconds * 100):
+            for stranger in strangers:
+                for _ in range(10):
+                    if self.host.listens(f"s{stranger.number}", self.now):  # What is not read need not be made.
+                        self.take(make(stranger), f"s{stranger.number}")
+            self.wait(0.01)
+            self.drain()
+        return self.read.total() - before
+
+
+def strangers(victim: Victim, count: int) -> list[Stranger]:
+    """Neighbours of the victim, at addresses s1, s2 and so on."""
+    found = [
+        Stranger(number, victim.host.node, victim.settings.limits.datagram_bytes_max) for number in range(1, count + 1)
+    ]
+    for each in found:
+        victim.meet(each, f"s{each.number}")
+    return found
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_of_what_leads_to_nothing_little_is_read(attack: str) -> None:
+    victim = Victim()
+    (mallory,) = strangers(victim, 1)
+    # Of 3,000 datagrams. Those that are cheapest to refuse cost some 80 units, at 10,000 a second.
+    assert victim.flood(ATTACKS[attack], [mallory], 3) < 750
+    assert not victim.host.listens("s1", victim.now) or victim.flood(ATTACKS[attack], [mallory], 1) < 250
+
+
+def test_ten_strangers_together_are_read_less_than_ten_times_as_much_as_one() -> None:
+    attack = ATTACKS["Request: unknown handles"]
+    alone, crowd = Victim(), Victim()
+    one = alone.flood(attack, strangers(alone, 1), 5)
+    ten = crowd.flood(attack, strangers(crowd, 10), 5)
+    assert 1 < one < ten < 7 * one
+
+
+def test_an_honest_neighbour_is_heard_while_strangers_flood() -> None:
+    with testing.network("a", "b", seed=1, altruistic=True) as net:
+        net.subscribe("b", "news")
+        net.link("a", "b")
+        net.advance(5)
+        host = net.host("b")
+        found = [Stranger(number, host.node) for number in range(10)]
+        for stranger in found:
+            net.inject("b", codec.decode(stranger.introduction()[0], Limits()).frames, f"s{stranger.number}")
+        net.advance(1)
+        for number in range(40):
+            for stranger in found:
+                frames = codec.decode(ATTACKS["Request: unknown handles"](stranger), Limits()).frames
+                net.inject("b", frames, f"s{stranger.number}")
+            net.publish("a", "news", b"%d" % number)
+            net.advance(0.25)
+        assert [delivery.payload for delivery in net.deliveries("b")] == [b"%d" % number for number in range(40)]
+        assert host.overview().refused["muted"] > 100
+
+
+def test_a_muted_address_is_heard_again_when_its_debt_is_paid() -> None:
+    victim = Victim()
+    (mallory,) = strangers(victim, 1)
+    victim.flood(ATTACKS["Request: unknown handles"], [mallory], 1)
+    assert victim.host.muted_until("s1") > victim.now
+    victim.now = victim.host.muted_until("s1")
+    assert victim.host.listens("s1", victim.now)
+
+
+def test_nobody_is_muted_for_so_long_that_its_link_ends() -> None:
+    victim = Victim()
+    (mallory,) = strangers(victim, 1)
+    for _ in range(50):  # All at once, as if a driver had not asked in between.
+        frames = codec.decode(ATTACKS["Digest: of no profile"](mallory), victim.settings.limits).frames
+        victim.host.receive(frames, "s1", victim.now)
+    assert victim.now < victim.host.muted_until("s1") <= victim.now + 3 * SECOND_US
+
+
+def test_to_end_a_link_and_begin_a_new_one_does_not_pay_a_debt() -> None:
+    victim = Victim()
+    (mallory,) = strangers(victim, 1)
+    victim.flood(ATTACKS["Request: unknown handles"], [mallory], 1)
+    until = victim.host.muted_until("s1")
+    victim.host.link("s1", False, victim.now)
+    victim.take(mallory.introduction()[0], "s1")
+    assert victim.host.muted_until("s1") == until > victim.now
+
+
+def test_what_strangers_say_who_never_announced_themselves_is_bounded_for_all_of_them() -> None:
+    victim = Victim()
+    unknown = [Stranger(number, victim.host.node) for number in range(1, 200)]
+    attack = ATTACKS["Data: unasked"]  # 2,048 units each, of 50,000 a second and 100,000 at first.
+    assert victim.flood(attack, unknown, 2) < 120
+
+
+def test_a_neighbour_that_brings_messages_may_waste_more() -> None:
+    accounts = Accounts(Limits())
+    accounts.settle("a", -3 * MERIT_MAX, 0)
+    accounts.settle("a", MERIT_MAX, 0)
+    assert accounts.listens("a", 0, neighbour=True)
+    accounts.settle("a", MERIT_MAX, 0)
+    assert not accounts.listens("a", 0, neighbour=True)
+
+
+def test_while_all_are_over_their_bound_neighbours_that_waste_nothing_are_heard() -> None:
+    limits = Limits(link_waste_per_s=10_000, waste_per_s=10_000)
+    accounts = Accounts(limits)
+    accounts.settle("honest", 100, 0)
+    for number in range(10):
+        accounts.settle(f"s{number}", 15_000, 0)
+    assert accounts.listens("honest", 0, neighbour=True)
+    assert not accounts.listens("newcomer", 0, neighbour=False)
+    assert not accounts.listens("s9", 0, neighbour=True)  # Within its own bound, but it pays with the others.
+    assert accounts.listens("s9", 3 * SECOND_US, neighbour=True)
+    assert accounts.listens("newcomer", 4 * SECOND_US, neighbour=False)
+
+
+def test_addresses_without_debt_or_merit_are_forgotten_and_the_others_are_not() -> None:
+    accounts = Accounts(Limits(waste_per_s=10**9))
+    accounts.settle("debtor", 10**6, 0)
+    accounts.settle("giver", -1_000, 0)
+    for number in range(3 * ACCOUNTS_MAX):
+        accounts.settle(f"s{number}", 1, 0)
+    assert not accounts.listens("debtor", 0, neighbour=True)
+    accounts.settle("giver", 1_000, 0)
+    accounts.settle("giver", 20_001, 0)
+    assert not accounts.listens("giver", 0, neighbour=True)
+    assert len(accounts._accounts) <= ACCOUNTS_MAX  # noqa: SLF001 - what bounds the memory
+
+
+def test_what_an_honest_exchange_wastes_is_far_below_the_bound() -> None:
+    with testing.network("a", "b", "c", seed=1, loss=0.2, delay_s=0.02, altruistic=True) as net:
+        for node in "abc":
+            net.subscribe(node, "news")
+        for number in range(300):
+            net.publish("abc"[number % 3], "news", bytes(1_000 if number % 10 else 100_000))
+        net.link("a", "b")
+        net.link("b", "c")
+        net.link("a", "c")
+        net.advance(60)
+        assert all(len(net.deliveries(node)) == 300 for node in "abc")
+        assert all("muted" not in net.host(node).overview().refused for node in "abc")
