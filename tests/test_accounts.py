@@ -115,7 +115,7 @@ def strangers(victim: Victim, count: int) -> list[Stranger]:
 def test_of_what_leads_to_nothing_little_is_read(attack: str) -> None:
     victim = Victim()
     (mallory,) = strangers(victim, 1)
-    # Of 3,000 datagrams. Those that are cheapest to refuse cost some 80 units, at 10,000 a second.
+    # Of 3,000 datagrams. Those that are cheapest to refuse cost some 100 units, at 15,000 a second.
     assert victim.flood(ATTACKS[attack], [mallory], 3) < 750
     assert not victim.host.listens("s1", victim.now) or victim.flood(ATTACKS[attack], [mallory], 1) < 250
 
@@ -125,7 +125,7 @@ def test_ten_strangers_together_are_read_less_than_ten_times_as_much_as_one() ->
     alone, crowd = Victim(), Victim()
     one = alone.flood(attack, strangers(alone, 1), 5)
     ten = crowd.flood(attack, strangers(crowd, 10), 5)
-    assert 1 < one < ten < 7 * one
+    assert 1 < one < ten < 6 * one
 
 
 def test_an_honest_neighbour_is_heard_while_strangers_flood() -> None:
@@ -179,7 +179,7 @@ def test_to_end_a_link_and_begin_a_new_one_does_not_pay_a_debt() -> None:
 def test_what_strangers_say_who_never_announced_themselves_is_bounded_for_all_of_them() -> None:
     victim = Victim()
     unknown = [Stranger(number, victim.host.node) for number in range(1, 200)]
-    attack = ATTACKS["Data: unasked"]  # 2,048 units each, of 50,000 a second and 100,000 at first.
+    attack = ATTACKS["Data: unasked"]  # 2,048 units each, of 40,000 a second and 80,000 at first.
     assert victim.flood(attack, unknown, 2) < 120
 
 
@@ -213,7 +213,7 @@ def test_addresses_without_debt_or_merit_are_forgotten_and_the_others_are_not() 
         accounts.settle(f"s{number}", 1, 0)
     assert not accounts.listens("debtor", 0, neighbour=True)
     accounts.settle("giver", 1_000, 0)
-    accounts.settle("giver", 20_001, 0)
+    accounts.settle("giver", 30_001, 0)
     assert not accounts.listens("giver", 0, neighbour=True)
     assert len(accounts._accounts) <= ACCOUNTS_MAX  # noqa: SLF001 - what bounds the memory
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 FRAME = 4
 """To decode, look up and refuse one frame, whatever is in it."""
+PARCEL = 6
+"""To decode a frame with a descriptor in it."""
 _XOR = 12
 """To compare one part of a set, and to say what is in it where it differs."""
 ENTRY = 2
@@ -35,10 +37,13 @@ MERIT_MAX = 200_000
 """A neighbour that brought much may waste this before its account is charged."""
 ACCOUNTS_MAX = 4_096
 """Addresses that are remembered; beyond it, those without a debt are forgotten."""
-_DEBT_S_MAX = 2.5
-"""So long an address may be muted at a time: less than three periods of announcements, so that its link outlives it."""
-_STRANGERS_SHARE = 0.5
-"""When less than this part of what all may waste is left, strangers are not listened to."""
+_DEBT_S_MAX = 1.5
+"""A debt is paid in this time at the latest: with `_RECOVERED_SHARE`, an address is muted for 2.5 s at a time, which is
+less than three periods of announcements, so that its link outlives it."""
+_RECOVERED_SHARE = 0.5
+"""An address that was overdrawn is listened to again when it has this part of what it may waste. Muted and heard again
+a hundred times a second, a flood would cost more than what is read of it. Strangers are listened to while as much is
+left of what all may waste."""
 _INNOCENT_SHARE = 0.9
 """Who has still this part of what it may waste does not have to wait until others have paid."""
 
@@ -48,10 +53,11 @@ def _bucket_price(bucket: f.Bucket) -> int:
 
 
 _PRICES: dict[type, Callable[[Any], int]] = {
-    f.Announce: lambda frame: FRAME + len(frame.heard) // 8,
+    f.Announce: lambda frame: FRAME + 2 + len(frame.heard) // 8,
     f.Profile: lambda frame: FRAME + len(frame.body) // 32,
     f.Digest: lambda frame: FRAME + len(frame.wanted) + sum(map(_bucket_price, frame.buckets)),
-    f.WholeDescriptor: lambda _: 2 * FRAME,
+    f.WholeDescriptor: lambda _: PARCEL,
+    f.OpenParcel: lambda _: PARCEL,
     f.Offer: lambda frame: FRAME + ENTRY * len(frame.entries),
     f.Request: lambda frame: FRAME + len(frame.handles) + ENTRY * len(frame.parts) + len(frame.offers) // 4,
     f.Ack: lambda frame: FRAME + len(frame.bitmap) // 64,
@@ -118,16 +124,17 @@ class Accounts:
         account.merit -= paid
         waste -= paid
         if waste:
-            muted_us, paid_us = account.budget.spend(waste, now, debt_s_max=_DEBT_S_MAX), self._charge_all(waste, now)
-            if account.budget.share(now) < _INNOCENT_SHARE:
-                muted_us = max(muted_us, paid_us)
-            account.muted_us = muted_us
+            recovered_us, budget = self._charge_all(waste, now), account.budget
+            if budget.spend(waste, now, debt_s_max=_DEBT_S_MAX) > now:
+                account.muted_us = budget.above_us(_RECOVERED_SHARE, now)
+            if recovered_us > account.muted_us and budget.share(now) < _INNOCENT_SHARE:
+                account.muted_us = recovered_us
 
     def _charge_all(self, amount: int, now: int) -> int:
-        """Charge all addresses together. Returns when that will be paid."""
-        paid_us = self._all.spend(amount, now, debt_s_max=_DEBT_S_MAX)
-        self._short_us = self._all.above_us(_STRANGERS_SHARE, now)
-        return paid_us
+        """Charge all addresses together. Returns when they will have recovered; now, if they are not overdrawn."""
+        overdrawn = self._all.spend(amount, now, debt_s_max=_DEBT_S_MAX) > now
+        self._short_us = self._all.above_us(_RECOVERED_SHARE, now)
+        return self._short_us if overdrawn else now
 
     def _open(self, peer: str, now: int) -> Account:
         if len(self._accounts) >= ACCOUNTS_MAX:

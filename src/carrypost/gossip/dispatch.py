@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import RemoteError
 from carrypost.gossip import frames as fr
-from carrypost.gossip.accounts import FRAME, Accounts, price
+from carrypost.gossip.accounts import PARCEL, Accounts, price
 from carrypost.gossip.link import LINKED
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Dispatch:
                 new = True
                 self._take(link, frame, now)
         if parcels and link is not None:
-            cost += FRAME * len(parcels)
+            cost += PARCEL * len(parcels)
             self._exchange.parcels(link, parcels, now)
             new = True
         common = 0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from carrypost.errors import RemoteError
 from carrypost.events import Reason, Reception
 from carrypost.gossip import journal as keys
-from carrypost.gossip.accounts import FRAME
+from carrypost.gossip.accounts import FRAME, PARCEL
 from carrypost.gossip.frames import BlankData, Data, DescriptorPart, HashList, OpenParcel, WholeDescriptor
 from carrypost.gossip.inspection import Inspection
 from carrypost.gossip.parts import Parts
@@ -94,7 +94,7 @@ class Inbound:
             self._desk.cache.remember(found, done=False)
             self._decline(link, want, found, Reason.NO_ROOM)
             return True
-        link.budgets.tally += FRAME
+        link.budgets.tally += PARCEL
         want.reset = False
         want.hops = min(HOPS_MAX, max(1, frame.hops))
         want.age_ms = min(AGE_MS_MAX, max(0, frame.age_ms))
