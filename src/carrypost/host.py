@@ -27,20 +27,21 @@ from carrypost.gossip.publishing import Publisher
 from carrypost.gossip.receptions import Receptions
 from carrypost.gossip.recovery import Recovery
 from carrypost.model.descriptor import Ordering
-from carrypost.model.pattern import entry
+from carrypost.model.pattern import entry, whole_destination
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.order.groups import Order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from random import Random
 
     from carrypost.config import Settings
     from carrypost.events import Event
     from carrypost.gossip.journal import Batch, Key, Value
     from carrypost.gossip.pieces import Blank
-    from carrypost.model.descriptor import AttributeValue
+    from carrypost.model.descriptor import AttributeValue, Descriptor
     from carrypost.model.ids import MessageId, NodeId
+    from carrypost.model.pattern import Entry
     from carrypost.order.groups import Registry
     from carrypost.security.identity import Identity
 
@@ -167,14 +168,20 @@ class Host:
         """
         self._require_start()
         self._expire(now)
-        number = self._deliveries.subscribe(entry(pattern, selector), ordered=ordered)
-        self._profile_changed(now)
+        asked = entry(pattern, selector)
+        taken = whole_destination(asked) if ordered else asked
+        number = self._deliveries.subscribe(taken, asked)
+        self._interests_changed((taken,), now)
         return number
 
-    def unsubscribe(self, subscription: int, now: int) -> None:
-        """Want it no longer."""
-        self._deliveries.unsubscribe(subscription)
-        self._profile_changed(now)
+    def unsubscribe(self, subscriptions: int | Collection[int], now: int) -> None:
+        """Want it no longer, one or several together: all of them, or none if one does not exist."""
+        numbers = (subscriptions,) if isinstance(subscriptions, int) else subscriptions
+        self._interests_changed(self._deliveries.unsubscribe(numbers), now)
+
+    def asking(self, descriptor: Descriptor) -> tuple[int, ...]:
+        """The subscriptions that ask for a message, ascending."""
+        return self._deliveries.subscriptions.asking(descriptor)
 
     def confirm(self, deliveries: Iterable[Delivery | MessageId], now: int) -> None:
         """The consumer has them, named by themselves or by their ids; told back by `Confirmed` once that is durable."""
@@ -376,10 +383,10 @@ class Host:
         if not self._started:
             raise StateError("start or restore the host first")
 
-    def _profile_changed(self, now: int) -> None:
-        self._exchange.interests_changed()
+    def _interests_changed(self, entries: Sequence[Entry], now: int) -> None:
+        self._exchange.interests_changed(entries)
         if self._ready:
-            self._neighbours.refresh_profile(now)
+            self._neighbours.interests_changed(now)
         self._settle(now)
         self._neighbours.look_ahead()
 

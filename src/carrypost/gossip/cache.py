@@ -17,7 +17,7 @@ and less than nine tenths of both limits are used. Who gives way to whom is deci
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
@@ -87,6 +87,18 @@ class Cache:
     def bytes(self) -> int:
         """How many bytes they use."""
         return self._room.bytes
+
+    @property
+    def known(self) -> int:
+        """How many are here or remembered."""
+        return len(self._by_id)
+
+    def newer(self, serial: int) -> Iterator[Copy]:
+        """Those that became known after the one with this serial, latest first."""
+        for copy in reversed(self._by_id.values()):  # In order of their serials: a copy that comes back keeps its own.
+            if copy.serial <= serial:
+                return
+            yield copy
 
     def admits(self, length: int, privilege: int, *, interesting: bool = True) -> bool:
         """Whether a message on offer is worth asking for. Its age is not known yet: that may decide later."""

@@ -11,16 +11,16 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from carrypost.errors import LocalError
 from carrypost.events import Confirmed, Delivered, Delivery, Reason
 from carrypost.gossip import journal as keys
+from carrypost.gossip.destinations import CachedDestinations
 from carrypost.gossip.interests import Matcher
 from carrypost.gossip.journal import Durability
 from carrypost.gossip.slots import bits, mask_of
-from carrypost.model.pattern import encode_entries, whole_destination
+from carrypost.gossip.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from carrypost.gossip.cache import Copy
     from carrypost.gossip.desk import Desk
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId
     from carrypost.model.pattern import Entry
 
-_TOLD_MAX = 256
 _LENGTH = attrgetter("descriptor.length")
 _ORDERING = attrgetter("descriptor.ordering")
 
@@ -39,15 +38,10 @@ class Deliveries:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._subscriptions: dict[int, Entry] = {}
-        """As the profile has them."""
-        self._narrower: dict[int, Matcher] = {}
-        """Of subscriptions that are applied at delivery only: what they ask for besides the destination."""
-        self._numbers: tuple[int, ...] = ()
-        self._told: dict[tuple[int, ...], tuple[int, ...]] = {}
-        """Numbers of the subscriptions by their places: bursts mostly match the same ones."""
-        self.matcher = Matcher((), desk.limits, own=True)
-        self._next = 1
+        self.subscriptions = Subscriptions(desk.limits)
+        self._here = CachedDestinations(desk.cache)
+        self._inherited = 0
+        """Slots of what an earlier life wanted: whether somebody does is looked at when a subscription ends."""
         self.in_order: Callable[[Sequence[Copy]], None] = _nothing
         """Takes whole messages that have an order; gives back by `hand_over` what may be delivered."""
         self.waits_no_more: Callable[[Copy], None] = _nothing
@@ -63,72 +57,57 @@ class Deliveries:
         self.in_order = self.waits_no_more = _nothing
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
-        """The local part of the interest profile."""
-        return tuple(dict.fromkeys(self._subscriptions.values()))
-
-    @property
     def unconfirmed(self) -> Mapping[MessageId, Copy]:
         """Deliveries that the application has not confirmed, as far as they are pinned."""
         return self._unconfirmed
 
     def wants(self, descriptor: Descriptor) -> bool:
         """Whether a local subscription matches."""
-        return self.matcher.matches(descriptor)
+        return self.subscriptions.wants(descriptor)
 
     def carries(self, descriptor: Descriptor) -> bool:
         """Whether it is taken along for others: altruistically, or for somebody within the horizon."""
         own = self._desk.own
         return own is not None and own.matcher.matches(descriptor)
 
-    def subscribe(self, entry: Entry, *, ordered: bool = False) -> int:
+    def subscribe(self, entry: Entry, asked: Entry) -> int:
         """One more subscription; what is in the cache already is delivered.
 
-        `ordered`: the profile takes all messages of the destination, since what is left out would be waited for.
+        The profile has `entry`. Where `asked` is narrower, the rest is taken all the same, and left out at delivery.
         """
-        asked = entry
-        if ordered:
-            entry = whole_destination(entry)
-        if len(self._subscriptions) >= self._desk.limits.profile_entries_max:
-            raise LocalError(f"more than {self._desk.limits.profile_entries_max} subscriptions")
-        if len(encode_entries((*self.entries, entry))) > self._desk.limits.profile_bytes_max:
-            raise LocalError(f"the interest profile would have more than {self._desk.limits.profile_bytes_max} bytes")
-        number, self._next = self._next, self._next + 1
-        self._subscriptions[number] = entry
-        if asked.patterns != entry.patterns:
-            self._narrower[number] = Matcher((asked,), self._desk.limits, own=True)
-        self._rebuild()
+        number = self.subscriptions.add(entry, asked if asked.patterns != entry.patterns else None)
         cache = self._desk.cache
-        newcomer = Matcher((entry,), self._desk.limits, own=True)
-        found = [copy for slot in bits(cache.whole | cache.partial) if (copy := cache.copies[slot]) is not None]
+        found = self._matching((entry,))
         for copy in sorted(found, key=_in_order):
-            if newcomer.matches(copy.descriptor):
+            if copy.held and copy.here:
                 cache.set_interesting(copy, True)
                 if copy.whole and self.deliver(copy):
                     self._desk.keep(copy, again=True)
-        for slot in list(bits(cache.declined)):
-            copy = cache.copies[slot]
-            if copy is not None and newcomer.matches(copy.descriptor):
+        for copy in found:
+            if not copy.here and not copy.finished:
                 cache.remove(copy, Reason.EXPIRED)  # There was no room to carry it; now it is wanted.
         return number
 
-    def unsubscribe(self, number: int) -> None:
-        """One subscription fewer; what nobody here wants any more is carried, not favoured."""
-        if self._subscriptions.pop(number, None) is None:
-            raise LocalError(f"no subscription {number}")
-        self._narrower.pop(number, None)
-        self._rebuild()
-        cache = self._desk.cache
-        for slot in bits(cache.whole | cache.partial):
-            copy = cache.copies[slot]
-            if copy is not None and not copy.own and copy.interesting and not self.wants(copy.descriptor):
-                cache.set_interesting(copy, False)
+    def unsubscribe(self, numbers: Collection[int]) -> list[Entry]:
+        """So many subscriptions fewer; what nobody here wants any more is carried, not favoured."""
+        gone = self.subscriptions.remove(numbers)
+        copies, inherited, self._inherited = self._desk.cache.copies, self._inherited, 0
+        found = {copy.slot: copy for copy in self._matching(gone)}
+        found |= {slot: copy for slot in bits(inherited) if (copy := copies[slot]) is not None}
+        for _, copy in sorted(found.items()):
+            concerned = copy.held and copy.here and copy.interesting and not copy.own
+            if concerned and not self.wants(copy.descriptor):
+                self._desk.cache.set_interesting(copy, False)
                 self.waits_no_more(copy)
+        return gone
 
-    def _rebuild(self) -> None:
-        self._numbers = tuple(self._subscriptions)
-        self._told = {}
-        self.matcher = Matcher(tuple(self._subscriptions.values()), self._desk.limits, own=True)
+    def _matching(self, entries: Sequence[Entry]) -> list[Copy]:
+        """What is known here and matches one of these, by slot."""
+        copies = self._here.candidates(entries)
+        if not copies:
+            return []
+        matcher = Matcher(entries, self._desk.limits, own=True)
+        return [copy for copy in copies if matcher.matches(copy.descriptor)]
 
     def deliver(self, copy: Copy) -> bool:
         """Give a whole message to the application, unless it was given already. True: the caller keeps the copy."""
@@ -143,11 +122,11 @@ class Deliveries:
             return False
         if copy.descriptor.ordering and not again:
             # One that is finished was passed over, or will never be delivered: that was told.
-            if not copy.finished and self.matcher.matches(copy.descriptor):
+            if not copy.finished and self.wants(copy.descriptor):
                 self.in_order((copy,))
             return bool(desk.delivered & bit)
-        which = self._which(copy.descriptor)
-        if not which:
+        numbers = self.subscriptions.asking(copy.descriptor)
+        if not numbers:
             return False
         if again:
             desk.again &= ~bit
@@ -159,42 +138,23 @@ class Deliveries:
             copy.finished = True
         else:
             desk.cache.mark_done(copy)
-        self.burst.append(Delivery(copy.descriptor, self._told_as(which), again, copy.hops))
+        self.burst.append(Delivery(copy.descriptor, numbers, again, copy.hops))
         return not again
 
     def hand_over(self, copies: Iterable[Copy]) -> None:
         """Give these to the application, in this order. What no subscription asks for is passed over."""
-        desk, told, burst = self._desk, self._told, self.burst
-        destinations = None if self._narrower else self.matcher.destinations
+        desk, burst, asking = self._desk, self.burst, self.subscriptions.asking
+        destinations = self.subscriptions.destinations
         wanted: list[Copy] = []
         for copy in copies:
             descriptor = copy.descriptor
-            which = self._which(descriptor) if destinations is None else destinations.get(descriptor.destination)
-            if which:
+            numbers = asking(descriptor) if destinations is None else destinations.get(descriptor.destination)
+            if numbers:
                 wanted.append(copy)
-                burst.append(Delivery(descriptor, told.get(which) or self._told_as(which), False, copy.hops))
+                burst.append(Delivery(descriptor, numbers, False, copy.hops))
             copy.finished = True
         desk.delivered |= mask_of([copy.slot for copy in wanted])
         self._pin_all(wanted)
-
-    def _which(self, descriptor: Descriptor) -> tuple[int, ...]:
-        """The subscriptions that ask for a message, by their places."""
-        which = self.matcher.which(descriptor)
-        if self._narrower:
-            narrower, numbers = self._narrower, self._numbers
-            return tuple([
-                at for at in which if (own := narrower.get(numbers[at])) is None or own.matches(descriptor)
-            ])  # fmt: skip
-        return which
-
-    def _told_as(self, which: tuple[int, ...]) -> tuple[int, ...]:
-        """The numbers of the subscriptions at these places."""
-        numbers = self._told.get(which)
-        if numbers is None:
-            if len(self._told) >= _TOLD_MAX:
-                self._told.clear()
-            numbers = self._told[which] = tuple([self._numbers[index] for index in which])
-        return numbers
 
     def deliver_all(self, copies: Sequence[Copy]) -> None:
         """Give whole messages that were never here before to the application."""
@@ -289,6 +249,8 @@ class Deliveries:
     def restored(self, copy: Copy, *, delivered: bool, confirmed: bool) -> None:
         """A copy of an earlier life is back."""
         desk = self._desk
+        if copy.interesting and not copy.own:
+            self._inherited |= 1 << copy.slot
         if confirmed:
             desk.delivered |= 1 << copy.slot
             desk.seen[copy.slot] = copy.id

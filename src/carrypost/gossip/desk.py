@@ -63,7 +63,7 @@ class Desk:
         """Copies that wait for their predecessors; changed by `order` only."""
         self.book = ProfileBook(settings.limits)
         self.own: View | None = None
-        """This host's interest profile, as announced."""
+        """This host's interest profile, as last announced."""
         self.links: dict[str, Link] = {}
         self.usable: list[Link] = []
         """The neighbours with whom messages may be exchanged."""

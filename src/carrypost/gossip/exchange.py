@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.link import Link
     from carrypost.gossip.receptions import Receptions
+    from carrypost.model.pattern import Entry
 
 
 class Exchange:
@@ -79,9 +80,9 @@ class Exchange:
         """Something new is here: published, received, or only a piece of something."""
         self._offers.gained(now, own=own, partial=partial)
 
-    def interests_changed(self) -> None:
-        """What was of no interest may be now."""
-        self._inbound.interests_changed()
+    def interests_changed(self, entries: Sequence[Entry]) -> None:
+        """These came or went: what was of no interest may be now."""
+        self._inbound.interests_changed(entries)
 
     def room_appeared(self, now: int) -> None:
         """There may be room for something that was declined."""

@@ -11,12 +11,22 @@ from collections.abc import Iterable
 
 import msgspec
 
-from carrypost.config import Settings
+from carrypost.config import Limits, Settings
 from carrypost.errors import ConfigError, PatternError
 from carrypost.model.pattern import CARRIED_HOPS, Entry, encode_entries, entry
 
 _LIST_BYTES = 8
 """An encoded profile has at most so much around its entries."""
+
+
+def entry_bytes(one: Entry) -> int:
+    """What an entry takes of a profile."""
+    return len(encode_entries((one,)))
+
+
+def entries_bytes_max(limits: Limits) -> int:
+    """What the entries of a profile may take together."""
+    return limits.profile_bytes_max - _LIST_BYTES
 
 
 def carried_entries(settings: Settings) -> tuple[Entry, ...]:
@@ -47,10 +57,10 @@ def profile_entries(
     ranked = list(nearest.items())
     ranked[local:] = sorted(ranked[local:], key=lambda item: (item[1], encode_entries((item[0],))))
     found: list[Entry] = []
-    room_bytes = settings.limits.profile_bytes_max - _LIST_BYTES
+    room_bytes = entries_bytes_max(settings.limits)
     for bare, hops in ranked[: settings.limits.profile_entries_max]:
         one = msgspec.structs.replace(bare, hops=hops)
-        room_bytes -= len(encode_entries((one,)))
+        room_bytes -= entry_bytes(one)
         if room_bytes < 0:
             break
         found.append(one)

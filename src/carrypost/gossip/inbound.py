@@ -18,6 +18,7 @@ from carrypost.gossip import journal as keys
 from carrypost.gossip.accounts import FRAME, PARCEL
 from carrypost.gossip.frames import BlankData, Data, DescriptorPart, HashList, OpenParcel, WholeDescriptor
 from carrypost.gossip.inspection import Inspection
+from carrypost.gossip.interests import Matcher
 from carrypost.gossip.parts import Parts
 from carrypost.gossip.pieces import HASH_BYTES, full_mask, hash_of, root_of
 from carrypost.gossip.transfer import AGE_MS_MAX, HOPS_MAX
@@ -27,12 +28,15 @@ from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import NodeId
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from carrypost.gossip.cache import Copy
     from carrypost.gossip.deliveries import Deliveries
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.link import Link
     from carrypost.gossip.receptions import Receptions
     from carrypost.gossip.wants import Want, Wants
+    from carrypost.model.pattern import Entry
 
 
 class Inbound:
@@ -58,12 +62,15 @@ class Inbound:
         self._desk.refuse("unsolicited", link.peer)
         return False
 
-    def interests_changed(self) -> None:
-        """What is on its way may be wanted here by now, or not any more."""
-        for link in self._desk.links.values():
-            for want in link.inbox.wants.values():
-                if want.descriptor is not None:
-                    want.interesting = self._deliveries.wants(want.descriptor)
+    def interests_changed(self, entries: Sequence[Entry]) -> None:
+        """These came or went: what is on its way may be wanted here by now, or not any more."""
+        wants = [want for link in self._desk.links.values() for want in link.inbox.wants.values() if want.descriptor]
+        if not wants:
+            return
+        changed = Matcher(entries, self._desk.limits, own=True)
+        for want in wants:
+            if want.descriptor is not None and changed.matches(want.descriptor):
+                want.interesting = self._deliveries.wants(want.descriptor)
 
     # --- descriptors and hash lists ------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ class Inspection:
     def __init__(self, desk: Desk, deliveries: Deliveries) -> None:
         self._desk = desk
         self._deliveries = deliveries
+        self._subscriptions = deliveries.subscriptions
         self._signed = desk.identity.signed
         self._author = desk.identity.author
         settings = desk.settings
@@ -41,7 +42,7 @@ class Inspection:
 
         Where messages are signed, nothing is plain.
         """
-        deadline_us, matcher = found.deadline_us, self._deliveries.matcher
+        deadline_us, destinations = found.deadline_us, self._subscriptions.destinations
         return (
             found.__dict__.get("within") is self._plain_limits
             and found.length == entry.length
@@ -51,7 +52,7 @@ class Inspection:
             and found.author != self._author
             and type(found.author) is str
             and found.small
-            and (matcher.matches(found) if matcher.destinations is None else found.destination in matcher.destinations)
+            and (self._subscriptions.wants(found) if destinations is None else found.destination in destinations)
         )
 
     def inspect(self, found: Descriptor, entry: OfferEntry, link: Link, now: int) -> bool:

@@ -64,6 +64,8 @@ class Neighbours:
         """Contacts that the driver told of before this host could speak."""
         self._counter = 0
         self._encoded = b""
+        self._heeded = self._made_of = 0
+        """The revision of the subscriptions that a profile was promised for, and that it was made of."""
         self._tell_profile = True
         self.boot = 0
 
@@ -80,6 +82,8 @@ class Neighbours:
 
     def announce(self, now: int, to: str | None = None, *, begins: bool = False) -> None:
         """Say who is here, what it wants and whom it hears."""
+        if self._made_of != self._deliveries.subscriptions.revision:
+            self._make_profile()
         self._counter += 1
         links = self._desk.links
         heard = [link.prefix for link in links.values() if link.state is not SILENT]
@@ -100,28 +104,49 @@ class Neighbours:
 
     # --- own profile ---------------------------------------------------------------------------------------
 
+    def interests_changed(self, now: int) -> None:
+        """Subscriptions came or went: announce another profile soon, if it is another one.
+
+        It is made when it is announced. Until then the one that neighbours know holds: a program may have thousands of
+        subscriptions to make or to drop, and each profile costs a look at everything that is here.
+        """
+        revision = self._deliveries.subscriptions.revision
+        if revision != self._heeded:
+            self._heeded = revision
+            self._announce_soon(now)
+
     def refresh_profile(self, now: int) -> None:
-        """Subscriptions or neighbours changed: make the profile anew, and announce it if it is another one."""
-        views = [link.view for link in self._desk.usable if link.view is not None]
-        neighbours = (view.entries for view in views)
-        entries = profile_entries(self._deliveries.entries, self._carried, neighbours, self._desk.settings)
-        encoded = encode_entries(entries)
-        digest = profile_digest(encoded)
-        book, before = self._desk.book, self._desk.own
-        if before is not None and before.digest == digest:
-            return
-        copies = [copy for copy in self._desk.cache.copies if copy is not None]
-        book.learn(entries, digest, copies, own=True)
-        self._desk.own = book.keep(digest)
-        if before is not None:
-            book.drop(before.digest)
-        self._encoded = encoded
+        """Neighbours changed: make the profile anew, and announce it if it is another one."""
+        if self._make_profile():
+            self._announce_soon(now)
+
+    def _announce_soon(self, now: int) -> None:
         self._tell_profile = True
         self.beacon.hasten(now)
         for link in self._desk.links.values():
             if link.told:
                 self._tell_profile = True
                 self.announce(now, link.peer)
+
+    def _make_profile(self) -> bool:
+        """Whether it is another one than before."""
+        subscriptions = self._deliveries.subscriptions
+        self._made_of = self._heeded = subscriptions.revision
+        views = [link.view for link in self._desk.usable if link.view is not None]
+        neighbours = (view.entries for view in views)
+        entries = profile_entries(subscriptions.entries, self._carried, neighbours, self._desk.settings)
+        encoded = encode_entries(entries)
+        digest = profile_digest(encoded)
+        book, before = self._desk.book, self._desk.own
+        if before is not None and before.digest == digest:
+            return False
+        copies = [copy for copy in self._desk.cache.copies if copy is not None]
+        book.learn(entries, digest, copies, own=True)
+        self._desk.own = book.keep(digest)
+        if before is not None:
+            book.drop(before.digest)
+        self._encoded = encoded
+        return True
 
     def _profile_frames(self) -> list[Frame]:
         own = self._desk.own

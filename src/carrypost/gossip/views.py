@@ -52,7 +52,7 @@ class View:
     """One profile against everything that is here."""
 
     __slots__ = (
-        "_book", "_fingerprints", "_fresh", "_matches", "_near", "_sorted", "digest", "entries", "matcher",
+        "_book", "_fingerprints", "_fresh", "_limits", "_matches", "_near", "_sorted", "digest", "entries", "matcher",
         "mixed", "references", "wants_something",
     )  # fmt: skip
 
@@ -60,11 +60,12 @@ class View:
         self.digest = digest
         self.entries = entries
         self.matcher = Matcher(entries, limits)
-        near = tuple(entry for entry in entries if not entry.hops)
-        self._near = Matcher(near, limits) if len(near) < len(entries) else None
-        self.mixed = self._near is not None
+        near = sum(not entry.hops for entry in entries)
+        self.mixed = near < len(entries)
         """Whether some of it is only to be carried for others."""
-        self.wants_something = bool(near)
+        self._near: Matcher | None = None  # made when asked for, which the host does not ask of its own profile
+        self._limits = limits
+        self.wants_something = near > 0
         """Whether anything is wanted for the node itself."""
         self.references = 0
         """How many neighbours, and the host itself, use this view."""
@@ -84,7 +85,11 @@ class View:
 
     def wants(self, descriptor: Descriptor) -> bool:
         """Whether a match is for the node itself, not only to be carried for others."""
-        return self._near is None or self._near.matches(descriptor)
+        if not self.mixed:
+            return True
+        if self._near is None:
+            self._near = Matcher([entry for entry in self.entries if not entry.hops], self._limits)
+        return self._near.matches(descriptor)
 
     @property
     def known(self) -> int:

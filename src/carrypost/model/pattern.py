@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated
 
@@ -165,10 +166,13 @@ _DECODER = msgspec.msgpack.Decoder(tuple[Entry, ...])
 # ------------------------------------------------------------------------------------- reading a pattern
 
 _PLAIN = re.compile(r"(?P<text>(?:[^\\.+*?()|\[\]{}^$]|\\[!-/:-@\[-^`{-~ ])*)(?P<prefix>\.\*)?(?P<more>\|)?", re.DOTALL)
+_READ_MAX = 4_096
+"""Patterns whose reading is remembered: a profile is made again for every entry that comes or goes."""
 _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
+@lru_cache(_READ_MAX)
 def plain_forms(pattern: str) -> tuple[frozenset[str], frozenset[str]] | None:
     r"""Whole values and prefixes, if the pattern is nothing but an alternation of them; else None.
 
@@ -184,6 +188,21 @@ def plain_forms(pattern: str) -> tuple[frozenset[str], frozenset[str]] | None:
         if not found["more"]:
             return (frozenset(values), frozenset(prefixes)) if found.end() == len(pattern) else None
     return None
+
+
+def beginnings(pattern: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Whole values and prefixes, one of which every value that matches is, or begins with."""
+    forms = plain_forms(pattern)
+    if forms is not None:
+        return forms
+    special = _SPECIAL.search(pattern)
+    assert special is not None  # else it would be plain
+    at = special.start()
+    if "|" in pattern:
+        at = 0
+    elif pattern[at] in "*?{+":
+        at -= 1  # The character before it may be missing.
+    return frozenset(), frozenset((pattern[: max(0, at)],))
 
 
 _FOLDS = re.compile(r"\(\?[msU]*i")
@@ -205,6 +224,7 @@ _FOLDED = {"hex": 16, "set": 32, "ascii": 6, "character": 16}
 _PATTERN_WEIGHT = 16
 
 
+@lru_cache(_READ_MAX)
 def weight(pattern: str) -> int:
     r"""At least as many instructions as RE2 makes of the pattern, told without compiling it.
 

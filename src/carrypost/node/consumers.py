@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Protocol
 
 import msgspec
@@ -17,12 +18,15 @@ import msgspec
 from carrypost.config import Limits
 from carrypost.errors import LocalError
 from carrypost.events import Delivery
+from carrypost.gossip.destinations import Destinations
 from carrypost.gossip.interests import Matcher
 from carrypost.gossip.lives import CopyState
 from carrypost.host import Host
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
+
+_NUMBER = attrgetter("number")
 
 
 class Consumer(Protocol):
@@ -32,17 +36,13 @@ class Consumer(Protocol):
         """A message for it; to be confirmed."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Subscription:
-    consumer: Consumer
-    matcher: Matcher
-
-
 @dataclasses.dataclass(slots=True)
 class _Handed:
     """A message that was delivered by the host and not confirmed to it yet."""
 
     delivery: Delivery
+    number: int
+    """The how-manieth it is."""
     holders: set[Consumer] = dataclasses.field(default_factory=set)
     """Who has to confirm it."""
     tried: bool = False
@@ -57,8 +57,11 @@ class Consumers:
     def __init__(self, host: Host, limits: Limits) -> None:
         self._host = host
         self._limits = limits
-        self._subscriptions: dict[int, _Subscription] = {}
+        self._subscriptions: dict[int, Consumer] = {}
         self._handed: dict[MessageId, _Handed] = {}
+        self._delivered = 0
+        self._left = Destinations[MessageId]()
+        """Those of them that nobody has."""
 
     @property
     def subscriptions(self) -> int:
@@ -67,26 +70,31 @@ class Consumers:
 
     def subscribe(self, consumer: Consumer, pattern: str | Mapping[str, str], selector: str | None, now: int) -> int:
         """One more subscription; what others left behind and it matches is handed over at once."""
-        matcher = Matcher((entry(pattern, selector),), self._limits, own=True)
+        wanted = (entry(pattern, selector),)
         number = self._host.subscribe(pattern, selector, now=now)
-        self._subscriptions[number] = _Subscription(consumer, matcher)
-        for handed in self._handed.values():
-            if not handed.holders and matcher.matches(handed.delivery.descriptor):
-                _give(handed, {consumer: [number]})
+        self._subscriptions[number] = consumer
+        left = [self._handed[message] for message in self._left.candidates(wanted)]
+        if left:
+            matcher = Matcher(wanted, self._limits, own=True)
+            for handed in sorted(left, key=_NUMBER):
+                if matcher.matches(handed.delivery.descriptor):
+                    self._give(handed, {consumer: [number]})
         return number
 
     def unsubscribe(self, consumer: Consumer, number: int, now: int) -> None:
         """One subscription fewer; what was handed over for it can still be confirmed."""
-        found = self._subscriptions.get(number)
-        if found is None or found.consumer is not consumer:
+        if self._subscriptions.get(number) is not consumer:
             raise LocalError(f"this program has no subscription {number}")
         del self._subscriptions[number]
         self._host.unsubscribe(number, now)
 
     def leave(self, consumer: Consumer, now: int) -> None:
         """The consumer is gone, and with it its subscriptions."""
-        for number in [number for number, each in self._subscriptions.items() if each.consumer is consumer]:
-            self.unsubscribe(consumer, number, now)
+        gone = [number for number, each in self._subscriptions.items() if each is consumer]
+        for number in gone:
+            del self._subscriptions[number]
+        if gone:
+            self._host.unsubscribe(gone, now)
         done = []
         for message, handed in self._handed.items():
             if consumer not in handed.holders:
@@ -101,23 +109,37 @@ class Consumers:
     def deliver(self, deliveries: Iterable[Delivery]) -> None:
         """The host delivers: to everybody who asked for it."""
         for delivery in deliveries:
-            handed = self._handed[delivery.message] = _Handed(delivery)
-            takers: dict[Consumer, list[int]] = {}
-            for number in delivery.subscriptions:
-                if (found := self._subscriptions.get(number)) is not None:
-                    takers.setdefault(found.consumer, []).append(number)
-            if takers:
-                _give(handed, takers)
+            self._delivered += 1
+            handed = self._handed[delivery.message] = _Handed(delivery, self._delivered)
+            if takers := self._takers(delivery.subscriptions):
+                self._give(handed, takers)
             else:  # They left while the host waited for its disk.
                 self._pass_on(handed)
 
     def _pass_on(self, handed: _Handed) -> None:
         """Nobody has it: give it to whoever wants it by now."""
+        self._give(handed, self._takers(self._host.asking(handed.delivery.descriptor)))
+
+    def _takers(self, numbers: Iterable[int]) -> dict[Consumer, list[int]]:
+        """Whose subscriptions these are, as far as they are somebody's."""
         takers: dict[Consumer, list[int]] = {}
-        for number, each in self._subscriptions.items():
-            if each.matcher.matches(handed.delivery.descriptor):
-                takers.setdefault(each.consumer, []).append(number)
-        _give(handed, takers)
+        for number in numbers:
+            if (consumer := self._subscriptions.get(number)) is not None:
+                takers.setdefault(consumer, []).append(number)
+        return takers
+
+    def _give(self, handed: _Handed, takers: Mapping[Consumer, Sequence[int]]) -> None:
+        """Hand a message over to consumers, each for the subscriptions of its that match."""
+        descriptor = handed.delivery.descriptor
+        if not takers:
+            self._left.add(descriptor.destination, descriptor.id)
+            return
+        self._left.discard(descriptor.destination, descriptor.id)
+        again = handed.tried or handed.delivery.redelivered
+        handed.holders.update(takers)
+        handed.tried = True
+        for consumer, numbers in takers.items():
+            consumer.take(msgspec.structs.replace(handed.delivery, subscriptions=tuple(numbers), redelivered=again))
 
     def confirm(self, consumer: Consumer, messages: Iterable[MessageId], now: int) -> tuple[MessageId, ...]:
         """The consumer has these. Returns those that the host was told of: all who wanted them have them."""
@@ -144,19 +166,11 @@ class Consumers:
     def forget(self, descriptors: Iterable[Descriptor]) -> None:
         """Copies are gone: what of them was left behind is nobody's any more."""
         for descriptor in descriptors:
-            self._handed.pop(descriptor.id, None)
+            if self._handed.pop(descriptor.id, None) is not None:
+                self._left.discard(descriptor.destination, descriptor.id)
 
     def _finish(self, messages: list[MessageId], now: int) -> None:
         for message in messages:
             self._handed.pop(message, None)
         if messages:
             self._host.confirm(messages, now)
-
-
-def _give(handed: _Handed, takers: Mapping[Consumer, Sequence[int]]) -> None:
-    """Hand a message over to consumers, each for the subscriptions of its that match."""
-    again = handed.tried or handed.delivery.redelivered
-    handed.holders.update(takers)
-    handed.tried = handed.tried or bool(takers)
-    for consumer, numbers in takers.items():
-        consumer.take(msgspec.structs.replace(handed.delivery, subscriptions=tuple(numbers), redelivered=again))

@@ -1,0 +1,113 @@
+"""What there is for each destination, so that a subscription finds its own without looking at everything.
+
+Whole destinations are looked up, and what begins like a pattern is found by bisection: two thousand subscriptions over
+twenty thousand messages look at what they get, not at forty million pairs. A pattern that begins with anything at all,
+or an entry that does not name the destination, still has to look at all there is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from carrypost.model.pattern import DESTINATION, beginnings
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Iterator
+
+    from carrypost.gossip.cache import Cache, Copy
+    from carrypost.model.pattern import Entry
+
+K = TypeVar("K", bound="Hashable")
+_STALE_SLACK = 1024
+
+
+class Destinations(Generic[K]):
+    """Things by their destinations."""
+
+    __slots__ = ("_sorted", "_things")
+
+    def __init__(self) -> None:
+        self._things: dict[str, set[K]] = {}
+        self._sorted: list[str] | None = None
+        """All destinations, made when somebody asks for those that begin with something."""
+
+    def add(self, destination: str, thing: K) -> None:
+        """One more, unless it is there already."""
+        things = self._things.get(destination)
+        if things is None:
+            things = self._things[destination] = set()
+            self._sorted = None
+        things.add(thing)
+
+    def discard(self, destination: str, thing: K) -> None:
+        """It is gone, if it was there."""
+        things = self._things.get(destination)
+        if things is not None:
+            things.discard(thing)
+            if not things:
+                del self._things[destination]
+                self._sorted = None
+
+    def candidates(self, entries: Iterable[Entry]) -> set[K]:
+        """All that one of the entries may match, and perhaps more."""
+        found: set[K] = set()
+        for destination in self._possible(entries):
+            found |= self._things[destination]
+        return found
+
+    def _possible(self, entries: Iterable[Entry]) -> Iterable[str]:
+        things, found, prefixes = self._things, set[str](), set[str]()
+        for entry in entries:
+            pattern = dict(entry.patterns).get(DESTINATION)
+            if pattern is None:
+                return things
+            values, begins = beginnings(pattern)
+            found.update(value for value in values if value in things)
+            prefixes |= begins
+        for prefix in prefixes:
+            found.update(self._beginning(prefix))
+        return found
+
+    def _beginning(self, prefix: str) -> Iterator[str]:
+        if self._sorted is None:
+            self._sorted = sorted(self._things)
+        names = self._sorted
+        for at in range(bisect_left(names, prefix), len(names)):
+            if not names[at].startswith(prefix):
+                return
+            yield names[at]
+
+
+class CachedDestinations:
+    """What one cache knows, by destination.
+
+    Nothing is done for a message that comes or goes: newcomers are entered when somebody subscribes, and a slot that
+    has no tenant, or another one, is passed over until there are many of that kind.
+    """
+
+    __slots__ = ("_cache", "_entered", "_serial", "_slots")
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._slots = Destinations[int]()
+        self._entered = 0
+        """How often a slot was entered."""
+        self._serial = 0
+        """Of the last copy that was."""
+
+    def candidates(self, entries: Iterable[Entry]) -> list[Copy]:
+        """The copies, here or remembered, that one of the entries may match, and perhaps more; by slot."""
+        self._catch_up()
+        copies = self._cache.copies
+        slots = sorted(self._slots.candidates(entries))
+        return [copy for slot in slots if slot < len(copies) and (copy := copies[slot]) is not None]
+
+    def _catch_up(self) -> None:
+        if self._entered > 2 * self._cache.known + _STALE_SLACK:
+            self._slots, self._entered, self._serial = Destinations(), 0, 0
+        serial = self._serial
+        for copy in self._cache.newer(serial):
+            self._slots.add(copy.descriptor.destination, copy.slot)
+            self._entered += 1
+            self._serial = max(self._serial, copy.serial)

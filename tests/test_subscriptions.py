@@ -1,0 +1,332 @@
+"""Many subscriptions: who asks for what stays right while they come and go, and what that costs does not explode."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.loopback import apart
+from tests.nodes import QUICK, scene, until
+
+from carrypost.config import Limits, Settings
+from carrypost.errors import LocalError
+from carrypost.events import Delivered, Delivery
+from carrypost.gossip.destinations import Destinations
+from carrypost.gossip.frames import Announce
+from carrypost.gossip.interests import Matcher
+from carrypost.gossip.pieces import Blank
+from carrypost.gossip.subscriptions import Subscriptions
+from carrypost.host import Host
+from carrypost.model.descriptor import Descriptor, PayloadCodec
+from carrypost.model.pattern import Entry, encode_entries, entry, profile_digest
+from carrypost.node.client import Client
+from carrypost.node.consumers import Consumers
+from carrypost.node.control import Control
+from carrypost.node.runtime import Node
+from carrypost.node.settings import parse
+from carrypost.security.identity import Identity
+
+S = 1_000_000
+LIMITS = Limits()
+
+
+def a_descriptor(destination: str) -> Descriptor:
+    return Descriptor(
+        author="alan", incarnation=0, sequence=1, created_us=0, deadline_us=None, destination=destination,
+        size=0, length=0, codec=PayloadCodec.PLAIN, root=b"", fragment_bytes=1024,
+    )  # fmt: skip
+
+
+# --- who asks for what ---------------------------------------------------------------------------------------
+
+pieces = st.sampled_from(["a", "b", "1", ".", ".*", "[ab]", "a+", "b?", r"\.", "(a|b1)", "a{2}", "^a", "b$", "(?i)a"])
+patterns = st.lists(st.lists(pieces, max_size=4).map("".join), min_size=1, max_size=2).map("|".join)
+words = st.text("abB1.", max_size=4)
+interests = st.one_of(
+    patterns.map(entry), st.builds(lambda pattern: entry({"destination": pattern, "priority": "4|5"}), patterns)
+)
+
+
+def naive(entries: dict[int, Entry], descriptor: Descriptor) -> tuple[int, ...]:
+    return tuple(number for number, each in entries.items() if Matcher([each], LIMITS, own=True).matches(descriptor))
+
+
+@given(st.lists(st.one_of(interests, st.integers(0, 8), words.map(a_descriptor)), max_size=30))
+def test_whoever_asks_is_found_however_subscriptions_came_and_went(
+    steps: list[Entry | int | Descriptor],
+) -> None:
+    subscriptions, expected = Subscriptions(LIMITS), dict[int, Entry]()
+    for step in steps:
+        if isinstance(step, Entry):
+            expected[subscriptions.add(step)] = step
+        elif isinstance(step, int):
+            gone = list(expected)[step : step + 2]
+            assert subscriptions.remove(gone) == [expected.pop(number) for number in gone]
+        else:
+            asking = naive(expected, step)
+            assert subscriptions.wants(step) == bool(asking)
+            assert subscriptions.asking(step) == asking
+            if subscriptions.destinations is not None:
+                assert subscriptions.destinations.get(step.destination, ()) == asking
+        assert subscriptions.entries == tuple(dict.fromkeys(expected.values()))
+
+
+@given(st.lists(words), st.lists(interests, min_size=1, max_size=3))
+def test_what_an_entry_matches_is_among_its_candidates(destinations: list[str], entries: list[Entry]) -> None:
+    index = Destinations[int]()
+    for number, destination in enumerate(destinations):
+        index.add(destination, number)
+    matcher = Matcher(entries, LIMITS, own=True)
+    matching = {n for n, destination in enumerate(destinations) if matcher.matches(a_descriptor(destination))}
+    assert matching <= index.candidates(entries)
+    for number in range(0, len(destinations), 2):
+        index.discard(destinations[number], number)
+    assert {n for n in matching if n % 2} <= index.candidates(entries) <= set(range(1, len(destinations), 2))
+
+
+def test_several_subscriptions_end_together_or_not_at_all() -> None:
+    anna = Anna()
+    first, second = anna.subscribe("news"), anna.subscribe("sport")
+    with pytest.raises(LocalError, match="no subscription 99"):
+        anna.host.unsubscribe([first, 99], anna.now)
+    anna.publish("news")
+    assert [each.subscriptions for each in anna.delivered] == [(first,)]
+    anna.host.unsubscribe([first, second, first], anna.now)
+    anna.publish("sport")
+    assert len(anna.delivered) == 1
+
+
+# --- what it costs -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Work:
+    """What is done for subscriptions, counted."""
+
+    compiled: int = 0
+    """Entries that became part of a matcher."""
+    looked_at: int = 0
+    """Messages that were held against one."""
+
+
+@contextmanager
+def counted() -> Iterator[Work]:
+    work = Work()
+    make, matches, which = Matcher.__init__, Matcher.matches, Matcher.which
+
+    def making(self: Matcher, entries: tuple[Entry, ...], limits: Limits, *, own: bool = False) -> None:
+        work.compiled += len(entries)
+        make(self, entries, limits, own=own)
+
+    def matching(self: Matcher, descriptor: Descriptor) -> bool:
+        work.looked_at += 1
+        return matches(self, descriptor)
+
+    def finding(self: Matcher, descriptor: Descriptor) -> tuple[int, ...]:
+        work.looked_at += 1
+        return which(self, descriptor)
+
+    with (
+        patch.object(Matcher, "__init__", making),
+        patch.object(Matcher, "matches", matching),
+        patch.object(Matcher, "which", finding),
+    ):
+        yield work
+
+
+class Anna:
+    """A host whose every step is taken by itself, with all that a driver does after it; a millisecond each."""
+
+    def __init__(self, **settings: object) -> None:
+        self.host = Host(Identity.plain("anna"), Settings.emulated(**settings), random.Random(1))
+        self.now = S
+        self.delivered: list[Delivery] = []
+        self.announced = b""
+        """The digest of its profile, as neighbours hear it."""
+        self.host.start(self.now)
+        self.step()
+
+    def step(self) -> None:
+        host = self.host
+        self.now += 1_000
+        if (due := host.next_deadline()) is not None and due <= self.now:
+            host.tick(self.now)
+        while host.busy:
+            if (batch := host.changes()) is not None:
+                host.durable(batch.serial, self.now)
+            for transmission in host.outgoing():
+                for frame in transmission.frames:
+                    if isinstance(frame, Announce):
+                        self.announced = frame.profile
+            for event in host.events():
+                if isinstance(event, Delivered):
+                    self.delivered += event.deliveries
+
+    def subscribe(self, pattern: str) -> int:
+        number = self.host.subscribe(pattern, now=self.now)
+        self.step()
+        return number
+
+    def unsubscribe(self, number: int) -> None:
+        self.host.unsubscribe(number, self.now)
+        self.step()
+
+    def publish(self, destination: str) -> None:
+        self.host.publish(destination, Blank(1), now=self.now)
+        self.step()
+
+    def rest(self) -> None:
+        """A second in which nothing happens."""
+        for _ in range(1_000):
+            self.step()
+
+
+def made_and_dropped(count: int, *, published: bool = False) -> int:
+    """Entries compiled while so many subscriptions are made and dropped, one by one."""
+    anna = Anna()
+    with counted() as work:
+        numbers = []
+        for number in range(count):
+            numbers.append(anna.subscribe(f"room/{number}"))
+            if published:
+                anna.publish("lobby")
+        for number in numbers:
+            anna.unsubscribe(number)
+            if published:
+                anna.publish("lobby")
+    return work.compiled
+
+
+def test_four_times_as_many_subscriptions_cost_about_four_times_as_much() -> None:
+    # The announcements, five a second at most, each make the profile; nothing else may depend on how many there are.
+    few, many = made_and_dropped(500), made_and_dropped(2_000)
+    announcements = 5 * 2 * 2_000 // 1_000
+    assert few < 500 * 10
+    assert many < 2_000 * (announcements + 4)
+
+
+def test_messages_in_between_do_not_make_every_subscription_cost_all_others() -> None:
+    few, many = made_and_dropped(250, published=True), made_and_dropped(1_000, published=True)
+    assert many < few * 10  # Sixteen times as many, where each costs all others.
+
+
+def test_subscriptions_look_only_at_the_messages_that_they_get() -> None:
+    anna = Anna(beacons=False)
+    for number in range(2_000):
+        anna.publish(f"room/{number % 1_000}")
+    with counted() as work:
+        numbers = [anna.subscribe(f"room/{number}") for number in range(800)]
+        numbers += [anna.subscribe(f"room/{number}.*") for number in range(800, 1_000)]
+    assert len(anna.delivered) == 2_000
+    assert [each.descriptor.destination for each in anna.delivered[:4]] == ["room/0", "room/0", "room/1", "room/1"]
+    assert work.looked_at < 5 * 2_000  # And not two thousand times a thousand.
+    with counted() as work:
+        for number in numbers:
+            anna.unsubscribe(number)
+    assert work.looked_at < 5 * 2_000
+    assert work.compiled < 10 * 1_000
+
+
+def test_a_slot_that_has_another_message_by_now_is_not_mistaken_for_what_it_had() -> None:
+    anna = Anna(beacons=False)
+    for turn in range(3):
+        for number in range(40):
+            anna.host.publish(f"room/{(number + turn) % 40}", Blank(1), now=anna.now, lifetime_us=S)
+            anna.step()
+        mine = anna.subscribe("room/7")
+        assert [each.descriptor.destination for each in anna.delivered] == ["room/7"]
+        anna.unsubscribe(mine)
+        anna.delivered.clear()
+        anna.rest()
+        anna.rest()
+
+
+@pytest.mark.parametrize("dropped", [0, 3, 40])
+def test_the_profile_that_is_announced_is_that_of_the_subscriptions_there_are(dropped: int) -> None:
+    anna = Anna()
+    patterns = [f"room/{number}" for number in range(30)] + [f"hall/[a-c]{number}" for number in range(10)]
+    numbers = [anna.subscribe(pattern) for pattern in patterns]
+    anna.host.unsubscribe(numbers[:dropped], anna.now)
+    anna.rest()
+    expected = encode_entries(entry(pattern) for pattern in patterns[dropped:])
+    assert anna.announced == profile_digest(expected)
+
+
+def test_every_subscription_that_is_taken_is_in_the_profile() -> None:
+    """Where the limit in bytes is reached, who comes too late is told, and not left out without a word."""
+    anna = Anna(limits={"profile_bytes_max": 1_000, "descriptor_bytes_max": 1_000}, mtu_bytes=9_000)
+    patterns: list[str] = []
+
+    def fill() -> None:
+        while True:
+            anna.subscribe(f"r{len(patterns)}")
+            patterns.append(f"r{len(patterns)}")
+
+    with pytest.raises(LocalError, match="more than 1000 bytes"):
+        fill()
+    anna.rest()
+    assert anna.announced == profile_digest(encode_entries(entry(pattern) for pattern in patterns))
+    anna.subscribe("r0")  # What is there already takes no room.
+
+
+# --- programs ------------------------------------------------------------------------------------------------
+
+
+class Program:
+    """A consumer that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.got: list[Delivery] = []
+
+    def take(self, delivery: Delivery) -> None:
+        self.got.append(delivery)
+
+
+def test_a_program_that_comes_back_finds_each_of_its_messages_at_once() -> None:
+    anna = Anna(beacons=False)
+    consumers = Consumers(anna.host, LIMITS)
+    first, second = Program(), Program()
+    for number in range(500):
+        consumers.subscribe(first, f"room/{number}", None, anna.now)
+        anna.publish(f"room/{number}")
+    consumers.deliver(anna.delivered)
+    assert len(first.got) == 500
+    with counted() as work:
+        consumers.leave(first, anna.now)
+        for number in reversed(range(500)):
+            consumers.subscribe(second, f"room/{number}", None, anna.now)
+    assert [each.descriptor.destination for each in second.got] == [f"room/{n}" for n in reversed(range(500))]
+    assert all(each.redelivered for each in second.got)
+    assert work.looked_at < 10 * 500  # Nor five hundred times five hundred.
+    assert work.compiled < 10 * 500
+
+
+@scene
+async def test_a_node_makes_one_profile_when_a_program_with_many_subscriptions_hangs_up(tmp_path: Path) -> None:
+    settings = parse("", {}, {**QUICK, "udp": apart(), "node.data": str(tmp_path)})
+    async with Node(settings) as node:
+        control = Control(node)
+        await control.open()
+        async with await Client.connect(settings.control) as other:
+            program = await Client.connect(settings.control)
+            kept = await other.subscribe("kept")
+            for number in range(1_000):
+                await program.subscribe(f"room/{number}")
+            with counted() as work:
+                await program.close()
+
+                async def alone() -> bool:
+                    return bool((await other.status())["subscriptions"] == 1)
+
+                await until(alone)
+            assert work.compiled < 5_000  # A profile that was due meanwhile included; one by one it were a million.
+            await other.publish("kept")
+            assert (await other.next_delivery(10)).subscriptions == (kept,)
+        await control.close()
