@@ -193,6 +193,15 @@ def test_a_store_without_its_key_does_not_get_another_key(home: Home) -> None:
     assert home.store_file.read_bytes() == b"precious"
 
 
+def test_a_folder_whose_key_is_gone_does_not_get_another_key(home: Home) -> None:
+    """It would be refused as well, and would stand in the way of the one that is restored."""
+    node = home.identity().node
+    home.key_file.unlink()
+    with pytest.raises(NodeError, match=f"belongs to the node {node}, whose key file is missing: put the key back"):
+        home.identity()
+    assert not home.has_key
+
+
 def test_a_folder_belongs_to_one_key(home: Home) -> None:
     mine = home.identity().node
     home.key_file.unlink()
@@ -292,6 +301,19 @@ def test_a_key_that_comes_back_without_its_store_begins_after_all_its_earlier_li
         lives += [incarnation(tmp_path) for _ in range(2)]
     assert lives == sorted(set(lives))
     assert lives[-1] - lives[0] > 1_000
+
+
+@pytest.mark.parametrize("security", ["signed", "off"])
+def test_a_node_does_not_start_on_a_store_that_became_empty(tmp_path: Path, security: str) -> None:
+    """A store that is gone was taken away by somebody; one that is empty was lost by a disk or a file system."""
+    assert incarnation(tmp_path, security=security) >= 1
+    store = tmp_path / "store.sqlite"
+    store.write_bytes(b"")
+    with pytest.raises(NodeError, match=r"is damaged \(it is empty\): nothing was changed in it"):
+        incarnation(tmp_path, security=security)
+    assert store.read_bytes() == b""
+    store.unlink()
+    assert incarnation(tmp_path, security=security) > 1_000
 
 
 def test_a_plain_name_without_a_store_begins_after_all_its_earlier_lives(tmp_path: Path) -> None:

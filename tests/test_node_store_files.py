@@ -109,6 +109,30 @@ def refusal(path: Path) -> str:
     return str(caught.value)
 
 
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from carrypost.node import schema
+from carrypost.node.store import Store
+
+left = int(sys.argv[2])
+connect = schema.connect
+
+def watched(path, **options):
+    def count(statement):
+        global left
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+    connection = connect(path, **options)
+    connection.set_trace_callback(count)
+    return connection
+
+schema.connect = watched
+Store.open(Path(sys.argv[1]), lambda: None)
+"""
+
+
 def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
     path.write_bytes(b"This is my diary, and no database.")
     assert "damaged" in refusal(path)
@@ -119,6 +143,52 @@ def test_a_truncated_store_is_refused(path: Path) -> None:
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size // 2)
     assert "is damaged" in refusal(path)
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 1, 16, 100, 511, 512, 4_096, 8_192, 20_000, -1])
+def test_a_store_that_was_cut_short_is_refused_however_little_is_left(path: Path, kept_bytes: int) -> None:
+    filled(path)
+    with path.open("r+b") as file:
+        file.truncate(kept_bytes if kept_bytes >= 0 else path.stat().st_size + kept_bytes)
+    assert "move it and the files beside it away" in refusal(path)
+
+
+def test_a_database_with_nothing_in_it_is_refused(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("VACUUM")
+    assert path.stat().st_size
+    assert "is damaged" in refusal(path)
+
+
+@pytest.mark.parametrize("damage", ["DROP TABLE seen", "DROP TABLE registry", "ALTER TABLE piece DROP COLUMN body"])
+def test_a_store_that_lacks_something_is_refused(path: Path, damage: str) -> None:
+    filled(path, 3)
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(damage)
+    assert f"the table {damage.split()[2]} is missing" in refusal(path)
+
+
+def test_a_log_without_its_store_is_refused_and_not_read_into_another_one(path: Path) -> None:
+    with opened(path) as disk:
+        assert disk.outcome({META: 3}) is None
+        log = schema.wal(path).read_bytes()
+    path.unlink()
+    schema.wal(path).write_bytes(log)
+    with pytest.raises(NodeError, match="its log is there, and the store itself is gone"):
+        Store.open(path, lambda: None)
+    assert not path.exists()
+    assert schema.wal(path).read_bytes() == log
+
+
+@pytest.mark.parametrize("statement", range(1, 12, 2))
+def test_a_store_that_was_cut_off_while_it_was_made_is_made_again(path: Path, statement: int) -> None:
+    """An empty file is damage; so nobody may ever be left with one who did nothing but start a node."""
+    with subprocess.Popen([sys.executable, "-c", _KILLED, str(path), str(statement)]) as child:  # noqa: S603 - our own
+        assert child.wait() == -signal.SIGKILL
+    assert not path.exists()
+    with opened(path) as disk:
+        assert disk.outcome({META: 1}) is None
+    assert [file.name for file in path.parent.iterdir() if ".new" in file.name] == []
 
 
 @pytest.mark.parametrize("page", [0, 1, 2, 5, 40, -1])

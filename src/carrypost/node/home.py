@@ -48,6 +48,7 @@ class Home:
         self.folder = settings.data
         self.key_file = self.folder / KEY_FILE
         self.store_file = self.folder / STORE_FILE
+        self._mark = self.folder / OWNER_FILE
 
     def create(self) -> None:
         """Make the folder, for its owner alone."""
@@ -103,6 +104,13 @@ class Home:
                 f"the key file {self.key_file} is missing, but the node's store is there: put the key back from its "
                 "backup (carrypost keys backup makes one), or begin as a new node in another folder"
             )
+        elif self._mark.exists():
+            readable = os.access(self._mark, os.R_OK)
+            owner = self._mark.read_text(encoding="utf-8", errors="replace").strip() if readable else "(unreadable)"
+            raise NodeError(
+                f"the folder {self.folder} belongs to the node {owner}, whose key file is missing: put the key back "
+                "from its backup (carrypost keys backup makes one), or begin as a new node in another folder"
+            )
         else:
             identity = Identity.generate()
             write_key(identity, self.key_file)
@@ -111,7 +119,7 @@ class Home:
 
     def _claim(self, identity: Identity) -> None:
         """One folder, one node: what is in the store belongs to one key or name."""
-        mark = self.folder / OWNER_FILE
+        mark = self._mark
         try:
             if not mark.exists():
                 _write(mark, f"{identity.node}\n")
@@ -121,7 +129,7 @@ class Home:
 
     def check_owner(self, identity: Identity) -> None:
         """Raise `NodeError` if the folder belongs to another node."""
-        mark = self.folder / OWNER_FILE
+        mark = self._mark
         try:
             owner = mark.read_text(encoding="utf-8").strip()
         except FileNotFoundError:

@@ -32,6 +32,8 @@ CHECK_S_MAX_UNCLEAN = 5.0
 BUSY_S = 2.0
 
 _HEADER = b"SQLite format 3\0"
+_HEADER_BYTES = 100
+"""Which have the size of a page at 16, in two bytes, and the number of pages at 28, in four."""
 _STATEMENTS_MAX = 8
 """Prepared ones kept: each keeps a copy of the values that it was last executed with."""
 _ROOM_BYTES_MIN = 64 * 1024
@@ -60,20 +62,27 @@ def wal(path: Path) -> Path:
 
 def open_writer(path: Path) -> sqlite3.Connection:
     """The store at `path`, made if there is none, checked and brought up to date; raises `NodeError`."""
-    _look_at(path)
-    unclean = wal(path).exists() and wal(path).stat().st_size > 0
     try:
+        if not _look_at(path):
+            _make(path)
+        unclean = _has_log(path)
         # A connection that may write empties the log into the store when it is closed, even into a damaged one.
         with contextlib.closing(connect(path, mode="ro")) as connection:
             version = _version(connection, path)
-            if version:
-                _check(connection, path, CHECK_S_MAX_UNCLEAN if unclean else CHECK_S_MAX)
+            _check(connection, path, CHECK_S_MAX_UNCLEAN if unclean else CHECK_S_MAX)
+            _check_tables(connection, path, version)
         with contextlib.ExitStack() as failed:
             connection = failed.enter_context(contextlib.closing(connect(path)))
             _prepare(connection, path, version)
             failed.pop_all()
     except sqlite3.Error as error:
         raise refused(error, path) from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", -1)):
+            raise NodeError(f"the disk is full: the store {path} cannot be made; free some space") from error
+        raise NodeError(
+            f"the store {path} cannot be opened: {error.strerror}; see who may read and write it"
+        ) from error
     return connection
 
 
@@ -92,25 +101,57 @@ def connect(path: Path, *, mode: str = "rw", cache_bytes: int = 1024 * 1024) -> 
     return connection
 
 
-def _look_at(path: Path) -> None:
-    """Make the file for its owner only, or see that it is one that SQLite would take."""
+def _look_at(path: Path) -> bool:
+    """Whether there is a file; raises `NodeError` unless it is one that SQLite would take."""
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600))
-        with path.open("rb") as file:
-            start = file.read(len(_HEADER))
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", -1)):
-            raise NodeError(f"the disk is full: the store {path} cannot be made; free some space") from error
-        raise NodeError(
-            f"the store {path} cannot be opened: {error.strerror}; see who may read and write it"
-        ) from error
-    if start and start != _HEADER:
+        with path.open("r+b") as file:
+            start = file.read(_HEADER_BYTES)
+            nbytes = os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        if _has_log(path):
+            raise NodeError(damaged(path, "its log is there, and the store itself is gone")) from None
+        return False
+    if not start:
+        raise NodeError(damaged(path, "it is empty"))
+    if not start.startswith(_HEADER):
         raise NodeError(damaged(path, "it does not begin like a database"))
+    # The check of the structure does not see it where there is no time to read all. With a log, a file may be short.
+    page_bytes, pages = int.from_bytes(start[16:18], "big"), int.from_bytes(start[28:32], "big")
+    if len(start) < _HEADER_BYTES or (nbytes < pages * page_bytes and not _has_log(path)):
+        raise NodeError(damaged(path, "its end is missing"))
+    return True
+
+
+def _has_log(path: Path) -> bool:
+    return wal(path).exists() and wal(path).stat().st_size > 0
+
+
+def _make(path: Path) -> None:
+    """A new store, for its owner only. It gets its name once it is whole, so that an empty one is never a new one."""
+    part = path.with_name(path.name + ".new")
+    leftovers = [part, part.with_name(part.name + "-journal")]
+    try:
+        for file in leftovers:
+            file.unlink(missing_ok=True)
+        os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600))
+        with contextlib.closing(connect(part)) as connection:
+            connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+            for number, migration in enumerate(MIGRATIONS, 1):
+                _migrate(connection, migration, number)
+        part.replace(path)
+    finally:
+        for file in leftovers:
+            with contextlib.suppress(OSError):
+                file.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # Windows cannot, and does not need it
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, version: int) -> None:
-    if not version:
-        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":
         raise NodeError(f"the file system of {path} cannot hold a store (it has no shared memory): choose a local disk")
@@ -127,18 +168,38 @@ def _prepare(connection: sqlite3.Connection, path: Path, version: int) -> None:
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
-    """The version of a store, 0 of an empty file; refuses what belongs to another program, or to a later one."""
+    """The version of a store; refuses what belongs to another program, or to a later one."""
     application = int(connection.execute("PRAGMA application_id").fetchone()[0])
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
     if application != APPLICATION_ID and (application or version or tables):
         raise NodeError(f"{path} is a database, but not a carrypost store: choose another folder, or move it away")
+    if version < 1:
+        raise NodeError(damaged(path, "it is a database with nothing in it"))
     if version > len(MIGRATIONS):
         raise NodeError(
             f"the store {path} has version {version}, and this carrypost knows versions up to {len(MIGRATIONS)}: "
             "a newer carrypost wrote it; install that one, or choose another folder",
         )
     return version
+
+
+def _check_tables(connection: sqlite3.Connection, path: Path, version: int) -> None:
+    """Whether everything that a store of this version has is there."""
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as model:
+        for number, migration in enumerate(MIGRATIONS[:version], 1):
+            _migrate(model, migration, number)
+        missing = _columns(model) - _columns(connection)
+    if missing:
+        table, column = min(missing)
+        raise NodeError(damaged(path, f"the column {column} of the table {table} is missing"))
+
+
+def _columns(connection: sqlite3.Connection) -> set[tuple[str, str]]:
+    found = connection.execute(
+        "SELECT tables.name, columns.name FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns"
+    )
+    return {(table, column) for table, column in found}
 
 
 def _migrate(connection: sqlite3.Connection, migration: Migration, version: int) -> None:
