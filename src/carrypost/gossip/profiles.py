@@ -82,8 +82,7 @@ class ProfileBook:
         self._make_room(own=own)
         self.apply()
         view = View(self, digest, tuple(entries), self._limits)
-        for copy in copies:
-            view.look_at(copy.slot, copy.descriptor)
+        view.look_at_all(copies)
         view.toggle({self.fingerprints[slot] for slot in bits(view.known)})
         self._views[digest] = view
         self._idle[digest] = None

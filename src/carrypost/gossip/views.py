@@ -6,7 +6,7 @@ A view belongs to a `gossip.profiles.ProfileBook`, which knows whose ids are kno
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import reduce
 from operator import or_, xor
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -172,7 +172,7 @@ class View:
         if self.matcher.matches(descriptor):
             self._fresh.append(slot)
 
-    def look_at_all(self, copies: Sequence[Slotted]) -> None:
+    def look_at_all(self, copies: Iterable[Slotted]) -> None:
         """Messages got slots."""
         destinations = self.matcher.destinations
         if destinations is not None:
