@@ -32,6 +32,7 @@ from carrypost.node.client import Client
 
 COMMAND = [sys.executable, "-c", "from carrypost.cli import main; main()"]
 PATIENCE_S = 30.0
+ALONE = "Nobody is in reach; `carrypost doctor` tells why."
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -155,6 +156,13 @@ def kept(shell: Shell) -> dict[str, bytes]:
     return shell.contents()
 
 
+def peers(shell: Shell) -> list[dict[str, Any]]:
+    """What a program reads of who is in reach; with nobody there is nothing to read, and people are told."""
+    code, out, err = shell.run("peers")
+    assert (code, err) == (0, "" if out else f"{ALONE}\n")
+    return [json.loads(line) for line in out.splitlines()]
+
+
 # --- a node's life --------------------------------------------------------------------------------------------------
 
 
@@ -164,8 +172,10 @@ def test_a_node_runs_from_defaults_says_that_it_is_ready_and_ends_by_a_signal(sh
     assert ready["pid"] == process.pid
     assert ready["control"] == str(shell.data / "control.sock")
     assert [address.partition(":")[0] for address in ready["addresses"]] == ["127.0.0.1"]
+    assert (ready["carries"]["altruistic"], ready["carries"]["lifetime_s_default"]) == (False, 86_400)
     (status,) = shell.lines("status")
     assert status["node"] == ready["node"]
+    assert status["carries"] == ready["carries"]
     assert status["pid"] == process.pid
     assert shell.end(process) == (0, "", "")
     assert not (shell.data / "control.sock").exists()
@@ -205,7 +215,7 @@ def test_a_node_runs_from_a_file_whose_paths_start_at_its_folder(shell: Shell) -
 def test_two_nodes_meet_and_their_peers_are_shown_to_programs_and_people(shell: Shell) -> None:
     (a, anna), (b, bert) = shell.node(), shell.node("--data", "second")
     deadline_s = time.monotonic() + PATIENCE_S
-    while [peer["state"] for peer in shell.lines("peers")] != ["linked"]:
+    while [peer["state"] for peer in peers(shell)] != ["linked"]:
         assert time.monotonic() < deadline_s
     (peer,) = shell.lines("peers")
     assert (peer["node"], peer["name"]) == (bert["node"], "")
@@ -236,8 +246,19 @@ def test_a_person_at_a_terminal_gets_sentences(shell: Shell) -> None:
             if select.select([ours], [], [], 1)[0]:
                 shown += os.read(ours, 65_536)
         assert b"is running in" in shown
-        assert "Nobody is in reach." in shell.terminal("peers")
-        assert shell.lines("peers") == []
+        said = shown.decode().splitlines()
+        assert "it carries what programs here publish and subscribe to; at most 20,000 messages and 256 MiB" in said
+        assert (
+            "it carries for neighbours who ask for the same, nothing for others (altruistic = true carries for "
+            "everybody)"
+        ) in said
+        assert (
+            "it carries until each message's deadline: 1 day after it was sent unless the sender says otherwise, "
+            "30 days at most"
+        ) in said
+        assert "nothing for others" in shell.terminal("status")
+        assert ALONE in shell.terminal("peers")
+        assert peers(shell) == []
         os.write(ours, b"\x03")  # Ctrl-C
         process.send_signal(signal.SIGINT)  # Without a session of its own the terminal does not do it.
         assert process.wait(PATIENCE_S) == 0
@@ -323,13 +344,15 @@ def test_keys_are_shown_backed_up_and_restored(shell: Shell) -> None:
 
 
 def test_names_are_refused_that_are_none(shell: Shell) -> None:
-    assert shell.run("keys", "names") == (0, "", "")
+    nobody = "No names yet; `carrypost keys name NODE NAME` gives one.\n"
+    assert shell.run("keys", "names") == (0, "", nobody)
+    assert shell.run("keys", "names", "--json") == (0, "", nobody)
     assert shell.refusal("keys", "name", "a b", "anna") == (2, "'a b' is no node id")
     assert shell.refusal("keys", "name", "n1", "") == (2, "the node n1 has no pet name")
     assert shell.run("keys", "name", "n1", "anna")[0] == 0
     assert shell.refusal("keys", "name", "n2", "anna") == (2, "'anna' is already the name of n1")
     assert shell.run("keys", "name", "n1", "")[0] == 0
-    assert shell.lines("keys", "names") == []
+    assert shell.run("keys", "names") == (0, "", nobody)
 
 
 # --- when it cannot run ---------------------------------------------------------------------------------------------

@@ -28,6 +28,11 @@ def line(value: Mapping[str, object]) -> None:
     sys.stdout.flush()
 
 
+def nothing(sentence: str) -> None:
+    """There is nothing to show, which is no failure: people are told on stderr, programs read no lines."""
+    typer.echo(sentence, err=True)
+
+
 def table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, breakable: Sequence[str] = ()
 ) -> None:

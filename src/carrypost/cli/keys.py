@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from carrypost.cli._output import JsonOption, line, pairs, table, wants_json
+from carrypost.cli._output import JsonOption, line, nothing, pairs, table, wants_json
 from carrypost.cli.node import ConfigOption, DataOption, settings_of
 from carrypost.errors import LocalError, NodeError
 
@@ -117,10 +117,10 @@ def names(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpt
     For example: `carrypost keys names`
     """
     found = sorted(_home(config, data).names().items(), key=lambda pair: pair[1])
-    if wants_json(json):
+    if not found:
+        nothing("No names yet; `carrypost keys name NODE NAME` gives one.")
+    elif wants_json(json):
         for node, called in found:
             line({"node": node, "name": called})
-    elif found:
-        table("", ("name", "node"), [(called, node) for node, called in found], breakable=["name"])
     else:
-        typer.echo("No names yet; `carrypost keys name NODE NAME` gives one.", err=True)
+        table("", ("name", "node"), [(called, node) for node, called in found], breakable=["name"])

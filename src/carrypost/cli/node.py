@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from carrypost.cli._output import JsonOption, duration, line, pairs, size, table, wants_json
+from carrypost.cli._output import JsonOption, duration, line, nothing, pairs, size, table, wants_json
 
 if TYPE_CHECKING:
     from carrypost.node.settings import NodeSettings
@@ -51,11 +51,14 @@ def node(
 
     It needs no settings; all of them have defaults. Everything it has is in its folder.
 
+    A plain node carries what programs on it publish and subscribe to, and nothing for others: between two nodes that
+    never meet only one that is altruistic carries. At its start it tells what it carries, for whom, and until when.
+
     For example:
 
     * `carrypost node`
 
-    * `carrypost node --data ~/second --set altruistic=true` carries what nobody here asked for
+    * `carrypost node --data ~/second --set altruistic=true` carries for everybody
 
     * `carrypost node --config node.toml --record records` also writes what happens, as JSON lines
     """
@@ -78,6 +81,8 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
 
     For example: `carrypost status`, `carrypost status --data ~/second --json`
     """
+    from carrypost.node.carrying import Carrying  # noqa: PLC0415 - keeps --help quick
+
     found = ask(settings_of(config, data), "status")
     if wants_json(json):
         line(found)
@@ -92,6 +97,7 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
         ("neighbours", found["neighbours"]),
         ("messages", f"{cache['messages']:,} ({size(cache['bytes'])}), {cache['unconfirmed']:,} not confirmed"),
         ("subscriptions", found["subscriptions"]),
+        *Carrying.told(found["carries"]).sentences(),
         ("dropped", _counts(found["dropped"]) or "nothing"),
         ("refused", _counts(found["refused"]) or "nothing"),
         ("store", f"{size(store['bytes'])}, {size(store['free_bytes'])} free"),
@@ -123,17 +129,18 @@ def peers(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpt
     """Who is in reach of the node on this machine.
 
     A peer is *linked* when both hear each other; *heard* or *one-way* when only this node hears it. It is told for how
-    long it has been silent, and, if there are any, how many messages are on their way to it and from it.
+    long it has been silent, and, if there are any, how many messages are on their way to it and from it. With nobody in
+    reach there is nothing on stdout, and a sentence on stderr.
 
     For example: `carrypost peers`, `carrypost keys name NODE anna` to call one by a name
     """
     found = ask(settings_of(config, data), "peers")
+    if not found:
+        nothing("Nobody is in reach; `carrypost doctor` tells why.")
+        return
     if wants_json(json):
         for each in found:
             line(each)
-        return
-    if not found:
-        typer.echo("Nobody is in reach.", err=True)
         return
     columns = ["name", "node", "state", "address", "silent"]
     rows = [

@@ -16,6 +16,7 @@ from carrypost.cli._exit import Exit, told
 from carrypost.cli._order import Order
 from carrypost.cli._settings import settings_of
 from carrypost.errors import CarrypostError
+from carrypost.node.carrying import Carrying
 from carrypost.node.control import Control
 from carrypost.node.runtime import Node, collect_seldom
 from carrypost.node.settings import NodeSettings
@@ -50,12 +51,14 @@ async def _run(settings: NodeSettings, *, json: bool) -> None:
 
 
 def _tell_ready(node: Node, *, json: bool) -> None:
+    carrying = Carrying.of(node.settings.core)
     ready = {
         "event": "ready",
         "node": node.host.node,
         "pid": os.getpid(),
         "control": str(node.settings.control),
         "addresses": node.udp.addresses,
+        "carries": carrying,
     }
     lines = (
         [msgspec.json.encode(ready).decode()]
@@ -63,6 +66,7 @@ def _tell_ready(node: Node, *, json: bool) -> None:
         else [
             f"node {node.host.node} is running in {node.home.folder}; Ctrl-C ends it",
             f"it is reached at {', '.join(node.udp.addresses) or 'no address yet'}",
+            *(f"it {name} {sentence}" for name, sentence in carrying.sentences()),
             "carrypost status, peers and doctor tell more, from another terminal",
         ]
     )

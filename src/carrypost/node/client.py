@@ -94,7 +94,7 @@ class Client:
         return str(await self._call(call))
 
     async def subscribe(self, pattern: str | Mapping[str, str], selector: str | None = None) -> int:
-        """Want what matches, from now on and of what is there; returns the subscription's number."""
+        """Want what matches, from now on and of what is there and no program has; returns the subscription's number."""
         wanted = pattern if isinstance(pattern, str) else dict(pattern)
         return int(await self._call(calls.Subscribe(number=self._next(), pattern=wanted, selector=selector)))
 

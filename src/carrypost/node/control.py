@@ -17,12 +17,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from carrypost import __version__
 from carrypost.errors import CarrypostError, LocalError, NodeError, RunningError
 from carrypost.events import Delivery
 from carrypost.gossip.lives import CopyState
 from carrypost.model.ids import MessageId, shown
 from carrypost.node import calls
+from carrypost.node.carrying import Carrying
 from carrypost.node.clock import MICROSECONDS
 from carrypost.node.runtime import Node
 
@@ -287,6 +290,7 @@ class Program:
             "neighbours": sum(each.state == "linked" for each in seen.neighbours),
             "cache": {"messages": seen.messages, "bytes": seen.bytes, "unconfirmed": seen.unconfirmed},
             "subscriptions": node.consumers.subscriptions,
+            "carries": msgspec.to_builtins(Carrying.of(node.settings.core)),
             "dropped": dict(seen.dropped),
             "refused": dict(seen.refused),
             "payloads_gone": node.driver.gone,

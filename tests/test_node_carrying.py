@@ -1,0 +1,54 @@
+"""What a node says that it carries, for whom, and until when."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from carrypost.config import Settings
+from carrypost.node.carrying import Carrying
+
+FOR = {
+    "neighbours who ask for the same, nothing for others (altruistic = true carries for everybody)": {},
+    "everybody: also what nobody here asked for (altruistic = true)": {"altruistic": True, "horizon_hops": 2},
+    "neighbours who ask for the same, everybody what matches village/.*, news (altruistic)": {
+        "altruistic": ["village/.*", "news"]
+    },
+    "neighbours who ask for the same, everybody what matches a, b, c and 2 more (altruistic)": {
+        "altruistic": list("abcde")
+    },
+    "neighbours who ask for the same, nodes up to 1 hop away whatever they ask for (horizon_hops = 2), "
+    "nothing for others (altruistic = true carries for everybody)": {"horizon_hops": 2},
+    "neighbours who ask for the same, nodes up to 2 hops away whatever they ask for (horizon_hops = 3), "
+    "everybody what matches news (altruistic)": {"horizon_hops": 3, "altruistic": ["news"]},
+}
+UNTIL = {
+    "1 day after it was sent unless the sender says otherwise, 30 days at most": {},
+    "90 minutes after it was sent unless the sender says otherwise, 2 hours at most": {
+        "lifetime_s_default": 5_400, "lifetime_s_max": 7_200
+    },
+    "0.5 s after it was sent unless the sender says otherwise": {"lifetime_s_default": 0.5, "lifetime_s_max": None},
+    "which a message has only if its sender says so": {"lifetime_s_default": None, "lifetime_s_max": None},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sentence", "changes"), FOR.items())
+def test_it_says_for_whom(sentence: str, changes: dict[str, object]) -> None:
+    assert dict(Carrying.of(Settings().replace(**changes)).sentences())["carries for"] == sentence
+
+
+@pytest.mark.parametrize(("sentence", "changes"), UNTIL.items())
+def test_it_says_until_when(sentence: str, changes: dict[str, object]) -> None:
+    said = dict(Carrying.of(Settings().replace(**changes)).sentences())
+    assert said["carries until"] == f"each message's deadline: {sentence}"
+
+
+def test_it_says_how_much() -> None:
+    said = dict(Carrying.of(Settings().replace(cache_messages_max=1_000, cache_bytes_max=3 << 20)).sentences())
+    assert said["carries"] == "what programs here publish and subscribe to; at most 1,000 messages and 3 MiB"
+
+
+@pytest.mark.parametrize("changes", [*FOR.values(), *UNTIL.values()])
+def test_what_a_node_tells_at_its_socket_is_understood(changes: dict[str, object]) -> None:
+    carrying = Carrying.of(Settings().replace(**changes))
+    assert Carrying.told(msgspec.msgpack.decode(msgspec.msgpack.encode(msgspec.to_builtins(carrying)))) == carrying
