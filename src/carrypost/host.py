@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from carrypost.config import Settings
     from carrypost.events import Event
     from carrypost.gossip.journal import Batch, Key, Value
+    from carrypost.gossip.link import Link
     from carrypost.gossip.pieces import Blank
     from carrypost.model.descriptor import AttributeValue, Descriptor
     from carrypost.model.ids import MessageId, NodeId
@@ -242,7 +243,7 @@ class Host:
         link = desk.links.get(peer)
         if link is not None and link.state is LINKED:
             link.heard(now)
-        self._settle(now)
+        self._settle(now, link)
         if link is not None:
             self._neighbours.wake_for(link)
         return True
@@ -268,8 +269,10 @@ class Host:
         """A contact that the driver knows of begins or ends."""
         self._expire(now)
         self._neighbours.told(peer, up=up, now=now)
-        self._settle(now)
-        self._neighbours.look_ahead()
+        link = self._desk.links.get(peer)
+        self._settle(now, link)
+        if link is not None:
+            self._neighbours.wake_for(link)
 
     def tick(self, now: int) -> bool:
         """Do what is due, if anything is. False: at most an announcement came of it; nothing else is to be taken."""
@@ -404,8 +407,8 @@ class Host:
             changed = True
         return changed
 
-    def _settle(self, now: int) -> None:
-        """The end of every step: answer, acknowledge, offer, send; tell what happened."""
+    def _settle(self, now: int, link: Link | None = None) -> None:
+        """The end of every step: answer, acknowledge, offer, send; tell what happened. `link`: whom it was with."""
         desk = self._desk
         if self._receptions.untold:
             self._receptions.tell()
@@ -422,4 +425,4 @@ class Host:
         if self._ready:
             if self._neighbours.lacking:
                 self._neighbours.ask_profiles(now)
-            self._exchange.settle(now)
+            self._exchange.settle(now, link)

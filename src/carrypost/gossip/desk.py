@@ -14,7 +14,7 @@ from carrypost.events import Dropped, Event, Expired, Reason, Refused
 from carrypost.gossip import journal as keys
 from carrypost.gossip.cache import Cache
 from carrypost.gossip.journal import MESSAGE, Journal, StoredMessage
-from carrypost.gossip.link import NEVER
+from carrypost.gossip.link import LINKED, NEVER
 from carrypost.gossip.profiles import ProfileBook
 from carrypost.gossip.slots import bits, mask_of
 from carrypost.model.descriptor import PayloadCodec
@@ -114,7 +114,7 @@ class Desk:
 
     def links_changed(self) -> None:
         """A link went, or became usable, or is so no more."""
-        self.usable = [link for link in self.links.values() if link.usable]
+        self.usable = [link for link in self.links.values() if link.state is LINKED]
 
     def refuse(self, reason: str, peer: str, message: str | None = None) -> None:
         """Count something that was not taken. Those that name no message are told together."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from carrypost.gossip import frames as fr
 from carrypost.gossip.declined import Declined
 from carrypost.gossip.inbound import Inbound
+from carrypost.gossip.link import NEVER
 from carrypost.gossip.offers import Offers
 from carrypost.gossip.parcels import Parcels
 from carrypost.gossip.requests import Requests
@@ -48,6 +49,8 @@ class Exchange:
         self._declined = Declined(desk, self._wants)
         self._requests = Requests(desk, self._wants, self._declined)
         self._review = Review(desk)
+        self._quiet_us = 0
+        """Until then no link has anything to settle but for what comes from it. 0: that is not known."""
         self.handlers: dict[type, Callable[..., None]] = {
             fr.Digest: self._review.take,
             fr.Offer: self._offer,
@@ -68,9 +71,11 @@ class Exchange:
         """A contact began, or the neighbour's profile changed."""
         link.agreement.synced = False
         self._review.begin(link, now)
+        self._quiet_us = min(self._quiet_us, link.offering.due_us)
 
     def down(self, link: Link, now: int) -> None:
         """The contact is over."""
+        self._quiet_us = 0
         others = self._wants.alternatives(link)
         self._inbound.drop_link(link)
         link.forget()
@@ -78,14 +83,17 @@ class Exchange:
 
     def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:
         """Something new is here: published, received, or only a piece of something."""
+        self._quiet_us = 0
         self._offers.gained(now, own=own, partial=partial)
 
     def interests_changed(self, entries: Sequence[Entry]) -> None:
         """These came or went: what was of no interest may be now."""
+        self._quiet_us = 0
         self._inbound.interests_changed(entries)
 
     def room_appeared(self, now: int) -> None:
         """There may be room for something that was declined."""
+        self._quiet_us = 0
         self._declined.room_appeared(now)
 
     def announced(self, now: int) -> None:
@@ -103,27 +111,51 @@ class Exchange:
                 if link.agreement.due_us <= now:
                     self._review.ask(link, now)
 
-    def settle(self, now: int) -> None:
-        """The end of a step: answer, acknowledge, offer, send."""
-        if self._desk.cache.loosened:
-            self._declined.room_appeared(now)
+    def settle(self, now: int, link: Link | None = None) -> None:
+        """The end of a step: answer, acknowledge, offer, send; `link`: the one from which something came.
+
+        Most of what a host hears concerns that link alone, and nothing is due on the others. Then they are not looked
+        at: among hundreds of neighbours that look took longer than everything else.
+        """
+        desk = self._desk
+        if desk.cache.loosened:
+            self.room_appeared(now)
         if self._wants.orphaned:
-            for link, handle in self._wants.orphans():
-                link.inbox.fresh.append(handle)
-        links = self._desk.usable
-        offers = sends = False
-        for link in links:
-            inbox = link.inbox
-            if inbox.answers or inbox.fresh or inbox.ack_due_us <= now:
-                self._requests.settle(link, now)
-            if link.offering.due_us <= now:
-                offers = True
-            if link.outbox.jobs:
-                sends = True
+            self._quiet_us = 0
+            for other, handle in self._wants.orphans():
+                other.inbox.fresh.append(handle)
+        if link is None or self._quiet_us <= now:
+            links, self._quiet_us = desk.usable, NEVER
+        else:
+            links = [link] if link.usable else []
+        offers, sends = self._answer(links, now)
         if offers:
             self._offers.settle(now)
+            self._quiet_us = min(self._quiet_us, *[each.offering.due_us for each in links])
         if sends:
-            self._transfer.flush(links, now)
+            self._transfer.flush(desk.usable, now)
+
+    def _answer(self, links: list[Link], now: int) -> tuple[bool, bool]:
+        """Answer and acknowledge. Whether there is something to offer to somebody, and something to send."""
+        offers = sends = False
+        quiet_us = self._quiet_us
+        for link in links:
+            inbox, outbox, due_us = link.inbox, link.outbox, link.offering.due_us
+            if inbox.answers or inbox.fresh or inbox.ack_due_us <= now:
+                self._requests.settle(link, now)
+            # By comparisons: this is done after every step.
+            if due_us <= now:
+                offers = True
+            elif due_us < quiet_us:
+                quiet_us = due_us
+            if outbox.jobs:
+                sends = True
+            if inbox.ack_due_us < quiet_us:
+                quiet_us = inbox.ack_due_us
+            if outbox.wait_us < quiet_us:
+                quiet_us = outbox.wait_us
+        self._quiet_us = quiet_us
+        return offers, sends
 
     def parcels(self, link: Link, frames: Sequence[fr.OpenParcel], now: int) -> None:
         """Small messages came, each of them whole."""

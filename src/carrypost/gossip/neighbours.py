@@ -344,19 +344,21 @@ class Neighbours:
         """A neighbour's profile, or a part of it; raises `RemoteError`."""
         if frame.digest != link.profile:
             raise RemoteError("profile-stale")
-        if self._desk.book.view(frame.digest) is None:
-            key = (frame.digest, frame.parts)
-            encoded = self._parts.add(link.peer, key, frame.part, frame.parts, frame.body)
-            if encoded is None:
-                return
-            if profile_digest(encoded) != frame.digest:
-                raise RemoteError("profile-digest")
-            if not link.budgets.profiles.take(1, now):
-                raise RemoteError("rate")
-            entries = decode_entries(encoded, self._desk.limits)
-            copies = [copy for copy in self._desk.cache.copies if copy is not None]
-            self._desk.book.learn(entries, frame.digest, copies)
-            link.budgets.learnt(len(entries), len(copies), now)
+        if self._desk.book.view(frame.digest) is not None:
+            self._need_profile(link, now)
+            return
+        key = (frame.digest, frame.parts)
+        encoded = self._parts.add(link.peer, key, frame.part, frame.parts, frame.body)
+        if encoded is None:
+            return
+        if profile_digest(encoded) != frame.digest:
+            raise RemoteError("profile-digest")
+        if not link.budgets.profiles.take(1, now):
+            raise RemoteError("rate")
+        entries = decode_entries(encoded, self._desk.limits)
+        copies = [copy for copy in self._desk.cache.copies if copy is not None]
+        self._desk.book.learn(entries, frame.digest, copies)
+        link.budgets.learnt(len(entries), len(copies), now)
         for each in self._desk.links.values():
             if each.profile == frame.digest:
                 self._need_profile(each, now)
