@@ -234,6 +234,23 @@ def test_two_nodes_meet_and_their_peers_are_shown_to_programs_and_people(shell: 
         assert shell.end(process) == (0, "", "")
 
 
+def test_a_node_that_has_no_place_for_more_neighbours_says_so_and_the_doctor_names_it(shell: Shell) -> None:
+    shell.node("--set", "limits.neighbours_max=1")
+    (status,) = shell.lines("status")
+    assert (status["heard"], status["places"], status["waiting"]) == (0, 1, 0)
+    for name in ("second", "third"):
+        shell.node("--data", name)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not shell.lines("status")[0]["waiting"]:
+        assert time.monotonic() < deadline_s
+    assert "none of 1 places is left" in " ".join(shell.terminal("status").split())
+    findings = shell.lines("doctor", "--interface", "lo", "--listen-s", "0.1")
+    (finding,) = [each for each in findings if each["means"] == "neighbours"]
+    assert (finding["works"], finding["interface"]) == (False, "")
+    assert "none of its 1 places for neighbours left" in finding["detail"]
+    assert "limits.heard_max" in finding["advice"]
+
+
 def test_a_person_at_a_terminal_gets_sentences(shell: Shell) -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen(  # noqa: S603 - our own command

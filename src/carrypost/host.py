@@ -98,7 +98,7 @@ class Host:
 
     def overview(self) -> Overview:
         """How things stand: neighbours, cache, counters."""
-        return overview(self._desk, len(self._deliveries.unconfirmed))
+        return overview(self._desk, self._neighbours.places, len(self._deliveries.unconfirmed))
 
     def registries(self, now: int) -> list[Registry]:
         """How much every order group remembers."""

@@ -32,7 +32,8 @@ def doctor(
 ) -> None:
     """Find out whether multicast and broadcast really work here, per interface, and what to do if not.
 
-    Sends probes by every means and listens for them and for other nodes; a node that runs here is not disturbed.
+    Sends probes by every means and listens for them and for other nodes; a node that runs here is not disturbed, but
+    asked whether it hears more others than it has places for.
     Exit code 0: at least one means works.
 
     For example:
@@ -42,6 +43,7 @@ def doctor(
     * `carrypost doctor --interface wlan0 --listen-s 20` while a node runs on the other machine
     """
     from carrypost.node import interfaces  # noqa: PLC0415 - keeps --help quick
+    from carrypost.node.diagnosis import of_settings  # noqa: PLC0415
     from carrypost.node.doctor import examine  # noqa: PLC0415
 
     names = [each.name for each in interfaces.snapshot()]
@@ -51,38 +53,25 @@ def doctor(
     if not as_json:
         typer.echo(f"Listening for {listen_s:g} s …", err=True)
     settings = settings_of(config, data)
-    limits = settings.core.limits
-    findings = asyncio.run(examine(settings.udp, interface, timeout_s=listen_s, limits=limits))
-    findings += _of_length(settings)
+    findings = asyncio.run(examine(settings.udp, interface, timeout_s=listen_s, limits=settings.core.limits))
+    findings += of_settings(settings.core) + _of_node(settings)
     for finding in findings:
         if as_json:
             line(_plain(finding))
         else:
             _show(finding)
-    if not any(finding.works for finding in findings if finding.means != "datagrams"):
+    if not any(finding.works for finding in findings):
         raise typer.Exit(Exit.FAILED)
 
 
-def _of_length(settings: NodeSettings) -> list[Finding]:
-    """What is to be said of datagrams that are too long for somebody."""
-    from carrypost.config import Limits  # noqa: PLC0415 - keeps --help quick
-    from carrypost.node.diagnosis import refused_as_too_long, sends_too_long  # noqa: PLC0415
+def _of_node(settings: NodeSettings) -> list[Finding]:
+    """What the node that runs here says of itself; nothing, if there is none."""
+    from carrypost.node.diagnosis import of_node  # noqa: PLC0415 - keeps --help quick
 
-    found, usual_bytes = [], Limits().datagram_bytes_max
-    if settings.core.mtu_bytes > usual_bytes:
-        found.append(sends_too_long(settings.core.mtu_bytes, usual_bytes))
-    if refused := _refused_here(settings).get("oversize"):
-        found.append(refused_as_too_long(refused, settings.core.limits.datagram_bytes_max))
-    return found
-
-
-def _refused_here(settings: NodeSettings) -> dict[str, int]:
-    """What the node that runs here refused so far, by reason; nothing if none runs."""
     try:
-        refused: dict[str, int] = ask(settings, "status")["refused"]
+        return of_node(ask(settings, "status"), settings.core.limits)
     except (NodeError, TimeoutError):
-        return {}
-    return refused
+        return []
 
 
 def _plain(finding: Finding) -> dict[str, object]:

@@ -87,6 +87,7 @@ def _play(
 ) -> None:
     from carrypost.emu.contacts import write_one  # noqa: PLC0415 - needs the extra
     from carrypost.emu.runs import prepare  # noqa: PLC0415 - likewise
+    from carrypost.gossip.places import places  # noqa: PLC0415 - likewise
 
     prepared = prepare(scenario, seed, encoded=encoded)
     if export_one is not None:
@@ -106,11 +107,14 @@ def _play(
         "nodes": prepared.nodes,
         "contacts": told.contacts,
         "receptions": told.receptions,
+        "crowded": prepared.crowded,
         "rows": len(records),
         "cpu_s": round(time.process_time() - begun, 3),
         "elapsed_s": round(time.monotonic() - started_s, 3),
         "record": None if out is None else str(out),
     }
+    if prepared.crowded:
+        _tell_crowded(prepared.crowded, prepared.nodes, places(scenario.settings))
     if json:
         line(found)
     else:
@@ -170,6 +174,14 @@ def needs_extra() -> None:
         import pyarrow  # noqa: F401, ICN001, PLC0415
     except ImportError:
         raise LocalError("the emulator needs numpy and pyarrow: pip install 'carrypost[emu]'") from None
+
+
+def _tell_crowded(crowded: int, nodes: int, places: int) -> None:
+    sys.stderr.write(
+        f"carrypost: {crowded:,} of {nodes:,} nodes had more others around than places for neighbours ({places:,}, by "
+        "limits.heard_max, limits.neighbours_max and mtu_bytes); who found none had to wait for a turn, and the record "
+        "has it as refusals, `neighbours`\n"
+    )
 
 
 def _shown(value: object) -> object:

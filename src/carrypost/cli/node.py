@@ -94,7 +94,7 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
         ("folder", found["data"]),
         ("security", found["security"]),
         ("addresses", ", ".join(found["addresses"]) or "none"),
-        ("neighbours", found["neighbours"]),
+        ("neighbours", _neighbours(found)),
         ("messages", f"{cache['messages']:,} ({size(cache['bytes'])}), {cache['unconfirmed']:,} not confirmed"),
         ("subscriptions", found["subscriptions"]),
         *Carrying.told(found["carries"]).sentences(),
@@ -153,6 +153,15 @@ def peers(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpt
         for row, each in zip(rows, found, strict=True):
             row.append(f"{each['queued']:,}/{each['wanted']:,}")
     table("", columns, rows, breakable=["name", "address"])
+
+
+def _neighbours(found: Mapping[str, Any]) -> str:
+    """How many there are, and whether there is a place for more."""
+    linked = f"{found['neighbours']:,}"
+    if found["heard"] < found["places"]:
+        return linked
+    waiting = f", and {found['waiting']:,} others wait for a turn" if found["waiting"] else ""
+    return f"{linked}; none of {found['places']:,} places is left{waiting}"
 
 
 def _counts(counts: Mapping[str, int]) -> str:

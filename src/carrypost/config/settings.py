@@ -66,8 +66,8 @@ class Limits:
     """Entries of one offer frame."""
     request_handles_max: int = whole(512, 1, 65_536)
     """Handles in one request frame."""
-    heard_max: int = whole(200, 1, 16_384)
-    """Nodes in one announcement's heard-list."""
+    heard_max: int = whole(168, 1, 16_384)
+    """Nodes in one announcement's heard-list. Own ones list as many as fit into `mtu_bytes`, if that is fewer."""
     digest_members_max: int = whole(2_048, 64, 65_536)
     """Numbers of all kinds in one digest frame."""
     profile_bytes_max: int = whole(64 * KIB, 64, 16 * MIB)
@@ -83,7 +83,7 @@ class Limits:
     pattern_memory_bytes_max: int = whole(8 * MIB, 64 * KIB, UNBOUNDED)
     """Compiled patterns of one profile."""
     neighbours_max: int = whole(256, 1, 65_536)
-    """Neighbours at one time."""
+    """Neighbours at one time. Of those that are found by their announcements never more than an own list holds."""
     offers_open_max: int = whole(4_096, 1, UNBOUNDED)
     """Per neighbour: messages that it offered, that are wanted, and that are not here yet; and, apart from these, those
     for which there was no room."""

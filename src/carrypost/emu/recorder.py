@@ -8,11 +8,11 @@ remembered of the others.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from carrypost.emu.driver import Driver
-from carrypost.events import Confirmed, Delivered, Dropped, Event, Expired, Failed, Received, Stored
+from carrypost.events import Confirmed, Delivered, Dropped, Event, Expired, Failed, Received, Refused, Stored
 from carrypost.gossip.journal import MESSAGE, Batch, StoredMessage
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.record import Kind, Record
@@ -20,6 +20,8 @@ from carrypost.record import Kind, Record
 MICROSECONDS = 1_000_000
 _UNTOLD = frozenset({Stored, Failed, Confirmed})
 """Between a host and its application."""
+_NO_PLACE = "neighbours"
+"""Why an announcement is refused where there is no place for who sent it."""
 
 
 class Recorder:
@@ -32,6 +34,8 @@ class Recorder:
         """What each node that may crash received and did not drop."""
         self._crashing = None if crashing is None else frozenset(crashing)
         """None: anybody may."""
+        self.crowded: Counter[str] = Counter()
+        """How often a node had no place for somebody who announced itself."""
 
     def run(self, seed: int | str, version: str, changes: Mapping[str, str]) -> None:
         """The first row; the run's name is in its column."""
@@ -46,6 +50,8 @@ class Recorder:
         """Something that a host told."""
         if type(event) in _UNTOLD:
             return
+        if isinstance(event, Refused) and event.reason == _NO_PLACE:
+            self.crowded[driver.name] += event.count
         record, node = self._record, driver.name
         start = len(record)
         held = self._held[node] if self._crashing is None or node in self._crashing else None

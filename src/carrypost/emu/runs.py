@@ -72,6 +72,11 @@ class Prepared:
         """How many take part; one that comes back without its store counts again."""
         return self._emulation.nodes
 
+    @property
+    def crowded(self) -> int:
+        """How many nodes had more others around than places for neighbours, so far."""
+        return self._emulation.crowded
+
     def run(self, out: Path | None = None, watch: Watch | None = None, *, keep: bool = True) -> Records:
         """Let the time of the scenario pass. Without `out` and `keep` rows are counted and forgotten."""
         record, emulation = self._record, self._emulation

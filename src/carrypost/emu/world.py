@@ -94,6 +94,11 @@ class Emulation:
         return len({life.node for life in self._plan.lives})
 
     @property
+    def crowded(self) -> int:
+        """How many nodes had no place for somebody who announced itself."""
+        return len(self._recorder.crowded)
+
+    @property
     def now(self) -> int:
         """Virtual microseconds."""
         return self._scheduler.now

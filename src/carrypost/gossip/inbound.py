@@ -19,6 +19,7 @@ from carrypost.gossip.accounts import FRAME, PARCEL
 from carrypost.gossip.frames import BlankData, Data, DescriptorPart, HashList, OpenParcel, WholeDescriptor
 from carrypost.gossip.inspection import Inspection
 from carrypost.gossip.interests import Matcher
+from carrypost.gossip.link import GIVER
 from carrypost.gossip.parts import Parts
 from carrypost.gossip.pieces import HASH_BYTES, full_mask, hash_of, root_of
 from carrypost.gossip.transfer import AGE_MS_MAX, HOPS_MAX
@@ -243,6 +244,7 @@ class Inbound:
             desk.discard(copy, Reason.NO_ROOM)
             return
         want.requested &= ~(1 << piece)
+        link.standing = GIVER
         self._wants.progressed(descriptor.id, now)
         if descriptor.codec is not PayloadCodec.BLANK:
             desk.journal.put((keys.PIECE, descriptor.id, piece), body)

@@ -72,6 +72,19 @@ LINK_TABLE: dict[tuple[LinkState, Sign], LinkState] = {
 }
 
 
+class Standing(enum.IntEnum):
+    """What came of a link so far: by this places are given where there are too few (`gossip.places`)."""
+
+    STRANGER = 0
+    TAKER = 1
+    """It acknowledged a whole message."""
+    GIVER = 2
+    """It brought at least a piece of a message, which was asked for and verified."""
+
+
+STRANGER, TAKER, GIVER = Standing
+
+
 class OpenOffer:
     """An offer that has not been answered yet."""
 
@@ -280,8 +293,8 @@ class Link:
 
     __slots__ = (
         "agreement", "announced_us", "boot", "budgets", "counter", "first_us", "heard_us", "inbox", "linked_us",
-        "node", "offering", "one_way_told", "outbox", "peer", "period_us", "prefix", "profile", "profile_asked_us",
-        "review_after", "state", "told", "told_us", "view",
+        "node", "offering", "one_way_told", "outbox", "peer", "period_us", "placed_us", "prefix", "profile",
+        "profile_asked_us", "review_after", "standing", "state", "told", "told_us", "view",
     )  # fmt: skip
 
     def __init__(self, peer: str, settings: Settings, outbox: Outbox, now: int) -> None:
@@ -291,6 +304,9 @@ class Link:
         self.boot = -1
         self.counter = -1
         self.period_us = _PERIOD_US_MIN
+        self.placed_us = now
+        """When it got its place."""
+        self.standing = STRANGER
         self.first_us = now
         """When this episode of hearing it began."""
         self.heard_us = now
@@ -375,6 +391,8 @@ class Link:
 
     def claim(self, node: NodeId) -> None:
         """The link says whose it is."""
+        if node != self.node:
+            self.standing = STRANGER  # Who has the address now has not earned what its predecessor had.
         self.node = node
         self.prefix = node_prefix(node)
 

@@ -20,6 +20,7 @@ from carrypost.gossip.horizon import carried_entries, profile_entries
 from carrypost.gossip.link import HEARD, LINK_TABLE, LINKED, SILENT, SILENT_PERIODS, Link, Sign
 from carrypost.gossip.outbox import FRAME_ROOM, Outbox
 from carrypost.gossip.parts import Parts
+from carrypost.gossip.places import Places
 from carrypost.model.pattern import decode_entries, encode_entries, profile_digest
 
 if TYPE_CHECKING:
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
 
 _BEGIN_US = 2_000_000
 """A neighbour for whom the contact begins so much later than for this host has forgotten it in between."""
-_HEARD_BYTES = 6
-"""What an entry of a heard-list takes."""
-_ANNOUNCE_BYTES = 128
-"""What the rest of an announcement takes, at most."""
 _REVIEW_GRACE = 2
 _PROFILE_UNASKED_BYTES_MAX = 600
 _PROFILE_RETRY_US = 1_000_000
@@ -58,8 +55,7 @@ class Neighbours:
         self.lacking: list[Link] = []
         """Links whose profile is to be asked for."""
         self._carried = carried_entries(settings)
-        room = settings.mtu_bytes - FRAME_ROOM - _ANNOUNCE_BYTES
-        self._heard_max = min(desk.limits.heard_max, desk.limits.neighbours_max, room // _HEARD_BYTES)
+        self.places = Places(desk)
         self._told_early: dict[str, None] = {}
         """Contacts that the driver told of before this host could speak."""
         self._counter = 0
@@ -86,10 +82,12 @@ class Neighbours:
             self._make_profile()
         self._counter += 1
         links = self._desk.links
-        heard = [link.prefix for link in links.values() if link.state is not SILENT]
+        heard = tuple([link.prefix for link in links.values() if link.state is not SILENT])
+        if len(heard) > self.places.count:
+            heard = self.places.listed(to)
         announced = Announce(
             self._desk.node, self.boot, self._counter, self.beacon.period_us // 1000,
-            self._desk.own.digest if self._desk.own else b"", tuple(heard[: self._heard_max]),
+            self._desk.own.digest if self._desk.own else b"", heard,
             links[to].prefix if to is not None and begins else b"",
         )  # fmt: skip
         frames: list[Frame] = [announced]
@@ -166,36 +164,36 @@ class Neighbours:
             else:
                 self._told_early.pop(peer, None)
             return
-        link = self.link(peer, now)
-        if link is None:
-            return
-        link.told = up
-        if up:
-            self._tell_profile = True
-            self.announce(now, peer)
-        else:
-            self._end(link, now)
-
-    def link(self, peer: str, now: int) -> Link | None:
-        """The link of this address; a new one unless there are too many."""
-        links = self._desk.links
-        link = links.get(peer)
-        if link is None:
-            # More than can be listed as heard would never know that they are.
-            if len(links) >= self._heard_max and not self._make_room(now):
-                self._desk.refuse("neighbours", peer)
-                return None
-            link = links[peer] = Link(peer, self._desk.settings, Outbox(self._desk.settings), now)
-        return link
-
-    def _make_room(self, now: int) -> bool:
-        """A link over which nothing is exchanged gives way to a newcomer, whatever period it announced."""
-        for link in self._desk.links.values():
-            patience_us = SILENT_PERIODS * self.beacon.period_max_us if link.usable else self.beacon.period_min_us
-            if not link.told and now - link.heard_us > patience_us:
+        link = self._desk.links.get(peer)
+        if not up:
+            if link is not None:
                 self._end(link, now)
-                return True
-        return False
+            return
+        if link is None:
+            if not self.places.room_for_told():
+                self._desk.refuse("neighbours", peer)
+                return
+            link = self._new(peer, now)
+        link.told = True
+        self._tell_profile = True
+        self.announce(now, peer)
+
+    def _found(self, peer: str, now: int) -> Link | None:
+        """The link of an address that announces itself; a new one if there is a place for it."""
+        link = self._desk.links.get(peer)
+        if link is not None:
+            return link
+        going = self.places.ask(peer, now)
+        if going is None:
+            self._desk.refuse("neighbours", peer)
+            return None
+        for each in going:
+            self._end(each, now)
+        return self._new(peer, now)
+
+    def _new(self, peer: str, now: int) -> Link:
+        link = self._desk.links[peer] = Link(peer, self._desk.settings, Outbox(self._desk.settings), now)
+        return link
 
     def _end(self, link: Link, now: int) -> None:
         """Forget a link and all that hangs on it."""
@@ -208,7 +206,7 @@ class Neighbours:
         """A neighbour says that it is there. False: nothing new."""
         if frame.node == self._desk.node:
             return False
-        link = self.link(peer, now)
+        link = self._found(peer, now)
         if link is None or not self._fresh(link, frame, now):
             return False
         link.counter = frame.counter
@@ -418,3 +416,5 @@ class Neighbours:
         for link in self._desk.links.values():
             link.heard_us += delta_us
             link.first_us += delta_us
+            link.placed_us += delta_us
+        self.places.clock_stepped(delta_us)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.gossip.accounts import price
 from carrypost.gossip.frames import Ack, Frame, Offer, OfferEntry, Request, Transmission
-from carrypost.gossip.link import NEVER, Link, OpenOffer
+from carrypost.gossip.link import NEVER, STRANGER, TAKER, Link, OpenOffer
 from carrypost.gossip.outbox import FRAME_ROOM
 from carrypost.gossip.pieces import from_bitmap, to_bitmap
 from carrypost.gossip.slots import bits, mask_of
@@ -331,7 +331,10 @@ class Offers:
         """The neighbour has these in memory."""
         outbox = link.outbox
         flying = len(outbox.flights)
-        link.offering.known |= outbox.acknowledge(frame.base, from_bitmap(frame.bitmap), now)
+        through = outbox.acknowledge(frame.base, from_bitmap(frame.bitmap), now)
+        link.offering.known |= through
+        if through and link.standing is STRANGER:
+            link.standing = TAKER
         if len(outbox.flights) < flying:
             link.budgets.tally += price(frame)
         for job in outbox.unfinished:

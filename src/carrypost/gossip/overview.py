@@ -11,6 +11,7 @@ from carrypost.model.ids import NodeId
 
 if TYPE_CHECKING:
     from carrypost.gossip.desk import Desk
+    from carrypost.gossip.places import Places
 
 ONE_WAY = "one-way"
 
@@ -37,6 +38,10 @@ class Overview(msgspec.Struct, frozen=True):
     node: NodeId
     incarnation: int
     neighbours: tuple[NeighbourView, ...]
+    places: int
+    """How many there may be that are found by their announcements."""
+    waiting: int
+    """How many found all places taken, lately, and wait for their turn."""
     messages: int
     """Copies in the cache."""
     bytes: int
@@ -49,7 +54,7 @@ class Overview(msgspec.Struct, frozen=True):
     """What peers sent and was not taken, by reason."""
 
 
-def overview(desk: Desk, unconfirmed: int) -> Overview:
+def overview(desk: Desk, places: Places, unconfirmed: int) -> Overview:
     """How things stand."""
     neighbours = tuple(
         NeighbourView(
@@ -67,6 +72,8 @@ def overview(desk: Desk, unconfirmed: int) -> Overview:
         node=desk.node,
         incarnation=desk.incarnation,
         neighbours=neighbours,
+        places=places.count,
+        waiting=places.waiting,
         messages=desk.cache.messages,
         bytes=desk.cache.bytes,
         unconfirmed=unconfirmed,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from carrypost.gossip.link import GIVER
 from carrypost.gossip.transfer import AGE_MS_MAX, HOPS_MAX
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.ids import NodeId
@@ -90,4 +91,5 @@ class Parcels:
         copies = desk.cache.admit_small(newcomers, giver, now)
         desk.book.take_in(copies)
         self._wants.settle_all(copies)
+        link.standing = GIVER
         self._receptions.all_whole(copies, link)

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from carrypost.config import Limits, Settings
 from carrypost.node.channels import Means, Obstacle
 
 NO_IPV6 = "this machine has no IPv6"
@@ -67,6 +70,12 @@ _NOBODY = (
     "another machine at the same time; if both hear nobody, name each other as static peers (udp.peers)."
 )
 
+_CROWDED = (
+    "Those with whom messages are exchanged keep their places, and the others take turns, so messages take longer. "
+    "Where larger datagrams pass, a larger mtu_bytes with a larger limits.heard_max (six bytes each), both alike on "
+    "all nodes, makes room for more."
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
@@ -75,7 +84,7 @@ class Finding:
     interface: str
     """Empty: about the machine."""
     means: str
-    """One of `Means`, or "interface" or "port" where no means could be tried."""
+    """One of `Means`; "interface" or "port" where no means could be tried; "neighbours" of a node that runs here."""
     works: bool
     """Nothing that was tried speaks against it; `heard` says whether others could show that it does."""
     detail: str
@@ -167,27 +176,29 @@ def too_long(sizes: dict[str, int], bytes_max: int) -> Finding:
     )
 
 
-def refused_as_too_long(count: int, bytes_max: int) -> Finding:
-    """The node that runs here has refused datagrams for their length."""
-    return Finding(
-        interface="",
-        means="datagrams",
-        works=False,
-        detail=f"The node that runs here refused {count:,} datagrams of more than {bytes_max:,} bytes.",
-        advice="A neighbour has a larger mtu_bytes, and is not heard: lower it there, or raise "
-        "limits.datagram_bytes_max here.",
-    )
+def of_settings(settings: Settings) -> list[Finding]:
+    """What speaks against these settings: others refuse what a node here would send."""
+    usual_bytes = Limits().datagram_bytes_max
+    if settings.mtu_bytes <= usual_bytes:
+        return []
+    detail = f"mtu_bytes is {settings.mtu_bytes:,} here; by default nodes refuse more than {usual_bytes:,} bytes."
+    advice = "Lower mtu_bytes, or raise limits.datagram_bytes_max on every node of this network."
+    return [Finding(interface="", means="datagrams", works=False, detail=detail, advice=advice)]
 
 
-def sends_too_long(mtu_bytes: int, usual_bytes: int) -> Finding:
-    """The settings let a node here send what others refuse by default."""
-    return Finding(
-        interface="",
-        means="datagrams",
-        works=False,
-        detail=f"mtu_bytes is {mtu_bytes:,} here; by default nodes refuse more than {usual_bytes:,} bytes.",
-        advice="Lower mtu_bytes, or raise limits.datagram_bytes_max on every node of this network.",
-    )
+def of_node(status: Mapping[str, Any], limits: Limits) -> list[Finding]:
+    """What a node that runs here says of itself and people should know (`Client.status`)."""
+    found = []
+    if status["heard"] >= status["places"]:
+        detail = f"The node on this machine has none of its {status['places']:,} places for neighbours left"
+        detail += f", and {status['waiting']:,} others wait for a turn." if status["waiting"] else "."
+        found.append(Finding(interface="", means="neighbours", works=False, detail=detail, advice=_CROWDED))
+    if refused := status["refused"].get("oversize"):
+        detail = f"The node on this machine refused {refused:,} datagrams of more than {limits.datagram_bytes_max:,} bytes."
+        advice = "A neighbour has a larger mtu_bytes and is not heard: lower it there, or raise "
+        advice += "limits.datagram_bytes_max here."
+        found.append(Finding(interface="", means="datagrams", works=False, detail=detail, advice=advice))
+    return found
 
 
 def _proven(trial: Trial) -> Finding:

@@ -1,0 +1,140 @@
+"""Who may be a neighbour: the places of one host, and who waits for one.
+
+Somebody who is found by an announcement has to be told that it is heard, and the list that tells it has to fit into
+one datagram. So there are only so many places. Contacts that the driver tells of need no list, and take no place.
+
+When all places are taken, three quarters of them belong to those who have earned them: who gave a message, then who
+took one, then who came first. The last quarter rotates: whoever has had its stay there goes when another's turn has
+come. Turns are had in the order of waiting, and who lost its place waits again at the end of the line; so it helps
+nobody to announce itself more often, or to come back at once.
+
+That quarter rotates whatever was exchanged. For strangers with many addresses can earn places, too: a message that is
+wanted here costs them a signature, an acknowledgement nothing at all (so it counts for less). And in an honest crowd
+that is larger than the list everybody has earned one, and who came late would never be heard.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, islice
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from carrypost.gossip.link import SILENT, SILENT_PERIODS
+from carrypost.gossip.outbox import FRAME_ROOM
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from carrypost.config import Settings
+    from carrypost.gossip.desk import Desk
+    from carrypost.gossip.link import Link
+
+HEARD_BYTES = 6
+"""What an entry of a heard-list takes."""
+ANNOUNCE_BYTES = 128
+"""What the rest of an announcement takes, at most."""
+ROTATING = 4
+"""One place in so many rotates: fewer, and newcomers wait for longer; more, and strangers turn out more of those who
+were there before them."""
+STAY_PERIODS = 3
+"""A place that rotates is kept for so many of the longest periods. By then it is known whether each hears the other
+(`link.SILENT_PERIODS`), and where that was so at once, most of the time was left for messages."""
+WAITING_MAX = 512
+"""How many may wait. With the usual settings such a line has had its turn within about three minutes."""
+LAPSE_PERIODS = 2
+"""Who has not announced itself for so many of the longest periods waits no more: an address that was forged, mostly."""
+_LOOK_US = 100_000
+"""How long what was found out about who might go is good for: strangers ask thousands of times a second."""
+
+
+def places(settings: Settings) -> int:
+    """How many neighbours can be told that they are heard."""
+    limits, room = settings.limits, settings.mtu_bytes - FRAME_ROOM - ANNOUNCE_BYTES
+    return min(limits.heard_max, limits.neighbours_max, room // HEARD_BYTES)
+
+
+class Places:
+    """The places of one host."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self.count = places(desk.settings)
+        self._lasting = self.count - max(1, self.count // ROTATING)
+        self._period_us = round(desk.settings.announce_s_max * 1e6)
+        self._line: dict[str, int] = {}
+        """Who waits, first who has waited for longest, and when each was last heard."""
+        self._openings = 0
+        self._look_us = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a place."""
+        since_us = self._desk.now_us - LAPSE_PERIODS * self._period_us
+        return sum(heard_us >= since_us for heard_us in self._line.values())
+
+    def room_for_told(self) -> bool:
+        """Whether one more contact that the driver tells of may be kept."""
+        return len(self._desk.links) < self._desk.limits.neighbours_max
+
+    def ask(self, peer: str, now: int) -> Sequence[Link] | None:
+        """A newcomer announces itself: who has to go for it, one link or none. None: its turn has not come."""
+        free = self._free()
+        if free and not self._line:
+            return ()
+        self._look(now)
+        if peer not in self._line and len(self._line) >= WAITING_MAX:
+            return None
+        self._line[peer] = now
+        if peer not in islice(self._line, free + self._openings):
+            return None
+        going = [] if free else self._expendable(now)[:1]
+        if not free and not going:
+            return None
+        self._openings -= len(going)
+        del self._line[peer]
+        return going
+
+    def listed(self, to: str | None) -> tuple[bytes, ...]:
+        """Whom an announcement lists, in a host that has more neighbours than places.
+
+        Whom the driver told of needs no list, but to see in what is sent to itself that it was heard.
+        """
+        heard = [link for link in self._desk.links.values() if link.state is not SILENT]
+        addressed = [link for link in heard if link.peer == to]
+        found = [link for link in heard if not link.told and link.peer != to]
+        told = (link for link in heard if link.told and link.peer != to)
+        return tuple([link.prefix for link in islice(chain(addressed, found, told), self.count)])
+
+    def clock_stepped(self, delta_us: int) -> None:
+        """The clock was set forward: nobody waited for that long."""
+        self._line = {peer: heard_us + delta_us for peer, heard_us in self._line.items()}
+
+    def _free(self) -> int:
+        """How many places nobody has."""
+        links, limits = self._desk.links, self._desk.limits
+        free = self.count - len(links)
+        if free <= 0:
+            told = sum(link.told for link in links.values())
+            free = max(0, min(free + told, limits.neighbours_max - len(links)))
+        return free
+
+    def _look(self, now: int) -> None:
+        if now < self._look_us:
+            return
+        self._look_us = now + _LOOK_US
+        since_us = now - LAPSE_PERIODS * self._period_us
+        self._line = {peer: heard_us for peer, heard_us in self._line.items() if heard_us >= since_us}
+        self._openings = len(self._expendable(now))
+
+    def _expendable(self, now: int) -> list[Link]:
+        """Who could go: first who seems to be gone, whatever period it announced, then who has had its stay."""
+        links = [link for link in self._desk.links.values() if not link.told]
+        gone = [link for link in links if now - link.heard_us > self._patience_us(link)]
+        # Sorting leaves alone who came first among equals.
+        rotating = sorted(links, key=attrgetter("standing"), reverse=True)[self._lasting :]
+        stayed_us = now - STAY_PERIODS * self._period_us
+        stayed = [link for link in rotating if link.placed_us <= stayed_us and link not in gone]
+        return gone + sorted(stayed, key=attrgetter("placed_us"))
+
+    def _patience_us(self, link: Link) -> int:
+        return SILENT_PERIODS * self._period_us if link.usable else self._period_us
