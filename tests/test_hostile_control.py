@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from tests.hostile import Attacker, Scene, message, scene
 
+from carrypost.config import Limits
 from carrypost.events import NeighbourDown, NeighbourUp
 from carrypost.gossip.frames import (
     Ack,
@@ -158,7 +159,7 @@ def test_more_neighbours_than_can_be_listed_are_not_pretended_to_be_heard() -> N
 def test_a_heard_list_that_is_too_long_is_refused() -> None:
     with scene() as stage:
         mallory = Attacker(stage.net)
-        mallory.say("b", mallory.announcement("b", heard=(prefix(stage, "b"),) * 201))
+        mallory.say("b", mallory.announcement("b", heard=(prefix(stage, "b"),) * (Limits().heard_max + 1)))
         assert stage.refused()["limit"] == 1
         stage.check()
 

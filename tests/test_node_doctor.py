@@ -20,7 +20,7 @@ from tools.netns import Net
 
 from carrypost.config import Limits
 from carrypost.node.channels import Means, Obstacle
-from carrypost.node.diagnosis import Finding, Trial, diagnose
+from carrypost.node.diagnosis import Finding, Trial, diagnose, of_node
 from carrypost.node.doctor import examine
 from carrypost.node.settings import UdpSettings
 from carrypost.node.udp import Udp
@@ -335,3 +335,15 @@ def test_a_missing_route_is_said_with_the_command_that_adds_it(net: Net) -> None
 
 def test_findings_are_fit_for_json() -> None:
     assert json.loads(json.dumps([dataclasses.asdict(each) for each in here()]))
+
+
+@pytest.mark.parametrize(
+    ("heard", "waiting", "words"),
+    [(167, 0, None), (168, 0, "none of its 168 places for neighbours left."), (168, 12, "left, and 12 others wait")],
+)
+def test_a_node_is_told_of_where_it_has_no_place_for_more_neighbours(
+    heard: int, waiting: int, words: str | None
+) -> None:
+    findings = of_node({"heard": heard, "places": 168, "waiting": waiting})
+    assert [words in finding.detail for finding in findings if words is not None] == [True] * len(findings)
+    assert bool(findings) is (words is not None)

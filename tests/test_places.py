@@ -173,9 +173,12 @@ def takes(stage: Scene, name: str) -> Attacker:
     return made
 
 
-@pytest.mark.parametrize(("exchange", "keeps"), [(gives, True), (takes, True), (None, False)])
+@pytest.mark.parametrize(
+    ("exchange", "seldom", "keeps"),
+    [(gives, False, True), (gives, True, True), (takes, False, True), (None, False, False), (None, True, False)],
+)
 def test_who_exchanged_a_message_keeps_its_place_and_who_did_not_has_turns(
-    exchange: Callable[[Scene, str], Attacker] | None, keeps: bool
+    exchange: Callable[[Scene, str], Attacker] | None, seldom: bool, keeps: bool
 ) -> None:
     with scene(limits={"heard_max": PLACES}) as stage:
         crowd = [stage.attacker("b", address=f"crowd{number}") for number in range(PLACES - 2)]
@@ -183,7 +186,7 @@ def test_who_exchanged_a_message_keeps_its_place_and_who_did_not_has_turns(
         crowd += [Attacker(stage.net, f"more{number}") for number in range(4)]
         away = 0
         for _ in range(90):
-            for each in (*crowd, late):
+            for each in crowd if seldom else (*crowd, late):
                 each.say("b", each.announcement("b"))
             stage.net.advance(1)
             away += late.address not in {each.address for each in stage.net.host("b").overview().neighbours}

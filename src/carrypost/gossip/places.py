@@ -19,7 +19,7 @@ from itertools import chain, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.link import SILENT, SILENT_PERIODS
+from carrypost.gossip.link import GIVER, SILENT, SILENT_PERIODS
 from carrypost.gossip.outbox import FRAME_ROOM
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ class Places:
         self._line: dict[str, int] = {}
         """Who waits, first who has waited for longest, and when each was last heard."""
         self._openings = 0
+        """How many could go, when it was looked last."""
         self._look_us = 0
+        """When to look again."""
 
     @property
     def waiting(self) -> int:
@@ -119,6 +121,7 @@ class Places:
         return free
 
     def _look(self, now: int) -> None:
+        """Find out who still waits, and how many could go for them."""
         if now < self._look_us:
             return
         self._look_us = now + _LOOK_US
@@ -127,9 +130,12 @@ class Places:
         self._openings = len(self._expendable(now))
 
     def _expendable(self, now: int) -> list[Link]:
-        """Who could go: first who seems to be gone, whatever period it announced, then who has had its stay."""
+        """Who could go: first who seems to be gone, then who has had its stay.
+
+        Strangers may say that they will be silent for long; only of who gave something that is believed.
+        """
         links = [link for link in self._desk.links.values() if not link.told]
-        gone = [link for link in links if now - link.heard_us > self._patience_us(link)]
+        gone = [link for link in links if link.standing < GIVER and now - link.heard_us > self._patience_us(link)]
         # Sorting leaves alone who came first among equals.
         rotating = sorted(links, key=attrgetter("standing"), reverse=True)[self._lasting :]
         stayed_us = now - STAY_PERIODS * self._period_us
