@@ -18,9 +18,9 @@ import pytest
 from tools import netns
 from tools.netns import Net
 
-from carrypost.config import Limits
+from carrypost.config import Limits, Settings
 from carrypost.node.channels import Means, Obstacle
-from carrypost.node.diagnosis import Finding, Trial, diagnose, of_node
+from carrypost.node.diagnosis import Finding, Trial, diagnose, of_node, of_settings
 from carrypost.node.doctor import examine
 from carrypost.node.settings import UdpSettings
 from carrypost.node.udp import Udp
@@ -344,6 +344,20 @@ def test_findings_are_fit_for_json() -> None:
 def test_a_node_is_told_of_where_it_has_no_place_for_more_neighbours(
     heard: int, waiting: int, words: str | None
 ) -> None:
-    findings = of_node({"heard": heard, "places": 168, "waiting": waiting})
+    findings = of_node({"heard": heard, "places": 168, "waiting": waiting, "refused": {}}, Limits())
     assert [words in finding.detail for finding in findings if words is not None] == [True] * len(findings)
     assert bool(findings) is (words is not None)
+
+
+def test_a_node_is_told_of_that_refused_datagrams_for_their_length() -> None:
+    status = {"heard": 1, "places": 168, "waiting": 0, "refused": {"oversize": 12, "magic": 3}}
+    (finding,) = of_node(status, Limits(datagram_bytes_max=2_000))
+    assert "12 datagrams of more than 2,000 bytes" in finding.detail
+    assert "mtu_bytes" in finding.advice
+
+
+def test_settings_are_told_of_with_which_others_would_refuse_what_a_node_sends() -> None:
+    assert of_settings(Settings()) == of_settings(Settings(mtu_bytes=9_216)) == []
+    (finding,) = of_settings(Settings(mtu_bytes=9_217, limits=Limits(datagram_bytes_max=60_000)))
+    assert "9,217" in finding.detail
+    assert "9,216" in finding.detail

@@ -26,7 +26,7 @@ from carrypost.errors import StateError
 from carrypost.events import Reason
 from carrypost.gossip.deadlines import Deadlines
 from carrypost.gossip.link import NEVER
-from carrypost.gossip.ranking import CREATED_BITS, Copy, Newcomer, Room, best_rank, rank_of, sending_order
+from carrypost.gossip.ranking import CREATED_BITS, Copy, Newcomer, Room, Waiting, best_rank, rank_of, sending_order
 from carrypost.gossip.slots import Slots, bits, mask_of
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
@@ -52,8 +52,8 @@ class Cache:
         self.whole = self.partial = self.done = self.declined = 0
         self.short = self.loosened = False
         """Room has been short, and since then some has appeared, or may have: reset by whoever makes use of it."""
-        self._waiting_rank, self._waiting_bytes = -1, NEVER
-        """The highest rank and the smallest size of all that is waiting for room, or better than these."""
+        self.waiting = Waiting()
+        """For room."""
         self._invited = self._invited_up_to = 0
         """Of those declined: not counted as known by reviews, since they would find room."""
         self.turned_away = 0
@@ -108,23 +108,11 @@ class Cache:
             self.short = True
         return admits
 
-    def kept_out(self, rank: int, nbytes: int) -> None:
-        """Something of this rank and size is waiting for room."""
-        if rank > self._waiting_rank:
-            self._waiting_rank = rank
-        if nbytes < self._waiting_bytes:
-            self._waiting_bytes = nbytes
-
-    def forget_kept_out(self) -> None:
-        """Whoever is still waiting will be told again."""
-        self._waiting_rank, self._waiting_bytes = -1, NEVER
-
     @property
     def opens(self) -> bool:
         """Whether anything that is waiting for room might find some; not whether it does."""
-        if self.vacant(1, self._waiting_bytes, interesting=True):
-            return True
-        return self.lowest_rank(self._waiting_rank) < self._waiting_rank
+        waiting = self.waiting
+        return self.vacant(1, waiting.nbytes, interesting=True) or self.lowest_rank(waiting.rank) < waiting.rank
 
     def lowest_rank(self, rank: int) -> int:
         """That of the copy which would be the first to go for one of this rank."""
@@ -464,7 +452,7 @@ class Cache:
             else:
                 self.declined |= 1 << copy.slot
                 self.short = True
-                self.kept_out(copy.rank or best_rank(255, True), copy.descriptor.length)
+                self.waiting.note(copy.rank or best_rank(255, True), copy.descriptor.length)
             deadline_us = copy.descriptor.deadline_us
             self._seen_bytes += len(copy.descriptor.wire)
             heappush(heap, (NEVER if deadline_us is None else deadline_us, copy.serial, copy))

@@ -82,7 +82,7 @@ class Declined:
             return
         self._looked_us = now
         self._places = _Places(desk.cache)
-        desk.cache.forget_kept_out()
+        desk.cache.waiting.clear()
         links, left = desk.usable, _LOOK_ENTRIES_MAX
         for turn in range(len(links)):
             link = links[(self._first + turn) % len(links)]
@@ -153,7 +153,7 @@ class Declined:
         messages, nbytes = self._coming(link)
         too_much = NEVER
         cache = self._desk.cache
-        cache.kept_out(candidates[0][0], min(map(_LACKING, candidates)))
+        cache.waiting.note(candidates[0][0], min(map(_LACKING, candidates)))
         lowest = cache.lowest_rank(candidates[0][0])
         for candidate in candidates:
             rank, _, lacking, entry = candidate

@@ -16,7 +16,7 @@ from operator import attrgetter
 
 import msgspec
 
-from carrypost.config import Settings
+from carrypost.config import UNBOUNDED, Settings
 from carrypost.events import Reason
 from carrypost.gossip.frames import OfferEntry
 from carrypost.gossip.heaps import Heap
@@ -162,6 +162,23 @@ class Party(Usage):
             self._share.over.discard(self)
         if self.heap is not None and not self.exceeds(self.messages, self.bytes):
             self.heap = None
+
+
+class Waiting:
+    """The highest rank and the smallest size of all that waits for room, or better than these."""
+
+    __slots__ = ("nbytes", "rank")
+
+    def __init__(self) -> None:
+        self.rank, self.nbytes = -1, UNBOUNDED
+
+    def note(self, rank: int, nbytes: int) -> None:
+        """Something of this rank and size waits."""
+        self.rank, self.nbytes = max(self.rank, rank), min(self.nbytes, nbytes)
+
+    def clear(self) -> None:
+        """Whatever still waits will be noted again."""
+        self.rank, self.nbytes = -1, UNBOUNDED
 
 
 class Room(Usage):

@@ -155,7 +155,7 @@ class Wants:
         if len(declined) > self._desk.limits.offers_open_max:
             declined.popitem(last=False)
         own = self._desk.own
-        self._desk.cache.kept_out(best_rank(entry.privilege, own is None or own.wants_something), entry.length)
+        self._desk.cache.waiting.note(best_rank(entry.privilege, own is None or own.wants_something), entry.length)
 
     def whole_at(self, link: Link, message: MessageId) -> bool:
         """Whether this neighbour offers all of the message."""

@@ -194,7 +194,9 @@ def of_node(status: Mapping[str, Any], limits: Limits) -> list[Finding]:
         detail += f", and {status['waiting']:,} others wait for a turn." if status["waiting"] else "."
         found.append(Finding(interface="", means="neighbours", works=False, detail=detail, advice=_CROWDED))
     if refused := status["refused"].get("oversize"):
-        detail = f"The node on this machine refused {refused:,} datagrams of more than {limits.datagram_bytes_max:,} bytes."
+        detail = (
+            f"The node on this machine refused {refused:,} datagrams of more than {limits.datagram_bytes_max:,} bytes."
+        )
         advice = "A neighbour has a larger mtu_bytes and is not heard: lower it there, or raise "
         advice += "limits.datagram_bytes_max here."
         found.append(Finding(interface="", means="datagrams", works=False, detail=detail, advice=advice))
