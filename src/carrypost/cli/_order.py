@@ -12,6 +12,7 @@ import sys
 
 import msgspec
 
+from carrypost.cli import _signals
 from carrypost.errors import ConfigError
 
 
@@ -25,16 +26,18 @@ class Order(msgspec.Struct, frozen=True):
     verbose: bool
 
 
-def become(order: Order) -> None:
-    """Become the process that runs the node; does not return where the system can do that."""
+def become(order: Order) -> int:
+    """Become the process that runs the node; where the system cannot do that, run it here and return its exit code."""
     try:
         text = msgspec.json.encode(order).decode()
     except UnicodeEncodeError:
         raise ConfigError("what was given on the command line is not UTF-8 text") from None
     if os.name == "posix" and sys.executable:
+        _signals.hold()  # An interpreter that starts shows a traceback when Ctrl-C comes; `_process` lets them through.
         with contextlib.suppress(OSError):  # Too much for one argument, or the interpreter was just replaced.
             # -P: a folder called carrypost where the command is given is none of our business.
-            os.execv(sys.executable, [sys.executable, "-P", "-m", "carrypost.cli.serve", text])  # noqa: S606 - this one
+            os.execv(sys.executable, [sys.executable, "-P", "-m", "carrypost.cli._process", text])  # noqa: S606 - ours
+        _signals.release()
     from carrypost.cli import serve  # noqa: PLC0415 - what this module is there to avoid
 
-    serve.run(order)
+    return serve.run(order)

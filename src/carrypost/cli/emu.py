@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import typer
 
 from carrypost.cli._output import JsonOption, duration, line, pairs, wants_json
+from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.errors import LocalError
 
 if TYPE_CHECKING:
     from carrypost.emu.scenario import Scenario
     from carrypost.emu.world import Progress
 
-INTERRUPTED = 130
-"""As shells have it for who was ended by Ctrl-C."""
 _SECONDS = 1e-6
 
 emu = typer.Typer(
@@ -82,6 +81,7 @@ def run_scenario(
     _play(made, seed, out, export_one, encoded=encoded, json=wants_json(json))
 
 
+@orderly()
 def _play(
     scenario: Scenario, seed: str, out: Path | None, export_one: Path | None, *, encoded: bool, json: bool
 ) -> None:
@@ -164,7 +164,9 @@ def soak(
     needs_extra()
     from carrypost.emu import soak as search  # noqa: PLC0415 - needed by this command only
 
-    raise typer.Exit(search.main(seeds, first, jobs=jobs, json=wants_json(json), out=out, order=order))
+    with orderly():
+        code = search.main(seeds, first, jobs=jobs, json=wants_json(json), out=out, order=order)
+    raise typer.Exit(code)
 
 
 def needs_extra() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from carrypost.cli._output import JsonOption, line, nothing, pairs, table, wants_json
+from carrypost.cli._signals import orderly
 from carrypost.cli.node import ConfigOption, DataOption, settings_of
 from carrypost.errors import LocalError, NodeError
 
@@ -65,7 +66,8 @@ def backup(
     """
     from carrypost.node.home import exposed, write_key  # noqa: PLC0415 - keeps --help quick
 
-    write_key(_key(_home(config, data)), file)
+    with orderly():
+        write_key(_key(_home(config, data)), file)
     others = "; others on this machine can read it there" if exposed(file) else ""
     typer.echo(f"the key is in {file}; keep it secret{others}", err=True)
 
@@ -85,9 +87,10 @@ def restore(
 
     home = _home(config, data)
     identity = read_key(file)
-    home.create()
-    home.check_owner(identity)
-    write_key(identity, home.key_file)
+    with orderly():
+        home.create()
+        home.check_owner(identity)
+        write_key(identity, home.key_file)
     typer.echo(f"{home.folder} is the node {identity.node} again", err=True)
 
 
@@ -106,8 +109,9 @@ def name(
     if not node or any(letter.isspace() for letter in node):
         raise LocalError(f"{node!r} is no node id")
     home = _home(config, data)
-    home.create()
-    home.call(node, pet_name)
+    with orderly():
+        home.create()
+        home.call(node, pet_name)
 
 
 @keys.command()

@@ -73,7 +73,7 @@ def node(
         json=wants_json(json),
         verbose=verbose,
     )
-    _order.become(order)
+    raise typer.Exit(_order.become(order))
 
 
 def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOption = False) -> None:

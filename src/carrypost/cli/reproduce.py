@@ -15,8 +15,8 @@ import typer
 from carrypost.cli._exit import Exit
 from carrypost.cli._output import JsonOption, duration, line, pairs, size, wants_json
 from carrypost.cli._progress import progress
+from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
-from carrypost.cli.emu import INTERRUPTED
 
 if TYPE_CHECKING:
     from carrypost.lab.grid import Grid
@@ -73,6 +73,7 @@ def reproduce(
     raise typer.Exit(_do(file, folder, recipes.command(recipe, chosen, quick=quick), options, json=wants_json(json)))
 
 
+@orderly()
 def _do(file: Path, folder: Path, command: str, options: SparkOptions, *, json: bool) -> int:
     from carrypost.cli.lab.report import made  # noqa: PLC0415 - needed by this command only
     from carrypost.lab import grid  # noqa: PLC0415

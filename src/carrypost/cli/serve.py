@@ -1,4 +1,8 @@
-"""Runs a node until it is told to end; by itself the program of a process that does nothing else (`cli._order`)."""
+"""Runs a node until it is told to end, by a signal or at its control socket.
+
+Whoever asks a node that is ready to end gets 0 as exit code; before that, the code that shells give to who was ended by
+the signal. Either way it ends in order: what it has taken it gives back, and what it began to write is written.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,12 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
+from carrypost.cli import _signals
 from carrypost.cli._exit import Exit, told
 from carrypost.cli._order import Order
 from carrypost.cli._settings import settings_of
@@ -22,8 +28,16 @@ from carrypost.node.runtime import Node, collect_seldom
 from carrypost.node.settings import NodeSettings
 
 
-def run(order: Order) -> None:
-    """Run a node until a signal or somebody at the control socket ends it."""
+def main(order: str) -> int:
+    """Run the node of an order; returns the exit code."""
+    try:
+        return run(msgspec.json.decode(order, type=Order))
+    except CarrypostError as error:
+        return told(error)
+
+
+def run(order: Order) -> int:
+    """Run a node until a signal or somebody at the control socket ends it; returns the exit code."""
     logging.basicConfig(
         level=logging.INFO if order.verbose else logging.WARNING,
         stream=sys.stderr,
@@ -31,23 +45,47 @@ def run(order: Order) -> None:
         datefmt="%H:%M:%S",
     )
     config, data = (None if text is None else Path(text) for text in (order.config, order.data))
-    asyncio.run(_run(settings_of(config, data, order.changes), json=order.json))
+    return asyncio.run(_run(settings_of(config, data, order.changes), json=order.json))
 
 
-async def _run(settings: NodeSettings, *, json: bool) -> None:
-    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt instead
-            loop.add_signal_handler(number, stopping.set)
-    async with Node(settings) as node:
-        collect_seldom()
-        control = Control(node, stopping)
-        await control.open()
-        try:
-            _tell_ready(node, json=json)
-            await stopping.wait()
-        finally:
-            await control.close()
+async def _run(settings: NodeSettings, *, json: bool) -> int:
+    stopping = asyncio.Event()
+    with _heeding(stopping) as came:
+        async with Node(settings) as node:
+            collect_seldom()
+            control = Control(node, stopping)
+            await control.open()
+            try:
+                if came:
+                    return _signals.exit_code(came[0])
+                _tell_ready(node, json=json)
+                await stopping.wait()
+            finally:
+                await control.close()
+    return Exit.DONE
+
+
+@contextlib.contextmanager
+def _heeding(stopping: asyncio.Event) -> Iterator[list[int]]:
+    """While the block lasts, and for what is left of this process afterwards, signals do not cut anything short.
+
+    They set `stopping` and are listed. What comes after the block is held back: the loop, when it closes, and the
+    interpreter, when it ends, would show a traceback, or end a node by force that has ended in order.
+    """
+    loop, came = asyncio.get_running_loop(), list[int]()
+
+    def heed(number: int, _frame: object) -> None:
+        # Not as a callback of the loop, which would know of it only after the next wait.
+        came.append(number)
+        with contextlib.suppress(RuntimeError):  # The loop is closed, where signals cannot be held back.
+            loop.call_soon_threadsafe(stopping.set)
+
+    for number in _signals.heeded():
+        signal.signal(number, heed)
+    try:
+        yield came
+    finally:
+        _signals.hold()
 
 
 def _tell_ready(node: Node, *, json: bool) -> None:
@@ -71,18 +109,3 @@ def _tell_ready(node: Node, *, json: bool) -> None:
         ]
     )
     print(*lines, sep="\n", flush=True)  # noqa: T201 - to whoever started it
-
-
-def _main() -> int:
-    order = msgspec.json.decode(sys.argv[1], type=Order)
-    try:
-        run(order)
-    except CarrypostError as error:
-        return told(error)
-    except KeyboardInterrupt:
-        pass
-    return Exit.DONE
-
-
-if __name__ == "__main__":
-    sys.exit(_main())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json as jsons
+import signal
 import sys
 import tempfile
 import traceback
@@ -49,8 +50,26 @@ def soak(seeds: Iterable[int], *, jobs: int = 1, order: bool = False) -> Iterato
     if jobs <= 1:
         yield from map(one, seeds)
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(one, seeds, chunksize=4)
+    with _signals_held():
+        pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+        outcomes = pool.map(one, seeds, chunksize=4)
+    try:
+        yield from outcomes
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """Ctrl-C and a closed terminal reach all its processes; those begun here never see it, since this one ends them."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def attempt(seed: int) -> Outcome:

@@ -14,8 +14,8 @@ import typer
 from carrypost.cli._exit import Exit
 from carrypost.cli._output import JsonOption, duration, line, pairs, table, wants_json
 from carrypost.cli._progress import Move, progress
+from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
-from carrypost.cli.emu import INTERRUPTED
 from carrypost.errors import LocalError
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ def _options(master: str, memory: str, conf: list[str], jobs: int | None) -> Spa
     return options
 
 
+@orderly()
 def _conduct(made: Grid, out: Path, options: SparkOptions, *, json: bool) -> int:
     from carrypost.lab.campaign import begun, needs_java  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.session import session  # noqa: PLC0415

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from carrypost.cli._output import JsonOption, line, table, wants_json
+from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
 from carrypost.cli.emu import needs_extra
 from carrypost.errors import LocalError
@@ -99,7 +100,7 @@ def contacts(
         window_s=max(1, _microseconds("--window-s", window_s)) / _SECOND,
         options=spark_options(master, memory, conf),
     )
-    with _busy(f"searching {positions}"):
+    with orderly(), _busy(f"searching {positions}"):
         told = extract(positions, out, wanted)
     _show(told, json=wants_json(json))
 

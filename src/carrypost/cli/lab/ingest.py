@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from carrypost.cli._output import JsonOption, line, pairs, wants_json
+from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
 from carrypost.cli.emu import needs_extra
 
@@ -118,7 +119,7 @@ def ingest(
         paths=files, format=format_, scenario=scenario, out=out, options=options, day=day, shapes=shapes,
         lenient=lenient, engine=engine.value, spark=spark_options(master, memory, conf),
     )  # fmt: skip
-    with _bar(scenario) as tell:
+    with orderly(), _bar(scenario) as tell:
         report = run.ingest(request, tell)
     for each in report.said:
         sys.stderr.write(f"carrypost: {each}\n")

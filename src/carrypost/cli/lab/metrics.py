@@ -12,6 +12,7 @@ import typer
 
 from carrypost.cli._output import JsonOption, line, table, wants_json
 from carrypost.cli._progress import progress
+from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def metrics(
 
     tables, source = making.chosen(family), making.Source.find(folder)
     over = itertools.count(1)
-    with session.session(options) as spark, progress("metrics", "families", even=False) as move:
+    with orderly(), session.session(options) as spark, progress("metrics", "families", even=False) as move:
         if unreadable := source.unreadable(spark):
             sys.stderr.write(f"carrypost: {unreadable:,} lines are no rows of a record, and are passed over\n")
         home = making.make(

@@ -12,6 +12,7 @@ import typer
 
 from carrypost.cli._output import JsonOption, line, pairs, size, wants_json
 from carrypost.cli._progress import progress
+from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
 from carrypost.errors import LocalError
 
@@ -45,6 +46,7 @@ def report(
         pairs([("page", out), ("bytes", size(out.stat().st_size)), ("runs", runs), ("failed", failed)])
 
 
+@orderly()
 def made(folder: Path, out: Path, options: SparkOptions, command: str = "") -> Study:
     """The page of a campaign, written; what it was made of."""
     needs_extra()

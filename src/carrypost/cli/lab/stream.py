@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from carrypost.cli._output import JsonOption, duration, line, size, wants_json
+from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
 
 if TYPE_CHECKING:
@@ -63,11 +64,17 @@ def stream(
     options = StreamOptions(window_s=window_s, watermark_s=watermark_s, horizon_s=horizon_s, skew_s=skew_s)
     into = out if out is not None else source.with_name(f"{source.name}-live")
     begin(source, into, options)
-    with session(spark_options(master, memory, conf)) as spark, _shown(json=wants_json(json)) as told:
+    with (
+        orderly(),
+        session(spark_options(master, memory, conf)) as spark,
+        _shown(json=wants_json(json)) as told,
+    ):
         try:
             follow(spark, source, into, options, every_s=None if once else every_s, told=told)
         except KeyboardInterrupt:
             sys.stderr.write(f"carrypost: ended; {into} has what came, and the same command goes on from there\n")
+            if once:
+                raise typer.Exit(INTERRUPTED) from None
 
 
 @contextmanager

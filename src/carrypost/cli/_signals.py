@@ -1,0 +1,81 @@
+"""What signals do to a command: Ctrl-C (SIGINT), SIGTERM, and SIGHUP, which comes when the terminal is closed.
+
+While a command only loads its libraries it has nothing to clean up, and a signal ends it at once, as the system does
+by default. Python would raise `KeyboardInterrupt` instead, which shows as a traceback wherever nobody catches it, and
+which callbacks of the import system swallow. A command that has begun something says so by `orderly`; a node has its
+own way (`carrypost.cli.serve`). Signals that are ignored from the start, as `nohup` makes SIGHUP, stay ignored.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+ENDING = tuple(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP")
+    if hasattr(signal, name)  # Windows has no SIGHUP.
+)
+"""Signals that ask a process to end."""
+_ENDED_BY = 128
+
+
+def exit_code(number: int) -> int:
+    """As shells have it for who was ended by that signal: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
+    return _ENDED_BY + number
+
+
+INTERRUPTED = exit_code(signal.SIGINT)
+
+
+def heeded() -> list[signal.Signals]:
+    """Signals that ask this process to end, less those that it was told to ignore."""
+    return [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+def end_at_once() -> None:
+    """From now on, and for what was held back: whoever asks this process to end ends it, without a word."""
+    for number in heeded():
+        signal.signal(number, signal.SIG_DFL)
+    release()
+
+
+def hold() -> None:
+    """Keep signals back, also from the program that this process becomes by `exec`, until `release`."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+
+
+def release() -> None:
+    """Let signals through, those first that were held back."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+
+
+@contextmanager
+def orderly() -> Iterator[None]:
+    """While the block lasts signals are exceptions, so that what was begun is cleaned up.
+
+    Ctrl-C is a `KeyboardInterrupt`, which some commands take as "show what you have"; the others end the process, as
+    `SystemExit` with their code. The first of them counts: what cleans up is not disturbed by the next.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python tells signals to the main thread only.
+        return
+    before = {number: signal.getsignal(number) for number in heeded()}
+
+    def end(number: int, _frame: object) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        sys.exit(exit_code(number))
+
+    for number in before:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
