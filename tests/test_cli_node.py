@@ -29,6 +29,7 @@ from carrypost.cli import _order
 from carrypost.cli import node as commands
 from carrypost.cli.app import run
 from carrypost.node.client import Client
+from carrypost.security.identity import Identity
 
 COMMAND = [sys.executable, "-c", "from carrypost.cli import main; main()"]
 PATIENCE_S = 30.0
@@ -364,12 +365,26 @@ def test_names_are_refused_that_are_none(shell: Shell) -> None:
     nobody = "No names yet; `carrypost keys name NODE NAME` gives one.\n"
     assert shell.run("keys", "names") == (0, "", nobody)
     assert shell.run("keys", "names", "--json") == (0, "", nobody)
-    assert shell.refusal("keys", "name", "a b", "anna") == (2, "'a b' is no node id")
-    assert shell.refusal("keys", "name", "n1", "") == (2, "the node n1 has no pet name")
-    assert shell.run("keys", "name", "n1", "anna")[0] == 0
-    assert shell.refusal("keys", "name", "n2", "anna") == (2, "'anna' is already the name of n1")
-    assert shell.run("keys", "name", "n1", "")[0] == 0
+    first, second = (Identity.derived(1, name).node for name in ("first", "second"))
+    shape = "ids have 26 letters and digits, as `carrypost peers` shows them"
+    for wrong in ("a b", "xyz", "", first[:-1], first[:-1] + "z"):
+        assert shell.refusal("keys", "name", wrong, "anna") == (2, f"{wrong!r} is no node id: {shape}")
+    told = f"{first.upper()!r} is no node id: {shape}; did you mean {first}?"
+    assert shell.refusal("keys", "name", first.upper(), "anna") == (2, told)
+    assert shell.refusal("keys", "name", first, "") == (2, f"the node {first} has no pet name")
+    assert shell.run("keys", "name", first, "anna")[0] == 0
+    assert shell.refusal("keys", "name", second, "anna") == (2, f"'anna' is already the name of {first}")
+    assert shell.run("keys", "name", first, "")[0] == 0
     assert shell.run("keys", "names") == (0, "", nobody)
+    (shell.data / "names.json").write_text('{"xyz": "old"}')  # From a time when anything was taken.
+    assert shell.run("keys", "name", "xyz", "")[0] == 0
+
+
+def test_where_security_is_off_names_are_for_plain_names(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CARRYPOST_SECURITY", "off")
+    assert shell.run("keys", "name", "node-7", "anna")[0] == 0
+    code, told = shell.refusal("keys", "name", "node:7", "bert")
+    assert (code, told.partition(":")[0]) == (2, "a plain node name has 1 to 64 bytes and no colon")
 
 
 # --- when it cannot run ---------------------------------------------------------------------------------------------
@@ -480,12 +495,12 @@ def test_a_folder_that_cannot_be_used_is_told(shell: Shell) -> None:
     (shell.folder / "file").write_text("mine")
     (shell.folder / "notes").write_text("mine")
     # Not even the administrator may make a folder in the second one.
-    folders = (("file/node", "Not a directory"), ("/sys/carrypost", ""))
+    folders = (("file/node", "Not a directory", 2), ("/sys/carrypost", "", 1))
     *found, control = shell.refused_nodes(
-        *(["--data", folder] for folder, _ in folders), ["--set", "node.control=notes"]
+        *(["--data", folder] for folder, *_ in folders), ["--set", "node.control=notes"]
     )
-    for (code, told), (folder, reason) in zip(found, folders, strict=True):
-        assert code == 1
+    for (code, told), (folder, reason, expected) in zip(found, folders, strict=True):
+        assert code == expected
         assert re.fullmatch(rf"cannot use the folder .*{folder}: {reason}.*; choose another one with --data", told)
     assert control == (
         1, f"{shell.folder / 'notes'} is no socket: it was left as it is; choose another path in [node] control",

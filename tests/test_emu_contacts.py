@@ -25,7 +25,7 @@ from carrypost.emu.contacts import (
 )
 from carrypost.emu.inputs import read_inputs
 from carrypost.emu.scenario import Scenario
-from carrypost.errors import LocalError
+from carrypost.errors import FileError, LocalError
 
 SECOND = 1_000_000
 
@@ -107,7 +107,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(LocalError, match=r"none.csv: there is no such file"):
         read_contacts(tmp_path / "none.csv")
     (tmp_path / "torn.csv.gz").write_bytes(gzip.compress(b"a,b,start,end\n")[:-6])
-    with pytest.raises(LocalError, match=r"torn.csv.gz: cannot be read"):
+    with pytest.raises(FileError, match=r"torn.csv.gz: cannot be read"):
         read_contacts(tmp_path / "torn.csv.gz")
     (tmp_path / "latin.csv").write_bytes("a,b,start,end\nJosé,y,1,2".encode("latin-1"))
     with pytest.raises(LocalError, match=r"latin.csv: is not text in UTF-8"):
@@ -332,7 +332,7 @@ def test_a_folder_or_file_that_is_no_table_is_told(tmp_path: Path) -> None:
     with pytest.raises(LocalError, match=r"nowhere\.parquet: there is no such file"):
         read_contacts(tmp_path / "nowhere.parquet")
     (tmp_path / "text.parquet").write_text("a,b,start,end\n")
-    with pytest.raises(LocalError, match="is no Parquet file that can be read"):
+    with pytest.raises(FileError, match="is no Parquet file that can be read"):
         read_contacts(tmp_path)
     pq.write_table(pa.table({"a": ["x"]}), tmp_path / "text.parquet")
     with pytest.raises(LocalError, match="has no column 'b'; contacts have a, b, start, end"):

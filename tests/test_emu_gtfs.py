@@ -13,7 +13,7 @@ import pytest
 from carrypost.emu.mobility.gtfs import Gtfs
 from carrypost.emu.scenario import Scenario
 from carrypost.emu.tracks import Movement
-from carrypost.errors import ConfigError, LocalError
+from carrypost.errors import ConfigError, FileError, LocalError
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -301,5 +301,5 @@ def test_file_that_is_no_feed_is_told(tmp_path: Path) -> None:
     with pytest.raises(LocalError, match="there is no such file or folder"):
         moved(tmp_path / "none.zip")
     (tmp_path / "text.zip").write_text("no zip")
-    with pytest.raises(LocalError, match="cannot be read as a zip file"):
+    with pytest.raises(FileError, match="cannot be read as a zip file"):
         moved(tmp_path / "text.zip")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from carrypost import emu
 from carrypost.emu import records
 from carrypost.emu.records import Sink
 from carrypost.emu.world import Progress
-from carrypost.errors import LocalError
+from carrypost.errors import FileError, LocalError
 from carrypost.record import SCHEMA, Kind, Record
 
 
@@ -111,7 +112,7 @@ def test_a_record_that_cannot_be_written_or_read_is_named(tmp_path: Path, name: 
     with pytest.raises(LocalError, match=f"{name} cannot be written"):
         emu.run(made(tmp_path), out=tmp_path / "nowhere" / name)
     (tmp_path / name).write_text("nonsense")
-    with pytest.raises(LocalError, match="is no r"):
+    with pytest.raises(FileError, match="is no r"):
         records.read(tmp_path / name)
     with pytest.raises(LocalError, match="is no record that can be read"):
         records.read(tmp_path / "nowhere" / name)
@@ -158,10 +159,24 @@ def test_what_is_no_record_is_not_read_as_one(tmp_path: Path) -> None:
     with pytest.raises(LocalError, match=r"foreign.parquet is no record .* it has no column 'run'"):
         records.read(tmp_path / "foreign.parquet")
     (tmp_path / "empty.jsonl").write_text("")
-    with pytest.raises(LocalError, match=r"empty.jsonl is no record .* it is empty"):
+    with pytest.raises(FileError, match=r"empty.jsonl is no record .* it is empty"):
         records.read(tmp_path / "empty.jsonl")
     (tmp_path / "torn.jsonl").write_text('{"run":"x","t":0.0,"ki')
-    with pytest.raises(LocalError, match=r"torn.jsonl is no record .* line 1"):
+    with pytest.raises(FileError, match=r"torn.jsonl is no record .* line 1"):
         records.read(tmp_path / "torn.jsonl")
     with pytest.raises(LocalError, match="is no record that can be read"):
         records.read(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["r.parquet", "r.jsonl", "[r]*.jsonl"])
+def test_what_a_killed_run_left_is_removed_by_the_next_and_what_another_writes_is_not(
+    tmp_path: Path, name: str
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:  # Its number is free again.
+        gone.wait()
+    (tmp_path / f".{name}.{gone.pid}.partial").write_text("half")
+    theirs = tmp_path / f".{name}.{os.getppid()}.partial"
+    theirs.write_text("half")
+    emu.run(made(tmp_path), out=tmp_path / name)
+    assert {path.name for path in tmp_path.glob(".*")} == {theirs.name}
+    assert records.read(tmp_path / name).num_rows

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import carrypost
-from carrypost.errors import LabError, LocalError
+from carrypost.errors import FileError, LabError, LocalError
 from carrypost.lab import folders
 from carrypost.lab.schemas import CONTACTS, POSITIONS
 from carrypost.lab.session import session
@@ -72,7 +72,7 @@ def test_a_full_disk_is_told_and_nothing_stays(small_disk: Callable[[int], Path]
     folders.write_arrow(contacts(2.0), disk, CONTACTS)
     chance = os.urandom(1 << 20)
     many = contacts(*(int.from_bytes(chance[at : at + 6], "big") / 1e3 for at in range(0, len(chance), 8)))
-    with pytest.raises(LocalError, match="contacts cannot be written: No space left on device"):
+    with pytest.raises(FileError, match="contacts cannot be written: No space left on device"):
         folders.write_arrow(many, disk, CONTACTS)
     assert [each.name for each in disk.iterdir()] == ["contacts"]
     assert folders.read_arrow(disk, CONTACTS)["end"].to_pylist() == [2.0]
@@ -110,7 +110,7 @@ def test_a_file_that_is_cut_short_is_named(tmp_path: Path, spark: SparkSession) 
     (file,) = folders.parquet_files(tmp_path, CONTACTS)
     file.write_bytes(file.read_bytes()[:-20])
     for reading in (lambda: folders.read_arrow(tmp_path, CONTACTS), lambda: folders.read(spark, tmp_path, CONTACTS)):
-        with pytest.raises(LocalError, match=r"part-0\.parquet is no Parquet file that can be read"):
+        with pytest.raises(FileError, match=r"part-0\.parquet is no Parquet file that can be read"):
             reading()
 
 
@@ -120,7 +120,7 @@ def test_a_file_that_is_damaged_inside_is_told(tmp_path: Path, spark: SparkSessi
     content = bytearray(file.read_bytes())
     content[100 : len(content) // 2] = bytes(len(content) // 2 - 100)
     file.write_bytes(content)
-    with pytest.raises(LocalError, match=r"part-0\.parquet cannot be read"):
+    with pytest.raises(FileError, match=r"part-0\.parquet cannot be read"):
         folders.read_arrow(tmp_path, CONTACTS)
     with pytest.raises(LabError, match=r"part-0\.parquet: it is damaged"), session():
         folders.read(spark, tmp_path, CONTACTS).selectExpr("sum(`end`)").collect()
@@ -152,5 +152,5 @@ def test_the_manifest_tells_of_each_table(tmp_path: Path) -> None:
 
 def test_a_manifest_that_is_none_is_told(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{")
-    with pytest.raises(LocalError, match=r"manifest\.json is no manifest that can be read"):
+    with pytest.raises(FileError, match=r"manifest\.json is no manifest that can be read"):
         folders.manifest(tmp_path)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 import resource
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import pytest
 from tests.loopback import apart
 from tests.nodes import QUICK, scene
 
+from carrypost.errors import ConfigError
 from carrypost.events import Delivery
 from carrypost.node.archive import Archive
 from carrypost.node.runtime import Node
@@ -158,23 +160,44 @@ def test_what_has_no_whole_row_is_not_kept(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_a_folder_that_cannot_be_written_costs_rows_and_is_told_once(
+def test_a_folder_that_can_no_longer_be_written_costs_rows_and_is_told_once_and_when_it_is_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "records").write_text("mine")
     made = archive(tmp_path / "records")
+    (tmp_path / "records").rmdir()
+    (tmp_path / "records").write_text("mine")
     for t in range(5):
         tell(made, t)
         made.flush()
     made.flush(final=True)
     assert made.lost == 5
-    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
-    assert "cannot be written: File exists" in caplog.records[-1].getMessage()
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "cannot be written: File exists; the node goes on without" in caplog.records[-1].getMessage()
     (tmp_path / "records").unlink()
     tell(made, 5)
     made.flush(final=True)
     assert made.lost == 5
     assert times(*(tmp_path / "records").iterdir()) == [5]
+    assert [record.getMessage() for record in caplog.records[1:]] == [
+        f"the record in {tmp_path / 'records'} is written again; 5 rows are missing in it"
+    ]
+
+
+def test_a_folder_that_cannot_be_written_at_the_start_is_refused_unless_the_disk_is_full(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    for folder in ("file", "file/records"):
+        with pytest.raises(ConfigError, match=rf"the record cannot be written to .*{folder}"):
+            archive(tmp_path / folder)
+    made = archive(tmp_path / "records")
+    tell(made, 1)
+    with files_up_to(10):
+        made.begin()
+    assert (made.lost, len(made.record)) == (1, 0)
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
+        "File too large; the node goes on without"
+    ]
 
 
 def test_a_full_disk_costs_rows_but_never_half_of_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -190,9 +213,9 @@ def test_a_full_disk_costs_rows_but_never_half_of_one(tmp_path: Path, caplog: py
     tell(made, *range(10, 1_000))
     made.flush(final=True)
     assert times(part.with_suffix("")) == [1, *range(10, 1_000)]
-    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
-        "File too large; the node goes on without"
-    ]
+    told, over = caplog.records
+    assert told.getMessage().partition(": ")[2] == "File too large; the node goes on without"
+    assert over.getMessage().endswith(" is written again; 4 rows are missing in it")
 
 
 def test_somebody_may_tidy_up_while_the_node_runs(tmp_path: Path) -> None:
@@ -282,10 +305,14 @@ async def test_the_record_of_two_real_nodes_tells_what_happened_in_order(tmp_pat
 
 
 @scene
-async def test_a_node_whose_record_cannot_be_written_works(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "file").write_text("mine")
-    record = {"folder": str(tmp_path / "file" / "records"), "sample_s": 0.1}
+async def test_a_node_whose_record_can_no_longer_be_written_works(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = tmp_path / "place"
+    record = {"folder": str(place / "records"), "sample_s": 0.1}
     async with Node(parse("", {}, {"udp": apart(), "node.data": str(tmp_path / "n"), "record": record})) as node:
+        shutil.rmtree(place)
+        place.write_text("mine")
         await node.publish("news", b"")
         assert node.chronicle is not None
         await until(lambda: node.chronicle is not None and node.chronicle.lost)

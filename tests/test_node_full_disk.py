@@ -173,6 +173,15 @@ async def test_a_disk_that_somebody_else_fills_is_used_again_when_it_has_room(di
         assert (await status(victim))["store"]["failure"] is None
         assert await held(victim, "mine", len(sent)) == sent
 
+        async def is_over() -> bool:
+            return "can be written again, and messages are taken as before" in victim.said
+
+        await until(is_over)
+        told, over = victim.said.splitlines()  # Once each, however many sends failed.
+        assert "WARNING carrypost.node: the disk is full: the store" in told
+        assert "free some space; meanwhile sends fail, and what is carried for others gives way" in told
+        assert str(disk) in over
+
 
 async def _reserve(node: Node) -> bool:
     return bool((await status(node))["store"]["reserve"])

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 from tests.loopback import apart
 
-from carrypost.errors import LocalError, NodeError, RunningError
-from carrypost.model.ids import NodeId
+from carrypost.errors import ConfigError, LocalError, NodeError, RunningError
 from carrypost.node.clock import MICROSECONDS
 from carrypost.node.home import Home, exposed, read_key, write_key
 from carrypost.node.runtime import Node
 from carrypost.node.settings import NodeSettings, parse
 from carrypost.security.identity import Identity
 
+ANNA, BERT = (Identity.derived(1, name).node for name in ("anna", "bert"))
 HOLDER = """
 import sys, time
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_the_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for folder in (tmp_path / "file", tmp_path / "file" / "node"):
-        with pytest.raises(NodeError, match=r"cannot use the folder .*file.*; choose another one with --data"):
+        with pytest.raises(ConfigError, match=r"cannot use the folder .*file.*; choose another one with --data"):
             Home(settings(folder)).create()
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -248,7 +248,7 @@ def test_a_backup_is_a_key_file_for_its_owner_alone_and_never_goes_over_anything
     link.symlink_to(tmp_path / "nowhere")
     with pytest.raises(NodeError, match="exists already"):
         write_key(identity, link)
-    with pytest.raises(NodeError, match=r"cannot write the key file .*: No such file or directory"):
+    with pytest.raises(LocalError, match=r"cannot write the key file .*: No such file or directory"):
         write_key(identity, tmp_path / "nowhere" / "copy")
     assert contents(tmp_path) == before
 
@@ -338,31 +338,31 @@ def test_time_goes_on_from_what_was_last_written_wherever_that_is(home: Home) ->
 
 def test_pet_names_are_kept_changed_and_removed(home: Home) -> None:
     assert home.names() == {}
-    home.call("n1", "anna")
-    home.call("n2", "Bert from [next] door ☂")
-    home.call("n1", "anne")
-    home.call("n1", "anne")
-    assert Home(settings(home.folder)).names() == {NodeId("n1"): "anne", NodeId("n2"): "Bert from [next] door ☂"}
+    home.call(ANNA, "anna")
+    home.call(BERT, "Bert from [next] door ☂")
+    home.call(ANNA, "anne")
+    home.call(ANNA, "anne")
+    assert Home(settings(home.folder)).names() == {ANNA: "anne", BERT: "Bert from [next] door ☂"}
     assert mode(home.folder / "names.json") == 0o600
-    home.call("n1", "")
-    assert list(home.names()) == ["n2"]
-    with pytest.raises(LocalError, match="the node n1 has no pet name"):
-        home.call("n1", "")
+    home.call(ANNA, "")
+    assert list(home.names()) == [BERT]
+    with pytest.raises(LocalError, match=f"the node {ANNA} has no pet name"):
+        home.call(ANNA, "")
 
 
 def test_a_pet_name_is_of_one_node(home: Home) -> None:
-    home.call("n1", "anna")
-    with pytest.raises(LocalError, match="'anna' is already the name of n1"):
-        home.call("n2", "anna")
-    home.call("n1", "")
-    home.call("n2", "anna")
-    assert home.names() == {NodeId("n2"): "anna"}
+    home.call(ANNA, "anna")
+    with pytest.raises(LocalError, match=f"'anna' is already the name of {ANNA}"):
+        home.call(BERT, "anna")
+    home.call(ANNA, "")
+    home.call(BERT, "anna")
+    assert home.names() == {BERT: "anna"}
 
 
 @pytest.mark.parametrize("name", ["x" * 65, " x", "x ", "\x1b[31m", "a\nb"])
 def test_a_pet_name_can_be_printed(home: Home, name: str) -> None:
     with pytest.raises(LocalError, match="a pet name has 1 to 64 printable characters"):
-        home.call("n1", name)
+        home.call(ANNA, name)
     assert home.names() == {}
 
 
@@ -370,7 +370,7 @@ def test_a_pet_name_can_be_printed(home: Home, name: str) -> None:
 def test_damaged_pet_names_are_told_and_left_as_they_are(home: Home, content: bytes) -> None:
     file = home.folder / "names.json"
     file.write_bytes(content)
-    for act in (home.names, lambda: home.call("n1", "anna")):
+    for act in (home.names, lambda: home.call(ANNA, "anna")):
         with pytest.raises(NodeError, match=r"names.json are damaged: put the file right, or move it away"):
             act()
     assert file.read_bytes() == content

@@ -13,6 +13,7 @@
     │   ├── DecodeError            bytes that are no frame
     │   ├── LimitError             more of something than `Limits` allows
     │   └── ForgeryError           a signature or digest that does not fit
+    ├── FileError                  a file that the machine refuses to read or write, or a damaged one
     ├── StoreError                 the disk could not take or give back a batch
     ├── SendError                 a message was not stored: it is not here
     ├── LabError                  Java, Spark or a cluster does not do what the laboratory needs
@@ -73,6 +74,10 @@ class LimitError(RemoteError):
 
 class ForgeryError(RemoteError):
     """A signature or digest that does not fit what it should vouch for."""
+
+
+class FileError(CarrypostError):
+    """A file that the machine refuses to read or write, or one that is damaged: nothing that the caller named wrong."""
 
 
 class StoreError(CarrypostError):

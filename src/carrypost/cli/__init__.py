@@ -7,6 +7,7 @@ Commands import what they need when they are called, so that `--help` is quick.
 
 from __future__ import annotations
 
+import io
 import sys
 
 from carrypost.cli import _signals
@@ -15,6 +16,9 @@ from carrypost.cli import _signals
 def main() -> None:
     """Run the command line; never returns."""
     _signals.end_at_once()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # What cannot be shown here is shown by its number.
+            stream.reconfigure(errors="backslashreplace")
     from carrypost.cli.app import run  # noqa: PLC0415 - typer is loaded only when a command is really run
 
     sys.exit(run(sys.argv[1:]))

@@ -1,16 +1,19 @@
-"""What failures mean to the shell.
+"""What failures mean to the shell: one rule for every command.
 
-A mistake of the caller ends with a sentence on stderr and exit code 2; a node that is not there, or there already, and
-time that ran out have codes of their own; other failures of this package end with 1. Only what nobody foresaw shows a
-traceback.
+What was typed wrong ends with a sentence on stderr and exit code 2: an option, a value, a path that leads nowhere or
+to the wrong kind of thing, a mistake in a file that people write. A node that is not there, or there already, and time
+that ran out have codes of their own. Everything else ends with 1: what the machine refuses, what is damaged
+(`carrypost.files` tells these apart). Only what nobody foresaw shows a traceback.
 """
 
 from __future__ import annotations
 
 import enum
 import sys
+from collections.abc import Iterable
 
 from carrypost.errors import CarrypostError, LocalError, NoNodeError, RunningError
+from carrypost.files import refused
 
 
 class Exit(enum.IntEnum):
@@ -35,6 +38,21 @@ _CODES: dict[type[Exception], Exit] = {
 
 
 def told(error: CarrypostError | TimeoutError) -> Exit:
-    """Say what went wrong, and which code it ends with."""
+    """Say what went wrong; returns the code that it ends with."""
     print(f"carrypost: {error}", file=sys.stderr)  # noqa: T201 - the one place that tells of failures
     return next((code for kind, code in _CODES.items() if isinstance(error, kind)), Exit.FAILED)
+
+
+def told_of_file(error: OSError) -> Exit:
+    """Say what the system refuses of a file for which nobody had a better sentence; returns the code."""
+    return told(refused(f"{error.filename} cannot be used", error))
+
+
+def check_texts(texts: Iterable[str]) -> None:
+    """Raise `LocalError` for bytes that are no UTF-8: they could not be told in records, JSON or logs."""
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            shown = ascii(text.encode(errors="surrogateescape"))[1:]
+            raise LocalError(f"the argument {shown} is not UTF-8 text; if it names a file, rename that") from None

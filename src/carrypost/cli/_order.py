@@ -30,8 +30,8 @@ def become(order: Order) -> int:
     """Become the process that runs the node; where the system cannot do that, run it here and return its exit code."""
     try:
         text = msgspec.json.encode(order).decode()
-    except UnicodeEncodeError:
-        raise ConfigError("what was given on the command line is not UTF-8 text") from None
+    except UnicodeEncodeError:  # Arguments have been looked at; relative paths begin with the folder that one is in.
+        raise ConfigError("the name of the folder that you are in is not UTF-8 text: choose another one") from None
     if os.name == "posix" and sys.executable:
         _signals.hold()  # An interpreter that starts shows a traceback when Ctrl-C comes; `_process` lets them through.
         with contextlib.suppress(OSError):  # Too much for one argument, or the interpreter was just replaced.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -24,7 +25,11 @@ def wants_json(asked: bool) -> bool:
 
 def line(value: Mapping[str, object]) -> None:
     """One line of JSON, at once."""
-    typer.echo(msgspec.json.encode(value).decode())
+    try:
+        text = msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:  # The folder that one is in may have a name that is no UTF-8: it is told with escapes.
+        text = json.dumps(value, default=str)
+    typer.echo(text)
     sys.stdout.flush()
 
 

@@ -9,7 +9,7 @@ import typer
 
 from carrypost import CarrypostError, __version__
 from carrypost.cli import doctor, emu, keys, lab, node, reproduce
-from carrypost.cli._exit import Exit, told
+from carrypost.cli._exit import Exit, check_texts, told, told_of_file
 
 app = typer.Typer(
     name="carrypost",
@@ -84,9 +84,14 @@ def bench(
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code."""
     try:
+        check_texts(arguments)
         app(list(arguments), prog_name="carrypost")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else Exit.FAILED
     except (CarrypostError, TimeoutError) as error:
         return told(error)
+    except OSError as error:
+        if error.filename is None:  # Not about a file: nobody foresaw it.
+            raise
+        return told_of_file(error)
     return Exit.DONE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -12,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
+from carrypost.cli import _paths
 from carrypost.cli._output import JsonOption, duration, line, pairs, wants_json
 from carrypost.cli._signals import INTERRUPTED, orderly
-from carrypost.errors import LocalError
+from carrypost.errors import FileError, LocalError
+from carrypost.files import staged
 
 if TYPE_CHECKING:
     from carrypost.emu.scenario import Scenario
@@ -34,12 +35,20 @@ SeedOption = Annotated[str, typer.Option("--seed", help="Where chance comes from
 
 @emu.command("run")
 def run_scenario(
-    scenario: Annotated[Path, typer.Argument(help="What to emulate (TOML).", metavar="SCENARIO.toml")],
+    scenario: Annotated[
+        Path, typer.Argument(parser=_paths.path, help="What to emulate (TOML).", metavar="SCENARIO.toml")
+    ],
     *,
     seed: SeedOption = "1",
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Record: Parquet, or JSON lines if it ends in .jsonl.", show_default=False),
+        typer.Option(
+            "--out",
+            "-o",
+            parser=_paths.ending_in(".parquet", ".jsonl", ".ndjson"),
+            help="Record: Parquet, or JSON lines if it ends in .jsonl.",
+            show_default=False,
+        ),
     ] = None,
     changes: Annotated[
         list[str],
@@ -53,7 +62,10 @@ def run_scenario(
     export_one: Annotated[
         Path | None,
         typer.Option(
-            "--export-one", help="Also write the contacts as The ONE's connection events.", show_default=False
+            "--export-one",
+            parser=_paths.path,
+            help="Also write the contacts as The ONE's connection events.",
+            show_default=False,
         ),
     ] = None,
     encoded: Annotated[
@@ -91,7 +103,9 @@ def _play(
 
     prepared = prepare(scenario, seed, encoded=encoded)
     if export_one is not None:
-        _write_text(export_one, write_one(prepared.contacts))
+        with staged(export_one) as partial:
+            text = "".join(f"{each}\n" for each in write_one(prepared.contacts))
+            partial.write_text(text, encoding="utf-8", newline="\n")
     begun, started_s = time.process_time(), time.monotonic()
     told = _Told()
     try:
@@ -123,7 +137,10 @@ def _play(
 
 @emu.command()
 def show(
-    records: Annotated[list[Path], typer.Argument(help="Records, as `emu run --out` writes them.", metavar="RECORDS")],
+    records: Annotated[
+        list[Path],
+        typer.Argument(parser=_paths.path, help="Records, as `emu run --out` writes them.", metavar="RECORDS"),
+    ],
     *,
     json: JsonOption = False,
 ) -> None:
@@ -135,10 +152,19 @@ def show(
     from carrypost.emu.log import runs  # noqa: PLC0415 - needed by this command only
     from carrypost.emu.records import read  # noqa: PLC0415
     from carrypost.emu.summary import summarise  # noqa: PLC0415
+    from carrypost.record import Kind  # noqa: PLC0415
 
     for path in records:
         for table in runs(read(path)):
-            found = summarise(table)
+            if table["kind"][0].as_py() != Kind.RUN:
+                raise FileError(
+                    f"{path} is no whole record: it does not begin with the row that tells of its run; its start is "
+                    "missing, or it is a later one of the files that a node wrote"
+                )
+            try:
+                found = summarise(table)
+            except LocalError as error:
+                raise FileError(f"{path} is no record that can be read: {error}") from None
             typer.echo(found.json() if wants_json(json) else found.text())
 
 
@@ -150,7 +176,13 @@ def soak(
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="How many at the same time.")] = 1,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Where scenarios that fail are kept.", metavar="FOLDER", show_default=False),
+        typer.Option(
+            "--out",
+            parser=_paths.path,
+            help="Where scenarios that fail are kept.",
+            metavar="FOLDER",
+            show_default=False,
+        ),
     ] = None,
     order: Annotated[
         bool, typer.Option("--order", help="Hours of topics with causal order, rather than a minute of others.")
@@ -190,20 +222,6 @@ def _shown(value: object) -> object:
     if isinstance(value, float):
         return duration(value)
     return f"{value:,}" if isinstance(value, int) else value or "not kept"
-
-
-def _write_text(path: Path, lines: Iterator[str]) -> None:
-    """A file that is whole, or not there."""
-    if path.exists() and not path.is_file():
-        raise LocalError(f"{path} cannot be written: that is no file")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text("".join(f"{each}\n" for each in lines), encoding="utf-8", newline="\n")
-        partial.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise LocalError(f"{path} cannot be written: {error.strerror}") from None
 
 
 # --- how far it is -------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from carrypost.cli import _paths
 from carrypost.cli._output import JsonOption, line, nothing, pairs, table, wants_json
 from carrypost.cli._signals import orderly
 from carrypost.cli.node import ConfigOption, DataOption, settings_of
@@ -55,7 +56,7 @@ def show(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpti
 
 @keys.command()
 def backup(
-    file: Annotated[Path, typer.Argument(help="Where the copy goes; it must not exist yet.")],
+    file: Annotated[Path, typer.Argument(parser=_paths.path, help="Where the copy goes; it must not exist yet.")],
     *,
     config: ConfigOption = None,
     data: DataOption = None,
@@ -74,7 +75,7 @@ def backup(
 
 @keys.command()
 def restore(
-    file: Annotated[Path, typer.Argument(help="A copy that `backup` made.")],
+    file: Annotated[Path, typer.Argument(parser=_paths.path, help="A copy that `backup` made.")],
     *,
     config: ConfigOption = None,
     data: DataOption = None,
@@ -86,6 +87,8 @@ def restore(
     from carrypost.node.home import read_key, write_key  # noqa: PLC0415 - keeps --help quick
 
     home = _home(config, data)
+    if not file.exists() or file.is_dir():
+        raise LocalError(f"there is no key file {file}")
     identity = read_key(file)
     with orderly():
         home.create()
@@ -106,8 +109,6 @@ def name(
 
     For example: `carrypost keys name x7f3… anna`, `carrypost keys name x7f3… ""`
     """
-    if not node or any(letter.isspace() for letter in node):
-        raise LocalError(f"{node!r} is no node id")
     home = _home(config, data)
     with orderly():
         home.create()

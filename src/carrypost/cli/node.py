@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from carrypost.cli import _paths
 from carrypost.cli._output import JsonOption, duration, line, nothing, pairs, size, table, wants_json
 
 if TYPE_CHECKING:
@@ -16,11 +17,21 @@ if TYPE_CHECKING:
 _ANSWER_S = 10.0
 """Within this a node answers, or it hangs."""
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", "-c", help="Settings file (TOML).", metavar="FILE", show_default=False)
+    Path | None,
+    typer.Option(
+        "--config", "-c", parser=_paths.path, help="Settings file (TOML).", metavar="FILE", show_default=False
+    ),
 ]
 DataOption = Annotated[
     Path | None,
-    typer.Option("--data", "-d", help="The node's folder.", metavar="FOLDER", show_default="the user's data folder"),
+    typer.Option(
+        "--data",
+        "-d",
+        parser=_paths.path,
+        help="The node's folder.",
+        metavar="FOLDER",
+        show_default="the user's data folder",
+    ),
 ]
 SetOption = Annotated[
     list[str],
@@ -42,7 +53,13 @@ def node(
     changes: SetOption = [],  # noqa: B006 - typer makes a new list
     record: Annotated[
         Path | None,
-        typer.Option("--record", help="Write the event log into this folder.", metavar="FOLDER", show_default=False),
+        typer.Option(
+            "--record",
+            parser=_paths.path,
+            help="Write the event log into this folder.",
+            metavar="FOLDER",
+            show_default=False,
+        ),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr.")] = False,
     json: JsonOption = False,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from carrypost.cli import _paths
 from carrypost.cli._exit import Exit
 from carrypost.cli._output import JsonOption, duration, line, pairs, size, wants_json
 from carrypost.cli._progress import progress
@@ -31,7 +32,14 @@ def reproduce(
     seeds: Annotated[str, typer.Option("--seeds", help="1, or 1,2,5, or 1-10: tables show their mean.")] = "1",
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder; left out: reproduce-NAME.", metavar="DIR", show_default=False),
+        typer.Option(
+            "--out",
+            "-o",
+            parser=_paths.path,
+            help="Folder; left out: reproduce-NAME.",
+            metavar="DIR",
+            show_default=False,
+        ),
     ] = None,
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from carrypost.emu.csvfiles import Line
 from carrypost.errors import LocalError
+from carrypost.files import refused
 
 _COLUMNS = ("a", "b", "start", "end")
 _SCENARIO = "scenario"
@@ -53,4 +54,4 @@ def _read(file: Path) -> pa.Table:
     except FileNotFoundError:
         raise LocalError(f"{file}: there is no such file") from None
     except (OSError, pa.ArrowException) as error:
-        raise LocalError(f"{file} is no Parquet file that can be read: {error}") from None
+        raise refused(f"{file} is no Parquet file that can be read", error) from None

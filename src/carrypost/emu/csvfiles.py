@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from carrypost.errors import LocalError
+from carrypost.files import refused
 from carrypost.security.identity import Identity
 
 MICROSECONDS = 1_000_000
@@ -100,7 +101,7 @@ def read_text(path: str | Path) -> str:
     except FileNotFoundError:
         raise LocalError(f"{path}: there is no such file") from None
     except (OSError, EOFError, zlib.error) as error:
-        raise LocalError(f"{path}: cannot be read: {error}") from None
+        raise refused(f"{path}: cannot be read", error) from None
     except UnicodeDecodeError as error:
         raise LocalError(f"{path}: is not text in UTF-8 (byte {error.start})") from None
 

@@ -15,7 +15,8 @@ from carrypost.emu.csvfiles import Line
 from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.scenario import MICROSECONDS, Scenario
 from carrypost.emu.workload import Publication, check_script, read_script
-from carrypost.errors import ConfigError, LocalError
+from carrypost.errors import ConfigError
+from carrypost.files import refused
 from carrypost.security.identity import Identity
 
 TEXT_BYTES_MAX = 65_536
@@ -160,4 +161,4 @@ def _content(path: Path) -> bytes:
             return path.read_bytes()
         return b"".join(each.name.encode() + each.read_bytes() for each in sorted(path.iterdir()) if each.is_file())
     except OSError as error:
-        raise LocalError(f"{path} cannot be read: {error.strerror}") from None
+        raise refused(f"{path} cannot be read", error) from None

@@ -15,6 +15,7 @@ from carrypost.emu.contacts import FOREVER_US, Contact
 from carrypost.emu.radio import Radio
 from carrypost.emu.scheduler import Phase, Scheduler
 from carrypost.errors import LocalError
+from carrypost.files import staged
 from carrypost.record import Kind, Record
 
 MICROSECONDS = 1_000_000
@@ -72,9 +73,5 @@ class RecordFile:
             with Sink(self._path) as sink:
                 sink.take(record)
             return
-        partial = self._path.with_name(f".{self._path.name}.partial")
-        try:
+        with staged(self._path) as partial:
             partial.write_text("".join(f"{line}\n" for line in record.json_lines()), encoding="utf-8")
-            partial.replace(self._path)
-        except OSError as error:
-            raise LocalError(f"the record {self._path} cannot be written: {error.strerror}") from None

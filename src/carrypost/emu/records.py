@@ -8,7 +8,6 @@ the same bytes.
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterable, Iterator
@@ -20,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from carrypost.errors import LocalError
+from carrypost.errors import FileError, LocalError
+from carrypost.files import clear, partial, refused
 from carrypost.record import SCHEMA, Record
 
 ROWS_MAX = 100_000
@@ -80,16 +80,19 @@ def read(path: str | Path) -> pa.Table:
         table = _read_lines(path) if _is_lines(path) else _read_parquet(path)
     except FileNotFoundError:
         raise LocalError(f"{path} is no record that can be read: there is no such file") from None
-    except (OSError, pa.ArrowException, LocalError) as error:
-        raise LocalError(f"{path} is no record that can be read: {error}") from None
+    except (OSError, pa.ArrowException, FileError) as error:
+        raise refused(f"{path} is no record that can be read", error) from None
     if not table.num_rows:
-        raise LocalError(f"{path} is no record that can be read: it is empty")
+        raise FileError(f"{path} is no record that can be read: it is empty")
     return table
 
 
 def _read_lines(path: Path) -> pa.Table:
-    with path.open("rb") as file:
-        record = Record.from_json_lines(file)
+    try:
+        with path.open("rb") as file:
+            record = Record.from_json_lines(file)
+    except LocalError as error:  # A line that is none.
+        raise FileError(str(error)) from None
     return pa.Table.from_batches([_batch(record)], _ENCODED).cast(ARROW_SCHEMA)
 
 
@@ -97,7 +100,8 @@ def _read_parquet(path: Path) -> pa.Table:
     with path.open("rb"):  # A folder would be read as a record of many files.
         there = pq.read_schema(path).names
     if missing := [each.name for each in SCHEMA if each.name not in there]:
-        raise LocalError(f"it has no column {missing[0]!r}; a record has {', '.join(each.name for each in SCHEMA)}")
+        known = ", ".join(each.name for each in SCHEMA)
+        raise LocalError(f"{path} is no record that can be read: it has no column {missing[0]!r}; a record has {known}")
     return pq.read_table(path, schema=ARROW_SCHEMA)
 
 
@@ -175,8 +179,9 @@ class Sink:
         # A file that is there is replaced when the run is over; a folder cannot be, and a device must not be.
         if path.exists() and not path.is_file():
             raise LocalError(f"the record {path} cannot be written: that is no file")
-        self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        self._partial = partial(path)
         with self._explained():
+            clear(path)
             self._to = _Lines(self._partial) if _is_lines(path) else _Parquet(self._partial)
 
     def __enter__(self) -> Self:
@@ -217,8 +222,7 @@ class Sink:
             yield
         except OSError as error:
             self._give_up()
-            why = os.strerror(error.errno) if error.errno else error
-            raise LocalError(f"the record {self._path} cannot be written: {why}") from None
+            raise refused(f"the record {self._path} cannot be written", error) from None
 
     def _give_up(self) -> None:
         if self._partial is not None:

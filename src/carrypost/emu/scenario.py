@@ -24,6 +24,7 @@ from carrypost.config.settings import FIELDS as SETTINGS_FIELDS
 from carrypost.emu import tables
 from carrypost.emu.overrides import applied, toml
 from carrypost.errors import CarrypostError, ConfigError, LocalError
+from carrypost.files import refused
 
 if TYPE_CHECKING:
     from carrypost.emu.tracks import Movement
@@ -110,9 +111,10 @@ class Scenario:
         path = Path(path)
         try:
             text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            why = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror
-            raise LocalError(f"the scenario {path} cannot be read: {why}") from None
+        except UnicodeDecodeError:
+            raise LocalError(f"the scenario {path} cannot be read: it is not UTF-8 text") from None
+        except OSError as error:
+            raise refused(f"the scenario {path} cannot be read", error) from None
         return cls.parse(text, path.parent, overrides=overrides, file=path.name)
 
     @classmethod

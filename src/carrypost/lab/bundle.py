@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from carrypost.emu.scenario import Scenario
 from carrypost.errors import LocalError
+from carrypost.files import refused
 
 Fetch = Callable[[str], bytes]
 """The bytes that have this hash."""
@@ -86,7 +87,7 @@ def _named(key: str, name: str, path: Path, digests: dict[Path, str]) -> Named:
     except FileNotFoundError:
         raise LocalError(f"{key} names {path}, and there is no such file") from None
     except OSError as error:
-        raise LocalError(f"{key} names {path}, which cannot be read: {error.strerror}") from None
+        raise refused(f"{key} names {path}, which cannot be read", error) from None
     return Named(key, name, str(path), tuple(Part(str(each), digests[each]) for each in files), folder)
 
 
@@ -100,7 +101,7 @@ def contents(files: Sequence[Named]) -> Iterator[tuple[str, bytes]]:
         try:
             content = Path(part.path).read_bytes()
         except OSError as error:
-            raise LocalError(f"{part.path} cannot be read: {error.strerror}") from None
+            raise refused(f"{part.path} cannot be read", error) from None
         if hashlib.sha256(content).hexdigest() != part.digest:
             raise LocalError(f"{part.path} changes while the campaign begins; try again when it no longer does")
         yield part.digest, content
@@ -147,7 +148,7 @@ def executor_folder() -> Path:
     try:
         return _own_folder(os.getpid())
     except OSError as error:
-        raise LocalError(f"there is no folder for the files of scenarios: {error.strerror}") from None
+        raise refused("there is no folder for the files of scenarios", error) from None
 
 
 def _is_ours(folder: Path) -> bool:
@@ -190,7 +191,7 @@ def _unpack(each: Named, root: Path, fetch: Fetch) -> Path:
             (inside / Path(part.path).name if each.folder else inside).write_bytes(fetch(part.digest))
         _settle(partial, home)
     except OSError as error:
-        raise LocalError(f"{each.path} cannot be unpacked in {root}: {error.strerror}") from None
+        raise refused(f"{each.path} cannot be unpacked in {root}", error) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return target

@@ -20,13 +20,13 @@ import pyarrow.parquet as pq
 
 import carrypost
 from carrypost.errors import LocalError
+from carrypost.files import PARTIAL, abandoned, partial, refused
 from carrypost.lab.schemas import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MANIFEST = "manifest.json"
-_PARTIAL = ".partial"
 _OLD = ".old"
 
 
@@ -53,7 +53,7 @@ def _check(file: Path, table: Table) -> None:
     try:
         there = pq.read_schema(file)
     except (OSError, pa.ArrowException) as error:
-        raise LocalError(f"{file} is no Parquet file that can be read: {error}") from None
+        raise refused(f"{file} is no Parquet file that can be read", error) from None
     for column in table.columns:
         if column.name not in there.names:
             needed = ", ".join(table.names)
@@ -74,7 +74,7 @@ def read_arrow(path: Path, table: Table) -> pa.Table:
         try:
             parts.append(pq.ParquetFile(file).read(columns=table.names).select(table.names).cast(table.arrow))
         except (OSError, pa.ArrowException) as error:
-            raise LocalError(f"{file} cannot be read as a table of {table.name}: {error}") from None
+            raise refused(f"{file} cannot be read as a table of {table.name}", error) from None
     return pa.concat_tables(parts)
 
 
@@ -94,29 +94,28 @@ def write_arrow(rows: pa.Table, folder: Path, table: Table) -> None:
 @contextmanager
 def staged(target: Path) -> Iterator[Path]:
     """A path to write to; what is there when the block ends well takes its place, otherwise it goes."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}{_PARTIAL}")
+    written = partial(target)
     with told_of(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         clear(target)
         try:
-            yield partial
-            if not partial.exists():  # There was nothing to write.
-                partial.mkdir()
-            _replace(partial, target)
+            yield written
+            if not written.exists():  # There was nothing to write.
+                written.mkdir()
+            _replace(written, target)
         finally:
-            _remove(partial)
+            _remove(written)
 
 
 def clear(target: Path) -> None:
     """Remove what processes that are gone left half-written for this target; bring back what one had moved away."""
-    for left in sorted(target.parent.glob(f".{target.name}.*{_PARTIAL}")):
-        pid = left.name.removesuffix(_PARTIAL).removesuffix(_OLD).rpartition(".")[2]
-        if pid.isdecimal() and Path(f"/proc/{pid}").exists():
-            continue
-        if left.name.endswith(f"{_OLD}{_PARTIAL}") and not target.exists():
-            left.replace(target)
-        else:
+    for left in abandoned(target, f"{_OLD}{PARTIAL}"):
+        if target.exists():
             _remove(left)
+        else:
+            left.replace(target)
+    for left in abandoned(target):
+        _remove(left)
 
 
 @contextmanager
@@ -125,13 +124,12 @@ def told_of(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = os.strerror(error.errno) if error.errno else str(error)
-        raise LocalError(f"{target} cannot be written: {why}") from None
+        raise refused(f"{target} cannot be written", error) from None
 
 
 def _replace(partial: Path, target: Path) -> None:
     if target.is_dir():
-        old = target.with_name(f".{target.name}.{os.getpid()}{_OLD}{_PARTIAL}")
+        old = target.with_name(f".{target.name}.{os.getpid()}{_OLD}{PARTIAL}")
         target.replace(old)
         partial.replace(target)
         _remove(old)
@@ -160,5 +158,5 @@ def manifest(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise LocalError(f"{folder / MANIFEST} is no manifest that can be read: {error}") from None
+        raise refused(f"{folder / MANIFEST} is no manifest that can be read", error) from None
     return told if isinstance(told, dict) else {}

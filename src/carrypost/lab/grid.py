@@ -32,6 +32,7 @@ from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.scenario import Scenario
 from carrypost.emu.workload import read_script
 from carrypost.errors import ConfigError, LocalError
+from carrypost.files import refused
 from carrypost.lab.bundle import Named, named
 
 RUNS_MAX = 1_000_000
@@ -97,9 +98,10 @@ def load(path: str | Path) -> Grid:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path.name} is not TOML: {error}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        why = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror
-        raise LocalError(f"the campaign {path} cannot be read: {why}") from None
+    except UnicodeDecodeError:
+        raise LocalError(f"the campaign {path} cannot be read: it is not UTF-8 text") from None
+    except OSError as error:
+        raise refused(f"the campaign {path} cannot be read", error) from None
     return _Reader(path, text, content).grid()
 
 
@@ -223,9 +225,10 @@ class _Reader:
         try:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            why = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror
-            line = self._line_with(name)
-            raise self._error(line, f"scenarios: the scenario {path} cannot be read: {why}") from None
+            told = f"scenarios: the scenario {path} cannot be read"
+            if isinstance(error, UnicodeDecodeError):
+                raise self._error(self._line_with(name), f"{told}: it is not UTF-8 text") from None
+            raise refused(str(self._error(self._line_with(name), told)), error) from None
 
     def _scenario(
         self, name: str, text: str, setting: Setting, digests: dict[Path, str]

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from carrypost.errors import LocalError
+from carrypost.files import refused
 from carrypost.lab import folders
 from carrypost.lab.families import DELAY_CDF, DELAY_SPREAD, PERCENTILES, TIMELINE
 from carrypost.lab.schemas import Column, Table
@@ -163,7 +163,9 @@ def _counted(path: Path) -> tuple[pa.Table, int]:
         found = pq.read_table(path)
         return found.cast(COUNTS.arrow), int(found.schema.metadata[_BATCH])
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
-        raise LocalError(f"{path} cannot be read: {error}; to begin the stream again, remove its folder") from None
+        raise refused(
+            f"{path} cannot be read", error, advice="; to begin the stream again, remove its folder"
+        ) from None
 
 
 def _replaced(old: pa.Table, new: pa.Table, table: Table, keys: list[str]) -> pa.Table:

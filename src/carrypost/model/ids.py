@@ -46,6 +46,15 @@ def node_bytes(node: NodeId) -> bytes:
     return base64.b32decode(node.upper() + "=" * (-len(node) % 8))
 
 
+def is_node_id(text: str) -> bool:
+    """Whether a text can be the id of a node that has a key."""
+    try:
+        found = base64.b32decode(text.upper() + "=" * (-len(text) % 8))
+    except ValueError:
+        return False
+    return len(found) == DIGEST_BYTES and base32(found) == text
+
+
 def node_prefix(node: NodeId) -> bytes:
     """Four bytes that stand for a node in heard-lists and requests."""
     return hashlib.sha256(node.encode()).digest()[:PREFIX_BYTES]

@@ -2,8 +2,9 @@
 
 Rows are collected in memory and appended now and then to a file that ends in ``.part``; when it is long or old enough
 it gets its name by an atomic rename and a new one is begun, so that a reader of the folder sees only whole files. What
-a killed predecessor left is completed first: its last line may be cut short, and is cut off. A disk that is full costs
-rows, which are counted, and never the node.
+a killed predecessor left is completed first: its last line may be cut short, and is cut off. A folder that cannot be
+used is told at once, to whoever named it. What fails later, and a disk that is full at the start, cost rows, which are
+counted, and never the node: it says so once, and again when it is over.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import re
 import time
 from pathlib import Path
 
+from carrypost.errors import ConfigError, NodeError
+from carrypost.files import FULL, reason, refused
 from carrypost.node.settings import RecordSettings
 from carrypost.record import Record
 
@@ -37,7 +40,7 @@ class Archive:
         self._part: Path | None = None
         self._bytes = 0
         self._begun_s = 0.0
-        self._failed: set[str] = set()
+        self._failed = False
         self._complete()
 
     def _complete(self) -> None:
@@ -54,7 +57,23 @@ class Archive:
                     os.truncate(part, whole)
                 part.replace(part.with_suffix(""))
         except OSError as error:
-            self._tell("begun", error)
+            self._refuse(error)
+
+    def begin(self) -> None:
+        """Write the first rows; raises `ConfigError` or `NodeError` if the folder cannot be used."""
+        try:
+            self._append(self._lines())
+        except OSError as error:
+            self.lost += len(self.record)
+            self._refuse(error)
+        self.record.clear()
+
+    def _refuse(self, error: OSError) -> None:
+        """What keeps a record from being begun keeps the node from starting, but for a full disk: that passes."""
+        if error.errno not in FULL:
+            told = f"the record cannot be written to {self._folder}"
+            raise refused(told, error, misnamed=ConfigError, otherwise=NodeError) from None
+        self._tell(error)
 
     def _files(self, suffix: str = "") -> list[Path]:
         """This node's files, the oldest first."""
@@ -66,17 +85,18 @@ class Archive:
 
     def flush(self, *, final: bool = False) -> None:
         """Append what was collected; end the file if it is long or old enough, or the last one."""
-        rows = len(self.record)
-        if rows:
-            lines = "".join(f"{line}\n" for line in self.record.json_lines()).encode()
+        if rows := len(self.record):
+            lines = self._lines()
             self.record.clear()
             try:
                 self._append(lines)
-                self._failed.discard("written")
             except OSError as error:
                 self.lost += rows
-                self._tell("written", error)
+                self._tell(error)
         self._rotate(final=final)
+
+    def _lines(self) -> bytes:
+        return "".join(f"{line}\n" for line in self.record.json_lines()).encode()
 
     def _append(self, lines: bytes) -> None:
         if self._part is None or not self._part.exists():  # Somebody may have tidied up.
@@ -94,6 +114,9 @@ class Archive:
                 file.truncate(self._bytes)  # Half a line would spoil the next one.
                 raise
         self._bytes += len(lines)
+        if self._failed:
+            self._failed = False
+            _log.warning("the record in %s is written again; %d rows are missing in it", self._folder, self.lost)
 
     def _rotate(self, *, final: bool) -> None:
         part, settings = self._part, self._settings
@@ -107,12 +130,11 @@ class Archive:
             self._part = None
             for old in self._files()[: -settings.files_max]:
                 old.unlink()
-            self._failed.discard("ended")
         except OSError as error:
-            self._tell("ended", error)
+            self._tell(error)
 
-    def _tell(self, what: str, error: OSError) -> None:
-        if what not in self._failed:
+    def _tell(self, error: OSError) -> None:
+        if not self._failed:
             path = error.filename or self._folder
-            _log.warning("the record at %s cannot be %s: %s; the node goes on without", path, what, error.strerror)
-        self._failed.add(what)
+            _log.warning("the record at %s cannot be written: %s; the node goes on without", path, reason(error))
+        self._failed = True

@@ -36,6 +36,7 @@ class Chronicle:
         attrs = {"version": __version__, "python": platform.python_version()}
         self._archive.record.add(Kind.RUN, now, self._node, attrs=attrs | differences(settings.core, Settings()))
         self._archive.record.add(Kind.JOIN, now, self._node)
+        self._archive.begin()
         self._chore = asyncio.get_running_loop().create_task(self._keep())
 
     @property

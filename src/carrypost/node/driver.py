@@ -23,6 +23,7 @@ from carrypost.gossip.journal import Batch, Key, Value
 from carrypost.gossip.payloads import filled
 from carrypost.host import Host
 from carrypost.node.clock import MICROSECONDS, Clock
+from carrypost.node.disk_watch import DiskWatch
 from carrypost.node.store import Store
 from carrypost.node.udp import Udp
 
@@ -80,6 +81,7 @@ class Driver:
         """Unread datagrams by peer, until the system is told to drop them; cleared with every batch without any."""
         self._clock = machine.clock
         self._store = machine.store
+        self._disk = DiskWatch(machine.store.path)
         self._udp = machine.udp
         self._take = take
         self._loop = asyncio.get_running_loop()
@@ -99,6 +101,7 @@ class Driver:
         if self._running:
             self.write()
         self._running = False
+        self._disk.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -167,7 +170,9 @@ class Driver:
     def answered(self) -> None:
         """The store has written batches, or could not."""
         now = self.now()
-        for serial, reason in self._store.answers():
+        answers = self._store.answers()
+        self._disk.take(answers)
+        for serial, reason in answers:
             if reason is None:
                 self.host.durable(serial, now)
             else:

@@ -15,8 +15,9 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from carrypost.errors import LocalError, NodeError, RunningError
-from carrypost.model.ids import NodeId, base32
+from carrypost.errors import CarrypostError, ConfigError, LocalError, NodeError, RunningError
+from carrypost.files import reason, refused
+from carrypost.model.ids import NodeId, base32, is_node_id
 from carrypost.node.settings import NodeSettings
 from carrypost.security.identity import Identity
 
@@ -54,6 +55,9 @@ class Home:
         """Make the folder, for its owner alone."""
         try:
             self.folder.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._unusable(error, misnamed=ConfigError) from None
+        try:
             probe = self.folder / LOCK_FILE
             probe.touch(mode=_PRIVATE_FILE)
         except OSError as error:
@@ -83,15 +87,22 @@ class Home:
                 file.write(f"{os.getpid()}\n".encode())
             yield
 
-    def _unusable(self, error: OSError) -> NodeError:
-        return NodeError(f"cannot use the folder {self.folder}: {error.strerror}; choose another one with --data")
+    def _unusable(self, error: OSError, misnamed: type[CarrypostError] = NodeError) -> CarrypostError:
+        told, advice = f"cannot use the folder {self.folder}", "; choose another one with --data"
+        return refused(told, error, advice=advice, misnamed=misnamed, otherwise=NodeError)
 
     # --- identity ------------------------------------------------------------------------------------------
 
     @property
     def has_key(self) -> bool:
-        """Whether there is a key file, readable or not."""
-        return os.path.lexists(self.key_file)
+        """Whether there is a key file, readable or not; raises `NodeError` where that cannot be seen."""
+        try:
+            self.key_file.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise self._unusable(error) from None
+        return True
 
     def identity(self) -> Identity:
         """Who this node is; a new node gets a key. Raises `NodeError` if the folder is somebody else's."""
@@ -124,7 +135,7 @@ class Home:
             if not mark.exists():
                 _write(mark, f"{identity.node}\n")
         except OSError as error:
-            raise NodeError(f"cannot write {mark}: {error.strerror}; see who may write there") from None
+            raise NodeError(f"cannot write {mark}: {reason(error)}; see who may write there") from None
         self.check_owner(identity)
 
     def check_owner(self, identity: Identity) -> None:
@@ -135,9 +146,9 @@ class Home:
         except FileNotFoundError:
             return
         except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is damaged"
+            why = reason(error) if isinstance(error, OSError) else "it is damaged"
             raise NodeError(
-                f"cannot read {mark}, which says whose folder this is: {reason}; "
+                f"cannot read {mark}, which says whose folder this is: {why}; "
                 f"remove it if the folder belongs to the node {identity.node}"
             ) from None
         if owner != identity.node:
@@ -164,7 +175,7 @@ class Home:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise NodeError(f"cannot read the pet names in {file}: {error.strerror}; see who may read it") from None
+            raise NodeError(f"cannot read the pet names in {file}: {reason(error)}; see who may read it") from None
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
@@ -182,10 +193,21 @@ class Home:
         if name and other is not None:
             raise LocalError(f"{name!r} is already the name of {other}")
         if name:
+            self._check_id(node)
             names[NodeId(node)] = name
         elif names.pop(NodeId(node), None) is None:
             raise LocalError(f"the node {node} has no pet name")
         _write_names(self.folder / NAMES_FILE, names)
+
+    def _check_id(self, node: str) -> None:
+        """Raise `LocalError` if no node can be called so here."""
+        if self._settings.core.security == "off":
+            Identity.plain(node)
+        elif not is_node_id(node):
+            meant = f"; did you mean {node.lower()}?" if is_node_id(node.lower()) else ""
+            raise LocalError(
+                f"{node!r} is no node id: ids have 26 letters and digits, as `carrypost peers` shows them{meant}"
+            )
 
 
 def read_key(file: Path) -> Identity:
@@ -196,7 +218,7 @@ def read_key(file: Path) -> Identity:
         raise NodeError(f"there is no key file {file}") from None
     except OSError as error:
         raise NodeError(
-            f"cannot read the key file {file}: {error.strerror}; see who may read it; it was left as it is"
+            f"cannot read the key file {file}: {reason(error)}; see who may read it; it was left as it is"
         ) from None
     except UnicodeDecodeError:
         lines = []
@@ -222,7 +244,9 @@ def write_key(identity: Identity, file: Path) -> None:
     except FileExistsError:
         raise NodeError(f"{file} exists already; it was left as it is") from None
     except OSError as error:
-        raise NodeError(f"cannot write the key file {file}: {error.strerror}; see who may write there") from None
+        raise refused(
+            f"cannot write the key file {file}", error, advice="; see who may write there", otherwise=NodeError
+        ) from None
 
 
 def exposed(file: Path) -> bool:
@@ -234,7 +258,7 @@ def _write_names(file: Path, names: Mapping[NodeId, str]) -> None:
     try:
         _write(file, json.dumps(names, ensure_ascii=False, indent=2, sort_keys=True) + "\n")
     except OSError as error:
-        raise NodeError(f"cannot write {file}: {error.strerror}; see who may write there") from None
+        raise NodeError(f"cannot write {file}: {reason(error)}; see who may write there") from None
 
 
 def _write(file: Path, content: str, *, over: bool = True) -> None:

@@ -20,6 +20,7 @@ from carrypost.config import KIB, MIB, UNBOUNDED, Limits, Settings
 from carrypost.config.rules import Fields, Tables, flag, keep_checked, merged, number, text, texts, texts_or, whole
 from carrypost.config.settings import changed
 from carrypost.errors import ConfigError
+from carrypost.files import refused
 from carrypost.security.identity import PLAIN_NAME_BYTES_MAX
 
 CONTROL_FILE = "control.sock"
@@ -201,9 +202,10 @@ def load(
         return parse("", environment, keywords)
     try:
         content = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"cannot read the settings file {file}: {reason}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"cannot read the settings file {file}: it is not UTF-8 text") from None
+    except OSError as error:
+        raise refused(f"cannot read the settings file {file}", error, misnamed=ConfigError) from None
     try:
         told = FIELDS.read(content)
     except ConfigError as error:  # What comes from elsewhere is not the file's fault.

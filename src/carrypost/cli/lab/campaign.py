@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from carrypost.cli import _paths
 from carrypost.cli._exit import Exit
 from carrypost.cli._output import JsonOption, duration, line, pairs, table, wants_json
 from carrypost.cli._progress import Move, progress
@@ -39,9 +40,14 @@ _RETRIES = 4
 
 
 def campaign(
-    file: Annotated[Path, typer.Argument(help="Scenarios, settings and seeds (TOML).", metavar="CAMPAIGN.toml")],
+    file: Annotated[
+        Path, typer.Argument(parser=_paths.path, help="Scenarios, settings and seeds (TOML).", metavar="CAMPAIGN.toml")
+    ],
     *,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for records, runs and failures.", metavar="DIR")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", parser=_paths.path, help="Folder for records, runs and failures.", metavar="DIR"),
+    ],
     master: MasterOption = _LOCAL,
     jobs: Annotated[
         int | None,

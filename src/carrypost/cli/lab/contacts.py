@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from carrypost.cli import _paths
 from carrypost.cli._output import JsonOption, line, table, wants_json
 from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
@@ -21,9 +22,14 @@ _SECONDS_MAX = 1e9
 
 
 PositionsArgument = Annotated[
-    Path, typer.Argument(help="A folder with a table of positions, or Parquet files of one.", metavar="POSITIONS")
+    Path,
+    typer.Argument(
+        parser=_paths.path, help="A folder with a table of positions, or Parquet files of one.", metavar="POSITIONS"
+    ),
 ]
-OutOption = Annotated[Path, typer.Option("--out", "-o", help="Folder that gets the table of contacts.", metavar="DIR")]
+OutOption = Annotated[
+    Path, typer.Option("--out", "-o", parser=_paths.path, help="Folder that gets the table of contacts.", metavar="DIR")
+]
 RangeOption = Annotated[float, typer.Option("--range-m", help="How far apart nodes may be.", metavar="METRES")]
 MaxGapOption = Annotated[
     float, typer.Option("--max-gap-s", help="Samples further apart are not joined by a line.", metavar="SECONDS")

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from carrypost.cli import _paths
 from carrypost.cli._output import JsonOption, line, pairs, wants_json
 from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
@@ -39,11 +40,16 @@ _FORMATS = (
 _INTERVAL = "How long a row holds: pairs, before its time (20 if left out); imote, after it was last seen (0)."
 
 Files = Annotated[
-    list[Path], typer.Argument(help="Traces; gzip, xz and zip are unpacked. gtfs: also a folder.", metavar="FILE")
+    list[Path],
+    typer.Argument(
+        parser=_paths.path, help="Traces; gzip, xz and zip are unpacked. gtfs: also a folder.", metavar="FILE"
+    ),
 ]
 FormatOption = Annotated[str, typer.Option("--format", "-f", metavar="NAME", help=_FORMATS)]
 ScenarioOption = Annotated[str, typer.Option("--scenario", help="What to call it in the table.", metavar="NAME")]
-OutOption = Annotated[Path, typer.Option("--out", "-o", help="Gets `positions` or `contacts`.", metavar="DIR")]
+OutOption = Annotated[
+    Path, typer.Option("--out", "-o", parser=_paths.path, help="Gets `positions` or `contacts`.", metavar="DIR")
+]
 IntervalOption = Annotated[float | None, typer.Option("--interval-s", help=_INTERVAL, show_default=False)]
 DistanceOption = Annotated[
     float | None,

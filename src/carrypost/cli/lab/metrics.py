@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from carrypost.cli import _paths
 from carrypost.cli._output import JsonOption, line, table, wants_json
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly
@@ -24,7 +25,8 @@ _HEADS = {"codlvratio": "ratio", "tdelay_s": "tdelay", "ltcy_s": "ltcy"}
 
 def metrics(
     folder: Annotated[
-        Path, typer.Argument(help="Where `lab campaign` wrote `records`; or one record.", metavar="DIR", exists=False)
+        Path,
+        typer.Argument(parser=_paths.path, help="Where `lab campaign` wrote `records`; or one record.", metavar="DIR"),
     ],
     *,
     family: Annotated[
@@ -39,7 +41,10 @@ def metrics(
         typer.Option("--merge-runs", help="Take the records of all real nodes as one run: delays are across nodes."),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="In place of DIR/metrics.", metavar="FOLDER", show_default=False)
+        Path | None,
+        typer.Option(
+            "--out", "-o", parser=_paths.path, help="In place of DIR/metrics.", metavar="FOLDER", show_default=False
+        ),
     ] = None,
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from carrypost.cli import _paths
 from carrypost.cli._output import JsonOption, line, pairs, size, wants_json
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="As `lab campaign` made it.", metavar="DIR")],
+    folder: Annotated[Path, typer.Argument(parser=_paths.path, help="As `lab campaign` made it.", metavar="DIR")],
     *,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page (HTML).", metavar="FILE")] = Path("report.html"),
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", parser=_paths.ending_in(".html", ".htm"), help="The page (HTML).", metavar="FILE"),
+    ] = Path("report.html"),
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",
     conf: ConfOption = [],  # noqa: B006 - typer makes a new list

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from carrypost.cli import _paths
 from carrypost.cli._output import JsonOption, duration, line, size, wants_json
 from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
@@ -26,11 +27,15 @@ _MILLISECONDS = 1e3
 
 
 def stream(
-    source: Annotated[Path, typer.Argument(help="Folder with records of nodes, and folders in it.", metavar="DIR")],
+    source: Annotated[
+        Path, typer.Argument(parser=_paths.path, help="Folder with records of nodes, and folders in it.", metavar="DIR")
+    ],
     *,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Tables and checkpoint; DIR-live if left out.", show_default=False),
+        typer.Option(
+            "--out", "-o", parser=_paths.path, help="Tables and checkpoint; DIR-live if left out.", show_default=False
+        ),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Read what is there, and end.")] = False,
     every_s: Annotated[float, typer.Option("--every-s", min=1.0, help="How often to look for more.")] = 5.0,

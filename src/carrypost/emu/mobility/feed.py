@@ -21,6 +21,7 @@ from typing import NamedTuple
 from carrypost.emu.csvfiles import Line, Row, read_text, rows
 from carrypost.emu.mobility.hours import clock_s
 from carrypost.errors import ConfigError, LocalError
+from carrypost.files import refused
 
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _TABLES = frozenset(
@@ -260,7 +261,7 @@ def _unpacked(path: Path) -> dict[str, str]:
     except UnicodeDecodeError:
         raise LocalError(f"{path}: a file in it is not text in UTF-8") from None
     except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError) as error:
-        raise LocalError(f"{path}: cannot be read as a zip file: {error}") from None
+        raise refused(f"{path}: cannot be read as a zip file", error) from None
 
 
 def _known(days: set[str]) -> str:

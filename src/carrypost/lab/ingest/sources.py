@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from carrypost.errors import LocalError
+from carrypost.files import refused
 from carrypost.lab import folders
 
 HEAD_BYTES = 1 << 20
@@ -39,7 +40,7 @@ def told(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise LocalError(f"{path}: there is no such file") from None
     except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise LocalError(f"{path} cannot be read: {error}") from None
+        raise refused(f"{path} cannot be read", error) from None
 
 
 def packing(path: Path) -> str:

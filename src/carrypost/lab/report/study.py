@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from carrypost.errors import LocalError
+from carrypost.files import refused
 from carrypost.lab import families, folders
 from carrypost.lab.report.times import lifetime
 from carrypost.lab.schemas import FAILURES, RECORDS, RUNS, Table
@@ -213,7 +214,7 @@ def _in_force(record: Path) -> str:
     except FileNotFoundError:  # Metrics may have been taken elsewhere without the records.
         return ""
     except (OSError, pa.ArrowException) as error:
-        raise LocalError(f"{record} is no record that can be read: {error}") from None
+        raise refused(f"{record} is no record that can be read", error) from None
     if batch is None or not batch.num_rows:
         return ""
     return str(dict(batch["attrs"][0].as_py() or ()).get("defaults", ""))

@@ -1,0 +1,32 @@
+"""Paths that are given on the command line.
+
+Every parameter that is a path goes through `path`, or `ending_in`: typer's own reading takes an empty text for the
+folder that one is in, and answers for files of other users before a command can say what is wrong with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import typer
+
+
+def path(text: str | Path) -> Path:
+    """Anything but nothing."""
+    if not str(text):
+        raise typer.BadParameter("an empty text is no path (the folder that you are in is called .)")
+    return Path(text)
+
+
+def ending_in(*endings: str) -> Callable[[str | Path], Path]:
+    """A path of a file whose kind is told by how its name ends."""
+
+    def checked(text: str | Path) -> Path:
+        found = path(text)
+        if found.suffix not in endings and (found.is_file() or not found.exists()):  # Of others, more can be said.
+            known = f"{', '.join(endings[:-1])} or {endings[-1]}"
+            raise typer.BadParameter(f"its name must end in {known}, which says what is written, not {str(text)!r}")
+        return found
+
+    return checked

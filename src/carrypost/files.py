@@ -1,0 +1,114 @@
+"""Files and folders that people name: what the system refuses, as a sentence, and results that are whole or not there.
+
+One rule says what a failure means, for every command: a path that leads nowhere, or to the wrong kind of thing, is a
+mistake of whoever named it (`LocalError`, exit code 2), and so is a mistake in a file that people write. What the
+machine refuses, such as a permission or a full disk, and what is damaged, are not (`FileError`, exit code 1).
+
+A result is written under a hidden name, ``.NAME.PROCESS.partial``, and gets its own when it is whole. What a process
+that was killed left behind is removed by the next one that writes the same result.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from carrypost.errors import CarrypostError, FileError, LocalError
+
+PARTIAL = ".partial"
+_MISNAMED = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP}
+)  # fmt: skip
+"""There is nothing of that name, or something else, such as a file where a folder is to be made."""
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What a disk without room answers."""
+
+
+def refused(
+    told: str,
+    error: Exception,
+    *,
+    advice: str = "",
+    misnamed: type[CarrypostError] = LocalError,
+    otherwise: type[CarrypostError] = FileError,
+) -> CarrypostError:
+    """What could not be done, and why, as the error that says whose fault it is."""
+    kind = misnamed if isinstance(error, OSError) and error.errno in _MISNAMED else otherwise
+    return kind(f"{told}: {reason(error)}{advice}")
+
+
+def reason(error: Exception) -> str:
+    """Why the system refuses something, in its own words, or whose it is; why something cannot be understood."""
+    if not isinstance(error, OSError) or not error.errno:
+        return " ".join(str(error).split())
+    whose = _others(error.filename) if error.errno in _FORBIDDEN else None
+    return os.strerror(error.errno) if whose is None else f"{whose} belongs to another user"
+
+
+def _others(name: object) -> Path | None:
+    """What of a path, as far up as this user can see, is somebody else's; the administrator's would not be news."""
+    if not isinstance(name, str | os.PathLike) or not hasattr(os, "geteuid"):
+        return None
+    path = Path(name).absolute()
+    for each in (path, *path.parents):
+        with suppress(OSError):
+            return each if each.stat().st_uid not in {os.geteuid(), 0} else None
+    return None
+
+
+# --- whole, or not there ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def staged(target: Path) -> Iterator[Path]:
+    """A path to write a file to, which takes the place of `target` when the block ends well, and otherwise goes."""
+    if target.exists() and not target.is_file():
+        raise LocalError(f"{target} cannot be written: that is no file")
+    written = partial(target)
+    try:
+        clear(target)
+        try:
+            yield written
+            written.replace(target)
+        finally:
+            with suppress(OSError):  # What kept it from being written is what is told.
+                written.unlink(missing_ok=True)
+    except OSError as error:
+        raise refused(f"{target} cannot be written", error) from None
+
+
+def partial(target: Path) -> Path:
+    """What this process calls a file, or a folder, until it is whole."""
+    return target.with_name(f".{target.name}.{os.getpid()}{PARTIAL}")
+
+
+def clear(target: Path) -> None:
+    """Remove the files that processes that are gone left half-written for this target."""
+    for left in abandoned(target):
+        if not left.is_dir():
+            left.unlink(missing_ok=True)
+
+
+def abandoned(target: Path, suffix: str = PARTIAL) -> list[Path]:
+    """What was to become this target, and whose process is gone."""
+    if not target.parent.is_dir():
+        return []
+    start = f".{target.name}."
+    return sorted(
+        each
+        for each in target.parent.iterdir()
+        if each.name.startswith(start)
+        and each.name.endswith(suffix)
+        and (pid := each.name[len(start) : -len(suffix)]).isdecimal()
+        and not _runs(int(pid))
+    )
+
+
+def _runs(pid: int) -> bool:
+    import psutil  # noqa: PLC0415 - needed only where something was left
+
+    return psutil.pid_exists(pid)

@@ -1,0 +1,56 @@
+"""Tells people when the disk no longer takes what a node writes, and when it does again: once each."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from carrypost.node import schema
+from carrypost.node.reserve import RESERVE_BYTES
+
+LOOK_S = 2.0
+"""For so long nothing must have failed before it is over: a disk at the brink would else be told of all the time."""
+_log = logging.getLogger("carrypost.node")
+
+
+class DiskWatch:
+    """Looks at what became of the batches of one store."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._failures = 0
+        self._looked = 0
+        """How many failures there were when it was last looked."""
+        self._written = True
+        """Whether anything was written since the last failure."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def take(self, answers: Iterable[tuple[int, str | None]]) -> None:
+        """Batches were written (None), or could not be, and why."""
+        for _, reason in answers:
+            self._written = reason is None
+            if reason is None:
+                continue
+            self._failures += 1
+            if self._timer is None:
+                _log.warning("%s; meanwhile sends fail, and what is carried for others gives way", reason)
+                self._look_later()
+
+    def close(self) -> None:
+        """Look no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look_later(self) -> None:
+        self._looked = self._failures
+        self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        # Notes of a few bytes find room on a full disk too: only with room for the reserve there is room for messages.
+        if self._failures > self._looked or not self._written or schema.free_bytes(self._path) < RESERVE_BYTES:
+            self._look_later()
+            return
+        self._timer = None
+        _log.warning("the store %s can be written again, and messages are taken as before", self._path)

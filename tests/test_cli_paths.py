@@ -1,0 +1,241 @@
+"""Paths on the command line: one rule for every command about what is a mistake and what the machine refuses.
+
+Commands and their parameters are taken from the command line itself, so that a new one cannot be forgotten here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import typer
+from tests import emulated
+
+from carrypost.cli import _order
+from carrypost.cli._output import line
+from carrypost.cli.app import app, run
+from carrypost.lab import folders
+from carrypost.lab.schemas import POSITIONS
+from carrypost.node.home import write_key
+from carrypost.security.identity import Identity
+
+COMMAND = [sys.executable, "-c", "from carrypost.cli import main; main()"]
+NOWHERE, THROUGH, UNREADABLE, UNWRITABLE = "no/such/thing", "file/thing", "/proc/self/mem", "/sys/carrypost"
+"""A path that leads nowhere, one through a file, one that the system does not let anybody read, or make."""
+NOBODY = 65_534
+SETTINGS = {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1}
+INPUT = {NOWHERE: 2, THROUGH: 2}
+HOME = {THROUGH: 2, UNWRITABLE: 1}
+TABLES = {THROUGH: 2, UNWRITABLE: 1}
+"""A folder that is made, with those above it."""
+OUTCOMES: dict[str, dict[str, int]] = {
+    "node config": SETTINGS, "node data": HOME, "node record": HOME,
+    "status config": SETTINGS, "status data": {NOWHERE: 4, THROUGH: 4, UNWRITABLE: 4},
+    "peers config": SETTINGS, "peers data": {NOWHERE: 4, THROUGH: 4, UNWRITABLE: 4},
+    "doctor config": SETTINGS, "doctor data": {},  # It does not look at the folder.
+    "keys show config": SETTINGS, "keys show data": {NOWHERE: 1, THROUGH: 1},  # There is no key yet.
+    "keys backup file": {NOWHERE: 2, THROUGH: 2, UNWRITABLE: 1},
+    "keys backup config": SETTINGS, "keys backup data": {NOWHERE: 1, THROUGH: 1},
+    "keys restore file": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1},
+    "keys restore config": SETTINGS, "keys restore data": HOME,
+    "keys name config": SETTINGS, "keys name data": HOME,
+    "keys names config": SETTINGS, "keys names data": {NOWHERE: 0, UNREADABLE: 1},  # There are no names yet.
+    "emu run scenario": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1},
+    "emu run out": {f"{NOWHERE}.jsonl": 2, f"{THROUGH}.parquet": 2, f"{UNWRITABLE}.parquet": 1, "record.txt": 2},
+    "emu run export_one": {NOWHERE: 2, THROUGH: 2, UNWRITABLE: 1},
+    "emu show records": INPUT | {".": 2, UNREADABLE: 1, "file": 1, "torn.jsonl": 1, "headless.jsonl": 1},
+    "emu soak out": {},  # It is made when a seed fails, and none does.
+    "lab ingest files": INPUT | {"torn.csv.gz": 1}, "lab ingest out": TABLES,
+    "lab contacts positions": INPUT | {"torn.parquet": 1}, "lab contacts out": TABLES,
+    "lab campaign file": INPUT | {UNREADABLE: 1}, "lab campaign out": TABLES,
+    "lab metrics folder": INPUT, "lab metrics out": {},  # Only Spark writes there.
+    "lab report folder": INPUT, "lab report out": {f"{THROUGH}.html": 2, f"{UNWRITABLE}.html": 1, "page.pdf": 2},
+    "lab stream source": INPUT, "lab stream out": TABLES,
+    "reproduce out": TABLES,
+}  # fmt: skip
+"""By command and parameter, what a path given there ends with."""
+REST = {
+    "keys backup": ["copy"], "keys restore": ["key"], "keys name": ["a" * 26, "anna"],
+    "emu run": ["scene.toml"], "emu show": ["record.jsonl"], "emu soak": ["--seeds", "1"],
+    "lab ingest": ["contacts.csv", "--format", "contacts-csv", "--scenario", "s", "--out", "made"],
+    "lab contacts": ["made", "--range-m", "5", "--out", "near", "--engine", "local"],
+    "lab campaign": ["campaign.toml", "--out", "results"], "lab metrics": ["made"], "lab report": ["made"],
+    "lab stream": ["made"], "reproduce": ["bus", "--quick"],
+}  # fmt: skip
+"""What else a command needs, in the place of the parameters that are arguments."""
+SCENE = 'duration_s = 10\n[contacts]\nfile = "contacts.csv"\n'
+
+
+def commands(command: Any, *above: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - typer has no public type for it
+    """Every command, by the words that call it."""
+    if hasattr(command, "commands"):
+        for name, each in command.commands.items():
+            yield from commands(each, *above, name)
+    else:
+        yield " ".join(above), command
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+PATHS = {
+    f"{name} {each.name}": each
+    for name, command in COMMANDS.items()
+    for each in command.params
+    if "Path" in str(each.type_descriptor.annotation)
+}
+"""Every parameter that is a path."""
+
+
+def arguments(case: str, value: str) -> list[str]:
+    """A command line with this value for a parameter, and whatever else the command needs."""
+    name, parameter = case.rpartition(" ")[0], PATHS[case]
+    rest = list(REST.get(name, []))
+    if parameter.param_type_name == "argument":
+        return [*name.split(), value, *rest[1:]]
+    if parameter.opts[0] in rest:
+        at = rest.index(parameter.opts[0])
+        del rest[at : at + 2]
+    return [*name.split(), *rest, f"{parameter.opts[0]}={value}"]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that one is in, with one of everything."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("CARRYPOST_")]:
+        monkeypatch.delenv(name)
+    for name, value in {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "share"), "COLUMNS": "400"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("CARRYPOST_UDP_INTERFACES", "lo")
+    (tmp_path / "file").write_text("mine")
+    emulated.contacts(tmp_path, "a,b,1,5")
+    (tmp_path / "scene.toml").write_text(SCENE)
+    (tmp_path / "campaign.toml").write_text('scenarios = ["scene.toml"]\nseeds = [1]\n')
+    (tmp_path / "torn.csv.gz").write_bytes(b"\x1f\x8b\x08\x00 torn")
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1 torn")
+    (tmp_path / "torn.jsonl").write_text("{")
+    (tmp_path / "made").mkdir()
+    return tmp_path
+
+
+def ends(case: str, value: str) -> int:
+    """The exit code of a command; a node, which becomes another program, is run as one."""
+    if case in {"node data", "node record"}:
+        given = [*arguments(case, value), *(["--data=node"] if case == "node record" else [])]
+        done = subprocess.run([*COMMAND, *given], capture_output=True, text=True, check=False)  # noqa: S603 - ours
+        assert done.stderr.count("\n") == 1, done.stderr
+        return done.returncode
+    return run(arguments(case, value))
+
+
+def test_every_path_of_every_command_is_in_the_table() -> None:
+    assert PATHS.keys() == OUTCOMES.keys()
+
+
+@pytest.mark.parametrize("arguments", [["emu", "run", "scene.toml", "--seed"], ["emu", "show"], ["node", "--data"]])
+def test_arguments_that_are_no_utf8_are_told_by_their_bytes(
+    arguments: list[str], place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*arguments, "caf\udce9"]) == 2
+    assert capsys.readouterr().err == (
+        "carrypost: the argument 'caf\\xe9' is not UTF-8 text; if it names a file, rename that\n"
+    )
+    assert not (place / "share").exists()
+
+
+def test_a_folder_that_is_no_utf8_is_told_in_json_with_escapes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = place / "caf\udce9"
+    folder.mkdir()
+    os.chdir(folder)
+    (folder / "campaign.toml").write_text('scenarios = ["../scene.toml"]\nseeds = [1]\n')
+    line({"folder": str(Path.cwd())})
+    assert json.loads(capsys.readouterr().out) == {"folder": str(folder)}
+
+
+@pytest.mark.parametrize("case", PATHS)
+def test_an_empty_text_is_no_path(case: str, capsys: pytest.CaptureFixture[str], place: Path) -> None:
+    before = sorted(place.rglob("*"))
+    assert run(arguments(case, "")) == 2
+    assert "an empty text is no path" in capsys.readouterr().err
+    assert sorted(place.rglob("*")) == before
+
+
+@pytest.mark.parametrize("case", [case for case in PATHS if OUTCOMES.get(case)])
+def test_what_was_typed_wrong_ends_with_2_and_what_the_machine_refuses_with_1(
+    case: str, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_here(_order: object) -> int:
+        raise AssertionError("a node would run in the process of the test")
+
+    monkeypatch.setattr(_order, "become", not_here)
+    write_key(Identity.generate(), place / "key")
+    if case.startswith(("emu show", "keys backup file")):
+        assert run(["emu", "run", "scene.toml", "--out", "record.jsonl"]) == 0
+        (place / "headless.jsonl").write_text(
+            "".join((place / "record.jsonl").read_text().splitlines(keepends=True)[1:])
+        )
+        Path("share/carrypost").mkdir(parents=True)
+        write_key(Identity.generate(), Path("share/carrypost/node.key"))
+    rows = [("s", node, t, 0.0, 0.0) for node in "ab" for t in (0.0, 1.0)]
+    folders.write_arrow(
+        pa.table(dict(zip(POSITIONS.names, zip(*rows, strict=True), strict=True)), POSITIONS.arrow),
+        place / "made",
+        POSITIONS,
+    )
+    capsys.readouterr()
+    found = {}
+    for value in OUTCOMES[case]:
+        found[value] = ends(case, value)
+        shown = capsys.readouterr()
+        assert "Traceback" not in shown.err
+        assert "Invalid value" not in shown.err or value in {"record.txt", "page.pdf"}
+    assert found == OUTCOMES[case]
+    assert not list(place.rglob("*.partial"))
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only the administrator can be somebody else")
+@pytest.mark.parametrize("command", ["node", "keys show", "keys names", "keys name", "emu run", "status"])
+def test_what_belongs_to_another_user_is_told_so(command: str, place: Path) -> None:
+    theirs = place / "theirs"
+    theirs.mkdir(mode=0o700)
+    os.chown(theirs, NOBODY - 1, NOBODY - 1)
+    given = {
+        "keys name": ["a" * 26, "anna", "--data", "theirs"],
+        "emu run": ["scene.toml", "--out", "theirs/record.jsonl"],
+    }.get(command, ["--data", "theirs"])
+    for each in (place, *list(place.parents)[:2]):
+        each.chmod(0o755)
+    code, told = as_nobody([*command.split(), *given])
+    assert "belongs to another user" in told
+    assert told.count("\n") == 1
+    assert code == (4 if command == "status" else 1)
+
+
+def as_nobody(arguments: list[str]) -> tuple[int, str]:
+    """A command in a process of another user: a copy of this one, which has loaded all that it needs."""
+    run(["emu", "run", "scene.toml"])
+    run(["status", "--data", "none"])
+    run(["keys", "names", "--data", "none"])
+    importlib.import_module("carrypost.cli.serve")
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.dup2(writing, 2)
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - ends with the process
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        os.execv = lambda *_: (_ for _ in ()).throw(OSError())  # The interpreter is not his.
+        code = run(arguments)
+        sys.stderr.flush()
+        os._exit(code)
+    os.close(writing)
+    with os.fdopen(reading) as told:
+        said = told.read()
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said
