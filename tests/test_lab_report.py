@@ -11,7 +11,7 @@ from tests.lab_pages import Reader
 
 from carrypost.cli.app import run
 from carrypost.emu.scenario import Scenario
-from carrypost.errors import LocalError
+from carrypost.errors import FileError, LocalError
 from carrypost.lab import families as f
 from carrypost.lab.report import page, svg
 from carrypost.lab.report.paper import BUS, EXPERIMENTS, OSTERMALM, Experiment
@@ -306,7 +306,7 @@ def test_a_record_that_is_damaged_is_an_error_and_one_that_is_gone_is_not(tmp_pa
     _plain(tmp_path)
     record = tmp_path / "records" / "plain-default-1.parquet"
     record.write_bytes(b"PAR1 nothing")
-    with pytest.raises(LocalError, match="no record that can be read"):
+    with pytest.raises(FileError, match="no record that can be read"):
         Study(tmp_path)
     record.unlink()
     assert "ran with is not known" in _page(tmp_path).text

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from carrypost.cli.app import run
-from carrypost.errors import LocalError
+from carrypost.errors import FileError, LocalError
 from carrypost.lab import folders
 from carrypost.lab.families import DELAY_CDF, DELAY_SPREAD, TIMELINE
 from carrypost.lab.live import COUNTS, NODES, Live
@@ -200,7 +200,7 @@ def test_a_checkpoint_without_its_tables_is_refused(tmp_path: Path) -> None:
 def test_counts_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     pq.write_table(counts(1), tmp_path / "state" / "delays.parquet")  # Without the number of its batch.
-    with pytest.raises(LocalError, match=r"delays\.parquet cannot be read"):
+    with pytest.raises(FileError, match=r"delays\.parquet cannot be read"):
         Live(tmp_path)
 
 
