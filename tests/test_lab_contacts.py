@@ -258,11 +258,11 @@ def test_files_that_are_no_positions_are_refused(tmp_path: Path, capsys: pytest.
     other, broken = tmp_path / "other.parquet", tmp_path / "broken.parquet"
     pq.write_table(pa.table({"node": ["a"]}), other)
     broken.write_bytes(b"PAR1 and no more")
-    for path, message in (
-        (other, "has no column 'scenario'"),
-        (broken, "no Parquet file that can be read"),
-        (tmp_path / "none", "there is no such file or folder"),
+    for path, message, code in (
+        (other, "has no column 'scenario'", 2),
+        (broken, "no Parquet file that can be read", 1),
+        (tmp_path / "none", "there is no such file or folder", 2),
     ):
-        assert run(["lab", "contacts", str(path), "--range-m", "5", "--out", str(tmp_path / "out")]) == 2
+        assert run(["lab", "contacts", str(path), "--range-m", "5", "--out", str(tmp_path / "out")]) == code
         assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
