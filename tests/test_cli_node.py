@@ -369,6 +369,7 @@ def test_names_are_refused_that_are_none(shell: Shell) -> None:
     shape = "ids have 26 letters and digits, as `carrypost peers` shows them"
     for wrong in ("a b", "xyz", "", first[:-1], first[:-1] + "z"):
         assert shell.refusal("keys", "name", wrong, "anna") == (2, f"{wrong!r} is no node id: {shape}")
+    assert not shell.data.exists()
     told = f"{first.upper()!r} is no node id: {shape}; did you mean {first}?"
     assert shell.refusal("keys", "name", first.upper(), "anna") == (2, told)
     assert shell.refusal("keys", "name", first, "") == (2, f"the node {first} has no pet name")

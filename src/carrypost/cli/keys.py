@@ -110,6 +110,8 @@ def name(
     For example: `carrypost keys name x7f3… anna`, `carrypost keys name x7f3… ""`
     """
     home = _home(config, data)
+    if pet_name:
+        home.check_id(node)  # Before there is a folder.
     with orderly():
         home.create()
         home.call(node, pet_name)

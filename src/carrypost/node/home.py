@@ -193,13 +193,13 @@ class Home:
         if name and other is not None:
             raise LocalError(f"{name!r} is already the name of {other}")
         if name:
-            self._check_id(node)
+            self.check_id(node)
             names[NodeId(node)] = name
         elif names.pop(NodeId(node), None) is None:
             raise LocalError(f"the node {node} has no pet name")
         _write_names(self.folder / NAMES_FILE, names)
 
-    def _check_id(self, node: str) -> None:
+    def check_id(self, node: str) -> None:
         """Raise `LocalError` if no node can be called so here."""
         if self._settings.core.security == "off":
             Identity.plain(node)
