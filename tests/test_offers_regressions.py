@@ -11,7 +11,7 @@ from carrypost import testing
 from carrypost.config import Settings
 from carrypost.emu.radio import Radio
 from carrypost.events import Event, NeighbourDown
-from carrypost.gossip.frames import Announce, Frame, Offer, OfferEntry, OpenParcel, Profile, kind
+from carrypost.gossip.frames import Ack, Announce, Frame, Offer, OfferEntry, OpenParcel, Profile, Request, kind
 from carrypost.gossip.journal import StoredMessage
 from carrypost.gossip.lives import CopyState
 from carrypost.gossip.pieces import Blank
@@ -22,6 +22,7 @@ from carrypost.model.pattern import encode_entries, entry, profile_digest
 from carrypost.security.identity import Identity
 
 SECOND = 1_000_000
+ME = node_prefix(NodeId("a"))
 
 
 class Scene:
@@ -39,8 +40,7 @@ class Scene:
 
     def announce(self, period_ms: int, *frames: Frame, begins: bytes = b"") -> bool:
         self.counter += 1
-        heard = (node_prefix(NodeId("a")),)
-        said = Announce(NodeId("b"), 1, self.counter, period_ms, self.digest, heard, begins)
+        said = Announce(NodeId("b"), 1, self.counter, period_ms, self.digest, (ME,), begins)
         return self.host.receive([said, *frames], "b", self.now)
 
     def says(self, *frames: Frame) -> bool:
@@ -69,6 +69,55 @@ class Scene:
 
 def offered(frames: Sequence[Frame]) -> list[OfferEntry]:
     return [each for frame in frames if isinstance(frame, Offer) for each in frame.entries]
+
+
+def compared_or_offered(frames: Sequence[Frame]) -> set[str]:
+    """How a host that knows nothing of its neighbour, or something new for it, speaks to it."""
+    return {kind(frame) for frame in frames} & {"Digest", "Offer"}
+
+
+def test_a_neighbour_that_begins_anew_soon_after_it_had_begun_is_met_anew() -> None:
+    scene = Scene()
+    scene.passes(1)
+    scene.announce(60_000, begins=ME)
+    scene.host.publish("news", Blank(1), now=scene.now)
+    (offer,) = [frame for frame in scene.passes(0.2) if isinstance(frame, Offer)]
+    scene.says(Request(ME, (offer.serial,)))  # It wants none of it: for this contact that is known.
+    assert not compared_or_offered(scene.passes(0.3))
+    scene.announce(60_000, begins=ME)
+    assert compared_or_offered(scene.passes(0.2)) == {"Digest"}
+
+
+def test_a_neighbour_that_only_now_begins_the_contact_has_forgotten_nothing() -> None:
+    scene = Scene()
+    scene.host.publish("news", Blank(1), now=scene.now)
+    (offer,) = [frame for frame in scene.passes(5) if isinstance(frame, Offer)][:1]  # The link is slow.
+    scene.announce(60_000, begins=ME)
+    scene.says(Request(ME, (offer.serial,)))
+    assert not compared_or_offered(scene.passes(5))
+
+
+def test_what_a_neighbour_says_in_a_contact_may_overtake_the_word_that_the_contact_begins() -> None:
+    scene = Scene()
+    scene.host.publish("news", Blank(1), now=scene.now)
+    (offer,) = [frame for frame in scene.passes(0.2) if isinstance(frame, Offer)]
+    scene.says(Request(ME, (offer.serial,)))
+    scene.passes(0.1)
+    scene.announce(60_000, begins=ME)
+    assert not compared_or_offered(scene.passes(5))
+
+
+def test_a_neighbour_that_forgot_what_vouches_for_the_data_is_sent_it_again() -> None:
+    scene = Scene()
+    scene.host.publish("news", random.Random(1).randbytes(300_000), now=scene.now)
+    ((entry,), *_) = [frame.entries for frame in scene.passes(0.2) if isinstance(frame, Offer)]
+    scene.says(Request(ME, (), (entry.handle,)))
+    assert "DescriptorPart" in map(kind, scene.passes(0.1))
+    scene.says(Ack(0, b"\xff" * 32))
+    # From now on it acknowledges nothing, as one that forgot the contact and whose word of that was lost.
+    assert {"Data"} <= (kinds := {kind(frame) for frame in scene.passes(0.1)})
+    assert "DescriptorPart" not in kinds
+    assert "DescriptorPart" in map(kind, scene.passes(3))
 
 
 def test_what_waited_for_open_offers_goes_out_once_the_neighbour_offers_the_same_itself() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from carrypost.errors import RemoteError
 from carrypost.gossip import frames as fr
 from carrypost.gossip.accounts import PARCEL, Accounts, price
-from carrypost.gossip.link import LINKED
+from carrypost.gossip.link import LINKED, NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from carrypost.gossip.link import Link
     from carrypost.gossip.neighbours import Neighbours
 
-_BEFORE_LINKED = (fr.Profile, fr.ProfileRequest, fr.Request)
+_INTRODUCTIONS = (fr.Profile, fr.ProfileRequest)
+"""Kinds that are sent to whoever is heard; all others, but announcements, only where a contact has begun."""
+_BEFORE_LINKED = (*_INTRODUCTIONS, fr.Request)
 """Kinds that are taken from who does not list this host (yet); a request that names it is as good as a list."""
 
 
@@ -80,6 +82,8 @@ class Dispatch:
     def _take(self, link: Link, frame: fr.Frame, now: int) -> None:
         try:
             self._handlers[type(frame)](link, frame, now)
+            if link.begun_us == NEVER and not isinstance(frame, _INTRODUCTIONS):
+                link.begun(now)
         except RemoteError as error:
             self._desk.refuse(error.reason, link.peer)
 

@@ -292,8 +292,8 @@ class Link:
     """One neighbour, as this host sees it."""
 
     __slots__ = (
-        "agreement", "announced_us", "boot", "budgets", "counter", "first_us", "heard_us", "inbox", "linked_us",
-        "node", "offering", "one_way_told", "outbox", "peer", "period_us", "placed_us", "prefix", "profile",
+        "agreement", "announced_us", "begun_us", "boot", "budgets", "counter", "first_us", "heard_us", "inbox",
+        "linked_us", "node", "offering", "one_way_told", "outbox", "peer", "period_us", "placed_us", "prefix", "profile",
         "profile_asked_us", "review_after", "standing", "state", "told", "told_us", "view",
     )  # fmt: skip
 
@@ -312,6 +312,8 @@ class Link:
         self.heard_us = now
         self.linked_us = now
         """When it became usable."""
+        self.begun_us = NEVER
+        """When it was first known that this contact has begun for the neighbour as well."""
         self.announced_us = -NEVER
         self.state = SILENT
         self.told = False
@@ -345,6 +347,11 @@ class Link:
         self.heard_us = now
         if self.offering.stalled:
             self.offering.revive(now)
+
+    def begun(self, now: int) -> None:
+        """The neighbour says what it says to those only with whom a contact has begun."""
+        if self.begun_us == NEVER:
+            self.begun_us = now
 
     def announces_every(self, period_ms: int) -> None:
         """So often it says that it announces itself."""

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.profiles import View
 
-_BEGIN_US = 2_000_000
-"""A neighbour for whom the contact begins so much later than for this host has forgotten it in between."""
+_OVERTAKEN_US = 250_000
+"""What a neighbour sends in a contact may overtake its announcement that the contact begins, by this at most."""
 _REVIEW_GRACE = 2
 _PROFILE_UNASKED_BYTES_MAX = 600
 _PROFILE_RETRY_US = 1_000_000
@@ -213,7 +213,7 @@ class Neighbours:
         link.heard_us = link.announced_us = now
         link.agreement.announcements += 1
         lists_me = link.told or self._desk.prefix in frame.heard
-        if frame.begins == self._desk.prefix and link.usable and now - link.linked_us >= _BEGIN_US:
+        if frame.begins == self._desk.prefix and link.usable and self._begun_anew(link, now):
             self._sign(link, Sign.SILENCE, now)  # It has forgotten the contact that this host still believed in.
             link.profile = b""
         if link.profile == frame.profile and lists_me and link.state is LINKED and link.view is not None:
@@ -232,6 +232,18 @@ class Neighbours:
             self._tell_profile = True
             self.announce(now, peer)  # It could not listen yet when it was told.
         return True
+
+    @staticmethod
+    def _begun_anew(link: Link, now: int) -> bool:
+        """Whether a neighbour for whom a contact begins had begun it before, and so has forgotten it in between.
+
+        How long this host has been linked does not tell: on a slow link the two begin seconds apart, and where periods
+        are short a neighbour that was suspended is forgotten a moment after it was met.
+        """
+        if now - link.begun_us >= _OVERTAKEN_US:
+            return True
+        link.begun(now)
+        return False
 
     def _anything_due(self, link: Link, now: int) -> bool:
         """Whether an announcement that says nothing new lets something happen all the same."""
@@ -288,6 +300,7 @@ class Neighbours:
         if link.state is LINKED:
             self._desk.events.append(NeighbourUp(link.node))
             link.linked_us = now
+            link.begun_us = now if answer else NEVER
             link.one_way_told = False
             if not link.told:
                 # What follows goes to somebody who may not have heard yet that it is heard.

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.ranking import Copy
 
 DESCRIPTOR, HASHES, FRAGMENT, SMALL, PARCEL = range(5)
+_VOUCHING = (DESCRIPTOR, HASHES)
 Item = tuple[int, int]
 """(DESCRIPTOR, part), (HASHES, first piece), (FRAGMENT, index), or a small message under one serial, as two frames
 or, if a datagram can hold it, as one."""
@@ -47,6 +48,8 @@ _VOUCHED_US = 1_000_000
 _VOUCHED_MAX = 64
 _GIVEN_UP_MAX = 4096
 """So many serials of frames that count as lost may still be acknowledged; as many as `receipts` looks back."""
+_TIMEOUTS_DOUBTFUL = 2
+"""After so many in a row it is doubted that the neighbour still knows what it acknowledged: one is mostly mere loss."""
 FRAME_ROOM = 64
 """Bytes of a datagram kept free for the headers of frame and datagram around a body."""
 PARCEL_GAIN = FRAME_ROOM - 8
@@ -77,7 +80,9 @@ class Job(msgspec.Struct, eq=False):
     size: int = 0
     """Of that frame, about."""
     vouchers: tuple[Item, ...] = ()
-    """Descriptor and hash list, left out because the neighbour has them, unless it turns out that it has not."""
+    """Descriptor and hash list of a message in parts: without them the neighbour can make nothing of the data."""
+    vouched: bool = False
+    """They are left out because the neighbour was sent them a moment ago."""
     flying: int = 0
     followers: tuple[tuple[Outbox, Job], ...] = ()
     """The same message for other neighbours, served by the same broadcast frames."""
@@ -108,9 +113,9 @@ class Job(msgspec.Struct, eq=False):
         lists = range(0, descriptor.pieces if self.hashes else 0, body_bytes_max // HASH_BYTES)
         pieces = list(bits(self.wanted))
         start = rng.randrange(len(pieces))
-        vouchers = (*((DESCRIPTOR, part) for part in range(parts)), *((HASHES, first) for first in lists))
-        if vouched:
-            self.vouchers, vouchers = vouchers, ()
+        self.vouchers = (*((DESCRIPTOR, part) for part in range(parts)), *((HASHES, first) for first in lists))
+        self.vouched = vouched
+        vouchers = () if vouched else self.vouchers
         self.left = len(vouchers) + sum(descriptor.fragments_in(piece) for piece in pieces)
         fragments = (
             (FRAGMENT, piece * per_piece + number)
@@ -133,7 +138,7 @@ class Outbox:
     """Jobs by level, the retry queue, and the window."""
 
     __slots__ = (
-        "_given_up", "_levels", "_threshold", "_timeout", "_vouched", "_window_max", "_window_min", "flights",
+        "_given_up", "_levels", "_threshold", "_timeout", "_timeouts", "_vouched", "_window_max", "_window_min", "flights",
         "flying_bytes", "jobs", "lost_us", "not_before_us", "recover", "retries", "stop_and_wait", "unfinished",
         "wait_us", "window",
     )  # fmt: skip
@@ -154,9 +159,9 @@ class Outbox:
         self._levels: dict[int, deque[Job]] = {}
         self.retries: deque[tuple[Job, Item]] = deque()
         self.unfinished: list[Job] = []
+        """Jobs that are through, while more of their message was asked for."""
         self._vouched: OrderedDict[int, int] = OrderedDict()
         """By handle: when the last job of a message was through."""
-        """Jobs that are through, while more of their message was asked for."""
         self.flights: dict[int, Flight] = {}
         self._given_up: OrderedDict[int, Flight] = OrderedDict()
         """By serial: frames that count as lost, until they are acknowledged after all; at most `_GIVEN_UP_MAX`."""
@@ -164,6 +169,8 @@ class Outbox:
         self.window = float(min(WINDOW_START_BYTES, self._window_max))
         self._threshold = float(self._window_max)
         self._timeout = Timeout()
+        self._timeouts = 0
+        """In a row, without an acknowledgement of anything."""
         self.recover = -1
         self.not_before_us = 0
         self.lost_us = NEVER
@@ -314,6 +321,7 @@ class Outbox:
             through += [flight.job.copy.slot for flight in late if self._through(flight.job, now)]
             lost = [serial for serial in lost if serial in flights]
         if newest is not None:
+            self._timeouts = 0
             self._timeout.measure(now - newest.sent_us)
         if gained:
             self._grow(gained)
@@ -344,11 +352,21 @@ class Outbox:
             self._timeout.back_off()
             self.recover = max(self.flights)
             self._lose(list(self.flights))
+            self._timeouts += 1
             for job in self.jobs.values():
-                # Perhaps it cannot make anything of the data, because it forgot what vouches for them.
-                self.retries.extendleft((job, item) for item in reversed(job.vouchers))
-                job.vouchers = ()
+                self._vouch_again(job)
         self.arm(now)
+
+    def _vouch_again(self, job: Job) -> None:
+        """Perhaps the neighbour can make nothing of the data, because it forgot what vouches for them.
+
+        That it had acknowledged them does not help: it may have begun the contact anew, and the announcement of that
+        was lost. Then nothing else ever comes through, since it asks for what counts as on its way.
+        """
+        doubtful = job.vouched or (job.begun and self._timeouts >= _TIMEOUTS_DOUBTFUL)
+        if doubtful and not any(each is job and kind in _VOUCHING for each, (kind, _) in self.retries):
+            self.retries.extendleft((job, item) for item in reversed(job.vouchers))
+            job.vouched = False
 
     def arm(self, now: int) -> None:
         """Something went out, or an acknowledgement came in."""

@@ -126,7 +126,7 @@ class Transfer:
             twin = other.jobs.get(slot)
             if twin is None:
                 continue
-            alike = twin.wanted == job.wanted and twin.vouchers == job.vouchers
+            alike = twin.wanted == job.wanted and twin.vouched == job.vouched
             if alike and not twin.begun and other.open:
                 other.follow(twin)
                 job.followers = (*job.followers, (other, twin))
