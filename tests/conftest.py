@@ -6,6 +6,7 @@ repeats it.
 
 from __future__ import annotations
 
+import gc
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -28,6 +29,12 @@ settings.register_profile(
     "soak", deadline=None, print_blob=True, max_examples=5_000, suppress_health_check=_SLOW_IS_FINE
 )
 settings.load_profile("dev")
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays; each run of the emulator would look through all of it for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -86,6 +87,13 @@ def test_columns_of_different_lengths_after_an_interruption_are_cut_to_the_short
     with Sink(tmp_path / "r.parquet") as sink:
         sink.take(record)
     assert records.read(tmp_path / "r.parquet").num_rows == 3
+
+
+def test_what_a_program_froze_stays_frozen(tmp_path: Path) -> None:
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    emu.run(made(tmp_path))
+    assert gc.get_freeze_count() == frozen
 
 
 def test_a_run_that_fails_leaves_no_file(tmp_path: Path) -> None:

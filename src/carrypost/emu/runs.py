@@ -108,16 +108,22 @@ class Prepared:
 
 @contextmanager
 def _collecting_seldom() -> Iterator[None]:
-    """A run makes millions of objects and hardly a cycle: to look for those as often as usual takes a tenth of it."""
-    before = gc.get_threshold()
+    """A run makes millions of objects and hardly a cycle: to look for those as often as usual takes a tenth of it.
+
+    What was there before the run is not looked at during it. A program that froze what it has need not fear for that:
+    thawing is all or nothing, so nothing is frozen or thawed there.
+    """
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
     gc.collect()
-    gc.freeze()
+    if not frozen:
+        gc.freeze()
     gc.set_threshold(_COLLECT_EVERY, *before[1:])
     try:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()
 
 
 def prepare(scenario: Scenario, seed: int | str = 1, *, settings: str = "default", encoded: bool = False) -> Prepared:
