@@ -50,6 +50,15 @@ def test_a_check_that_fails_is_failure_and_the_others_run_all_the_same(
     ]  # fmt: skip
 
 
+def test_programs_that_checks_start_keep_their_bytecode(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setitem(check.TOOLS, "lint", [sys.executable, "-c", "import sys; print(sys.dont_write_bytecode)"])
+    assert check.main(["lint"]) == 0
+    assert "\nFalse\n" in capsys.readouterr().out
+
+
 def test_a_name_that_no_check_has_is_told_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert check.main(["lint", "nonsense"]) == 2
     assert "'nonsense'; there are: lint, format, types, imports, sizes, realtime" in capsys.readouterr().err

@@ -75,6 +75,11 @@ def command(name: str) -> list[str]:
     return tool("pytest", "--quiet", "--hypothesis-profile=ci", "--durations=5", *files)
 
 
+def environment() -> dict[str, str]:
+    """Bytecode is kept: tests start programs by the hundred, and to compile the package is half of such a start."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def checked(names: Iterable[str]) -> list[Outcome]:
     """Run these checks one after the other."""
     return [_checked(name) for name in names]
@@ -84,14 +89,14 @@ def _checked(name: str) -> Outcome:
     executable, *arguments = argv = command(name)
     start_s = time.perf_counter()
     with subprocess.Popen(  # noqa: S603 - our own tools
-        argv, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        argv, cwd=ROOT, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as process:
         os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS.get(name, _NICENESS_MAX))
         said, _ = process.communicate()
     took_s = time.perf_counter() - start_s
     shown = arguments if name in TOOLS else [argument for argument in arguments if argument.startswith("-")]
     print(f"== {name}: {' '.join([Path(executable).name, *shown])}\n{said}", flush=True)
-    return Outcome(name, process.returncode, took_s, (said.split("\n")[-2:] or [""])[0].strip("= "))
+    return Outcome(name, process.returncode, took_s, said.rstrip().rpartition("\n")[2])
 
 
 def main(names: list[str]) -> int:
