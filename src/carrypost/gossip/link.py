@@ -293,8 +293,8 @@ class Link:
 
     __slots__ = (
         "agreement", "announced_us", "begun_us", "boot", "budgets", "counter", "first_us", "heard_us", "inbox",
-        "linked_us", "node", "offering", "one_way_told", "outbox", "peer", "period_us", "placed_us", "prefix", "profile",
-        "profile_asked_us", "review_after", "standing", "state", "told", "told_us", "view",
+        "linked_us", "node", "offering", "one_way_told", "outbox", "peer", "period_us", "placed_us", "prefix",
+        "profile", "profile_asked_us", "review_after", "standing", "state", "told", "told_us", "view",
     )  # fmt: skip
 
     def __init__(self, peer: str, settings: Settings, outbox: Outbox, now: int) -> None:

@@ -17,7 +17,7 @@ from carrypost.events import NeighbourDown, NeighbourUp, OneWay
 from carrypost.gossip.beacon import Beacon
 from carrypost.gossip.frames import Announce, Frame, Profile, ProfileRequest, Transmission
 from carrypost.gossip.horizon import carried_entries, profile_entries
-from carrypost.gossip.link import HEARD, LINK_TABLE, LINKED, SILENT, SILENT_PERIODS, Link, Sign
+from carrypost.gossip.link import HEARD, LINK_TABLE, LINKED, NEVER, SILENT, SILENT_PERIODS, Link, Sign
 from carrypost.gossip.outbox import FRAME_ROOM, Outbox
 from carrypost.gossip.parts import Parts
 from carrypost.gossip.places import Places

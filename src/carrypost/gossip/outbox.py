@@ -138,9 +138,9 @@ class Outbox:
     """Jobs by level, the retry queue, and the window."""
 
     __slots__ = (
-        "_given_up", "_levels", "_threshold", "_timeout", "_timeouts", "_vouched", "_window_max", "_window_min", "flights",
-        "flying_bytes", "jobs", "lost_us", "not_before_us", "recover", "retries", "stop_and_wait", "unfinished",
-        "wait_us", "window",
+        "_given_up", "_levels", "_threshold", "_timeout", "_timeouts", "_vouched", "_window_max", "_window_min",
+        "flights", "flying_bytes", "jobs", "lost_us", "not_before_us", "recover", "retries", "stop_and_wait",
+        "unfinished", "wait_us", "window",
     )  # fmt: skip
 
     def __init__(self, settings: Settings) -> None:
