@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,7 @@ def test_a_failure_is_told_with_the_line_that_repeats_it(
     assert 'name = "order-3"' in scenario.read_text()
 
 
-def rules(seeds: range) -> set[str]:
+def rules(seeds: Iterable[int]) -> set[str]:
     """Which rules the runs of these seeds break."""
     problems = [problem for outcome in soak(seeds, order=True) for problem in outcome.problems]
     return {problem.rpartition("(")[2].rstrip(")") for problem in problems}
@@ -95,7 +96,8 @@ def test_messages_without_their_barriers_are_found_out(monkeypatch: pytest.Monke
 
 def test_messages_that_wait_for_the_dead_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Group, "due_us", 1 << 62)
-    assert "nothing waits in vain" in rules(range(1, 6))
+    # Few of the drawn scenarios have a message whose predecessor dies; these do.
+    assert "nothing waits in vain" in rules((129, 144, 145, 187, 319))
 
 
 def test_several_processes_find_the_same() -> None:

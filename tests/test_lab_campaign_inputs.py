@@ -60,7 +60,8 @@ def test_mistakes_in_files_are_told_with_their_line_and_nothing_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], make: Callable[[Path], None], told: str, option: list[str]
 ) -> None:
     make(tmp_path)
-    assert run(["lab", "campaign", str(campaign(tmp_path)), "--out", str(tmp_path / "out"), *option]) == 2
+    code = 1 if make is truncated else 2  # What is damaged is nobody's mistake in a file that people write.
+    assert run(["lab", "campaign", str(campaign(tmp_path)), "--out", str(tmp_path / "out"), *option]) == code
     said = capsys.readouterr().err
     assert told in said
     assert said.startswith("carrypost: campaign.toml, line 1: three.toml: ")

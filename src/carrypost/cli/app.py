@@ -10,6 +10,7 @@ import typer
 from carrypost import CarrypostError, __version__
 from carrypost.cli import doctor, emu, keys, lab, node, reproduce
 from carrypost.cli._exit import Exit, check_texts, told, told_of_file
+from carrypost.cli._signals import orderly
 
 app = typer.Typer(
     name="carrypost",
@@ -78,7 +79,9 @@ def bench(
         for each in benchmarks.available():
             typer.echo(each)
         return
-    raise typer.Exit(benchmarks.run(name, context.args))
+    with orderly():
+        code = benchmarks.run(name, context.args)
+    raise typer.Exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -31,7 +31,7 @@ from carrypost.emu.contacts import read_meetings, read_presences
 from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.scenario import Scenario
 from carrypost.emu.workload import read_script
-from carrypost.errors import ConfigError, LocalError
+from carrypost.errors import ConfigError, FileError, LocalError
 from carrypost.files import refused
 from carrypost.lab.bundle import Named, named
 
@@ -238,12 +238,14 @@ class _Reader:
             made = Scenario.parse(text, path.parent, overrides=setting.overrides, file=path.name)
             files = named(made, digests)
             self._read.check(made)
-        except LocalError as error:
+        except (LocalError, FileError) as error:
             told = _BY_SET.sub(r"\1:", str(error)).replace(" with --set:", " with these settings:")
             if not told.startswith(path.name):
                 told = f"{path.name}: {told}"
             where = f'settings "{setting.name}": ' if setting.overrides else ""
-            raise self._error(setting.line if where else self._line_with(name), where + told) from None
+            mistake = self._error(setting.line if where else self._line_with(name), where + told)
+            # What is damaged is no mistake, though the place that names it helps as much.
+            raise (FileError(str(mistake)) if isinstance(error, FileError) else mistake) from None
         self._check_name(f"the name of the scenario {name}", made.name, self._line_with(name))
         return made, files
 
