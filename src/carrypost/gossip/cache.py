@@ -357,7 +357,7 @@ class Cache:
         """It may be evicted again."""
         if copy.pinned:
             self._room.unpin(copy)
-            self.loosen()
+            self.loosened = self.short  # `loosen`, in the way of every message.
 
     def set_interesting(self, copy: Copy, interesting: bool) -> None:
         """The local interests changed: a copy is carried for others only, or is not."""

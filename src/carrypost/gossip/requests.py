@@ -64,6 +64,7 @@ class Requests:
         wanted_before = len(link.inbox.wants)
         roomy = cache.roomy(len(frame.entries), sum(map(_LENGTH, frame.entries)))
         known: list[int] = []
+        add, fresh = self._wants.add, link.inbox.fresh
         for entry in frame.entries:
             copy = cache.get(entry.message)
             if copy is not None and (copy.whole or not copy.here):
@@ -72,7 +73,11 @@ class Requests:
                 if not copy.here and not copy.finished:
                     self._declined.offered_again(link, entry, now)
             elif storing and (roomy or cache.admits(entry.length, entry.privilege, interesting=interesting)):
-                self._take(link, entry, now)
+                want = add(link, entry, now)
+                if want is None or want.asked_us:
+                    self._offered_before(link, want, entry, now)
+                else:
+                    fresh.append(entry.handle)
             else:
                 self._desk.refuse("no-room", link.peer)
                 self._declined.declined(link, entry, now)
@@ -85,9 +90,8 @@ class Requests:
             link.budgets.tally += FRAME + ENTRY * news
         link.offering.knows(mask)
 
-    def _take(self, link: Link, entry: OfferEntry, now: int) -> None:
-        """Note a want, to be asked for at the end of the step."""
-        want = self._wants.add(link, entry, now)
+    def _offered_before(self, link: Link, want: Want | None, entry: OfferEntry, now: int) -> None:
+        """Take an offer of what was asked for already, or is not to be asked for now (no want)."""
         if want is None:
             if len(link.inbox.wants) >= self._desk.limits.offers_open_max:
                 self._declined.declined(link, entry, now)
