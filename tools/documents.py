@@ -14,6 +14,7 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import pkgutil
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,7 @@ from typing import Any
 
 import msgspec
 
+import carrypost.gossip
 from carrypost import config
 from carrypost.emu import scenario, tables
 from carrypost.gossip import frames, lives
@@ -319,12 +321,18 @@ _CONSTANTS = (
 )
 
 
+def _core_module(name: str) -> ModuleType:
+    """The module of the core that is called so, in whichever package it is."""
+    found = (each.name for each in pkgutil.walk_packages(carrypost.gossip.__path__, "carrypost.gossip."))
+    return importlib.import_module(next(path for path in found if path.rpartition(".")[2] == name))
+
+
 def constants_table() -> str:
     """Constants of the exchange that are not settings."""
     rows = []
     for path, meaning in _CONSTANTS:
         module, _, name = path.partition(".")
-        value = getattr(importlib.import_module(f"carrypost.gossip.{module}"), name)
+        value = getattr(_core_module(module), name)
         shown = f"{value / 1e6:g} s" if "_US" in name else _value(name.lower(), value)
         rows.append((f"`{path}`", shown, meaning))
     return _table(("constant", "value", "meaning"), rows)
