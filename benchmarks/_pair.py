@@ -13,9 +13,9 @@ from carrypost.config import Settings
 from carrypost.events import Delivered, Event
 from carrypost.gossip import codec
 from carrypost.gossip.frames import Announce, Frame, kind
-from carrypost.gossip.journal import PIECE, Key, Value
 from carrypost.gossip.payloads import filled
 from carrypost.host import Host
+from carrypost.journal import PIECE, Key, Value
 from carrypost.model.ids import MessageId
 from carrypost.security.identity import Identity
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from carrypost.gossip.journal import Batch, Durability, Key, StoredMessage, Value
+from carrypost.journal import Batch, Durability, Key, StoredMessage, Value
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import NodeId
 from carrypost.node.store import Store

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from carrypost.events import Event, Stored
-from carrypost.gossip.journal import Durability, Journal, Key
+from carrypost.journal import Durability, Journal, Key
 from carrypost.model.ids import MessageId
 
 ONE, TWO, THREE = (Stored(MessageId(name)) for name in (b"1", b"2", b"3"))

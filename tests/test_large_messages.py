@@ -13,9 +13,9 @@ import zstandard
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.events import Event, Received
-from carrypost.gossip.journal import PIECE, StoredMessage
 from carrypost.gossip.payloads import filled
 from carrypost.host import Host
+from carrypost.journal import PIECE, StoredMessage
 from carrypost.model.descriptor import PIECE_BYTES, PayloadCodec
 from carrypost.model.ids import MessageId
 from carrypost.security.identity import Identity

@@ -24,9 +24,9 @@ from carrypost.cli import _order, app, serve
 from carrypost.config import Limits, Settings
 from carrypost.errors import ConfigError
 from carrypost.events import Confirmed, Delivered, Delivery, Dropped
-from carrypost.gossip.journal import SEEN, Key
 from carrypost.gossip.lives import CopyState
 from carrypost.host import Host
+from carrypost.journal import SEEN, Key
 from carrypost.node import control as controls
 from carrypost.node import driver as drivers
 from carrypost.node import interfaces, outlet, statics

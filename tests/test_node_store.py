@@ -17,8 +17,8 @@ from tests.store_disk import FIRST, ID, META, SECOND, WAIT_S, Disk, described, e
 
 from carrypost.config import Limits
 from carrypost.errors import StateError, StoreError
-from carrypost.gossip.journal import Durability, Key, StoredMessage, Value
 from carrypost.gossip.pieces import pack
+from carrypost.journal import Durability, Key, StoredMessage, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.node import schema
 from carrypost.node.store import RECENT_BYTES_MAX

@@ -17,7 +17,7 @@ import pytest
 from tests.store_disk import META, Disk, described, eventually, message, opened
 
 from carrypost.errors import NodeError
-from carrypost.gossip.journal import StoredMessage
+from carrypost.journal import StoredMessage
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.node import schema

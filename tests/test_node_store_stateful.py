@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.store_disk import META, WAIT_S, Disk, described, kept
 
-from carrypost.gossip.journal import Durability, Key, Value
+from carrypost.journal import Durability, Key, Value
 from carrypost.model.ids import MessageId
 from carrypost.node import schema
 

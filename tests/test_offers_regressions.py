@@ -12,10 +12,10 @@ from carrypost.config import Settings
 from carrypost.emu.radio import Radio
 from carrypost.events import Event, NeighbourDown
 from carrypost.gossip.frames import Ack, Announce, Frame, Offer, OfferEntry, OpenParcel, Profile, Request, kind
-from carrypost.gossip.journal import StoredMessage
 from carrypost.gossip.lives import CopyState
 from carrypost.gossip.pieces import Blank
 from carrypost.host import Host
+from carrypost.journal import StoredMessage
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.pattern import encode_entries, entry, profile_digest

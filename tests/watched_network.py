@@ -25,7 +25,7 @@ from carrypost import events, testing
 from carrypost.emu.memory import MemoryStore
 from carrypost.errors import StateError
 from carrypost.events import Reason
-from carrypost.gossip.journal import Batch
+from carrypost.journal import Batch
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from carrypost import journal as keys
 from carrypost.errors import LocalError, StateError
 from carrypost.events import Delivery, Reason
 from carrypost.gossip import frames as fr
-from carrypost.gossip import journal as keys
 from carrypost.gossip.accounts import FRAME
 from carrypost.gossip.deliveries import Deliveries
 from carrypost.gossip.desk import Desk
 from carrypost.gossip.dispatch import Dispatch
 from carrypost.gossip.exchange import Exchange
-from carrypost.gossip.journal import Durability
 from carrypost.gossip.link import LINKED, NEVER
 from carrypost.gossip.lives import CopyState, state_of
 from carrypost.gossip.neighbours import Neighbours
@@ -26,6 +25,7 @@ from carrypost.gossip.overview import Overview, overview
 from carrypost.gossip.publishing import Publisher
 from carrypost.gossip.receptions import Receptions
 from carrypost.gossip.recovery import Recovery
+from carrypost.journal import Durability
 from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import entry, whole_destination
 from carrypost.model.privilege import Privilege, privilege
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
     from carrypost.config import Settings
     from carrypost.events import Event
-    from carrypost.gossip.journal import Batch, Key, Value
     from carrypost.gossip.link import Link
     from carrypost.gossip.pieces import Blank
+    from carrypost.journal import Batch, Key, Value
     from carrypost.model.descriptor import AttributeValue, Descriptor
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.model.pattern import Entry

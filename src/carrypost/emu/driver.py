@@ -22,10 +22,10 @@ from carrypost.emu.scheduler import Phase, RunawayError, Scheduler, Token
 from carrypost.errors import StateError
 from carrypost.events import Event
 from carrypost.gossip.frames import Frame
-from carrypost.gossip.journal import Batch
 from carrypost.gossip.link import NEVER
 from carrypost.gossip.payloads import filled
 from carrypost.host import Host
+from carrypost.journal import Batch
 from carrypost.model.ids import MessageId
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.security.identity import Identity

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from carrypost.config import Limits
 from carrypost.errors import StateError
-from carrypost.gossip.journal import PIECE, Batch, Key, Value
 from carrypost.gossip.payloads import gathered
+from carrypost.journal import PIECE, Batch, Key, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from carrypost.emu.driver import Driver
 from carrypost.events import Confirmed, Delivered, Dropped, Event, Expired, Failed, Received, Refused, Stored
-from carrypost.gossip.journal import MESSAGE, Batch, StoredMessage
+from carrypost.journal import MESSAGE, Batch, StoredMessage
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.record import Kind, Record
 

@@ -11,20 +11,20 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from carrypost import journal as keys
 from carrypost.events import Confirmed, Delivered, Delivery, Reason
-from carrypost.gossip import journal as keys
 from carrypost.gossip.destinations import CachedDestinations
 from carrypost.gossip.interests import Matcher
-from carrypost.gossip.journal import Durability
 from carrypost.gossip.slots import bits, mask_of
 from carrypost.gossip.subscriptions import Subscriptions
+from carrypost.journal import Durability
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from carrypost.gossip.cache import Copy
     from carrypost.gossip.desk import Desk
-    from carrypost.gossip.journal import Key, Value
+    from carrypost.journal import Key, Value
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
     from carrypost.model.pattern import Entry

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from carrypost import journal as keys
 from carrypost.events import Dropped, Event, Expired, Reason, Refused
-from carrypost.gossip import journal as keys
 from carrypost.gossip.cache import Cache
-from carrypost.gossip.journal import MESSAGE, Journal, StoredMessage
 from carrypost.gossip.link import LINKED, NEVER
 from carrypost.gossip.profiles import ProfileBook
 from carrypost.gossip.slots import bits, mask_of
+from carrypost.journal import MESSAGE, Journal, StoredMessage
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.ids import node_prefix
 from carrypost.model.privilege import clamp

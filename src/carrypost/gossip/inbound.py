@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from carrypost import journal as keys
 from carrypost.errors import RemoteError
 from carrypost.events import Reason, Reception
-from carrypost.gossip import journal as keys
 from carrypost.gossip.accounts import FRAME, PARCEL
 from carrypost.gossip.frames import BlankData, Data, DescriptorPart, HashList, OpenParcel, WholeDescriptor
 from carrypost.gossip.inspection import Inspection

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from carrypost import journal as keys
 from carrypost.errors import PayloadError, StateError
 from carrypost.events import Reason, Stored
-from carrypost.gossip import journal as keys
-from carrypost.gossip.journal import Durability, Send
 from carrypost.gossip.outbox import FRAME_ROOM
 from carrypost.gossip.pieces import Blank, Packed, full_mask, pack
+from carrypost.journal import Durability, Send
 from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue, Descriptor, Ordering, Predecessor
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from carrypost import journal as keys
 from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, Reason, Stored
-from carrypost.gossip import journal as keys
-from carrypost.gossip.journal import Durability, Key, StoredMessage, Value
 from carrypost.gossip.link import NEVER
 from carrypost.gossip.slots import bits
+from carrypost.journal import Durability, Key, StoredMessage, Value
 from carrypost.model.descriptor import Descriptor
 
 if TYPE_CHECKING:

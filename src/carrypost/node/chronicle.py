@@ -11,7 +11,7 @@ from pathlib import Path
 from carrypost import __version__
 from carrypost.config import Settings, differences
 from carrypost.events import Event
-from carrypost.gossip.journal import MESSAGE, Batch, StoredMessage
+from carrypost.journal import MESSAGE, Batch, StoredMessage
 from carrypost.model.ids import MessageId
 from carrypost.node.archive import Archive
 from carrypost.node.driver import Driver

@@ -19,9 +19,9 @@ from carrypost.events import Event
 from carrypost.gossip import codec, frames
 from carrypost.gossip.accounts import price
 from carrypost.gossip.frames import Announce, Frame, Profile, Transmission
-from carrypost.gossip.journal import Batch, Key, Value
 from carrypost.gossip.payloads import filled
 from carrypost.host import Host
+from carrypost.journal import Batch, Key, Value
 from carrypost.node.clock import MICROSECONDS, Clock
 from carrypost.node.disk_watch import DiskWatch
 from carrypost.node.store import Store

@@ -20,8 +20,8 @@ from typing import Self, TypeVar
 from carrypost.errors import PayloadError, RemoteError, SendError, StateError, StoreError
 from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, Stored
 from carrypost.gossip.codec import MAGIC
-from carrypost.gossip.journal import INCARNATION
 from carrypost.host import Host
+from carrypost.journal import INCARNATION
 from carrypost.model.descriptor import AttributeValue, Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.model.privilege import Privilege, privilege

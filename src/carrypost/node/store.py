@@ -18,8 +18,8 @@ import msgspec
 
 from carrypost.config import Limits
 from carrypost.errors import DecodeError, NodeError, StateError
-from carrypost.gossip.journal import PIECE, Batch, Key, Value
 from carrypost.gossip.payloads import gathered
+from carrypost.journal import PIECE, Batch, Key, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.node import rows, schema

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from carrypost.gossip.journal import HASHES, META, PIECE, Batch, Durability
+from carrypost.journal import HASHES, META, PIECE, Batch, Durability
 from carrypost.node import schema
 from carrypost.node.reserve import RESERVE_BYTES, Reserve
 from carrypost.node.rows import Directory, Plan, merged

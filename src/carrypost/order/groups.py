@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.cache import Copy
     from carrypost.gossip.deliveries import Deliveries
     from carrypost.gossip.desk import Desk
-    from carrypost.gossip.journal import Key
+    from carrypost.journal import Key
 
 _PENDING_PART = 2
 """At most one in so many of the cache's messages, and of its bytes, may wait."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.errors import StoreError
-from carrypost.gossip.journal import ORDER
+from carrypost.journal import ORDER
 from carrypost.model.descriptor import ENDLESS_US, SEQUENCE_BITS, Ordering, Predecessor, tag_of
 from carrypost.model.ids import NodeId
 from carrypost.order.causal import Last
@@ -18,7 +18,7 @@ from carrypost.order.causal import Last
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from carrypost.gossip.journal import Key
+    from carrypost.journal import Key
     from carrypost.order.causal import Group
 
 _encode = msgspec.msgpack.Encoder().encode
