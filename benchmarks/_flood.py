@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks._strangers import ATTACKS, Stranger
 
 from carrypost.config import Limits
-from carrypost.gossip import codec
+from carrypost.gossip.wire import codec
 from carrypost.model.ids import NodeId
 
 BURST: Final = 32

@@ -11,9 +11,9 @@ from collections import Counter
 
 from carrypost.config import Settings
 from carrypost.events import Delivered, Event
-from carrypost.gossip import codec
-from carrypost.gossip.frames import Announce, Frame, kind
-from carrypost.gossip.payloads import filled
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import Announce, Frame, kind
+from carrypost.gossip.wire.payloads import filled
 from carrypost.host import Host
 from carrypost.journal import PIECE, Key, Value
 from carrypost.model.ids import MessageId

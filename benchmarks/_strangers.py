@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from carrypost.config import Limits
-from carrypost.gossip import codec
-from carrypost.gossip import frames as f
-from carrypost.gossip.pieces import HASH_BYTES, pack
 from carrypost.gossip.reconcile import CHILDREN_MAX, ROOT_CHILDREN
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire import frames as f
+from carrypost.gossip.wire.pieces import HASH_BYTES, pack
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId, node_prefix
 from carrypost.model.pattern import encode_entries, entry, profile_digest

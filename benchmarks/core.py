@@ -25,7 +25,7 @@ from benchmarks._pair import Meter, Pair
 
 from carrypost import testing
 from carrypost.config import Settings
-from carrypost.gossip.pieces import Blank
+from carrypost.gossip.wire.pieces import Blank
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.security.identity import Identity, verify

@@ -30,8 +30,8 @@ from benchmarks._processes import BenchmarkError, Row, Worker, say, scratch, set
 from benchmarks._strangers import ATTACKS, Stranger
 
 from carrypost.config import UNBOUNDED, Settings
-from carrypost.gossip import codec
-from carrypost.gossip.frames import Frame
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import Frame
 from carrypost.host import Host
 from carrypost.security.identity import Identity
 

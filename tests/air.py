@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from carrypost.emu.radio import Airtime, Burst, LinkModel, Radio
 from carrypost.emu.scheduler import Scheduler
-from carrypost.gossip.frames import Announce, BlankData, Data, Frame
+from carrypost.gossip.wire.frames import Announce, BlankData, Data, Frame
 from carrypost.model.ids import NodeId
 
 MTU = 1_200

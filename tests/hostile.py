@@ -18,8 +18,8 @@ from carrypost import testing
 from carrypost.config import UNBOUNDED, Limits
 from carrypost.emu.radio import Burst, LinkModel
 from carrypost.events import Event, Refused
-from carrypost.gossip import codec
-from carrypost.gossip.frames import (
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import (
     Announce,
     Data,
     DescriptorPart,
@@ -32,7 +32,7 @@ from carrypost.gossip.frames import (
     Profile,
     kind,
 )
-from carrypost.gossip.pieces import HASH_BYTES, Blank, pack
+from carrypost.gossip.wire.pieces import HASH_BYTES, Blank, pack
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.pattern import Entry, encode_entries, entry, profile_digest

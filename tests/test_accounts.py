@@ -15,9 +15,9 @@ from benchmarks._strangers import ATTACKS, Stranger
 from carrypost import testing
 from carrypost.config import Limits, Settings
 from carrypost.events import Delivered, Refused
-from carrypost.gossip import codec
 from carrypost.gossip.accounts import ACCOUNTS_MAX, MERIT_MAX, Accounts
-from carrypost.gossip.frames import Frame
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import Frame
 from carrypost.host import Host
 from carrypost.security.identity import Identity
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from carrypost.config import Limits
 from carrypost.errors import LocalError
-from carrypost.gossip import codec
-from carrypost.gossip.frames import (
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import (
     WIRE_KINDS,
     Ack,
     Announce,

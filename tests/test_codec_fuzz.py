@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from carrypost.config import Limits
-from carrypost.gossip import codec
+from carrypost.gossip.wire import codec
 
 LIMITS = Limits(datagram_bytes_max=65_507)
 MTU_BYTES = 65_507

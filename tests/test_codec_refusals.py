@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from carrypost.config import Limits
-from carrypost.gossip import codec
-from carrypost.gossip.frames import (
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import (
     WIRE_KINDS,
     Ack,
     Announce,

@@ -9,8 +9,8 @@ from tests.examples import examples
 from tests.test_offers_regressions import Scene
 
 from carrypost import testing
-from carrypost.gossip.frames import Offer, OfferEntry, kind
 from carrypost.gossip.lives import CopyState
+from carrypost.gossip.wire.frames import Offer, OfferEntry, kind
 from carrypost.model.ids import MessageId
 
 PROMPT_S = 2.0

@@ -20,9 +20,9 @@ from carrypost.config import Limits, Settings
 from carrypost.emu.scenario import MODELS, Scenario
 from carrypost.events import Reason
 from carrypost.gossip.cache import Cache, Copy
-from carrypost.gossip.codec import Refusal
 from carrypost.gossip.lives import COPY_TABLE, state_of
-from carrypost.gossip.pieces import full_mask
+from carrypost.gossip.wire.codec import Refusal
+from carrypost.gossip.wire.pieces import full_mask
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
 from carrypost.record import SCHEMA, Kind
 

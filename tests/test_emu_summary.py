@@ -12,7 +12,7 @@ from carrypost.emu.log import log_of, runs
 from carrypost.emu.records import Sink
 from carrypost.emu.summary import CONTROL_FRAMES, DATA_FRAMES, Delays, summarise
 from carrypost.errors import LocalError
-from carrypost.gossip.frames import WIRE_KINDS
+from carrypost.gossip.wire.frames import WIRE_KINDS
 from carrypost.record import Kind, Record
 
 S = 1_000_000

@@ -8,9 +8,9 @@ import pytest
 
 from carrypost import testing
 from carrypost.events import Event, NeighbourUp, Received
-from carrypost.gossip import codec
-from carrypost.gossip.frames import Parcel
 from carrypost.gossip.outbox import FRAME_ROOM, PARCEL_GAIN, SMALL_HEADER_BYTES
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import Parcel
 
 
 def payloads(net: testing.Network, node: str) -> list[bytes]:

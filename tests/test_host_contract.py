@@ -11,9 +11,9 @@ from carrypost import testing
 from carrypost.config import Settings
 from carrypost.errors import ConfigError, LocalError, PatternError, PayloadError, StateError
 from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, NeighbourUp, Reason, Refused, Stored
-from carrypost.gossip.frames import Announce, Frame, OpenParcel, ProfileRequest, StoredData
-from carrypost.gossip.payloads import filled
-from carrypost.gossip.pieces import Blank
+from carrypost.gossip.wire.frames import Announce, Frame, OpenParcel, ProfileRequest, StoredData
+from carrypost.gossip.wire.payloads import filled
+from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
 from carrypost.journal import INCARNATION, MESSAGE, PIECE, SEEN, Batch, Durability, Key, StoredMessage, Value
 from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX

@@ -17,7 +17,7 @@ import zstandard
 from tests.hostile import BODY_BYTES, Attacker, Message, Scene, message, scene, spoil
 
 from carrypost.events import Received, Refused
-from carrypost.gossip.frames import Ack, Data, DescriptorPart, HashList
+from carrypost.gossip.wire.frames import Ack, Data, DescriptorPart, HashList
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.security.identity import Identity

@@ -18,7 +18,7 @@ from tests.hostile import Attacker, Scene, message, scene
 
 from carrypost.config import Limits
 from carrypost.events import NeighbourDown, NeighbourUp
-from carrypost.gossip.frames import (
+from carrypost.gossip.wire.frames import (
     Ack,
     Announce,
     Bucket,

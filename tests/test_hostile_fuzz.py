@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.hostile import Attacker, Message, Scene, message, scene
 
-from carrypost.gossip import frames as f
-from carrypost.gossip.frames import Frame
-from carrypost.gossip.pieces import HASH_BYTES
+from carrypost.gossip.wire import frames as f
+from carrypost.gossip.wire.frames import Frame
+from carrypost.gossip.wire.pieces import HASH_BYTES
 from carrypost.model.ids import MessageId, NodeId, node_prefix
 from carrypost.model.pattern import Entry, encode_entries, entry, profile_digest
 from carrypost.security.identity import Identity

@@ -10,9 +10,9 @@ import pytest
 from tests.hostile import Attacker, Message, message, scene, spoil
 
 from carrypost.gossip import inspection
-from carrypost.gossip.frames import Ack, Frame
-from carrypost.gossip.pieces import Blank
 from carrypost.gossip.wants import SPURN_US
+from carrypost.gossip.wire.frames import Ack, Frame
+from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.security.identity import Identity, verify
 

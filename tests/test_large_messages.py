@@ -13,7 +13,7 @@ import zstandard
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.events import Event, Received
-from carrypost.gossip.payloads import filled
+from carrypost.gossip.wire.payloads import filled
 from carrypost.host import Host
 from carrypost.journal import PIECE, StoredMessage
 from carrypost.model.descriptor import PIECE_BYTES, PayloadCodec

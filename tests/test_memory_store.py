@@ -7,7 +7,7 @@ import pytest
 from carrypost.config import Limits
 from carrypost.emu.memory import MemoryStore
 from carrypost.errors import StateError, StoreError
-from carrypost.gossip.pieces import pack
+from carrypost.gossip.wire.pieces import pack
 from carrypost.journal import Batch, Durability, Key, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId

@@ -11,7 +11,7 @@ from tests import timers
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.events import NeighbourDown
-from carrypost.gossip.frames import Announce
+from carrypost.gossip.wire.frames import Announce
 from carrypost.host import Host
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.security.identity import Identity

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.gossip import codec
-from carrypost.gossip.frames import Announce, ProfileRequest
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import Announce, ProfileRequest
 from carrypost.model.ids import NodeId
 from carrypost.node import aliases as module
 from carrypost.node.aliases import JOINED_MAX, KEEP_S, LONE_MAX, MEMBERS_MAX, SETTLE_S, SILENT_S, WINDOW_S, Aliases

@@ -39,8 +39,8 @@ print(json.dumps([dataclasses.asdict(each) for each in found]))
 """
 ANNOUNCE = """
 import asyncio, sys
-from carrypost.gossip import codec
-from carrypost.gossip.frames import Announce
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import Announce
 from carrypost.node.settings import UdpSettings
 from carrypost.node.udp import Udp
 

@@ -17,7 +17,7 @@ from tests.store_disk import FIRST, ID, META, SECOND, WAIT_S, Disk, described, e
 
 from carrypost.config import Limits
 from carrypost.errors import StateError, StoreError
-from carrypost.gossip.pieces import pack
+from carrypost.gossip.wire.pieces import pack
 from carrypost.journal import Durability, Key, StoredMessage, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.node import schema

@@ -9,8 +9,8 @@ from carrypost import testing
 from carrypost.config import Limits
 from carrypost.errors import StoreError
 from carrypost.events import Dropped, Event, Reason
-from carrypost.gossip.frames import Ack, BlankData, Data, Frame, OpenParcel, StoredData
-from carrypost.gossip.payloads import filled, gathered
+from carrypost.gossip.wire.frames import Ack, BlankData, Data, Frame, OpenParcel, StoredData
+from carrypost.gossip.wire.payloads import filled, gathered
 from carrypost.journal import PIECE, Batch, Durability
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from carrypost.config import Limits
 from carrypost.errors import RemoteError
-from carrypost.gossip import pieces
-from carrypost.gossip.pieces import Blank, Packed
+from carrypost.gossip.wire import pieces
+from carrypost.gossip.wire.pieces import Blank, Packed
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
 
 LIMITS = Limits()

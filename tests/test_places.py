@@ -12,9 +12,9 @@ from tests.hostile import Attacker, Scene, message, scene
 
 from carrypost.config import Limits, Settings
 from carrypost.events import NeighbourDown
-from carrypost.gossip import codec
-from carrypost.gossip.frames import Ack, Announce, Offer, Parcel, Request
 from carrypost.gossip.places import LAPSE_PERIODS, ROTATING, STAY_PERIODS, WAITING_MAX
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import Ack, Announce, Offer, Parcel, Request
 from carrypost.host import Host
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.security.identity import Identity

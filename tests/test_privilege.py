@@ -10,7 +10,7 @@ from carrypost import testing
 from carrypost.config import Settings
 from carrypost.errors import StateError
 from carrypost.events import Dropped, Event, Reason, Received
-from carrypost.gossip.frames import Frame, Offer
+from carrypost.gossip.wire.frames import Frame, Offer
 from carrypost.host import Host
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.privilege import privilege

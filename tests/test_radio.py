@@ -11,8 +11,8 @@ from tests.air import MTU, Air, data, hello
 from carrypost.emu.radio import LinkModel
 from carrypost.emu.scheduler import Phase
 from carrypost.errors import LocalError, StateError
-from carrypost.gossip import codec
-from carrypost.gossip.frames import Ack, BlankData, Data, Frame
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import Ack, BlankData, Data, Frame
 
 
 def test_a_broadcast_reaches_everyone_linked_and_nobody_else() -> None:

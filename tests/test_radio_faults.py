@@ -13,8 +13,8 @@ from carrypost.emu.links import gathered
 from carrypost.emu.radio import Burst, LinkModel
 from carrypost.emu.scheduler import Phase
 from carrypost.errors import LocalError
-from carrypost.gossip import codec
-from carrypost.gossip.frames import Ack, Data, Frame
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import Ack, Data, Frame
 
 RATE = 100_000
 SIZE = codec.datagram_sizes([data(0)], MTU)[0]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.gossip.frames import Ack
 from carrypost.gossip.receipts import Receipts
+from carrypost.gossip.wire.frames import Ack
 
 SERIALS = st.one_of(st.integers(0, 40), st.integers(0, 9_000))
 RUNS = st.builds(lambda first, count: list(range(first, first + count)), SERIALS, st.integers(1, 70))

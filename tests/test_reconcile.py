@@ -11,10 +11,11 @@ import pytest
 
 from carrypost.config import Limits
 from carrypost.errors import DecodeError, LimitError, RemoteError
-from carrypost.gossip import codec, reconcile
-from carrypost.gossip.frames import Bucket, Digest
+from carrypost.gossip import reconcile
 from carrypost.gossip.profiles import ProfileBook, View
 from carrypost.gossip.slots import bits
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import Bucket, Digest
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.pattern import entry
 

@@ -11,10 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.examples import examples
 
 from carrypost.config import Limits
-from carrypost.gossip import codec, reconcile
-from carrypost.gossip.frames import Digest
+from carrypost.gossip import reconcile
 from carrypost.gossip.profiles import ProfileBook
 from carrypost.gossip.slots import Slots, bits
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import Digest
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.pattern import entry
 

@@ -10,7 +10,7 @@ import pytest
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.events import Delivered, Event, NeighbourUp, Received
-from carrypost.gossip.pieces import Blank
+from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
 from carrypost.security.identity import Identity
 

@@ -13,8 +13,8 @@ from carrypost.emu.driver import Driver, World
 from carrypost.emu.radio import Radio
 from carrypost.emu.scheduler import Scheduler
 from carrypost.events import Dropped, Event, Reason, Refused
-from carrypost.gossip import codec
-from carrypost.gossip.frames import WIRE_KINDS, Frame, kind
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import WIRE_KINDS, Frame, kind
 from carrypost.security.identity import Identity
 
 KINDS = [each.__name__ for each in WIRE_KINDS]

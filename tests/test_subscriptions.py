@@ -19,10 +19,10 @@ from carrypost.config import Limits, Settings
 from carrypost.errors import LocalError
 from carrypost.events import Delivered, Delivery
 from carrypost.gossip.destinations import Destinations
-from carrypost.gossip.frames import Announce
 from carrypost.gossip.interests import Matcher
-from carrypost.gossip.pieces import Blank
 from carrypost.gossip.subscriptions import Subscriptions
+from carrypost.gossip.wire.frames import Announce
+from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.pattern import Entry, encode_entries, entry, profile_digest

@@ -29,8 +29,9 @@ import msgspec
 import carrypost.gossip
 from carrypost import config
 from carrypost.emu import scenario, tables
-from carrypost.gossip import frames, lives
+from carrypost.gossip import lives
 from carrypost.gossip.link import LINK_TABLE, LinkState, Sign
+from carrypost.gossip.wire import frames
 from carrypost.lab import families, schemas
 from carrypost.model import descriptor
 from carrypost.node import settings as node_settings

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from carrypost import journal as keys
 from carrypost.errors import LocalError, StateError
 from carrypost.events import Delivery, Reason
-from carrypost.gossip import frames as fr
 from carrypost.gossip.accounts import FRAME
 from carrypost.gossip.deliveries import Deliveries
 from carrypost.gossip.desk import Desk
@@ -25,6 +24,7 @@ from carrypost.gossip.overview import Overview, overview
 from carrypost.gossip.publishing import Publisher
 from carrypost.gossip.receptions import Receptions
 from carrypost.gossip.recovery import Recovery
+from carrypost.gossip.wire import frames as fr
 from carrypost.journal import Durability
 from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import entry, whole_destination
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from carrypost.config import Settings
     from carrypost.events import Event
     from carrypost.gossip.link import Link
-    from carrypost.gossip.pieces import Blank
+    from carrypost.gossip.wire.pieces import Blank
     from carrypost.journal import Batch, Key, Value
     from carrypost.model.descriptor import AttributeValue, Descriptor
     from carrypost.model.ids import MessageId, NodeId

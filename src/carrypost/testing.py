@@ -32,7 +32,7 @@ from carrypost.emu.playback import RecordFile
 from carrypost.emu.radio import LinkModel, Traffic
 from carrypost.emu.scheduler import RunawayError
 from carrypost.events import Delivered, Dropped, Event, NeighbourDown, NeighbourUp, Received
-from carrypost.gossip.pieces import Blank
+from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.privilege import Privilege
 from carrypost.model.privilege import privilege as by_the_papers
 from carrypost.record import Record

@@ -17,7 +17,7 @@ import msgspec
 from carrypost.emu.chance import stream
 from carrypost.emu.checks import is_number
 from carrypost.errors import LocalError
-from carrypost.gossip.frames import Frame, kind_of
+from carrypost.gossip.wire.frames import Frame, kind_of
 
 MICROSECONDS = 1_000_000
 NEVER = 2**62

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from carrypost.config import Limits
 from carrypost.errors import StateError
-from carrypost.gossip.payloads import gathered
+from carrypost.gossip.wire.payloads import gathered
 from carrypost.journal import PIECE, Batch, Key, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId

@@ -28,8 +28,8 @@ from carrypost.emu.recorder import Recorder
 from carrypost.emu.scheduler import Scheduler
 from carrypost.errors import LocalError, StateError
 from carrypost.events import Event
-from carrypost.gossip.frames import Frame
-from carrypost.gossip.pieces import Blank
+from carrypost.gossip.wire.frames import Frame
+from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
 from carrypost.model.descriptor import AttributeValue, Ordering
 from carrypost.model.ids import MessageId, NodeId

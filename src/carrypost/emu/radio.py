@@ -19,8 +19,8 @@ from carrypost.config import Limits
 from carrypost.emu.links import NEVER, Burst, Datagram, LinkModel, Traffic, Way, gathered, spaced
 from carrypost.emu.scheduler import Phase, Scheduler
 from carrypost.errors import LocalError, StateError
-from carrypost.gossip import codec
-from carrypost.gossip.frames import Frame
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import Frame
 
 __all__ = ["Burst", "Datagram", "LinkModel", "Radio", "Traffic"]
 

@@ -27,7 +27,7 @@ from carrypost.emu.scheduler import Phase, Scheduler
 from carrypost.emu.workload import Application, Publication
 from carrypost.errors import OrderError, StateError
 from carrypost.events import Reason
-from carrypost.gossip.pieces import Blank
+from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import NodeId
 from carrypost.record import Kind, Record

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from carrypost.gossip import frames as f
 from carrypost.gossip.budget import Budget
+from carrypost.gossip.wire import frames as f
 
 if TYPE_CHECKING:
     from carrypost.config import Limits

@@ -27,9 +27,9 @@ from carrypost.gossip.wants import PATIENCE_US
 if TYPE_CHECKING:
     from carrypost.gossip.cache import Cache
     from carrypost.gossip.desk import Desk
-    from carrypost.gossip.frames import OfferEntry
     from carrypost.gossip.link import Link
     from carrypost.gossip.wants import Wants
+    from carrypost.gossip.wire.frames import OfferEntry
 
 _LOOK_GAP_US = 1_000_000
 _LOOK_ENTRIES_MAX = 16_384

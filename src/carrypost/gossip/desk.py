@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from carrypost.config import Settings
     from carrypost.gossip.cache import Copy
-    from carrypost.gossip.frames import Transmission
     from carrypost.gossip.link import Link
     from carrypost.gossip.profiles import View
+    from carrypost.gossip.wire.frames import Transmission
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
     from carrypost.model.privilege import Privilege

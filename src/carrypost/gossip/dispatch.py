@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.errors import RemoteError
-from carrypost.gossip import frames as fr
 from carrypost.gossip.accounts import PARCEL, Accounts, price
 from carrypost.gossip.link import LINKED, NEVER
+from carrypost.gossip.wire import frames as fr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

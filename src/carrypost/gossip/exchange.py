@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.gossip import frames as fr
 from carrypost.gossip.declined import Declined
 from carrypost.gossip.inbound import Inbound
 from carrypost.gossip.link import NEVER
@@ -25,6 +24,7 @@ from carrypost.gossip.requests import Requests
 from carrypost.gossip.review import Review
 from carrypost.gossip.transfer import Transfer
 from carrypost.gossip.wants import Wants
+from carrypost.gossip.wire import frames as fr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

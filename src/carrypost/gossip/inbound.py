@@ -16,14 +16,14 @@ from carrypost import journal as keys
 from carrypost.errors import RemoteError
 from carrypost.events import Reason, Reception
 from carrypost.gossip.accounts import FRAME, PARCEL
-from carrypost.gossip.frames import BlankData, Data, DescriptorPart, HashList, OpenParcel, WholeDescriptor
 from carrypost.gossip.inspection import Inspection
 from carrypost.gossip.interests import Matcher
 from carrypost.gossip.link import GIVER
-from carrypost.gossip.parts import Parts
-from carrypost.gossip.pieces import HASH_BYTES, full_mask, hash_of, root_of
 from carrypost.gossip.transfer import AGE_MS_MAX, HOPS_MAX
 from carrypost.gossip.wants import FRAGMENT_BYTES, SHARE_SPURN_US, SPURN_US, PieceBuffer
+from carrypost.gossip.wire.frames import BlankData, Data, DescriptorPart, HashList, OpenParcel, WholeDescriptor
+from carrypost.gossip.wire.parts import Parts
+from carrypost.gossip.wire.pieces import HASH_BYTES, full_mask, hash_of, root_of
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import NodeId

@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.errors import ForgeryError, LimitError
-from carrypost.gossip.pieces import HASH_BYTES, check_ratio
+from carrypost.gossip.wire.pieces import HASH_BYTES, check_ratio
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.security.identity import verify
 
 if TYPE_CHECKING:
     from carrypost.gossip.deliveries import Deliveries
     from carrypost.gossip.desk import Desk
-    from carrypost.gossip.frames import OfferEntry
     from carrypost.gossip.link import Link
+    from carrypost.gossip.wire.frames import OfferEntry
 
 
 class Inspection:

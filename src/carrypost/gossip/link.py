@@ -18,10 +18,10 @@ from carrypost.model.ids import NodeId, node_prefix
 
 if TYPE_CHECKING:
     from carrypost.config import Limits, Settings
-    from carrypost.gossip.frames import Announce, OfferEntry
     from carrypost.gossip.outbox import Outbox
     from carrypost.gossip.profiles import View
     from carrypost.gossip.wants import Want
+    from carrypost.gossip.wire.frames import Announce, OfferEntry
 
 NEVER = 2**62
 """A time that does not come; so that the earliest of several is a plain `min`."""

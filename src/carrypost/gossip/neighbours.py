@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from carrypost.errors import RemoteError
 from carrypost.events import NeighbourDown, NeighbourUp, OneWay
 from carrypost.gossip.beacon import Beacon
-from carrypost.gossip.frames import Announce, Frame, Profile, ProfileRequest, Transmission
 from carrypost.gossip.horizon import carried_entries, profile_entries
 from carrypost.gossip.link import HEARD, LINK_TABLE, LINKED, NEVER, SILENT, SILENT_PERIODS, Link, Sign
 from carrypost.gossip.outbox import FRAME_ROOM, Outbox
-from carrypost.gossip.parts import Parts
 from carrypost.gossip.places import Places
+from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest, Transmission
+from carrypost.gossip.wire.parts import Parts
 from carrypost.model.pattern import decode_entries, encode_entries, profile_digest
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.accounts import price
-from carrypost.gossip.frames import Ack, Frame, Offer, OfferEntry, Request, Transmission
 from carrypost.gossip.link import NEVER, STRANGER, TAKER, Link, OpenOffer
 from carrypost.gossip.outbox import FRAME_ROOM
-from carrypost.gossip.pieces import from_bitmap, to_bitmap
 from carrypost.gossip.slots import bits, mask_of
+from carrypost.gossip.wire.frames import Ack, Frame, Offer, OfferEntry, Request, Transmission
+from carrypost.gossip.wire.pieces import from_bitmap, to_bitmap
 from carrypost.model.descriptor import PIECE_BYTES
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.gossip.link import NEVER
-from carrypost.gossip.pieces import HASH_BYTES
 from carrypost.gossip.slots import bits, mask_of
 from carrypost.gossip.timeout import Timeout
+from carrypost.gossip.wire.pieces import HASH_BYTES
 
 if TYPE_CHECKING:
     from random import Random

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.cache import Newcomer
     from carrypost.gossip.desk import Desk
-    from carrypost.gossip.frames import OpenParcel
     from carrypost.gossip.inbound import Inbound
     from carrypost.gossip.link import Link
     from carrypost.gossip.receptions import Receptions
     from carrypost.gossip.wants import Wants
+    from carrypost.gossip.wire.frames import OpenParcel
 
 _BLANK = PayloadCodec.BLANK
 _LENGTH = attrgetter("descriptor.length")

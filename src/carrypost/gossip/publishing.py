@@ -14,7 +14,7 @@ from carrypost import journal as keys
 from carrypost.errors import PayloadError, StateError
 from carrypost.events import Reason, Stored
 from carrypost.gossip.outbox import FRAME_ROOM
-from carrypost.gossip.pieces import Blank, Packed, full_mask, pack
+from carrypost.gossip.wire.pieces import Blank, Packed, full_mask, pack
 from carrypost.journal import Durability, Send
 from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue, Descriptor, Ordering, Predecessor
 

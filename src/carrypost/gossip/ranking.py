@@ -18,8 +18,8 @@ import msgspec
 
 from carrypost.config import UNBOUNDED, Settings
 from carrypost.events import Reason
-from carrypost.gossip.frames import OfferEntry
 from carrypost.gossip.heaps import Heap
+from carrypost.gossip.wire.frames import OfferEntry
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 

@@ -7,8 +7,8 @@ acknowledged: the frames noted so far are reported, and the bitmap starts anew w
 
 from __future__ import annotations
 
-from carrypost.gossip.frames import Ack
-from carrypost.gossip.pieces import to_bitmap
+from carrypost.gossip.wire.frames import Ack
+from carrypost.gossip.wire.pieces import to_bitmap
 
 _WINDOW = 4096
 _SLACK = 64

@@ -70,9 +70,9 @@ from dataclasses import dataclass
 import msgspec
 
 from carrypost.errors import DecodeError, LimitError
-from carrypost.gossip.frames import Bucket, Digest
 from carrypost.gossip.profiles import FINGERPRINT_BITS, ROOT_BITS, View
 from carrypost.gossip.slots import mask_of
+from carrypost.gossip.wire.frames import Bucket, Digest
 
 FEW = 16
 """A bucket with so many members is listed: its children's XORs would not be shorter."""

@@ -11,12 +11,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.accounts import ENTRY, FRAME
-from carrypost.gossip.frames import Frame, Offer, OfferEntry, PieceRequest, Request, Transmission
 from carrypost.gossip.link import NEVER, Link
 from carrypost.gossip.outbox import FRAME_ROOM
-from carrypost.gossip.pieces import from_bitmap, full_mask, to_bitmap
 from carrypost.gossip.slots import mask_of
 from carrypost.gossip.wants import PATIENCE_US
+from carrypost.gossip.wire.frames import Frame, Offer, OfferEntry, PieceRequest, Request, Transmission
+from carrypost.gossip.wire.pieces import from_bitmap, full_mask, to_bitmap
 from carrypost.model.descriptor import PIECE_BYTES
 
 if TYPE_CHECKING:

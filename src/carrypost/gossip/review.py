@@ -17,9 +17,9 @@ import msgspec
 
 from carrypost.gossip import reconcile
 from carrypost.gossip.accounts import price
-from carrypost.gossip.frames import Digest, Frame, Transmission
 from carrypost.gossip.link import NEVER, Run
 from carrypost.gossip.outbox import FRAME_ROOM
+from carrypost.gossip.wire.frames import Digest, Frame, Transmission
 
 if TYPE_CHECKING:
     from carrypost.gossip.desk import Desk

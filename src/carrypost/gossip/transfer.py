@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.gossip import outbox as ob
-from carrypost.gossip.frames import (
+from carrypost.gossip.outbox import FRAME_ROOM, SMALL_HEADER_BYTES, THE_PARCEL, Flight, Item, Job, Outbox
+from carrypost.gossip.wire.frames import (
     BlankData,
     Data,
     DescriptorPart,
@@ -23,8 +24,7 @@ from carrypost.gossip.frames import (
     Transmission,
     WholeDescriptor,
 )
-from carrypost.gossip.outbox import FRAME_ROOM, SMALL_HEADER_BYTES, THE_PARCEL, Flight, Item, Job, Outbox
-from carrypost.gossip.pieces import HASH_BYTES
+from carrypost.gossip.wire.pieces import HASH_BYTES
 from carrypost.model.descriptor import PayloadCodec
 
 if TYPE_CHECKING:

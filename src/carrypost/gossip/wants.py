@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.cache import Copy
     from carrypost.gossip.desk import Desk
-    from carrypost.gossip.frames import OfferEntry
     from carrypost.gossip.link import Link
+    from carrypost.gossip.wire.frames import OfferEntry
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
 

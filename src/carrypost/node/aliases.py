@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from carrypost.gossip.codec import MAGIC, VERSION
-from carrypost.gossip.frames import Announce
+from carrypost.gossip.wire.codec import MAGIC, VERSION
+from carrypost.gossip.wire.frames import Announce
 
 WINDOW_S = 2.0
 """Within this, equal bytes were said once."""

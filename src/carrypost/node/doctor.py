@@ -19,8 +19,8 @@ import psutil
 
 from carrypost.config import Limits
 from carrypost.errors import NodeError
-from carrypost.gossip import codec
-from carrypost.gossip.frames import Announce
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import Announce
 from carrypost.node import channels, interfaces, sockets
 from carrypost.node.addresses import address_text
 from carrypost.node.channels import Means, Plan

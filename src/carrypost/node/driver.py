@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from carrypost.config import Settings
 from carrypost.events import Event
-from carrypost.gossip import codec, frames
 from carrypost.gossip.accounts import price
-from carrypost.gossip.frames import Announce, Frame, Profile, Transmission
-from carrypost.gossip.payloads import filled
+from carrypost.gossip.wire import codec, frames
+from carrypost.gossip.wire.frames import Announce, Frame, Profile, Transmission
+from carrypost.gossip.wire.payloads import filled
 from carrypost.host import Host
 from carrypost.journal import Batch, Key, Value
 from carrypost.node.clock import MICROSECONDS, Clock

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from carrypost.errors import StateError
-from carrypost.gossip.pieces import from_bitmap, to_bitmap
+from carrypost.gossip.wire.pieces import from_bitmap, to_bitmap
 from carrypost.journal import HASHES, MESSAGE, META, ORDER, PIECE, SEEN, Batch, Key, StoredMessage, Value
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor

@@ -19,7 +19,7 @@ from typing import Self, TypeVar
 
 from carrypost.errors import PayloadError, RemoteError, SendError, StateError, StoreError
 from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, Stored
-from carrypost.gossip.codec import MAGIC
+from carrypost.gossip.wire.codec import MAGIC
 from carrypost.host import Host
 from carrypost.journal import INCARNATION
 from carrypost.model.descriptor import AttributeValue, Descriptor

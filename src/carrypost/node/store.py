@@ -18,7 +18,7 @@ import msgspec
 
 from carrypost.config import Limits
 from carrypost.errors import DecodeError, NodeError, StateError
-from carrypost.gossip.payloads import gathered
+from carrypost.gossip.wire.payloads import gathered
 from carrypost.journal import PIECE, Batch, Key, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 from carrypost.config import Limits
 from carrypost.errors import StoreError
-from carrypost.gossip.frames import Data, Frame, OpenParcel, StoredData
-from carrypost.gossip.pieces import unpack
+from carrypost.gossip.wire.frames import Data, Frame, OpenParcel, StoredData
+from carrypost.gossip.wire.pieces import unpack
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId
 

@@ -23,9 +23,9 @@ import msgspec
 
 from carrypost.config import Limits
 from carrypost.errors import DecodeError, LimitError, LocalError, RemoteError
-from carrypost.gossip import frames as f
-from carrypost.gossip.frames import Frame, WireFrame
-from carrypost.gossip.pieces import HASH_BYTES
+from carrypost.gossip.wire import frames as f
+from carrypost.gossip.wire.frames import Frame, WireFrame
+from carrypost.gossip.wire.pieces import HASH_BYTES
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
 

@@ -1,6 +1,6 @@
 """What hosts say to each other, as typed values.
 
-Frames are frozen values; bytes exist only at the edge, in `gossip.codec`. Every frame has a number (its tag)
+Frames are frozen values; bytes exist only at the edge, in `gossip.wire.codec`. Every frame has a number (its tag)
 that is never reused, and its fields stand in a fixed order to which later versions only append. Frames carry
 ids and handles, never slots.
 
