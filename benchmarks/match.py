@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from benchmarks import _report
 
 from carrypost.config import Limits
-from carrypost.gossip.interests import Matcher
+from carrypost.gossip.interest.matcher import Matcher
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.pattern import Entry, entry
 

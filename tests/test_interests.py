@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carrypost.config import Limits
-from carrypost.gossip.interests import Matcher
+from carrypost.gossip.interest.matcher import Matcher
 from carrypost.model.descriptor import AttributeValue, Descriptor, PayloadCodec
 from carrypost.model.pattern import Entry, entry
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from carrypost.config import Limits
 from carrypost.errors import LimitError, StateError
-from carrypost.gossip.profiles import ProfileBook, View
+from carrypost.gossip.interest.index import ProfileBook, View
 from carrypost.gossip.slots import bits
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.pattern import entry

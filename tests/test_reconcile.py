@@ -12,7 +12,7 @@ import pytest
 from carrypost.config import Limits
 from carrypost.errors import DecodeError, LimitError, RemoteError
 from carrypost.gossip import reconcile
-from carrypost.gossip.profiles import ProfileBook, View
+from carrypost.gossip.interest.index import ProfileBook, View
 from carrypost.gossip.slots import bits
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Bucket, Digest

@@ -12,7 +12,7 @@ from tests.examples import examples
 
 from carrypost.config import Limits
 from carrypost.gossip import reconcile
-from carrypost.gossip.profiles import ProfileBook
+from carrypost.gossip.interest.index import ProfileBook
 from carrypost.gossip.slots import Slots, bits
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Digest

@@ -19,7 +19,7 @@ from carrypost.config import Limits, Settings
 from carrypost.errors import LocalError
 from carrypost.events import Delivered, Delivery
 from carrypost.gossip.destinations import Destinations
-from carrypost.gossip.interests import Matcher
+from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.subscriptions import Subscriptions
 from carrypost.gossip.wire.frames import Announce
 from carrypost.gossip.wire.pieces import Blank

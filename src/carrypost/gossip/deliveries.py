@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from carrypost import journal as keys
 from carrypost.events import Confirmed, Delivered, Delivery, Reason
 from carrypost.gossip.destinations import CachedDestinations
-from carrypost.gossip.interests import Matcher
+from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.slots import bits, mask_of
 from carrypost.gossip.subscriptions import Subscriptions
 from carrypost.journal import Durability

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from carrypost import journal as keys
 from carrypost.events import Dropped, Event, Expired, Reason, Refused
 from carrypost.gossip.cache import Cache
+from carrypost.gossip.interest.index import ProfileBook
 from carrypost.gossip.link import LINKED, NEVER
-from carrypost.gossip.profiles import ProfileBook
 from carrypost.gossip.slots import bits, mask_of
 from carrypost.journal import MESSAGE, Journal, StoredMessage
 from carrypost.model.descriptor import PayloadCodec
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from carrypost.config import Settings
     from carrypost.gossip.cache import Copy
+    from carrypost.gossip.interest.index import View
     from carrypost.gossip.link import Link
-    from carrypost.gossip.profiles import View
     from carrypost.gossip.wire.frames import Transmission
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId

@@ -17,7 +17,7 @@ from carrypost.errors import RemoteError
 from carrypost.events import Reason, Reception
 from carrypost.gossip.accounts import FRAME, PARCEL
 from carrypost.gossip.inspection import Inspection
-from carrypost.gossip.interests import Matcher
+from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.link import GIVER
 from carrypost.gossip.transfer import AGE_MS_MAX, HOPS_MAX
 from carrypost.gossip.wants import FRAGMENT_BYTES, SHARE_SPURN_US, SPURN_US, PieceBuffer

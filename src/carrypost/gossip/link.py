@@ -18,8 +18,8 @@ from carrypost.model.ids import NodeId, node_prefix
 
 if TYPE_CHECKING:
     from carrypost.config import Limits, Settings
+    from carrypost.gossip.interest.index import View
     from carrypost.gossip.outbox import Outbox
-    from carrypost.gossip.profiles import View
     from carrypost.gossip.wants import Want
     from carrypost.gossip.wire.frames import Announce, OfferEntry
 

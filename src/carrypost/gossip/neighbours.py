@@ -2,7 +2,7 @@
 
 A host announces itself by broadcast (`gossip.beacon`), and a newcomer is answered at once. It tells its interest
 profile by digest, and the profile itself on request, or unasked to a newcomer if it is short; what is in the profile is
-decided in `gossip.horizon`. An announcement to one neighbour alone says that a contact with it begins: whoever still
+decided in `gossip.interest.horizon`. An announcement to one neighbour alone says that a contact with it begins: whoever still
 believed in an earlier one then begins anew.
 
 An announcement that says nothing new takes the short way through `announced`: no cache, no batch, no event.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from carrypost.errors import RemoteError
 from carrypost.events import NeighbourDown, NeighbourUp, OneWay
 from carrypost.gossip.beacon import Beacon
-from carrypost.gossip.horizon import carried_entries, profile_entries
+from carrypost.gossip.interest.horizon import carried_entries, profile_entries
 from carrypost.gossip.link import HEARD, LINK_TABLE, LINKED, NEVER, SILENT, SILENT_PERIODS, Link, Sign
 from carrypost.gossip.outbox import FRAME_ROOM, Outbox
 from carrypost.gossip.places import Places
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.deliveries import Deliveries
     from carrypost.gossip.desk import Desk
-    from carrypost.gossip.profiles import View
+    from carrypost.gossip.interest.index import View
 
 _OVERTAKEN_US = 250_000
 """What a neighbour sends in a contact may overtake its announcement that the contact begins, by this at most."""

@@ -70,7 +70,7 @@ from dataclasses import dataclass
 import msgspec
 
 from carrypost.errors import DecodeError, LimitError
-from carrypost.gossip.profiles import FINGERPRINT_BITS, ROOT_BITS, View
+from carrypost.gossip.interest.index import FINGERPRINT_BITS, ROOT_BITS, View
 from carrypost.gossip.slots import mask_of
 from carrypost.gossip.wire.frames import Bucket, Digest
 

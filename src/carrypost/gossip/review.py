@@ -23,8 +23,8 @@ from carrypost.gossip.wire.frames import Digest, Frame, Transmission
 
 if TYPE_CHECKING:
     from carrypost.gossip.desk import Desk
+    from carrypost.gossip.interest.index import View
     from carrypost.gossip.link import Link
-    from carrypost.gossip.profiles import View
 
 _RETRY_US = 2_000_000
 _RETRY_DOUBLINGS = 6

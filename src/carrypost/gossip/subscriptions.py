@@ -12,8 +12,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from carrypost.errors import LocalError
-from carrypost.gossip.horizon import entries_bytes_max, entry_bytes
-from carrypost.gossip.interests import Matcher
+from carrypost.gossip.interest.horizon import entries_bytes_max, entry_bytes
+from carrypost.gossip.interest.matcher import Matcher
 
 if TYPE_CHECKING:
     from collections.abc import Collection

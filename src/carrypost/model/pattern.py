@@ -2,7 +2,7 @@ r"""Interest patterns: what a subscription asks for (JOMS-12 §III.A, JOMS-15 §
 
 An entry maps attributes to regular expressions and matches a descriptor that has every one of these
 attributes with a value that matches as a whole; other attributes do not matter. A profile is a set of
-entries. This module owns what an entry means and how it travels; `gossip.interests` evaluates many at once.
+entries. This module owns what an entry means and how it travels; `gossip.interest.matcher` evaluates many at once.
 
 Patterns are RE2's, and RE2 alone runs them: never `re`, whose time a stranger's pattern could make
 exponential. A dot stands for any character, line breaks included, so that ``ChatRoom.*`` is exactly "begins

@@ -19,7 +19,7 @@ from carrypost.config import Limits
 from carrypost.errors import LocalError
 from carrypost.events import Delivery
 from carrypost.gossip.destinations import Destinations
-from carrypost.gossip.interests import Matcher
+from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.lives import CopyState
 from carrypost.host import Host
 from carrypost.model.descriptor import Descriptor

@@ -1,6 +1,6 @@
 """One interest profile against everything that is here: what matches, and the buckets by which it is compared.
 
-A view belongs to a `gossip.profiles.ProfileBook`, which knows whose ids are known, and tells it of what comes and goes.
+A view belongs to a `gossip.interest.index.ProfileBook`, which knows whose ids are known, and tells it of what comes and goes.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from functools import reduce
 from operator import or_, xor
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from carrypost.gossip.interests import Matcher
+from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.slots import bits, mask_of
 
 if TYPE_CHECKING:
     from carrypost.config import Limits
-    from carrypost.gossip.profiles import ProfileBook
+    from carrypost.gossip.interest.index import ProfileBook
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.pattern import Entry
 

@@ -1,0 +1,1 @@
+"""Who wants what: profiles, and which messages match them."""
