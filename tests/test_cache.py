@@ -5,7 +5,7 @@ import pytest
 from carrypost.config import Limits, Settings
 from carrypost.errors import StateError
 from carrypost.events import Reason
-from carrypost.gossip.cache import Cache, Copy
+from carrypost.gossip.holdings.cache import Cache, Copy
 from carrypost.gossip.slots import bits
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
 from carrypost.model.ids import NodeId

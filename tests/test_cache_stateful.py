@@ -19,9 +19,9 @@ from hypothesis.stateful import (
 from carrypost.config import Limits, Settings
 from carrypost.errors import StateError
 from carrypost.events import Reason
-from carrypost.gossip import cache as cache_module
-from carrypost.gossip import heaps
-from carrypost.gossip.cache import Cache, Copy
+from carrypost.gossip.holdings import cache as cache_module
+from carrypost.gossip.holdings import heaps
+from carrypost.gossip.holdings.cache import Cache, Copy
 from carrypost.gossip.slots import bits
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, NodeId

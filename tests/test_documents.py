@@ -19,8 +19,8 @@ import pytest
 from carrypost.config import Limits, Settings
 from carrypost.emu.scenario import MODELS, Scenario
 from carrypost.events import Reason
-from carrypost.gossip.cache import Cache, Copy
-from carrypost.gossip.lives import COPY_TABLE, state_of
+from carrypost.gossip.holdings.cache import Cache, Copy
+from carrypost.gossip.holdings.lives import COPY_TABLE, state_of
 from carrypost.gossip.wire.codec import Refusal
 from carrypost.gossip.wire.pieces import full_mask
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec

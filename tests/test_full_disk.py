@@ -9,7 +9,7 @@ import pytest
 from carrypost import testing
 from carrypost.emu.network import Network
 from carrypost.events import Dropped, Event, Failed, Reason, Stored
-from carrypost.gossip.lives import CopyState
+from carrypost.gossip.holdings.lives import CopyState
 from carrypost.model.ids import MessageId
 
 SIZE = 20_000

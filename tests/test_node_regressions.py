@@ -24,7 +24,7 @@ from carrypost.cli import _order, app, serve
 from carrypost.config import Limits, Settings
 from carrypost.errors import ConfigError
 from carrypost.events import Confirmed, Delivered, Delivery, Dropped
-from carrypost.gossip.lives import CopyState
+from carrypost.gossip.holdings.lives import CopyState
 from carrypost.host import Host
 from carrypost.journal import SEEN, Key
 from carrypost.node import control as controls

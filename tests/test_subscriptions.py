@@ -18,7 +18,7 @@ from tests.nodes import QUICK, scene, until
 from carrypost.config import Limits, Settings
 from carrypost.errors import LocalError
 from carrypost.events import Delivered, Delivery
-from carrypost.gossip.destinations import Destinations
+from carrypost.gossip.holdings.destinations import Destinations
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.subscriptions import Subscriptions
 from carrypost.gossip.wire.frames import Announce

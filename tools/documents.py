@@ -29,7 +29,7 @@ import msgspec
 import carrypost.gossip
 from carrypost import config
 from carrypost.emu import scenario, tables
-from carrypost.gossip import lives
+from carrypost.gossip.holdings import lives
 from carrypost.gossip.link import LINK_TABLE, LinkState, Sign
 from carrypost.gossip.wire import frames
 from carrypost.lab import families, schemas

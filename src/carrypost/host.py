@@ -17,8 +17,8 @@ from carrypost.gossip.deliveries import Deliveries
 from carrypost.gossip.desk import Desk
 from carrypost.gossip.dispatch import Dispatch
 from carrypost.gossip.exchange import Exchange
+from carrypost.gossip.holdings.lives import CopyState, state_of
 from carrypost.gossip.link import LINKED, NEVER
-from carrypost.gossip.lives import CopyState, state_of
 from carrypost.gossip.neighbours import Neighbours
 from carrypost.gossip.overview import Overview, overview
 from carrypost.gossip.publishing import Publisher

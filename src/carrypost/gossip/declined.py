@@ -19,14 +19,14 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from carrypost.gossip.holdings.ranking import best_rank
 from carrypost.gossip.link import NEVER
-from carrypost.gossip.ranking import best_rank
 from carrypost.gossip.slots import bits
 from carrypost.gossip.wants import PATIENCE_US
 
 if TYPE_CHECKING:
-    from carrypost.gossip.cache import Cache
     from carrypost.gossip.desk import Desk
+    from carrypost.gossip.holdings.cache import Cache
     from carrypost.gossip.link import Link
     from carrypost.gossip.wants import Wants
     from carrypost.gossip.wire.frames import OfferEntry

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from carrypost import journal as keys
 from carrypost.events import Confirmed, Delivered, Delivery, Reason
-from carrypost.gossip.destinations import CachedDestinations
+from carrypost.gossip.holdings.destinations import CachedDestinations
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.slots import bits, mask_of
 from carrypost.gossip.subscriptions import Subscriptions
@@ -22,8 +22,8 @@ from carrypost.journal import Durability
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from carrypost.gossip.cache import Copy
     from carrypost.gossip.desk import Desk
+    from carrypost.gossip.holdings.cache import Copy
     from carrypost.journal import Key, Value
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from carrypost import journal as keys
 from carrypost.events import Dropped, Event, Expired, Reason, Refused
-from carrypost.gossip.cache import Cache
+from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.interest.index import ProfileBook
 from carrypost.gossip.link import LINKED, NEVER
 from carrypost.gossip.slots import bits, mask_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from carrypost.config import Settings
-    from carrypost.gossip.cache import Copy
+    from carrypost.gossip.holdings.cache import Copy
     from carrypost.gossip.interest.index import View
     from carrypost.gossip.link import Link
     from carrypost.gossip.wire.frames import Transmission

@@ -31,9 +31,9 @@ from carrypost.model.ids import NodeId
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from carrypost.gossip.cache import Copy
     from carrypost.gossip.deliveries import Deliveries
     from carrypost.gossip.desk import Desk
+    from carrypost.gossip.holdings.cache import Copy
     from carrypost.gossip.link import Link
     from carrypost.gossip.receptions import Receptions
     from carrypost.gossip.wants import Want, Wants

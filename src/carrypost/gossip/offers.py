@@ -21,8 +21,8 @@ from carrypost.gossip.wire.pieces import from_bitmap, to_bitmap
 from carrypost.model.descriptor import PIECE_BYTES
 
 if TYPE_CHECKING:
-    from carrypost.gossip.cache import Copy
     from carrypost.gossip.desk import Desk
+    from carrypost.gossip.holdings.cache import Copy
     from carrypost.gossip.transfer import Transfer
     from carrypost.gossip.wants import Wants
 

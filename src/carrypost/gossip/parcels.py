@@ -18,8 +18,8 @@ from carrypost.model.ids import NodeId
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from carrypost.gossip.cache import Newcomer
     from carrypost.gossip.desk import Desk
+    from carrypost.gossip.holdings.cache import Newcomer
     from carrypost.gossip.inbound import Inbound
     from carrypost.gossip.link import Link
     from carrypost.gossip.receptions import Receptions

@@ -21,8 +21,8 @@ from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue,
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-    from carrypost.gossip.cache import Copy
     from carrypost.gossip.desk import Desk
+    from carrypost.gossip.holdings.cache import Copy
     from carrypost.model.ids import MessageId
 
 PRIORITY_MAX = 9

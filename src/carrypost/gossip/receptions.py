@@ -14,9 +14,9 @@ from carrypost.gossip.accounts import MESSAGE
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from carrypost.gossip.cache import Copy
     from carrypost.gossip.deliveries import Deliveries
     from carrypost.gossip.desk import Desk
+    from carrypost.gossip.holdings.cache import Copy
     from carrypost.gossip.link import Link
     from carrypost.model.ids import NodeId
 

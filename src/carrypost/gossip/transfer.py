@@ -28,8 +28,8 @@ from carrypost.gossip.wire.pieces import HASH_BYTES
 from carrypost.model.descriptor import PayloadCodec
 
 if TYPE_CHECKING:
-    from carrypost.gossip.cache import Copy
     from carrypost.gossip.desk import Desk
+    from carrypost.gossip.holdings.cache import Copy
     from carrypost.gossip.link import Link
 
 HOPS_MAX = 255

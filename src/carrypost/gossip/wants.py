@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from carrypost.gossip.holdings.ranking import best_rank
 from carrypost.gossip.link import NEVER
-from carrypost.gossip.ranking import best_rank
 from carrypost.gossip.slots import mask_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from carrypost.gossip.cache import Copy
     from carrypost.gossip.desk import Desk
+    from carrypost.gossip.holdings.cache import Copy
     from carrypost.gossip.link import Link
     from carrypost.gossip.wire.frames import OfferEntry
     from carrypost.model.descriptor import Descriptor

@@ -18,9 +18,9 @@ import msgspec
 from carrypost.config import Limits
 from carrypost.errors import LocalError
 from carrypost.events import Delivery
-from carrypost.gossip.destinations import Destinations
+from carrypost.gossip.holdings.destinations import Destinations
+from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.interest.matcher import Matcher
-from carrypost.gossip.lives import CopyState
 from carrypost.host import Host
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId

@@ -22,7 +22,7 @@ import msgspec
 from carrypost import __version__
 from carrypost.errors import CarrypostError, LocalError, NodeError, RunningError
 from carrypost.events import Delivery
-from carrypost.gossip.lives import CopyState
+from carrypost.gossip.holdings.lives import CopyState
 from carrypost.model.ids import MessageId, shown
 from carrypost.node import calls
 from carrypost.node.carrying import Carrying

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.errors import OrderError
 from carrypost.events import Expired, Reason
-from carrypost.gossip.ranking import Usage
+from carrypost.gossip.holdings.ranking import Usage
 from carrypost.model.descriptor import ENDLESS_US, Descriptor, Ordering, Predecessor
 from carrypost.order import rows
 from carrypost.order.causal import Group, Undo
@@ -24,9 +24,9 @@ from carrypost.order.causal import Group, Undo
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from carrypost.gossip.cache import Copy
     from carrypost.gossip.deliveries import Deliveries
     from carrypost.gossip.desk import Desk
+    from carrypost.gossip.holdings.cache import Copy
     from carrypost.journal import Key
 
 _PENDING_PART = 2

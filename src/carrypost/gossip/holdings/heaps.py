@@ -1,4 +1,4 @@
-"""Who gives way first, among the copies of a cache, or of one author or giver (`gossip.ranking`).
+"""Who gives way first, among the copies of a cache, or of one author or giver (`gossip.holdings.ranking`).
 
 Heaps are lazy: an entry whose copy left, was pinned or changed its rank is dropped when it comes up; a heap
 with mostly such entries is rebuilt. Authors and givers have a heap only once their share has mattered.
@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from carrypost.gossip.ranking import Copy, Usage
+    from carrypost.gossip.holdings.ranking import Copy, Usage
 
 _STALE_SLACK = 64
 """A heap is rebuilt when it has this many entries more than twice the copies it is for."""

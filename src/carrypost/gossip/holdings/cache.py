@@ -12,7 +12,7 @@ The invariant is that the four are disjoint, that each bit has a `Copy` in `copi
 is not given again before `take_released` told the owners of other bitsets. What is here stays within both limits,
 `done` and `declined` within `limits.seen_max` and `seen_bytes_max`: the earliest deadline is forgotten first. Nothing
 outlives its deadline, pinned or not. All that is `declined` is forgotten when a copy leaves (but not for want of room)
-and less than nine tenths of both limits are used. Who gives way to whom is decided in `gossip.ranking`.
+and less than nine tenths of both limits are used. Who gives way to whom is decided in `gossip.holdings.ranking`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,18 @@ from itertools import islice
 from carrypost.config import Settings
 from carrypost.errors import StateError
 from carrypost.events import Reason
-from carrypost.gossip.deadlines import Deadlines
+from carrypost.gossip.holdings.deadlines import Deadlines
+from carrypost.gossip.holdings.ranking import (
+    CREATED_BITS,
+    Copy,
+    Newcomer,
+    Room,
+    Waiting,
+    best_rank,
+    rank_of,
+    sending_order,
+)
 from carrypost.gossip.link import NEVER
-from carrypost.gossip.ranking import CREATED_BITS, Copy, Newcomer, Room, Waiting, best_rank, rank_of, sending_order
 from carrypost.gossip.slots import Slots, bits, mask_of
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId

@@ -3,7 +3,7 @@
 `Room` owns the two limits (messages, bytes) and the order in which copies give way: altruistic before
 interesting, then the lower privilege, then the older; among equals the one that came first (JOMS-15 §2.4, N8,
 N11). Its invariant is that its sums, in all and per level, author and giver, are those over its copies. It
-knows nothing of slots, deadlines or memory: that is `gossip.cache`, and only the cache uses it.
+knows nothing of slots, deadlines or memory: that is `gossip.holdings.cache`, and only the cache uses it.
 
 An author (other than this host) or a giver is over its share when it has more than one copy here and they use
 more than its part of either limit. Shares act only when room has to be made.
@@ -18,7 +18,7 @@ import msgspec
 
 from carrypost.config import UNBOUNDED, Settings
 from carrypost.events import Reason
-from carrypost.gossip.heaps import Heap
+from carrypost.gossip.holdings.heaps import Heap
 from carrypost.gossip.wire.frames import OfferEntry
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId

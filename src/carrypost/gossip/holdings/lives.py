@@ -11,7 +11,7 @@ import enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from carrypost.gossip.cache import Cache
+    from carrypost.gossip.holdings.cache import Cache
     from carrypost.model.ids import MessageId
 
 
