@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from carrypost.gossip import inspection
+from carrypost.gossip.transfers import inspection
 from carrypost.gossip.wire import codec
 from carrypost.host import Host
 from carrypost.node import readers

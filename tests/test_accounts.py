@@ -1,6 +1,6 @@
 """What strangers make a host do for nothing: it is counted by what frames hold, and who causes too much is not heard.
 
-Rates are checked in units of `gossip.accounts`; `carrypost bench hostile` shows what they are in CPU time.
+Rates are checked in units of `gossip.transfers.accounts`; `carrypost bench hostile` shows what they are in CPU time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from benchmarks._strangers import ATTACKS, Stranger
 from carrypost import testing
 from carrypost.config import Limits, Settings
 from carrypost.events import Delivered, Refused
-from carrypost.gossip.accounts import ACCOUNTS_MAX, MERIT_MAX, Accounts
+from carrypost.gossip.transfers.accounts import ACCOUNTS_MAX, MERIT_MAX, Accounts
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Frame
 from carrypost.host import Host

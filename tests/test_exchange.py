@@ -8,7 +8,7 @@ import pytest
 
 from carrypost import testing
 from carrypost.events import Event, NeighbourUp, Received
-from carrypost.gossip.outbox import FRAME_ROOM, PARCEL_GAIN, SMALL_HEADER_BYTES
+from carrypost.gossip.transfers.outbox import FRAME_ROOM, PARCEL_GAIN, SMALL_HEADER_BYTES
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Parcel
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from tests.hostile import Attacker, Message, message, scene, spoil
 
-from carrypost.gossip import inspection
-from carrypost.gossip.wants import SPURN_US
+from carrypost.gossip.transfers import inspection
+from carrypost.gossip.transfers.wants import SPURN_US
 from carrypost.gossip.wire.frames import Ack, Frame
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.descriptor import Descriptor, PayloadCodec

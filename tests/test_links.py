@@ -10,7 +10,7 @@ import pytest
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.events import Event, NeighbourDown, NeighbourUp, OneWay
-from carrypost.gossip.link import LINK_TABLE, LinkState, Sign
+from carrypost.gossip.transfers.link import LINK_TABLE, LinkState, Sign
 from carrypost.gossip.wire.frames import Announce, Frame, Request
 from carrypost.host import Host
 from carrypost.model.ids import NodeId, node_prefix

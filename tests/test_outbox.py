@@ -10,8 +10,8 @@ import pytest
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.gossip.holdings.cache import Cache, Copy
-from carrypost.gossip.link import NEVER
-from carrypost.gossip.outbox import FRAGMENT, WINDOW_START_BYTES, Flight, Job, Outbox
+from carrypost.gossip.transfers.link import NEVER
+from carrypost.gossip.transfers.outbox import FRAGMENT, WINDOW_START_BYTES, Flight, Job, Outbox
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 
 SIZE = 1_000

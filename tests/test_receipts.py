@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.gossip.receipts import Receipts
+from carrypost.gossip.transfers.acks import Receipts
 from carrypost.gossip.wire.frames import Ack
 
 SERIALS = st.one_of(st.integers(0, 40), st.integers(0, 9_000))

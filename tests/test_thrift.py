@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from carrypost import testing
-from carrypost.gossip import inspection
+from carrypost.gossip.transfers import inspection
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor
 from carrypost.security.identity import verify
 

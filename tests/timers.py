@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from carrypost.gossip.link import NEVER, SILENT_PERIODS, Link, LinkState
+from carrypost.gossip.transfers.link import NEVER, SILENT_PERIODS, Link, LinkState
 from carrypost.host import Host
 
 PROFILE_RETRY_US = 1_000_000

@@ -30,7 +30,7 @@ import carrypost.gossip
 from carrypost import config
 from carrypost.emu import scenario, tables
 from carrypost.gossip.holdings import lives
-from carrypost.gossip.link import LINK_TABLE, LinkState, Sign
+from carrypost.gossip.transfers.link import LINK_TABLE, LinkState, Sign
 from carrypost.gossip.wire import frames
 from carrypost.lab import families, schemas
 from carrypost.model import descriptor

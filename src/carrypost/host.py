@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 from carrypost import journal as keys
 from carrypost.errors import LocalError, StateError
 from carrypost.events import Delivery, Reason
-from carrypost.gossip.accounts import FRAME
 from carrypost.gossip.deliveries import Deliveries
 from carrypost.gossip.desk import Desk
 from carrypost.gossip.dispatch import Dispatch
 from carrypost.gossip.exchange import Exchange
 from carrypost.gossip.holdings.lives import CopyState, state_of
-from carrypost.gossip.link import LINKED, NEVER
 from carrypost.gossip.neighbours import Neighbours
 from carrypost.gossip.overview import Overview, overview
 from carrypost.gossip.publishing import Publisher
-from carrypost.gossip.receptions import Receptions
 from carrypost.gossip.recovery import Recovery
+from carrypost.gossip.transfers.accounts import FRAME
+from carrypost.gossip.transfers.link import LINKED, NEVER
+from carrypost.gossip.transfers.receptions import Receptions
 from carrypost.gossip.wire import frames as fr
 from carrypost.journal import Durability
 from carrypost.model.descriptor import Ordering
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from carrypost.config import Settings
     from carrypost.events import Event
-    from carrypost.gossip.link import Link
+    from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.journal import Batch, Key, Value
     from carrypost.model.descriptor import AttributeValue, Descriptor

@@ -21,7 +21,7 @@ from carrypost.emu.radio import Burst, Datagram, Radio
 from carrypost.emu.scheduler import Phase, RunawayError, Scheduler, Token
 from carrypost.errors import StateError
 from carrypost.events import Event
-from carrypost.gossip.link import NEVER
+from carrypost.gossip.transfers.link import NEVER
 from carrypost.gossip.wire.frames import Frame
 from carrypost.gossip.wire.payloads import filled
 from carrypost.host import Host

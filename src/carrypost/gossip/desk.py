@@ -14,8 +14,8 @@ from carrypost import journal as keys
 from carrypost.events import Dropped, Event, Expired, Reason, Refused
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.interest.index import ProfileBook
-from carrypost.gossip.link import LINKED, NEVER
 from carrypost.gossip.slots import bits, mask_of
+from carrypost.gossip.transfers.link import LINKED, NEVER
 from carrypost.journal import MESSAGE, Journal, StoredMessage
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.ids import node_prefix
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from carrypost.config import Settings
     from carrypost.gossip.holdings.cache import Copy
     from carrypost.gossip.interest.index import View
-    from carrypost.gossip.link import Link
+    from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import Transmission
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
@@ -75,7 +75,7 @@ class Desk:
         self.wake_us = NEVER
         """Not after the earliest moment at which a link needs a tick; found exactly after each one."""
         self.look_us = NEVER
-        """When there may be room for something that was declined (`gossip.declined`)."""
+        """When there may be room for something that was declined (`gossip.transfers.declined`)."""
         self.on_leave: Callable[[Copy], None] = lambda _: None
         """Told of every copy that leaves."""
         self.delivered = 0

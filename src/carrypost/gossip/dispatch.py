@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.errors import RemoteError
-from carrypost.gossip.accounts import PARCEL, Accounts, price
-from carrypost.gossip.link import LINKED, NEVER
+from carrypost.gossip.transfers.accounts import PARCEL, Accounts, price
+from carrypost.gossip.transfers.link import LINKED, NEVER
 from carrypost.gossip.wire import frames as fr
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.exchange import Exchange
-    from carrypost.gossip.link import Link
     from carrypost.gossip.neighbours import Neighbours
+    from carrypost.gossip.transfers.link import Link
 
 _INTRODUCTIONS = (fr.Profile, fr.ProfileRequest)
 """Kinds that are sent to whoever is heard; all others, but announcements, only where a contact has begun."""

@@ -1,7 +1,7 @@
 """A contact between two hosts, from the first review to the last acknowledgement (JOMS-15 §2.2, figure 3).
 
 The two agree on what each of them lacks (`gossip.review`), then each offers that (`gossip.offers`), the other requests
-it (`gossip.requests`), and bursts of descriptors and data come back (`gossip.transfer`, `gossip.inbound`), acknowledged
+it (`gossip.transfers.requests`), and bursts of descriptors and data come back (`gossip.transfers.transfer`, `gossip.transfers.inbound`), acknowledged
 cumulatively. What is gained on the way is offered to all neighbours at once. Both directions run side by side, with
 several neighbours at the same time. Everything is soft state: a lost offer, request or acknowledgement costs a
 timeout, a lost neighbour costs nothing, and nothing is believed for longer than until the next review.
@@ -15,15 +15,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.declined import Declined
-from carrypost.gossip.inbound import Inbound
-from carrypost.gossip.link import NEVER
 from carrypost.gossip.offers import Offers
-from carrypost.gossip.parcels import Parcels
-from carrypost.gossip.requests import Requests
 from carrypost.gossip.review import Review
-from carrypost.gossip.transfer import Transfer
-from carrypost.gossip.wants import Wants
+from carrypost.gossip.transfers.declined import Declined
+from carrypost.gossip.transfers.inbound import Inbound
+from carrypost.gossip.transfers.link import NEVER
+from carrypost.gossip.transfers.parcels import Parcels
+from carrypost.gossip.transfers.requests import Requests
+from carrypost.gossip.transfers.transfer import Transfer
+from carrypost.gossip.transfers.wants import Wants
 from carrypost.gossip.wire import frames as fr
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.deliveries import Deliveries
     from carrypost.gossip.desk import Desk
-    from carrypost.gossip.link import Link
-    from carrypost.gossip.receptions import Receptions
+    from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.transfers.receptions import Receptions
     from carrypost.model.pattern import Entry
 
 

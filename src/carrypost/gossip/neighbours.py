@@ -16,9 +16,9 @@ from carrypost.errors import RemoteError
 from carrypost.events import NeighbourDown, NeighbourUp, OneWay
 from carrypost.gossip.beacon import Beacon
 from carrypost.gossip.interest.horizon import carried_entries, profile_entries
-from carrypost.gossip.link import HEARD, LINK_TABLE, LINKED, NEVER, SILENT, SILENT_PERIODS, Link, Sign
-from carrypost.gossip.outbox import FRAME_ROOM, Outbox
 from carrypost.gossip.places import Places
+from carrypost.gossip.transfers.link import HEARD, LINK_TABLE, LINKED, NEVER, SILENT, SILENT_PERIODS, Link, Sign
+from carrypost.gossip.transfers.outbox import FRAME_ROOM, Outbox
 from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest, Transmission
 from carrypost.gossip.wire.parts import Parts
 from carrypost.model.pattern import decode_entries, encode_entries, profile_digest
@@ -36,7 +36,7 @@ _REVIEW_GRACE = 2
 _PROFILE_UNASKED_BYTES_MAX = 600
 _PROFILE_RETRY_US = 1_000_000
 _CHANGE_COST = 25
-"""What a link costs that begins or ends, beside the frames that made it do so (`gossip.accounts`)."""
+"""What a link costs that begins or ends, beside the frames that made it do so (`gossip.transfers.accounts`)."""
 
 
 class Neighbours:

@@ -12,10 +12,10 @@ from heapq import nsmallest
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.accounts import price
-from carrypost.gossip.link import NEVER, STRANGER, TAKER, Link, OpenOffer
-from carrypost.gossip.outbox import FRAME_ROOM
 from carrypost.gossip.slots import bits, mask_of
+from carrypost.gossip.transfers.accounts import price
+from carrypost.gossip.transfers.link import NEVER, STRANGER, TAKER, Link, OpenOffer
+from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.frames import Ack, Frame, Offer, OfferEntry, Request, Transmission
 from carrypost.gossip.wire.pieces import from_bitmap, to_bitmap
 from carrypost.model.descriptor import PIECE_BYTES
@@ -23,8 +23,8 @@ from carrypost.model.descriptor import PIECE_BYTES
 if TYPE_CHECKING:
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.holdings.cache import Copy
-    from carrypost.gossip.transfer import Transfer
-    from carrypost.gossip.wants import Wants
+    from carrypost.gossip.transfers.transfer import Transfer
+    from carrypost.gossip.transfers.wants import Wants
 
 _OPEN_PAGES_MAX = 16
 """So many offer frames to one neighbour may be without an answer; the rest follows."""
@@ -41,7 +41,7 @@ _OFFER_DOUBLINGS = 6
 _SHARE_WAIT_US = 20_000
 """How long a burst waits for other neighbours who were offered the same message."""
 _AGAIN_BYTES = 16
-"""So many bytes that are sent to the same neighbour again are one unit of waste (`gossip.accounts`)."""
+"""So many bytes that are sent to the same neighbour again are one unit of waste (`gossip.transfers.accounts`)."""
 _SENDING_ORDER = attrgetter("sending_order")
 _WANTED = 256
 """Added to the level of what the neighbour wants for itself: before anything that it would carry for others."""

@@ -19,15 +19,15 @@ from itertools import chain, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.link import GIVER, SILENT, SILENT_PERIODS
-from carrypost.gossip.outbox import FRAME_ROOM
+from carrypost.gossip.transfers.link import GIVER, SILENT, SILENT_PERIODS
+from carrypost.gossip.transfers.outbox import FRAME_ROOM
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from carrypost.config import Settings
     from carrypost.gossip.desk import Desk
-    from carrypost.gossip.link import Link
+    from carrypost.gossip.transfers.link import Link
 
 HEARD_BYTES = 6
 """What an entry of a heard-list takes."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from carrypost import journal as keys
 from carrypost.errors import PayloadError, StateError
 from carrypost.events import Reason, Stored
-from carrypost.gossip.outbox import FRAME_ROOM
+from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.pieces import Blank, Packed, full_mask, pack
 from carrypost.journal import Durability, Send
 from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue, Descriptor, Ordering, Predecessor

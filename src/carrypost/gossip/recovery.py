@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from carrypost import journal as keys
 from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, Reason, Stored
-from carrypost.gossip.link import NEVER
 from carrypost.gossip.slots import bits
+from carrypost.gossip.transfers.link import NEVER
 from carrypost.journal import Durability, Key, StoredMessage, Value
 from carrypost.model.descriptor import Descriptor
 

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.gossip import reconcile
-from carrypost.gossip.accounts import price
-from carrypost.gossip.link import NEVER, Run
-from carrypost.gossip.outbox import FRAME_ROOM
+from carrypost.gossip.transfers.accounts import price
+from carrypost.gossip.transfers.link import NEVER, Run
+from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.frames import Digest, Frame, Transmission
 
 if TYPE_CHECKING:
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.interest.index import View
-    from carrypost.gossip.link import Link
+    from carrypost.gossip.transfers.link import Link
 
 _RETRY_US = 2_000_000
 _RETRY_DOUBLINGS = 6
@@ -34,7 +34,7 @@ _ANSWERED_MAX = 4096
 _QUESTIONS_MAX = 4096
 """Questions open to one neighbour; one that asks without end makes this host forget the oldest."""
 _OPENINGS_MAX = 8
-"""Frames that may open a run; whoever sends more is charged for them (`gossip.accounts`)."""
+"""Frames that may open a run; whoever sends more is charged for them (`gossip.transfers.accounts`)."""
 _RUN_COST = 100
 """What it costs to begin a run, which a neighbour brings about by its announcements."""
 _PARTS_MAX = 256

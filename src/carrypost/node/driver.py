@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from carrypost.config import Settings
 from carrypost.events import Event
-from carrypost.gossip.accounts import price
+from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.wire import codec, frames
 from carrypost.gossip.wire.frames import Announce, Frame, Profile, Transmission
 from carrypost.gossip.wire.payloads import filled

@@ -1,7 +1,7 @@
 """Small messages, which come whole and in bursts: nearly all that an exchange moves.
 
 A message that plainly may come in (`Inspection.plainly_wanted`), is not known here and finds room takes the short way:
-all of a burst that do are entered, settled and delivered together. Any other takes the long way of `gossip.inbound`,
+all of a burst that do are entered, settled and delivered together. Any other takes the long way of `gossip.transfers.inbound`,
 one by one, in its place among the others. Both ways lead to the same state; the long one has more questions.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.link import GIVER
-from carrypost.gossip.transfer import AGE_MS_MAX, HOPS_MAX
+from carrypost.gossip.transfers.link import GIVER
+from carrypost.gossip.transfers.transfer import AGE_MS_MAX, HOPS_MAX
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.ids import NodeId
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.holdings.cache import Newcomer
-    from carrypost.gossip.inbound import Inbound
-    from carrypost.gossip.link import Link
-    from carrypost.gossip.receptions import Receptions
-    from carrypost.gossip.wants import Wants
+    from carrypost.gossip.transfers.inbound import Inbound
+    from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.transfers.receptions import Receptions
+    from carrypost.gossip.transfers.wants import Wants
     from carrypost.gossip.wire.frames import OpenParcel
 
 _BLANK = PayloadCodec.BLANK

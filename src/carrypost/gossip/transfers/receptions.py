@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.events import Received, Reception
-from carrypost.gossip.accounts import MESSAGE
+from carrypost.gossip.transfers.accounts import MESSAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.deliveries import Deliveries
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.holdings.cache import Copy
-    from carrypost.gossip.link import Link
+    from carrypost.gossip.transfers.link import Link
     from carrypost.model.ids import NodeId
 
 

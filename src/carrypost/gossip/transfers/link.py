@@ -11,16 +11,16 @@ import enum
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.budget import Budget, Volume
-from carrypost.gossip.receipts import Receipts
 from carrypost.gossip.slots import bits
+from carrypost.gossip.transfers.acks import Receipts
+from carrypost.gossip.transfers.budget import Budget, Volume
 from carrypost.model.ids import NodeId, node_prefix
 
 if TYPE_CHECKING:
     from carrypost.config import Limits, Settings
     from carrypost.gossip.interest.index import View
-    from carrypost.gossip.outbox import Outbox
-    from carrypost.gossip.wants import Want
+    from carrypost.gossip.transfers.outbox import Outbox
+    from carrypost.gossip.transfers.wants import Want
     from carrypost.gossip.wire.frames import Announce, OfferEntry
 
 NEVER = 2**62
@@ -31,7 +31,7 @@ _PERIOD_US_MIN = 50_000
 _PERIOD_US_MAX = 600_000_000
 _PROFILE_BURST_S = 5.0
 _PROFILE_ENTRY_COST, _PROFILE_COPY_COST = 30, 2
-"""To compile a pattern, and to match a message against a profile (`gossip.accounts`)."""
+"""To compile a pattern, and to match a message against a profile (`gossip.transfers.accounts`)."""
 _PROFILES_FREE = 0.75
 """While so much of its budget for profiles is left, a neighbour is not charged for a new one."""
 _RUNS_PER_S = 0.1
@@ -236,7 +236,7 @@ class Agreement:
 
 
 class Inbox:
-    """What the neighbour offers to this host, and what has come of it (`gossip.requests`)."""
+    """What the neighbour offers to this host, and what has come of it (`gossip.transfers.requests`)."""
 
     __slots__ = (
         "ack_due_us", "answers", "declined", "fresh", "progress_us", "receipts", "request_due_us", "settled", "wants",
@@ -275,7 +275,7 @@ class Budgets:
         self.runs = Budget(_RUNS_PER_S, burst_s=_RUNS_BURST_S)
         """For reconciliations that it begins."""
         self.tally = 0
-        """What its frames led to, less what they cost beside their price (`gossip.accounts`), since it was settled."""
+        """What its frames led to, less what they cost beside their price (`gossip.transfers.accounts`), since it was settled."""
         self.common = 0
         """What it cost that is charged to all addresses together, and not to this one."""
 

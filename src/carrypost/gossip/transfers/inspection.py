@@ -16,7 +16,7 @@ from carrypost.security.identity import verify
 if TYPE_CHECKING:
     from carrypost.gossip.deliveries import Deliveries
     from carrypost.gossip.desk import Desk
-    from carrypost.gossip.link import Link
+    from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import OfferEntry
 
 

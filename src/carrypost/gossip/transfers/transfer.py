@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.gossip import outbox as ob
-from carrypost.gossip.outbox import FRAME_ROOM, SMALL_HEADER_BYTES, THE_PARCEL, Flight, Item, Job, Outbox
+from carrypost.gossip.transfers import outbox as ob
+from carrypost.gossip.transfers.outbox import FRAME_ROOM, SMALL_HEADER_BYTES, THE_PARCEL, Flight, Item, Job, Outbox
 from carrypost.gossip.wire.frames import (
     BlankData,
     Data,
@@ -30,7 +30,7 @@ from carrypost.model.descriptor import PayloadCodec
 if TYPE_CHECKING:
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.holdings.cache import Copy
-    from carrypost.gossip.link import Link
+    from carrypost.gossip.transfers.link import Link
 
 HOPS_MAX = 255
 AGE_MS_MAX = 2**40

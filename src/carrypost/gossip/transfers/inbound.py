@@ -1,6 +1,6 @@
 """The receiving half of a link: from an entry on offer to a whole, verified message in the cache.
 
-Nothing is taken that was not asked for (`gossip.wants`). A descriptor is inspected first (`gossip.inspection`), then
+Nothing is taken that was not asked for (`gossip.transfers.wants`). A descriptor is inspected first (`gossip.transfers.inspection`), then
 every piece is checked against the hash list whose root the descriptor holds. When a contact breaks, whole pieces stay
 and fragments go.
 
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from carrypost import journal as keys
 from carrypost.errors import RemoteError
 from carrypost.events import Reason, Reception
-from carrypost.gossip.accounts import FRAME, PARCEL
-from carrypost.gossip.inspection import Inspection
 from carrypost.gossip.interest.matcher import Matcher
-from carrypost.gossip.link import GIVER
-from carrypost.gossip.transfer import AGE_MS_MAX, HOPS_MAX
-from carrypost.gossip.wants import FRAGMENT_BYTES, SHARE_SPURN_US, SPURN_US, PieceBuffer
+from carrypost.gossip.transfers.accounts import FRAME, PARCEL
+from carrypost.gossip.transfers.inspection import Inspection
+from carrypost.gossip.transfers.link import GIVER
+from carrypost.gossip.transfers.transfer import AGE_MS_MAX, HOPS_MAX
+from carrypost.gossip.transfers.wants import FRAGMENT_BYTES, SHARE_SPURN_US, SPURN_US, PieceBuffer
 from carrypost.gossip.wire.frames import BlankData, Data, DescriptorPart, HashList, OpenParcel, WholeDescriptor
 from carrypost.gossip.wire.parts import Parts
 from carrypost.gossip.wire.pieces import HASH_BYTES, full_mask, hash_of, root_of
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from carrypost.gossip.deliveries import Deliveries
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.holdings.cache import Copy
-    from carrypost.gossip.link import Link
-    from carrypost.gossip.receptions import Receptions
-    from carrypost.gossip.wants import Want, Wants
+    from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.transfers.receptions import Receptions
+    from carrypost.gossip.transfers.wants import Want, Wants
     from carrypost.model.pattern import Entry
 
 

@@ -20,15 +20,15 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.holdings.ranking import best_rank
-from carrypost.gossip.link import NEVER
 from carrypost.gossip.slots import bits
-from carrypost.gossip.wants import PATIENCE_US
+from carrypost.gossip.transfers.link import NEVER
+from carrypost.gossip.transfers.wants import PATIENCE_US
 
 if TYPE_CHECKING:
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.holdings.cache import Cache
-    from carrypost.gossip.link import Link
-    from carrypost.gossip.wants import Wants
+    from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.transfers.wants import Wants
     from carrypost.gossip.wire.frames import OfferEntry
 
 _LOOK_GAP_US = 1_000_000

@@ -3,7 +3,7 @@
 Every transfer frame has a serial, remembered in `flights` until the neighbour's cumulative acknowledgement names it.
 The window counts bytes and adapts to loss as TCP's does: it doubles per round trip until the first loss, then grows by
 one datagram per round trip, and shrinks to 70 % at most once per round trip. A frame is taken for lost when three
-later ones were acknowledged, or when nothing was for a whole timeout (`gossip.timeout`). It then goes out under a new
+later ones were acknowledged, or when nothing was for a whole timeout (`gossip.transfers.timeout`). It then goes out under a new
 serial, and the old one is remembered: an acknowledgement that comes late all the same says that the content is there,
 and how long the round trip really is. `paper_mode` is a window of one message (JOMS-15 figure 3: each is acknowledged
 before the next goes out).
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.gossip.link import NEVER
 from carrypost.gossip.slots import bits, mask_of
-from carrypost.gossip.timeout import Timeout
+from carrypost.gossip.transfers.link import NEVER
+from carrypost.gossip.transfers.timeout import Timeout
 from carrypost.gossip.wire.pieces import HASH_BYTES
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.accounts import ENTRY, FRAME
-from carrypost.gossip.link import NEVER, Link
-from carrypost.gossip.outbox import FRAME_ROOM
 from carrypost.gossip.slots import mask_of
-from carrypost.gossip.wants import PATIENCE_US
+from carrypost.gossip.transfers.accounts import ENTRY, FRAME
+from carrypost.gossip.transfers.link import NEVER, Link
+from carrypost.gossip.transfers.outbox import FRAME_ROOM
+from carrypost.gossip.transfers.wants import PATIENCE_US
 from carrypost.gossip.wire.frames import Frame, Offer, OfferEntry, PieceRequest, Request, Transmission
 from carrypost.gossip.wire.pieces import from_bitmap, full_mask, to_bitmap
 from carrypost.model.descriptor import PIECE_BYTES
@@ -22,9 +22,9 @@ from carrypost.model.descriptor import PIECE_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from carrypost.gossip.declined import Declined
     from carrypost.gossip.desk import Desk
-    from carrypost.gossip.wants import Want, Wants
+    from carrypost.gossip.transfers.declined import Declined
+    from carrypost.gossip.transfers.wants import Want, Wants
 
 _REQUEST_RETRY_US = 2_000_000
 _REQUEST_DOUBLINGS = 2
@@ -36,7 +36,7 @@ _GIVEN_UP_PART = 2
 """Of `offers_open_max`, this part may be messages that were asked for in vain: should they come, they are taken."""
 _REASK_US = 400_000
 _HOPELESS_COST = 20
-"""What was offered, asked for several times and never sent costs this (`gossip.accounts`)."""
+"""What was offered, asked for several times and never sent costs this (`gossip.transfers.accounts`)."""
 _HANDLE_BYTES = 6
 _LENGTH = attrgetter("length")
 _ACK_DELAY_US = 20_000

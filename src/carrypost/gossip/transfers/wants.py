@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.gossip.holdings.ranking import best_rank
-from carrypost.gossip.link import NEVER
 from carrypost.gossip.slots import mask_of
+from carrypost.gossip.transfers.link import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.holdings.cache import Copy
-    from carrypost.gossip.link import Link
+    from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import OfferEntry
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
 
 _SETTLED_MAX = 4096
 _SPURNED_COST = 200
-"""What was asked for, perhaps even verified, and is of no use costs this beside its frames (`gossip.accounts`)."""
+"""What was asked for, perhaps even verified, and is of no use costs this beside its frames (`gossip.transfers.accounts`)."""
 FRAGMENT_BYTES = 128
 """What a fragment in a buffer takes beside its body, about."""
 SPURN_US = 30_000_000

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from carrypost.gossip.budget import Budget
+from carrypost.gossip.transfers.budget import Budget
 from carrypost.gossip.wire import frames as f
 
 if TYPE_CHECKING:

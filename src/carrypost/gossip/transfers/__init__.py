@@ -1,0 +1,1 @@
+"""Moves messages over a link: requests, pieces, the window, acknowledgements."""
