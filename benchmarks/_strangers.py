@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from carrypost.config import Limits
-from carrypost.gossip.reconcile import CHILDREN_MAX, ROOT_CHILDREN
+from carrypost.gossip.strategy.reconcile import CHILDREN_MAX, ROOT_CHILDREN
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire import frames as f
 from carrypost.gossip.wire.pieces import HASH_BYTES, pack

@@ -11,9 +11,9 @@ import pytest
 
 from carrypost.config import Limits
 from carrypost.errors import DecodeError, LimitError, RemoteError
-from carrypost.gossip import reconcile
 from carrypost.gossip.interest.index import ProfileBook, View
 from carrypost.gossip.slots import bits
+from carrypost.gossip.strategy import reconcile
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Bucket, Digest
 from carrypost.model.descriptor import Descriptor, PayloadCodec

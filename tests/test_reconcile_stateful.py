@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.examples import examples
 
 from carrypost.config import Limits
-from carrypost.gossip import reconcile
 from carrypost.gossip.interest.index import ProfileBook
 from carrypost.gossip.slots import Slots, bits
+from carrypost.gossip.strategy import reconcile
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Digest
 from carrypost.model.descriptor import Descriptor, PayloadCodec

@@ -15,12 +15,12 @@ from carrypost.events import Delivery, Reason
 from carrypost.gossip.deliveries import Deliveries
 from carrypost.gossip.desk import Desk
 from carrypost.gossip.dispatch import Dispatch
-from carrypost.gossip.exchange import Exchange
 from carrypost.gossip.holdings.lives import CopyState, state_of
 from carrypost.gossip.neighbours import Neighbours
 from carrypost.gossip.overview import Overview, overview
 from carrypost.gossip.publishing import Publisher
 from carrypost.gossip.recovery import Recovery
+from carrypost.gossip.strategy.exchange import Exchange
 from carrypost.gossip.transfers.accounts import FRAME
 from carrypost.gossip.transfers.link import LINKED, NEVER
 from carrypost.gossip.transfers.receptions import Receptions

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from carrypost.gossip.desk import Desk
-    from carrypost.gossip.exchange import Exchange
     from carrypost.gossip.neighbours import Neighbours
+    from carrypost.gossip.strategy.exchange import Exchange
     from carrypost.gossip.transfers.link import Link
 
 _INTRODUCTIONS = (fr.Profile, fr.ProfileRequest)

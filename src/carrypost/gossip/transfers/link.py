@@ -97,7 +97,7 @@ class OpenOffer:
 
 
 class Offering:
-    """What this host believes of the neighbour's cache, and offers it (`gossip.offers`)."""
+    """What this host believes of the neighbour's cache, and offers it (`gossip.strategy.offers`)."""
 
     __slots__ = (
         "due_us", "known", "offered", "offered_us", "open", "partials", "partials_us", "retry_us", "served",
@@ -206,7 +206,7 @@ class Run:
 
 
 class Agreement:
-    """How far the two have agreed on what the neighbour lacks (`gossip.review`)."""
+    """How far the two have agreed on what the neighbour lacks (`gossip.strategy.review`)."""
 
     __slots__ = ("announcements", "answering", "asking", "due_us", "lacking", "synced", "tries")
 

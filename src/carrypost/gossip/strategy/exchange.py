@@ -1,6 +1,6 @@
 """A contact between two hosts, from the first review to the last acknowledgement (JOMS-15 §2.2, figure 3).
 
-The two agree on what each of them lacks (`gossip.review`), then each offers that (`gossip.offers`), the other requests
+The two agree on what each of them lacks (`gossip.strategy.review`), then each offers that (`gossip.strategy.offers`), the other requests
 it (`gossip.transfers.requests`), and bursts of descriptors and data come back (`gossip.transfers.transfer`, `gossip.transfers.inbound`), acknowledged
 cumulatively. What is gained on the way is offered to all neighbours at once. Both directions run side by side, with
 several neighbours at the same time. Everything is soft state: a lost offer, request or acknowledgement costs a
@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.offers import Offers
-from carrypost.gossip.review import Review
+from carrypost.gossip.strategy.offers import Offers
+from carrypost.gossip.strategy.review import Review
 from carrypost.gossip.transfers.declined import Declined
 from carrypost.gossip.transfers.inbound import Inbound
 from carrypost.gossip.transfers.link import NEVER

@@ -1,6 +1,6 @@
 """Agreeing with a neighbour on what it lacks, once per contact and again every now and then.
 
-A review is one run of a reconciliation (`gossip.reconcile`), begun by the one who offers, for the profile of who
+A review is one run of a reconciliation (`gossip.strategy.reconcile`), begun by the one who offers, for the profile of who
 wants. The smaller node id begins; the other waits a moment for it. Where both have the same profile one run serves both
 directions; else the other then runs its own, after it offered what the first one showed its neighbour to lack.
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.gossip import reconcile
+from carrypost.gossip.strategy import reconcile
 from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.transfers.link import NEVER, Run
 from carrypost.gossip.transfers.outbox import FRAME_ROOM

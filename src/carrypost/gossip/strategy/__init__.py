@@ -1,0 +1,1 @@
+"""What a contact begins with and what is offered."""
