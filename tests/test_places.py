@@ -12,7 +12,7 @@ from tests.hostile import Attacker, Scene, message, scene
 
 from carrypost.config import Limits, Settings
 from carrypost.events import NeighbourDown
-from carrypost.gossip.places import LAPSE_PERIODS, ROTATING, STAY_PERIODS, WAITING_MAX
+from carrypost.gossip.discovery.places import LAPSE_PERIODS, ROTATING, STAY_PERIODS, WAITING_MAX
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Ack, Announce, Offer, Parcel, Request
 from carrypost.host import Host

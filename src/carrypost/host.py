@@ -14,9 +14,9 @@ from carrypost.errors import LocalError, StateError
 from carrypost.events import Delivery, Reason
 from carrypost.gossip.deliveries import Deliveries
 from carrypost.gossip.desk import Desk
-from carrypost.gossip.dispatch import Dispatch
+from carrypost.gossip.discovery.dispatch import Dispatch
+from carrypost.gossip.discovery.neighbours import Neighbours
 from carrypost.gossip.holdings.lives import CopyState, state_of
-from carrypost.gossip.neighbours import Neighbours
 from carrypost.gossip.overview import Overview, overview
 from carrypost.gossip.publishing import Publisher
 from carrypost.gossip.recovery import Recovery

@@ -99,7 +99,7 @@ def _play(
 ) -> None:
     from carrypost.emu.contacts import write_one  # noqa: PLC0415 - needs the extra
     from carrypost.emu.runs import prepare  # noqa: PLC0415 - likewise
-    from carrypost.gossip.places import places  # noqa: PLC0415 - likewise
+    from carrypost.gossip.discovery.places import places  # noqa: PLC0415 - likewise
 
     prepared = prepare(scenario, seed, encoded=encoded)
     if export_one is not None:

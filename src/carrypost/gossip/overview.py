@@ -11,7 +11,7 @@ from carrypost.model.ids import NodeId
 
 if TYPE_CHECKING:
     from carrypost.gossip.desk import Desk
-    from carrypost.gossip.places import Places
+    from carrypost.gossip.discovery.places import Places
 
 ONE_WAY = "one-way"
 

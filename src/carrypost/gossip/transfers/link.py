@@ -73,7 +73,7 @@ LINK_TABLE: dict[tuple[LinkState, Sign], LinkState] = {
 
 
 class Standing(enum.IntEnum):
-    """What came of a link so far: by this places are given where there are too few (`gossip.places`)."""
+    """What came of a link so far: by this places are given where there are too few (`gossip.discovery.places`)."""
 
     STRANGER = 0
     TAKER = 1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from carrypost.gossip.desk import Desk
-    from carrypost.gossip.neighbours import Neighbours
+    from carrypost.gossip.discovery.neighbours import Neighbours
     from carrypost.gossip.strategy.exchange import Exchange
     from carrypost.gossip.transfers.link import Link
 

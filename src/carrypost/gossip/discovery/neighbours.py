@@ -1,6 +1,6 @@
 """Discovery: who is in reach, whether the link works both ways, and what they are interested in.
 
-A host announces itself by broadcast (`gossip.beacon`), and a newcomer is answered at once. It tells its interest
+A host announces itself by broadcast (`gossip.discovery.beacon`), and a newcomer is answered at once. It tells its interest
 profile by digest, and the profile itself on request, or unasked to a newcomer if it is short; what is in the profile is
 decided in `gossip.interest.horizon`. An announcement to one neighbour alone says that a contact with it begins: whoever still
 believed in an earlier one then begins anew.
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import RemoteError
 from carrypost.events import NeighbourDown, NeighbourUp, OneWay
-from carrypost.gossip.beacon import Beacon
+from carrypost.gossip.discovery.beacon import Beacon
+from carrypost.gossip.discovery.places import Places
 from carrypost.gossip.interest.horizon import carried_entries, profile_entries
-from carrypost.gossip.places import Places
 from carrypost.gossip.transfers.link import HEARD, LINK_TABLE, LINKED, NEVER, SILENT, SILENT_PERIODS, Link, Sign
 from carrypost.gossip.transfers.outbox import FRAME_ROOM, Outbox
 from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest, Transmission

@@ -1,0 +1,1 @@
+"""Who is there: announcements, neighbours, and where their frames go."""
