@@ -20,10 +20,10 @@ from carrypost.errors import LocalError
 from carrypost.events import Delivered, Delivery
 from carrypost.gossip.holdings.destinations import Destinations
 from carrypost.gossip.interest.matcher import Matcher
-from carrypost.gossip.subscriptions import Subscriptions
 from carrypost.gossip.wire.frames import Announce
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
+from carrypost.local.subscriptions import Subscriptions
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.pattern import Entry, encode_entries, entry, profile_digest
 from carrypost.node.client import Client

@@ -15,9 +15,9 @@ import carrypost
 from carrypost import testing
 from carrypost.errors import ConfigError, LocalError, StateError
 from carrypost.events import Confirmed, Delivered, Event, Failed, NeighbourUp, Received, Refused, Stored
-from carrypost.gossip import publishing
 from carrypost.gossip.wire.frames import Ack
 from carrypost.gossip.wire.pieces import Packed, hash_of, pack, root_of
+from carrypost.local import publishing
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, NodeId
 

@@ -21,8 +21,8 @@ from carrypost.model.descriptor import Descriptor
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from carrypost.gossip.deliveries import Deliveries
     from carrypost.gossip.desk import Desk
+    from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import MessageId
 
 _RETRY_US = 1_000_000

@@ -24,10 +24,10 @@ from carrypost.order.causal import Group, Undo
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from carrypost.gossip.deliveries import Deliveries
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.holdings.cache import Copy
     from carrypost.journal import Key
+    from carrypost.local.deliveries import Deliveries
 
 _PENDING_PART = 2
 """At most one in so many of the cache's messages, and of its bytes, may wait."""

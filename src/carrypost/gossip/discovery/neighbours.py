@@ -26,9 +26,9 @@ from carrypost.model.pattern import decode_entries, encode_entries, profile_dige
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from carrypost.gossip.deliveries import Deliveries
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.interest.index import View
+    from carrypost.local.deliveries import Deliveries
 
 _OVERTAKEN_US = 250_000
 """What a neighbour sends in a contact may overtake its announcement that the contact begins, by this at most."""

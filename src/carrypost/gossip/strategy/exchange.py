@@ -29,10 +29,10 @@ from carrypost.gossip.wire import frames as fr
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from carrypost.gossip.deliveries import Deliveries
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.receptions import Receptions
+    from carrypost.local.deliveries import Deliveries
     from carrypost.model.pattern import Entry
 
 

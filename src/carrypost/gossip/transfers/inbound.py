@@ -31,12 +31,12 @@ from carrypost.model.ids import NodeId
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from carrypost.gossip.deliveries import Deliveries
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.holdings.cache import Copy
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.receptions import Receptions
     from carrypost.gossip.transfers.wants import Want, Wants
+    from carrypost.local.deliveries import Deliveries
     from carrypost.model.pattern import Entry
 
 

@@ -14,10 +14,10 @@ from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.security.identity import verify
 
 if TYPE_CHECKING:
-    from carrypost.gossip.deliveries import Deliveries
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import OfferEntry
+    from carrypost.local.deliveries import Deliveries
 
 
 class Inspection:

@@ -14,10 +14,10 @@ from carrypost.gossip.transfers.accounts import MESSAGE
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from carrypost.gossip.deliveries import Deliveries
     from carrypost.gossip.desk import Desk
     from carrypost.gossip.holdings.cache import Copy
     from carrypost.gossip.transfers.link import Link
+    from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import NodeId
 
 

@@ -16,8 +16,8 @@ from carrypost.events import Confirmed, Delivered, Delivery, Reason
 from carrypost.gossip.holdings.destinations import CachedDestinations
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.slots import bits, mask_of
-from carrypost.gossip.subscriptions import Subscriptions
 from carrypost.journal import Durability
+from carrypost.local.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
