@@ -15,7 +15,7 @@ from typing import Final
 
 from benchmarks._processes import BenchmarkError
 
-from carrypost.emu.chance import stream
+from carrypost.emu.engine.chance import stream
 from carrypost.emu.mobility.paths import names
 from carrypost.model.descriptor import Ordering
 

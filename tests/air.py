@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from carrypost.emu.radio import Airtime, Burst, LinkModel, Radio
-from carrypost.emu.scheduler import Scheduler
+from carrypost.emu.engine.radio import Airtime, Burst, LinkModel, Radio
+from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.gossip.wire.frames import Announce, BlankData, Data, Frame
 from carrypost.model.ids import NodeId
 

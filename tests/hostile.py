@@ -16,7 +16,7 @@ import msgspec
 
 from carrypost import testing
 from carrypost.config import UNBOUNDED, Limits
-from carrypost.emu.radio import Burst, LinkModel
+from carrypost.emu.engine.radio import Burst, LinkModel
 from carrypost.events import Event, Refused
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import (

@@ -6,12 +6,12 @@ import pytest
 from tests import timers
 
 from carrypost.config import Settings
-from carrypost.emu.application import Inbox
-from carrypost.emu.clock import Clock
-from carrypost.emu.driver import Driver, World
-from carrypost.emu.radio import Radio
+from carrypost.emu.engine.application import Inbox
+from carrypost.emu.engine.clock import Clock
+from carrypost.emu.engine.driver import Driver, World
+from carrypost.emu.engine.radio import Radio
+from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.emu.recorder import Recorder
-from carrypost.emu.scheduler import Scheduler
 from carrypost.events import Event, NeighbourDown, NeighbourUp, Refused
 from carrypost.record import Record
 from carrypost.security.identity import Identity

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.emu.clock import Clock
 from carrypost.emu.contacts import Contact, Presence
-from carrypost.emu.faults import Plan, plan
+from carrypost.emu.engine.clock import Clock
+from carrypost.emu.engine.faults import Plan, plan
 from carrypost.emu.tables import EventTable, FaultsTable
 
 SECOND = 1_000_000

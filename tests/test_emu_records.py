@@ -17,8 +17,8 @@ from tests import emulated
 
 from carrypost import emu
 from carrypost.emu import records
+from carrypost.emu.engine.world import Progress
 from carrypost.emu.records import Sink
-from carrypost.emu.world import Progress
 from carrypost.errors import FileError, LocalError
 from carrypost.record import SCHEMA, Kind, Record
 

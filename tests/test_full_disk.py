@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from carrypost import testing
-from carrypost.emu.network import Network
+from carrypost.emu.engine.network import Network
 from carrypost.events import Dropped, Event, Failed, Reason, Stored
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.model.ids import MessageId

@@ -9,7 +9,7 @@ import pytest
 
 from carrypost import testing
 from carrypost.config import Settings
-from carrypost.emu.radio import Radio
+from carrypost.emu.engine.radio import Radio
 from carrypost.events import Event, NeighbourDown
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.wire.frames import Ack, Announce, Frame, Offer, OfferEntry, OpenParcel, Profile, Request, kind

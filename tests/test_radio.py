@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 from tests.air import MTU, Air, data, hello
 
-from carrypost.emu.radio import LinkModel
-from carrypost.emu.scheduler import Phase
+from carrypost.emu.engine.radio import LinkModel
+from carrypost.emu.engine.scheduler import Phase
 from carrypost.errors import LocalError, StateError
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Ack, BlankData, Data, Frame

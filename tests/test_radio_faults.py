@@ -9,9 +9,9 @@ import pytest
 from tests.air import MTU, Air, data, hello
 
 from carrypost import testing
-from carrypost.emu.links import gathered
-from carrypost.emu.radio import Burst, LinkModel
-from carrypost.emu.scheduler import Phase
+from carrypost.emu.engine.links import gathered
+from carrypost.emu.engine.radio import Burst, LinkModel
+from carrypost.emu.engine.scheduler import Phase
 from carrypost.errors import LocalError
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Ack, Data, Frame

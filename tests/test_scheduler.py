@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.emu.chance import stream
-from carrypost.emu.scheduler import Phase, RunawayError, Scheduler
+from carrypost.emu.engine.chance import stream
+from carrypost.emu.engine.scheduler import Phase, RunawayError, Scheduler
 from carrypost.errors import StateError
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from carrypost import testing
 from carrypost.config import Settings
-from carrypost.emu.application import Inbox
-from carrypost.emu.driver import Driver, World
-from carrypost.emu.radio import Radio
-from carrypost.emu.scheduler import Scheduler
+from carrypost.emu.engine.application import Inbox
+from carrypost.emu.engine.driver import Driver, World
+from carrypost.emu.engine.radio import Radio
+from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.events import Dropped, Event, Reason, Refused
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import WIRE_KINDS, Frame, kind

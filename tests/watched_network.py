@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from tests import timers
 
 from carrypost import events, testing
-from carrypost.emu.memory import MemoryStore
+from carrypost.emu.engine.memory import MemoryStore
 from carrypost.errors import StateError
 from carrypost.events import Reason
 from carrypost.journal import Batch

@@ -18,8 +18,8 @@ from carrypost.errors import FileError, LocalError
 from carrypost.files import staged
 
 if TYPE_CHECKING:
+    from carrypost.emu.engine.world import Progress
     from carrypost.emu.scenario import Scenario
-    from carrypost.emu.world import Progress
 
 _SECONDS = 1e-6
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from carrypost.emu.chance import stream
+from carrypost.emu.engine.chance import stream
 
 SCENARIO = "scenario.toml"
 LIKELY, RARE = 0.3, 0.15

@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 from itertools import combinations
 
-from carrypost.emu.chance import stream
 from carrypost.emu.drawing import (
     LIKELY,
     RARE,
@@ -27,6 +26,7 @@ from carrypost.emu.drawing import (
     spans_of,
     time_of,
 )
+from carrypost.emu.engine.chance import stream
 from carrypost.emu.overrides import toml
 
 _EXACT_OF = 4

@@ -13,8 +13,8 @@ import math
 import random
 from itertools import combinations
 
-from carrypost.emu.chance import stream
 from carrypost.emu.drawing import LIKELY, SCENARIO, Draw, Drawn, Span, Table, csv, lives_of, of, some, spans_of, time_of
+from carrypost.emu.engine.chance import stream
 from carrypost.emu.overrides import toml
 
 FAMILY = "order"

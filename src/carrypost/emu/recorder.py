@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from carrypost.emu.driver import Driver
+from carrypost.emu.engine.driver import Driver
 from carrypost.events import Confirmed, Delivered, Dropped, Event, Expired, Failed, Received, Refused, Stored
 from carrypost.journal import MESSAGE, Batch, StoredMessage
 from carrypost.model.ids import MessageId, NodeId

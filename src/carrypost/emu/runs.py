@@ -14,10 +14,10 @@ from pathlib import Path
 
 from carrypost.emu.checks import check_seed
 from carrypost.emu.contacts import Contact
+from carrypost.emu.engine.world import Emulation, Progress, run_attributes
 from carrypost.emu.inputs import read_inputs
 from carrypost.emu.records import ROWS_MAX, Records, Sink
 from carrypost.emu.scenario import Scenario
-from carrypost.emu.world import Emulation, Progress, run_attributes
 from carrypost.errors import LocalError
 from carrypost.record import Kind, Record
 

@@ -17,8 +17,8 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from carrypost.config.rules import keep_checked, number, whole
-from carrypost.emu.chance import stream
 from carrypost.emu.contacts import Presence
+from carrypost.emu.engine.chance import stream
 from carrypost.emu.mobility.paths import Sample, cut, names
 from carrypost.emu.tracks import Movement, Tracks
 from carrypost.errors import ConfigError

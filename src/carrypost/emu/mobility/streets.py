@@ -23,8 +23,8 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 from carrypost.config.rules import DAY_S, keep_checked, number, numbers
-from carrypost.emu.chance import stream
 from carrypost.emu.contacts import Presence
+from carrypost.emu.engine.chance import stream
 from carrypost.emu.mobility.paths import Sample, cut, names
 from carrypost.emu.tracks import Movement, Tracks
 from carrypost.errors import ConfigError

@@ -13,8 +13,8 @@ import math
 from dataclasses import dataclass
 
 from carrypost.config.rules import DAY_S, keep_checked, number, number_or_none, whole
-from carrypost.emu.chance import stream
 from carrypost.emu.contacts import Presence
+from carrypost.emu.engine.chance import stream
 from carrypost.emu.mobility.paths import Sample, cut, names
 from carrypost.emu.tracks import Movement, Tracks
 from carrypost.errors import ConfigError

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from carrypost.emu.samples import AT, AT_LEAVE, CACHE
-from carrypost.emu.samples import REGISTRIES as ORDERED
+from carrypost.emu.engine.samples import AT, AT_LEAVE, CACHE
+from carrypost.emu.engine.samples import REGISTRIES as ORDERED
 from carrypost.lab.families import ACTIVITY, REGISTRIES, REGISTRY_SIZES, TRAFFIC
 from carrypost.lab.metrics.copies import seconds
 from carrypost.record import Kind

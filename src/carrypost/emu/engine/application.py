@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from carrypost import events
-from carrypost.emu.driver import Driver
+from carrypost.emu.engine.driver import Driver
 from carrypost.errors import LocalError, RemoteError, StoreError
 from carrypost.events import Delivered, Event
 from carrypost.model.descriptor import Descriptor, PayloadCodec

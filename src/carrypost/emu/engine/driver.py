@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from carrypost.config import Settings
-from carrypost.emu.chance import stream
-from carrypost.emu.clock import Clock
-from carrypost.emu.memory import MemoryStore
-from carrypost.emu.radio import Burst, Datagram, Radio
-from carrypost.emu.scheduler import Phase, RunawayError, Scheduler, Token
+from carrypost.emu.engine.chance import stream
+from carrypost.emu.engine.clock import Clock
+from carrypost.emu.engine.memory import MemoryStore
+from carrypost.emu.engine.radio import Burst, Datagram, Radio
+from carrypost.emu.engine.scheduler import Phase, RunawayError, Scheduler, Token
 from carrypost.errors import StateError
 from carrypost.events import Event
 from carrypost.gossip.transfers.link import NEVER

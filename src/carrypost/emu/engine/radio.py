@@ -1,7 +1,7 @@
 """The emulated radio: who hears whom, and what becomes of a datagram on the way.
 
 A transmission is cut into datagrams exactly as the codec would cut it; loss, duplication, delay and damage act on
-datagrams (`emu.links`). A datagram that would arrive at or after the end of its
+datagrams (`emu.engine.links`). A datagram that would arrive at or after the end of its
 link is lost. Frames are handed over as values; with `encoded` they go through their bytes, and nothing may differ.
 
 Airtime is private (each direction of a link has its rate to itself) or shared: a transmission then keeps its sender and
@@ -16,8 +16,8 @@ from operator import attrgetter
 from typing import Literal
 
 from carrypost.config import Limits
-from carrypost.emu.links import NEVER, Burst, Datagram, LinkModel, Traffic, Way, gathered, spaced
-from carrypost.emu.scheduler import Phase, Scheduler
+from carrypost.emu.engine.links import NEVER, Burst, Datagram, LinkModel, Traffic, Way, gathered, spaced
+from carrypost.emu.engine.scheduler import Phase, Scheduler
 from carrypost.errors import LocalError, StateError
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Frame

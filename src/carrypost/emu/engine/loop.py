@@ -16,7 +16,7 @@ from types import CoroutineType
 from typing import Any, NoReturn, TypeVar
 
 from carrypost.emu.checks import is_number
-from carrypost.emu.scheduler import RunawayError, Scheduler
+from carrypost.emu.engine.scheduler import RunawayError, Scheduler
 from carrypost.errors import CarrypostError, LocalError, StateError
 
 MICROSECONDS = 1_000_000

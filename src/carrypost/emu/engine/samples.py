@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from carrypost.emu.driver import Driver, Life
-from carrypost.emu.radio import Radio
+from carrypost.emu.engine.driver import Driver, Life
+from carrypost.emu.engine.radio import Radio
 from carrypost.record import Kind, Record
 
 DATAGRAM = "datagram"

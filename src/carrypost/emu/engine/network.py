@@ -17,15 +17,15 @@ from typing import Any, Self
 
 from carrypost import __version__
 from carrypost.config import Settings, differences, text_form
-from carrypost.emu.application import Delivery, Inbox, message_ids
 from carrypost.emu.checks import check_callable, check_flag, check_name, microseconds
 from carrypost.emu.contacts import Contact
-from carrypost.emu.driver import Driver, Life, World
-from carrypost.emu.loop import VirtualLoop
-from carrypost.emu.playback import Playback, RecordFile
-from carrypost.emu.radio import LinkModel, Radio, Traffic
+from carrypost.emu.engine.application import Delivery, Inbox, message_ids
+from carrypost.emu.engine.driver import Driver, Life, World
+from carrypost.emu.engine.loop import VirtualLoop
+from carrypost.emu.engine.playback import Playback, RecordFile
+from carrypost.emu.engine.radio import LinkModel, Radio, Traffic
+from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.emu.recorder import Recorder
-from carrypost.emu.scheduler import Scheduler
 from carrypost.errors import LocalError, StateError
 from carrypost.events import Event
 from carrypost.gossip.wire.frames import Frame

@@ -13,18 +13,18 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from carrypost import __version__
-from carrypost.emu import driver as drivers
-from carrypost.emu.chance import stream
 from carrypost.emu.contacts import Contact, clipped
-from carrypost.emu.driver import Disk, Driver
-from carrypost.emu.faults import CLOCK_STEP, CRASH, CRASH_LOST, LEAVE, Fault, Life, clock, plan
+from carrypost.emu.engine import driver as drivers
+from carrypost.emu.engine.chance import stream
+from carrypost.emu.engine.driver import Disk, Driver
+from carrypost.emu.engine.faults import CLOCK_STEP, CRASH, CRASH_LOST, LEAVE, Fault, Life, clock, plan
+from carrypost.emu.engine.radio import LinkModel, Radio
+from carrypost.emu.engine.samples import Samples
+from carrypost.emu.engine.scheduler import Phase, Scheduler
+from carrypost.emu.engine.workload import Application, Publication
 from carrypost.emu.inputs import Inputs
-from carrypost.emu.radio import LinkModel, Radio
 from carrypost.emu.recorder import Recorder
-from carrypost.emu.samples import Samples
 from carrypost.emu.scenario import MICROSECONDS, Scenario, topic
-from carrypost.emu.scheduler import Phase, Scheduler
-from carrypost.emu.workload import Application, Publication
 from carrypost.errors import OrderError, StateError
 from carrypost.events import Reason
 from carrypost.gossip.wire.pieces import Blank

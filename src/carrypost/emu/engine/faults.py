@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
 
-from carrypost.emu.chance import stream
-from carrypost.emu.clock import Clock
 from carrypost.emu.contacts import Contact, Presence
+from carrypost.emu.engine.chance import stream
+from carrypost.emu.engine.clock import Clock
 from carrypost.emu.tables import EventTable, FaultsTable
 
 MICROSECONDS = 1_000_000

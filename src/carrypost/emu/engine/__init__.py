@@ -1,0 +1,1 @@
+"""Plays a scenario: hosts, links, faults and the applications, in virtual time."""
