@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from carrypost.emu.scenario import Scenario
+from carrypost.emu.scenario.scenario import Scenario
 from carrypost.lab import families as f
 from carrypost.lab.folders import write_arrow
 from carrypost.lab.report.paper import Experiment, Quad

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from carrypost.config import Limits, Settings
-from carrypost.emu.scenario import MODELS, Scenario
+from carrypost.emu.scenario.scenario import MODELS, Scenario
 from carrypost.events import Reason
 from carrypost.gossip.holdings.cache import Cache, Copy
 from carrypost.gossip.holdings.lives import COPY_TABLE, state_of

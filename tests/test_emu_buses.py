@@ -13,7 +13,7 @@ from tests.examples import examples
 from tools import calibration
 
 from carrypost.emu.mobility.buses import Buses, Line
-from carrypost.emu.scenario import Scenario
+from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.tracks import Movement
 from carrypost.errors import ConfigError
 

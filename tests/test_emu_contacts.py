@@ -23,8 +23,8 @@ from carrypost.emu.contacts import (
     read_presences,
     write_one,
 )
-from carrypost.emu.inputs import read_inputs
-from carrypost.emu.scenario import Scenario
+from carrypost.emu.scenario.inputs import read_inputs
+from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import FileError, LocalError
 
 SECOND = 1_000_000

@@ -14,7 +14,7 @@ from carrypost.cli.app import run
 from carrypost.config import Limits
 from carrypost.emu import records
 from carrypost.emu import run as emulate
-from carrypost.emu.scenario import Scenario
+from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.summary import summarise
 
 PLACES = 3

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from carrypost.emu.contacts import Contact, Presence
 from carrypost.emu.engine.clock import Clock
 from carrypost.emu.engine.faults import Plan, plan
-from carrypost.emu.tables import EventTable, FaultsTable
+from carrypost.emu.scenario.tables import EventTable, FaultsTable
 
 SECOND = 1_000_000
 

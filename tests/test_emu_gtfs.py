@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from carrypost.emu.mobility.gtfs import Gtfs
-from carrypost.emu.scenario import Scenario
+from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.tracks import Movement
 from carrypost.errors import ConfigError, FileError, LocalError
 

@@ -19,7 +19,7 @@ from carrypost.emu.encounters import encounters
 from carrypost.emu.mobility.community import Community
 from carrypost.emu.mobility.streets import Streets
 from carrypost.emu.mobility.waypoint import RandomWaypoint
-from carrypost.emu.scenario import Scenario
+from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.tracks import Movement
 from carrypost.errors import ConfigError
 

@@ -10,8 +10,8 @@ from tests import emulated
 
 from carrypost import emu
 from carrypost.config import UNBOUNDED
-from carrypost.emu.overrides import toml
-from carrypost.emu.scenario import MODELS, Scenario
+from carrypost.emu.scenario.overrides import toml
+from carrypost.emu.scenario.scenario import MODELS, Scenario
 from carrypost.errors import CarrypostError, ConfigError, LocalError
 
 SMALLEST = """

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from carrypost.emu import soak as search
-from carrypost.emu.inputs import read_inputs
-from carrypost.emu.scenario import Scenario
+from carrypost.emu.scenario.inputs import read_inputs
+from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.soak import Outcome, attempt, draw, main, soak
 
 SEEDS = 100

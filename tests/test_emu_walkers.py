@@ -13,7 +13,7 @@ from carrypost.emu.contacts import Presence
 from carrypost.emu.encounters import encounters
 from carrypost.emu.mobility.streets import Streets
 from carrypost.emu.mobility.traces import Trace
-from carrypost.emu.scenario import Scenario
+from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.tracks import Movement
 from carrypost.errors import LocalError
 

@@ -15,7 +15,7 @@ from tests.emulated import BROADCAST, of, receptions, rows, scenario
 
 from carrypost import __version__, emu
 from carrypost.emu.contacts import parse_contacts
-from carrypost.emu.inputs import TEXT_BYTES_MAX
+from carrypost.emu.scenario.inputs import TEXT_BYTES_MAX
 
 WAYPOINTS = '[mobility]\nmodel = "random-waypoint"\ncount = {count}\nside_m = 300\n[radio]\nrange_m = 60\n'
 

@@ -10,7 +10,7 @@ from tests import lab_pages
 from tests.lab_pages import Reader
 
 from carrypost.cli.app import run
-from carrypost.emu.scenario import Scenario
+from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import FileError, LocalError
 from carrypost.lab import families as f
 from carrypost.lab.report import page, svg

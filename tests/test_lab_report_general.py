@@ -17,7 +17,7 @@ from tests.lab_pages import Reader
 from carrypost.cli import _progress
 from carrypost.cli.app import run
 from carrypost.cli.lab import metrics as lab_metrics
-from carrypost.emu.scenario import Scenario
+from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import LocalError
 from carrypost.lab import families as f
 from carrypost.lab.report import html, page, plots

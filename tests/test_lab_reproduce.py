@@ -13,7 +13,7 @@ from tests import lab_pages
 
 import carrypost
 from carrypost.cli.app import run
-from carrypost.emu.scenario import Scenario
+from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import LabError, LocalError
 from carrypost.lab import grid, reproduce
 from carrypost.lab.report.paper import EXPERIMENTS

@@ -17,8 +17,8 @@ from statistics import fmean, pstdev
 
 from carrypost.emu.bound import flood_us
 from carrypost.emu.contacts import Contact, Presence, clipped
-from carrypost.emu.inputs import read_inputs
-from carrypost.emu.scenario import MICROSECONDS, Scenario
+from carrypost.emu.scenario.inputs import read_inputs
+from carrypost.emu.scenario.scenario import MICROSECONDS, Scenario
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 SEEDS = range(1, 11)

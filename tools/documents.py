@@ -28,7 +28,7 @@ import msgspec
 
 import carrypost.gossip
 from carrypost import config
-from carrypost.emu import scenario, tables
+from carrypost.emu.scenario import scenario, tables
 from carrypost.gossip.holdings import lives
 from carrypost.gossip.transfers.link import LINK_TABLE, LinkState, Sign
 from carrypost.gossip.wire import frames

@@ -23,7 +23,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from carrypost.config import Settings
-from carrypost.emu.checks import check_callable, check_flag, check_keywords, check_record, check_seed, microseconds
 from carrypost.emu.contacts import read_contacts
 from carrypost.emu.engine.application import Delivery
 from carrypost.emu.engine.loop import DeadlockError, TimeLimitError, run
@@ -31,6 +30,14 @@ from carrypost.emu.engine.network import Network, Options, Watcher
 from carrypost.emu.engine.playback import RecordFile
 from carrypost.emu.engine.radio import LinkModel, Traffic
 from carrypost.emu.engine.scheduler import RunawayError
+from carrypost.emu.scenario.checks import (
+    check_callable,
+    check_flag,
+    check_keywords,
+    check_record,
+    check_seed,
+    microseconds,
+)
 from carrypost.events import Delivered, Dropped, Event, NeighbourDown, NeighbourUp, Received
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.privilege import Privilege

@@ -19,7 +19,7 @@ from carrypost.files import staged
 
 if TYPE_CHECKING:
     from carrypost.emu.engine.world import Progress
-    from carrypost.emu.scenario import Scenario
+    from carrypost.emu.scenario.scenario import Scenario
 
 _SECONDS = 1e-6
 
@@ -86,7 +86,7 @@ def run_scenario(
     * `carrypost emu run three.toml --mode ideal --export-one contacts.txt` for a cross-check with The ONE
     """
     needs_extra()
-    from carrypost.emu.scenario import Scenario  # noqa: PLC0415 - needed by this command only
+    from carrypost.emu.scenario.scenario import Scenario  # noqa: PLC0415 - needed by this command only
 
     overrides = [*changes, *([f"mode={mode}"] if mode is not None else [])]
     made = Scenario.load(scenario, overrides)

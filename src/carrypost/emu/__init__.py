@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from carrypost.emu.bound import flood_bound
     from carrypost.emu.records import Records
     from carrypost.emu.runs import run
-    from carrypost.emu.scenario import Scenario
+    from carrypost.emu.scenario.scenario import Scenario
 
 __all__ = ["Records", "Scenario", "flood_bound", "run"]
 

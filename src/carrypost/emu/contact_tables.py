@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from carrypost.emu.csvfiles import Line
+from carrypost.emu.scenario.csvfiles import Line
 from carrypost.errors import LocalError
 from carrypost.files import refused
 

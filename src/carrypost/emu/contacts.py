@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from carrypost.emu.csvfiles import MICROSECONDS, Line, read_text, rows
+from carrypost.emu.scenario.csvfiles import MICROSECONDS, Line, read_text, rows
 from carrypost.errors import LocalError
 
 FOREVER_US = 2**53

@@ -27,7 +27,7 @@ from carrypost.emu.drawing import (
     time_of,
 )
 from carrypost.emu.engine.chance import stream
-from carrypost.emu.overrides import toml
+from carrypost.emu.scenario.overrides import toml
 
 _EXACT_OF = 4
 _IDEAL_OF = 8

@@ -15,7 +15,7 @@ from itertools import combinations
 
 from carrypost.emu.drawing import LIKELY, SCENARIO, Draw, Drawn, Span, Table, csv, lives_of, of, some, spans_of, time_of
 from carrypost.emu.engine.chance import stream
-from carrypost.emu.overrides import toml
+from carrypost.emu.scenario.overrides import toml
 
 FAMILY = "order"
 _KINDS = (

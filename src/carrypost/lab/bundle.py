@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from carrypost.emu.scenario import Scenario
+from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import LocalError
 from carrypost.files import refused
 

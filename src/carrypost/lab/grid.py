@@ -30,7 +30,7 @@ import carrypost
 from carrypost.emu.contacts import read_meetings, read_presences
 from carrypost.emu.engine.workload import read_script
 from carrypost.emu.mobility.paths import names as counted
-from carrypost.emu.scenario import Scenario
+from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import ConfigError, FileError, LocalError
 from carrypost.files import refused
 from carrypost.lab.bundle import Named, named

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from carrypost.emu.csvfiles import TIME_S_MAX
+from carrypost.emu.scenario.csvfiles import TIME_S_MAX
 from carrypost.lab.schemas import RECORDS
 from carrypost.record import Kind
 

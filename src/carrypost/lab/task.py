@@ -22,7 +22,7 @@ import msgspec
 import pyarrow as pa
 
 from carrypost.emu.runs import prepare
-from carrypost.emu.scenario import Scenario
+from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import CarrypostError
 from carrypost.lab import lock, states
 from carrypost.lab.bundle import unpacked

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from carrypost.emu.contacts import Contact, Presence
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.clock import Clock
-from carrypost.emu.tables import EventTable, FaultsTable
+from carrypost.emu.scenario.tables import EventTable, FaultsTable
 
 MICROSECONDS = 1_000_000
 HOUR_US = 3_600 * MICROSECONDS

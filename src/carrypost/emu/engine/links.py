@@ -14,8 +14,8 @@ from types import MappingProxyType
 
 import msgspec
 
-from carrypost.emu.checks import is_number
 from carrypost.emu.engine.chance import stream
+from carrypost.emu.scenario.checks import is_number
 from carrypost.errors import LocalError
 from carrypost.gossip.wire.frames import Frame, kind_of
 

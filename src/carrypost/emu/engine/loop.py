@@ -15,8 +15,8 @@ from collections.abc import Callable, Coroutine
 from types import CoroutineType
 from typing import Any, NoReturn, TypeVar
 
-from carrypost.emu.checks import is_number
 from carrypost.emu.engine.scheduler import RunawayError, Scheduler
+from carrypost.emu.scenario.checks import is_number
 from carrypost.errors import CarrypostError, LocalError, StateError
 
 MICROSECONDS = 1_000_000

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from carrypost.config import Limits
 from carrypost.emu.contacts import Presence
-from carrypost.emu.csvfiles import MICROSECONDS, Line, Row, read_text, rows
 from carrypost.emu.engine.driver import Driver
+from carrypost.emu.scenario.csvfiles import MICROSECONDS, Line, Row, read_text, rows
 from carrypost.events import Delivered, Event
 
 

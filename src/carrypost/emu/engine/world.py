@@ -22,9 +22,9 @@ from carrypost.emu.engine.radio import LinkModel, Radio
 from carrypost.emu.engine.samples import Samples
 from carrypost.emu.engine.scheduler import Phase, Scheduler
 from carrypost.emu.engine.workload import Application, Publication
-from carrypost.emu.inputs import Inputs
 from carrypost.emu.recorder import Recorder
-from carrypost.emu.scenario import MICROSECONDS, Scenario, topic
+from carrypost.emu.scenario.inputs import Inputs
+from carrypost.emu.scenario.scenario import MICROSECONDS, Scenario, topic
 from carrypost.errors import OrderError, StateError
 from carrypost.events import Reason
 from carrypost.gossip.wire.pieces import Blank

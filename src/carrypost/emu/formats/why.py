@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from carrypost.emu.csvfiles import TIME_S_MAX
 from carrypost.emu.formats.lines import is_number
+from carrypost.emu.scenario.csvfiles import TIME_S_MAX
 from carrypost.emu.tracks import COORDINATE_M_MAX
 from carrypost.errors import LocalError
 from carrypost.security.identity import Identity

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from carrypost.emu.csvfiles import Line, Row, read_text, rows
 from carrypost.emu.mobility.hours import clock_s
+from carrypost.emu.scenario.csvfiles import Line, Row, read_text, rows
 from carrypost.errors import ConfigError, LocalError
 from carrypost.files import refused
 

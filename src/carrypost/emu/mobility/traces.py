@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from carrypost.config.rules import DAY_S, choice, keep_checked, number_or_none, text
 from carrypost.emu.contacts import Presence
-from carrypost.emu.csvfiles import MICROSECONDS, TIME_S_MAX, Line, read_text, rows
 from carrypost.emu.formats import FORMATS, Options, read_whole, settle_whole
 from carrypost.emu.formats.events import is_walkers
 from carrypost.emu.formats.keys import column, ranked
 from carrypost.emu.formats.tables import OneMovement
+from carrypost.emu.scenario.csvfiles import MICROSECONDS, TIME_S_MAX, Line, read_text, rows
 from carrypost.emu.tracks import Movement, Tracks
 from carrypost.errors import ConfigError, LocalError
 

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from carrypost.config import UNBOUNDED, Settings
 from carrypost.config.rules import NONE, Fields, rule_of
 from carrypost.config.settings import FIELDS as SETTINGS_FIELDS
-from carrypost.emu import tables
-from carrypost.emu.overrides import applied, toml
+from carrypost.emu.scenario import tables
+from carrypost.emu.scenario.overrides import applied, toml
 from carrypost.errors import CarrypostError, ConfigError, LocalError
 from carrypost.files import refused
 

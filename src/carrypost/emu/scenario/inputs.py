@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from carrypost.emu.contacts import Contact, Presence, read_meetings, read_presences
-from carrypost.emu.csvfiles import Line
 from carrypost.emu.engine.workload import Publication, check_script, read_script
 from carrypost.emu.mobility.paths import names as counted
-from carrypost.emu.scenario import MICROSECONDS, Scenario
+from carrypost.emu.scenario.csvfiles import Line
+from carrypost.emu.scenario.scenario import MICROSECONDS, Scenario
 from carrypost.errors import ConfigError
 from carrypost.files import refused
 from carrypost.security.identity import Identity
