@@ -24,9 +24,9 @@ import pyarrow.compute as pc
 
 from carrypost.emu import records, runs
 from carrypost.emu.bound import flood_us
-from carrypost.emu.contacts import Contact
 from carrypost.emu.scenario.scenario import MICROSECONDS, Scenario
 from carrypost.emu.summary import summarise
+from carrypost.emu.traces.contacts import Contact
 from carrypost.errors import CarrypostError
 from carrypost.record import Kind
 

@@ -14,7 +14,7 @@ from tools import calibration
 
 from carrypost.emu.mobility.buses import Buses, Line
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.tracks import Movement
+from carrypost.emu.traces.tracks import Movement
 from carrypost.errors import ConfigError
 
 SECOND = 1_000_000

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.emu.contacts import (
+from carrypost.emu.scenario.inputs import read_inputs
+from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.traces.contacts import (
     FOREVER_US,
     Contact,
     Presence,
@@ -23,8 +25,6 @@ from carrypost.emu.contacts import (
     read_presences,
     write_one,
 )
-from carrypost.emu.scenario.inputs import read_inputs
-from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import FileError, LocalError
 
 SECOND = 1_000_000

@@ -13,9 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from carrypost.emu.contacts import Contact
-from carrypost.emu.encounters import encounters
-from carrypost.emu.tracks import Tracks
+from carrypost.emu.traces.contacts import Contact
+from carrypost.emu.traces.encounters import encounters
+from carrypost.emu.traces.tracks import Tracks
 from carrypost.errors import LocalError
 
 Sample = tuple[int, float, float]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.emu.contacts import Contact, Presence
 from carrypost.emu.engine.clock import Clock
 from carrypost.emu.engine.faults import Plan, plan
 from carrypost.emu.scenario.tables import EventTable, FaultsTable
+from carrypost.emu.traces.contacts import Contact, Presence
 
 SECOND = 1_000_000
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.trace_texts import parsed, settled, whys
 
-from carrypost.emu.contacts import FOREVER_US, parse_contacts
-from carrypost.emu.formats import FORMATS, Options
-from carrypost.emu.formats.lines import cut
+from carrypost.emu.traces.contacts import FOREVER_US, parse_contacts
+from carrypost.emu.traces.formats import FORMATS, Options
+from carrypost.emu.traces.formats.lines import cut
 from carrypost.errors import LocalError
 
 TWO_PLACES = "are there two nodes with one id? If one of the places is to count: --same-time first, or last"

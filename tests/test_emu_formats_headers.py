@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.trace_texts import parsed, settled, whys
 
-from carrypost.emu.formats import FORMATS, Options
-from carrypost.emu.formats.tables import Places
+from carrypost.emu.traces.formats import FORMATS, Options
+from carrypost.emu.traces.formats.tables import Places
 from carrypost.errors import LocalError
 
 

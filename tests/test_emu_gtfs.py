@@ -12,7 +12,7 @@ import pytest
 
 from carrypost.emu.mobility.gtfs import Gtfs
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.tracks import Movement
+from carrypost.emu.traces.tracks import Movement
 from carrypost.errors import ConfigError, FileError, LocalError
 
 SECOND = 1_000_000

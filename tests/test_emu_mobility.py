@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tools import calibration
 
-from carrypost.emu.encounters import encounters
 from carrypost.emu.mobility.community import Community
 from carrypost.emu.mobility.streets import Streets
 from carrypost.emu.mobility.waypoint import RandomWaypoint
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.tracks import Movement
+from carrypost.emu.traces.encounters import encounters
+from carrypost.emu.traces.tracks import Movement
 from carrypost.errors import ConfigError
 
 SECOND = 1_000_000

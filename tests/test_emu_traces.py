@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.emu.contacts import Contact, Presence
-from carrypost.emu.encounters import encounters
 from carrypost.emu.mobility.traces import Trace
-from carrypost.emu.tracks import Movement
+from carrypost.emu.traces.contacts import Contact, Presence
+from carrypost.emu.traces.encounters import encounters
+from carrypost.emu.traces.tracks import Movement
 from carrypost.errors import ConfigError, LocalError
 
 SECOND = 1_000_000

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from tools import calibration
 
-from carrypost.emu.contacts import Presence
-from carrypost.emu.encounters import encounters
 from carrypost.emu.mobility.streets import Streets
 from carrypost.emu.mobility.traces import Trace
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.tracks import Movement
+from carrypost.emu.traces.contacts import Presence
+from carrypost.emu.traces.encounters import encounters
+from carrypost.emu.traces.tracks import Movement
 from carrypost.errors import LocalError
 
 SECOND = 1_000_000

@@ -11,7 +11,7 @@ import pytest
 from tests.campaigns import THREE, TWO_SETTINGS, campaign, three
 
 from carrypost.cli.app import run
-from carrypost.emu import contacts
+from carrypost.emu.traces import contacts
 from carrypost.lab import grid
 
 _PARQUET = THREE.replace("contacts.csv", "contacts.parquet")

@@ -28,8 +28,8 @@ from tests.test_emu_encounters import (
 )
 
 from carrypost.cli.app import run
-from carrypost.emu.encounters import Rules
-from carrypost.emu.in_range import Window
+from carrypost.emu.traces.encounters import Rules
+from carrypost.emu.traces.in_range import Window
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.contacts_here import found_here

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from carrypost.cli.app import run
-from carrypost.emu.encounters import Rules
+from carrypost.emu.traces.encounters import Rules
 from carrypost.lab import families, folders
 from carrypost.lab.contacts import found
 from carrypost.lab.contacts_here import found_here

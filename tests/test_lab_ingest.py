@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from carrypost.cli.app import run
-from carrypost.emu.formats import FORMATS, Options
+from carrypost.emu.traces.formats import FORMATS, Options
 from carrypost.errors import FileError, LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest import sources

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from carrypost.emu.formats import Options
+from carrypost.emu.traces.formats import Options
 from carrypost.lab import folders
 from carrypost.lab.ingest.run import Request, ingest
 from carrypost.lab.schemas import CONTACTS

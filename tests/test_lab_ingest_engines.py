@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from carrypost.emu.formats import FORMATS
+from carrypost.emu.traces.formats import FORMATS
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest.run import Request, ingest

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from carrypost.emu.formats import FORMATS, Options, read_whole, settle_whole
-from carrypost.emu.formats.lines import cut
-from carrypost.emu.formats.rules import Parsed
+from carrypost.emu.traces.formats import FORMATS, Options, read_whole, settle_whole
+from carrypost.emu.traces.formats.lines import cut
+from carrypost.emu.traces.formats.rules import Parsed
 
 
 def parsed(name: str, text: str | bytes, **options: object) -> Parsed:

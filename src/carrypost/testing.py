@@ -23,7 +23,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from carrypost.config import Settings
-from carrypost.emu.contacts import read_contacts
 from carrypost.emu.engine.application import Delivery
 from carrypost.emu.engine.loop import DeadlockError, TimeLimitError, run
 from carrypost.emu.engine.network import Network, Options, Watcher
@@ -38,6 +37,7 @@ from carrypost.emu.scenario.checks import (
     check_seed,
     microseconds,
 )
+from carrypost.emu.traces.contacts import read_contacts
 from carrypost.events import Delivered, Dropped, Event, NeighbourDown, NeighbourUp, Received
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.privilege import Privilege

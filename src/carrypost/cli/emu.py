@@ -97,8 +97,8 @@ def run_scenario(
 def _play(
     scenario: Scenario, seed: str, out: Path | None, export_one: Path | None, *, encoded: bool, json: bool
 ) -> None:
-    from carrypost.emu.contacts import write_one  # noqa: PLC0415 - needs the extra
     from carrypost.emu.runs import prepare  # noqa: PLC0415 - likewise
+    from carrypost.emu.traces.contacts import write_one  # noqa: PLC0415 - needs the extra
     from carrypost.gossip.discovery.places import places  # noqa: PLC0415 - likewise
 
     prepared = prepare(scenario, seed, encoded=encoded)

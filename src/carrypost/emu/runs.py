@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from carrypost.emu.contacts import Contact
 from carrypost.emu.engine.world import Emulation, Progress, run_attributes
 from carrypost.emu.records import ROWS_MAX, Records, Sink
 from carrypost.emu.scenario.checks import check_seed
 from carrypost.emu.scenario.inputs import read_inputs
 from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.traces.contacts import Contact
 from carrypost.errors import LocalError
 from carrypost.record import Kind, Record
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from carrypost.emu.encounters import Rules
+from carrypost.emu.traces.encounters import Rules
 from carrypost.lab.contacts_here import SECONDS_MAX, microseconds, nameless, timeless
 from carrypost.lab.schemas import CONTACTS, POSITIONS
 from carrypost.lab.slabs import PIECES_DDL, SAMPLES_PER_SLAB, Life, Plan, Search, planned

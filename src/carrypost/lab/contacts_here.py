@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from carrypost.emu.encounters import Rules, by_rules
-from carrypost.emu.tracks import Tracks
+from carrypost.emu.traces.encounters import Rules, by_rules
+from carrypost.emu.traces.tracks import Tracks
 from carrypost.errors import LocalError
 from carrypost.lab.schemas import CONTACTS
 from carrypost.lab.slabs import PIECES, named

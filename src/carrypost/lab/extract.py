@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from carrypost.emu.encounters import Rules
+from carrypost.emu.traces.encounters import Rules
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.contacts_here import SAMPLES_HERE_MAX, found_here, microseconds

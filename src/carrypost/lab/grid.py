@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import carrypost
-from carrypost.emu.contacts import read_meetings, read_presences
 from carrypost.emu.engine.workload import read_script
 from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.traces.contacts import read_meetings, read_presences
 from carrypost.errors import ConfigError, FileError, LocalError
 from carrypost.files import refused
 from carrypost.lab.bundle import Named, named

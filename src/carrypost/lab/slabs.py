@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from carrypost.emu.encounters import Encounters, Rules, by_rules
-from carrypost.emu.in_range import Window
-from carrypost.emu.tracks import Tracks
+from carrypost.emu.traces.encounters import Encounters, Rules, by_rules
+from carrypost.emu.traces.in_range import Window
+from carrypost.emu.traces.tracks import Tracks
 
 SAMPLES_PER_SLAB = 250_000
 """About so many: few enough for a task's memory, and enough that its start does not count."""

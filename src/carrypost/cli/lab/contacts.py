@@ -89,7 +89,7 @@ def contacts(
     * `carrypost lab contacts big --range-m 100 --engine spark --master spark://host:7077 --statistics --out big`
     """
     needs_extra()
-    from carrypost.emu.encounters import Rules  # noqa: PLC0415 - needed by this command only
+    from carrypost.emu.traces.encounters import Rules  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.extract import Engine, Wanted, extract  # noqa: PLC0415
 
     rules = Rules(

@@ -113,7 +113,7 @@ def ingest(
     * `carrypost lab ingest plan.ccp --format ccp --both-ways --scenario bus --out bus`
     """
     needs_extra()
-    from carrypost.emu.formats import Options  # noqa: PLC0415 - needed by this command only
+    from carrypost.emu.traces.formats import Options  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.ingest import run  # noqa: PLC0415
 
     options = Options(

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
 
-from carrypost.emu.contacts import Contact, Presence
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.clock import Clock
 from carrypost.emu.scenario.tables import EventTable, FaultsTable
+from carrypost.emu.traces.contacts import Contact, Presence
 
 MICROSECONDS = 1_000_000
 HOUR_US = 3_600 * MICROSECONDS

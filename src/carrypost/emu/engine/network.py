@@ -17,7 +17,6 @@ from typing import Any, Self
 
 from carrypost import __version__
 from carrypost.config import Settings, differences, text_form
-from carrypost.emu.contacts import Contact
 from carrypost.emu.engine.application import Delivery, Inbox, message_ids
 from carrypost.emu.engine.driver import Driver, Life, World
 from carrypost.emu.engine.loop import VirtualLoop
@@ -26,6 +25,7 @@ from carrypost.emu.engine.radio import LinkModel, Radio, Traffic
 from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.emu.recorder import Recorder
 from carrypost.emu.scenario.checks import check_callable, check_flag, check_name, microseconds
+from carrypost.emu.traces.contacts import Contact
 from carrypost.errors import LocalError, StateError
 from carrypost.events import Event
 from carrypost.gossip.wire.frames import Frame

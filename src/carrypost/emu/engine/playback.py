@@ -11,9 +11,9 @@ import importlib.util
 from collections.abc import Iterable
 from pathlib import Path
 
-from carrypost.emu.contacts import FOREVER_US, Contact
 from carrypost.emu.engine.radio import Radio
 from carrypost.emu.engine.scheduler import Phase, Scheduler
+from carrypost.emu.traces.contacts import FOREVER_US, Contact
 from carrypost.errors import LocalError
 from carrypost.files import staged
 from carrypost.record import Kind, Record

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from carrypost.config import Limits
-from carrypost.emu.contacts import Presence
 from carrypost.emu.engine.driver import Driver
 from carrypost.emu.scenario.csvfiles import MICROSECONDS, Line, Row, read_text, rows
+from carrypost.emu.traces.contacts import Presence
 from carrypost.events import Delivered, Event
 
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from carrypost import __version__
-from carrypost.emu.contacts import Contact, clipped
 from carrypost.emu.engine import driver as drivers
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.driver import Disk, Driver
@@ -25,6 +24,7 @@ from carrypost.emu.engine.workload import Application, Publication
 from carrypost.emu.recorder import Recorder
 from carrypost.emu.scenario.inputs import Inputs
 from carrypost.emu.scenario.scenario import MICROSECONDS, Scenario, topic
+from carrypost.emu.traces.contacts import Contact, clipped
 from carrypost.errors import OrderError, StateError
 from carrypost.events import Reason
 from carrypost.gossip.wire.pieces import Blank

@@ -20,11 +20,11 @@ from typing import NamedTuple
 
 from carrypost.config import DAY_S, HOUR_S, UNBOUNDED
 from carrypost.config.rules import flag, keep_checked, number, text, texts, whole
-from carrypost.emu.contacts import Presence
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.mobility.hours import clock_s
 from carrypost.emu.mobility.lists import made, tables, wholes
-from carrypost.emu.tracks import Movement, Tracks
+from carrypost.emu.traces.contacts import Presence
+from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError
 
 MICROSECONDS = 1_000_000

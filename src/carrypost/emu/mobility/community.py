@@ -17,10 +17,10 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from carrypost.config.rules import keep_checked, number, whole
-from carrypost.emu.contacts import Presence
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.mobility.paths import Sample, cut, names
-from carrypost.emu.tracks import Movement, Tracks
+from carrypost.emu.traces.contacts import Presence
+from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError
 
 _MICROSECONDS = 1_000_000

@@ -25,11 +25,11 @@ import numpy as np
 
 from carrypost.config import DAY_S
 from carrypost.config.rules import flag, keep_checked, number, text
-from carrypost.emu.contacts import Presence
 from carrypost.emu.mobility.feed import Call, Feed, Shape, Trip
 from carrypost.emu.mobility.hours import clock_s
 from carrypost.emu.mobility.shapes import Floats, Place, Plane, Way, placed
-from carrypost.emu.tracks import Movement, Tracks
+from carrypost.emu.traces.contacts import Presence
+from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError
 
 MICROSECONDS = 1_000_000

@@ -23,10 +23,10 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 from carrypost.config.rules import DAY_S, keep_checked, number, numbers
-from carrypost.emu.contacts import Presence
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.mobility.paths import Sample, cut, names
-from carrypost.emu.tracks import Movement, Tracks
+from carrypost.emu.traces.contacts import Presence
+from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError
 
 _MICROSECONDS = 1_000_000

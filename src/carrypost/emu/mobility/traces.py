@@ -20,13 +20,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from carrypost.config.rules import DAY_S, choice, keep_checked, number_or_none, text
-from carrypost.emu.contacts import Presence
-from carrypost.emu.formats import FORMATS, Options, read_whole, settle_whole
-from carrypost.emu.formats.events import is_walkers
-from carrypost.emu.formats.keys import column, ranked
-from carrypost.emu.formats.tables import OneMovement
 from carrypost.emu.scenario.csvfiles import MICROSECONDS, TIME_S_MAX, Line, read_text, rows
-from carrypost.emu.tracks import Movement, Tracks
+from carrypost.emu.traces.contacts import Presence
+from carrypost.emu.traces.formats import FORMATS, Options, read_whole, settle_whole
+from carrypost.emu.traces.formats.events import is_walkers
+from carrypost.emu.traces.formats.keys import column, ranked
+from carrypost.emu.traces.formats.tables import OneMovement
+from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError, LocalError
 
 _HEADER_NUMBERS = (6, 8)

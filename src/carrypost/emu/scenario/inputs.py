@@ -10,11 +10,11 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from carrypost.emu.contacts import Contact, Presence, read_meetings, read_presences
 from carrypost.emu.engine.workload import Publication, check_script, read_script
 from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.scenario.csvfiles import Line
 from carrypost.emu.scenario.scenario import MICROSECONDS, Scenario
+from carrypost.emu.traces.contacts import Contact, Presence, read_meetings, read_presences
 from carrypost.errors import ConfigError
 from carrypost.files import refused
 from carrypost.security.identity import Identity
@@ -109,7 +109,7 @@ def _of_another_time(scenario: Scenario, contacts: list[Contact]) -> ConfigError
 def _by_mobility(
     scenario: Scenario, seed: int | str, presences: list[Presence] | None
 ) -> tuple[list[Presence], list[Contact]]:
-    from carrypost.emu.encounters import encounters  # noqa: PLC0415 - needs numpy, and is needed only here
+    from carrypost.emu.traces.encounters import encounters  # noqa: PLC0415 - needs numpy, and is needed only here
 
     assert scenario.mobility is not None
     movement = scenario.mobility.move(seed, scenario.duration_us)

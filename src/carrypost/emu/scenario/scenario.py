@@ -27,7 +27,7 @@ from carrypost.errors import CarrypostError, ConfigError, LocalError
 from carrypost.files import refused
 
 if TYPE_CHECKING:
-    from carrypost.emu.tracks import Movement
+    from carrypost.emu.traces.tracks import Movement
 
 MICROSECONDS = 1_000_000
 MODELS = {

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from carrypost.emu.formats import FORMATS, Format, Options, Rule
-from carrypost.emu.formats.keys import column
-from carrypost.emu.formats.lines import cut
-from carrypost.emu.formats.orders import standing
-from carrypost.emu.formats.tables import Places
+from carrypost.emu.traces.formats import FORMATS, Format, Options, Rule
+from carrypost.emu.traces.formats.keys import column
+from carrypost.emu.traces.formats.lines import cut
+from carrypost.emu.traces.formats.orders import standing
+from carrypost.emu.traces.formats.tables import Places
 from carrypost.lab import folders
 from carrypost.lab.ingest import sources
 from carrypost.lab.ingest.stages import Sum, checked, other_way, usable

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from carrypost.emu.formats import ALIASES, FORMATS, Options
-from carrypost.emu.formats.places import SPEED_MAX_M_PER_S
+from carrypost.emu.traces.formats import ALIASES, FORMATS, Options
+from carrypost.emu.traces.formats.places import SPEED_MAX_M_PER_S
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest import local, sources

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from carrypost.emu.formats import FORMATS, Options
-from carrypost.emu.formats.keys import Settled, column
-from carrypost.emu.formats.lines import cut
-from carrypost.emu.formats.meetings import MEETINGS
-from carrypost.emu.formats.orders import standing
-from carrypost.emu.formats.places import PLACES
-from carrypost.emu.formats.rules import ROWS, Fault
+from carrypost.emu.traces.formats import FORMATS, Options
+from carrypost.emu.traces.formats.keys import Settled, column
+from carrypost.emu.traces.formats.lines import cut
+from carrypost.emu.traces.formats.meetings import MEETINGS
+from carrypost.emu.traces.formats.orders import standing
+from carrypost.emu.traces.formats.places import PLACES
+from carrypost.emu.traces.formats.rules import ROWS, Fault
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest import sources

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from carrypost.emu.formats import Format, Options, Parsed
-from carrypost.emu.formats.events import back
-from carrypost.emu.formats.rules import BAD_SHOWN, Bad, Fault, first, where
-from carrypost.emu.formats.tables import Places, median
+from carrypost.emu.traces.formats import Format, Options, Parsed
+from carrypost.emu.traces.formats.events import back
+from carrypost.emu.traces.formats.rules import BAD_SHOWN, Bad, Fault, first, where
+from carrypost.emu.traces.formats.tables import Places, median
 from carrypost.errors import LocalError
 
 BAD_SHARE_MAX = 0.01

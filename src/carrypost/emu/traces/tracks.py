@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from carrypost.emu.contacts import Presence
+from carrypost.emu.traces.contacts import Presence
 from carrypost.errors import LocalError
 
 COORDINATE_M_MAX = 1e8

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from carrypost.emu.tracks import Tracks
+from carrypost.emu.traces.tracks import Tracks
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from carrypost.emu.formats.lines import is_number
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX
-from carrypost.emu.tracks import COORDINATE_M_MAX
+from carrypost.emu.traces.formats.lines import is_number
+from carrypost.emu.traces.tracks import COORDINATE_M_MAX
 from carrypost.errors import LocalError
 from carrypost.security.identity import Identity
 

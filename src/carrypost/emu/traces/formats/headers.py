@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from carrypost.emu.formats.lines import cut, is_number, separator_of, words_of
-from carrypost.emu.formats.rules import Options, shortened
 from carrypost.emu.scenario.csvfiles import Line
+from carrypost.emu.traces.formats.lines import cut, is_number, separator_of, words_of
+from carrypost.emu.traces.formats.rules import Options, shortened
 from carrypost.errors import LocalError
 
 SYNONYMS: Mapping[str, tuple[str, ...]] = {

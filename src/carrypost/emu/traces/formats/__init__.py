@@ -14,11 +14,11 @@ from typing import Literal
 
 import pyarrow as pa
 
-from carrypost.emu.formats import meetings, orders, places, tables
-from carrypost.emu.formats.events import Ns2, OneConnections, Plan, Walkers
-from carrypost.emu.formats.keys import Settled
-from carrypost.emu.formats.lines import cut
-from carrypost.emu.formats.rules import Options, Parsed, Rule, first
+from carrypost.emu.traces.formats import meetings, orders, places, tables
+from carrypost.emu.traces.formats.events import Ns2, OneConnections, Plan, Walkers
+from carrypost.emu.traces.formats.keys import Settled
+from carrypost.emu.traces.formats.lines import cut
+from carrypost.emu.traces.formats.rules import Options, Parsed, Rule, first
 from carrypost.errors import LocalError
 
 

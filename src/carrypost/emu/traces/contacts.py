@@ -62,7 +62,7 @@ def read_contacts(path: str | Path, nodes: Collection[str] | None = None) -> lis
 def read_meetings(path: str | Path, nodes: Collection[str] | None = None) -> tuple[list[Contact], list[str]]:
     """Contacts as from `read_contacts`, and whom the file names, in contacts that last no time too."""
     if Path(path).is_dir() or Path(path).suffix == ".parquet":
-        from carrypost.emu.contact_tables import rows_of  # noqa: PLC0415 - needs pyarrow, as texts do not
+        from carrypost.emu.traces.contact_tables import rows_of  # noqa: PLC0415 - needs pyarrow, as texts do not
 
         return _checked(rows_of(Path(path)), nodes)
     return _parsed(read_text(path), str(path), nodes)

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from carrypost.emu.contacts import Contact
-from carrypost.emu.in_range import Ints, Pieces, Window, pieces, segments_of
-from carrypost.emu.tracks import Tracks
+from carrypost.emu.traces.contacts import Contact
+from carrypost.emu.traces.in_range import Ints, Pieces, Window, pieces, segments_of
+from carrypost.emu.traces.tracks import Tracks
 from carrypost.errors import LocalError
 
 _PIECES_AT_ONCE = 1 << 20

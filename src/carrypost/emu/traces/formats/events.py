@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from carrypost.emu.formats.lines import Cells, Lines, flags, microseconds, numbers
-from carrypost.emu.formats.rules import Fault, Options, Parsed, at, pairs, rows, told
-from carrypost.emu.formats.tables import brief
-from carrypost.emu.formats.why import name, numeral, seconds
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX
-from carrypost.emu.tracks import COORDINATE_M_MAX
+from carrypost.emu.traces.formats.lines import Cells, Lines, flags, microseconds, numbers
+from carrypost.emu.traces.formats.rules import Fault, Options, Parsed, at, pairs, rows, told
+from carrypost.emu.traces.formats.tables import brief
+from carrypost.emu.traces.formats.why import name, numeral, seconds
+from carrypost.emu.traces.tracks import COORDINATE_M_MAX
 
 DOWN, UP = 0, 1
 _CONN_WORDS = (5, 6)

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from carrypost.emu.formats.lines import Numbers, Truths
-from carrypost.emu.formats.rules import Fault
+from carrypost.emu.traces.formats.lines import Numbers, Truths
+from carrypost.emu.traces.formats.rules import Fault
 
 
 class Settled(NamedTuple):

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from carrypost.emu.formats.lines import Lines, flags
+from carrypost.emu.traces.formats.lines import Lines, flags
 from carrypost.errors import LocalError
 
 BAD_SHOWN = 10
