@@ -15,7 +15,7 @@ import pytest
 from tests import emulated
 
 from carrypost.cli.app import run
-from carrypost.emu import records
+from carrypost.emu.records import files as records
 
 TEXT = """
 duration_s = 100

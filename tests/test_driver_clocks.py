@@ -11,7 +11,7 @@ from carrypost.emu.engine.clock import Clock
 from carrypost.emu.engine.driver import Driver, World
 from carrypost.emu.engine.radio import Radio
 from carrypost.emu.engine.scheduler import Scheduler
-from carrypost.emu.recorder import Recorder
+from carrypost.emu.records.recorder import Recorder
 from carrypost.events import Event, NeighbourDown, NeighbourUp, Refused
 from carrypost.record import Record
 from carrypost.security.identity import Identity

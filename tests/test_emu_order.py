@@ -12,7 +12,7 @@ from tests.emulated import of
 from carrypost import emu, testing
 from carrypost.cli.app import run
 from carrypost.emu.invariants import check
-from carrypost.emu.summary import summarise
+from carrypost.emu.records.summary import summarise
 from carrypost.errors import LocalError, PayloadError
 from carrypost.record import Record
 

@@ -6,8 +6,8 @@ import json
 
 from tests.order_records import Story
 
-from carrypost.emu.ordered import Sizes, Spread
-from carrypost.emu.summary import summarise
+from carrypost.emu.records.ordered import Sizes, Spread
+from carrypost.emu.records.summary import summarise
 from carrypost.record import Record
 
 

@@ -16,9 +16,9 @@ import pytest
 from tests import emulated
 
 from carrypost import emu
-from carrypost.emu import records
 from carrypost.emu.engine.world import Progress
-from carrypost.emu.records import Sink
+from carrypost.emu.records import files as records
+from carrypost.emu.records.files import Sink
 from carrypost.errors import FileError, LocalError
 from carrypost.record import SCHEMA, Kind, Record
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from carrypost import testing
-from carrypost.emu.log import log_of, runs
-from carrypost.emu.records import Sink
-from carrypost.emu.summary import CONTROL_FRAMES, DATA_FRAMES, Delays, summarise
+from carrypost.emu.records.files import Sink
+from carrypost.emu.records.log import log_of, runs
+from carrypost.emu.records.summary import CONTROL_FRAMES, DATA_FRAMES, Delays, summarise
 from carrypost.errors import LocalError
 from carrypost.gossip.wire.frames import WIRE_KINDS
 from carrypost.record import Kind, Record

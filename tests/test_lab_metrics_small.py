@@ -79,7 +79,7 @@ def test_real_nodes_records_meet_across_nodes_if_they_are_taken_as_one_run(
 def test_the_command_tells_what_became_of_each_run_of_one_record(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from carrypost.emu.records import Sink  # noqa: PLC0415 - a record as a file
+    from carrypost.emu.records.files import Sink  # noqa: PLC0415 - a record as a file
 
     assert spark is not None
     story = Story("abc")

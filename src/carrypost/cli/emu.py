@@ -149,9 +149,9 @@ def show(
     For example: `carrypost emu show records.parquet`, `carrypost emu show first.parquet second.parquet --json`
     """
     needs_extra()
-    from carrypost.emu.log import runs  # noqa: PLC0415 - needed by this command only
-    from carrypost.emu.records import read  # noqa: PLC0415
-    from carrypost.emu.summary import summarise  # noqa: PLC0415
+    from carrypost.emu.records.files import read  # noqa: PLC0415
+    from carrypost.emu.records.log import runs  # noqa: PLC0415 - needed by this command only
+    from carrypost.emu.records.summary import summarise  # noqa: PLC0415
     from carrypost.record import Kind  # noqa: PLC0415
 
     for path in records:

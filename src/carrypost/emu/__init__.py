@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from carrypost.emu.bound import flood_bound
-    from carrypost.emu.records import Records
+    from carrypost.emu.records.files import Records
     from carrypost.emu.runs import run
     from carrypost.emu.scenario.scenario import Scenario
 

@@ -1,6 +1,6 @@
 """What a record says when its rows are taken together: who was there, what was held, when it had to end.
 
-`Facts` reads a log (`carrypost.emu.log`) and nothing else. Everything is reckoned when it is first asked for. Copies
+`Facts` reads a log (`carrypost.emu.records.log`) and nothing else. Everything is reckoned when it is first asked for. Copies
 are numbered by node and message; questions of the kind "what happened last to this copy before row 17" are answered
 for all rows at once.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from carrypost.emu.bound import Flood, flood_us
-from carrypost.emu.log import KIND, MICROSECONDS, Flags, Ints, Log
+from carrypost.emu.records.log import KIND, MICROSECONDS, Flags, Ints, Log
 from carrypost.record import Kind
 
 CRASHES = ("crash", "crash-lost")

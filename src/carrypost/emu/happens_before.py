@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from carrypost.emu.facts import Facts, Found
-from carrypost.emu.log import KIND, Ints
+from carrypost.emu.records.log import KIND, Ints
 from carrypost.record import REDELIVERED, Kind
 
 _SWEEP_MIN = 1_024

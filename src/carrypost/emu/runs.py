@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from carrypost.emu.engine.world import Emulation, Progress, run_attributes
-from carrypost.emu.records import ROWS_MAX, Records, Sink
+from carrypost.emu.records.files import ROWS_MAX, Records, Sink
 from carrypost.emu.scenario.checks import check_seed
 from carrypost.emu.scenario.inputs import read_inputs
 from carrypost.emu.scenario.scenario import Scenario

@@ -24,7 +24,7 @@ from carrypost.emu.draws import draw
 from carrypost.emu.draws_order import FAMILY, draw_ordered
 from carrypost.emu.facts import Facts
 from carrypost.emu.invariants import check
-from carrypost.emu.log import Log, log_of
+from carrypost.emu.records.log import Log, log_of
 from carrypost.emu.runs import run
 from carrypost.record import Kind
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from carrypost.emu.facts import NEVER_US, Facts, Found
 from carrypost.emu.happens_before import Pasts, told
-from carrypost.emu.log import KIND, MICROSECONDS, Ints
+from carrypost.emu.records.log import KIND, MICROSECONDS, Ints
 from carrypost.events import Reason
 from carrypost.record import REDELIVERED, Kind
 

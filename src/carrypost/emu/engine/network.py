@@ -23,7 +23,7 @@ from carrypost.emu.engine.loop import VirtualLoop
 from carrypost.emu.engine.playback import Playback, RecordFile
 from carrypost.emu.engine.radio import LinkModel, Radio, Traffic
 from carrypost.emu.engine.scheduler import Scheduler
-from carrypost.emu.recorder import Recorder
+from carrypost.emu.records.recorder import Recorder
 from carrypost.emu.scenario.checks import check_callable, check_flag, check_name, microseconds
 from carrypost.emu.traces.contacts import Contact
 from carrypost.errors import LocalError, StateError

@@ -68,7 +68,7 @@ class RecordFile:
     def write(self, record: Record) -> None:
         """All rows so far; the file is there whole, or not at all."""
         if self._path.suffix not in LINES:
-            from carrypost.emu.records import Sink  # noqa: PLC0415 - needs pyarrow, which testing does without
+            from carrypost.emu.records.files import Sink  # noqa: PLC0415 - needs pyarrow, which testing does without
 
             with Sink(self._path) as sink:
                 sink.take(record)

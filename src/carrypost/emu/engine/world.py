@@ -21,7 +21,7 @@ from carrypost.emu.engine.radio import LinkModel, Radio
 from carrypost.emu.engine.samples import Samples
 from carrypost.emu.engine.scheduler import Phase, Scheduler
 from carrypost.emu.engine.workload import Application, Publication
-from carrypost.emu.recorder import Recorder
+from carrypost.emu.records.recorder import Recorder
 from carrypost.emu.scenario.inputs import Inputs
 from carrypost.emu.scenario.scenario import MICROSECONDS, Scenario, topic
 from carrypost.emu.traces.contacts import Contact, clipped

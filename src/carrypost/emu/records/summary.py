@@ -1,6 +1,6 @@
 """What happened in a run, in some twenty figures: for `carrypost emu show` and for whoever compares runs.
 
-Where messages have an order, the metrics of CAUSAL §VI come on top (`carrypost.emu.ordered`).
+Where messages have an order, the metrics of CAUSAL §VI come on top (`carrypost.emu.records.ordered`).
 
 Read from the record alone. What a crash brought a second time (`again`, `redelivered`) is not counted; a message that
 a node dropped and received anew counts once. Delays are those of deliveries to others than the author. The share of
@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from carrypost.emu.facts import Facts
-from carrypost.emu.log import KIND, MICROSECONDS, Flags, Ints, log_of
-from carrypost.emu.ordered import Ordered, ordered
+from carrypost.emu.records.log import KIND, MICROSECONDS, Flags, Ints, log_of
+from carrypost.emu.records.ordered import Ordered, ordered
 from carrypost.record import AGAIN, REDELIVERED, Kind, Record
 
 DATA_FRAMES = ("DescriptorPart", "HashList", "Data", "Parcel")

@@ -15,7 +15,7 @@ import numpy as np
 
 from carrypost.emu.engine.samples import AT, AT_LEAVE
 from carrypost.emu.facts import Facts
-from carrypost.emu.log import KIND, MICROSECONDS, Flags, Ints
+from carrypost.emu.records.log import KIND, MICROSECONDS, Flags, Ints
 from carrypost.record import AGAIN, REDELIVERED, Kind
 
 _PLACES = 3
