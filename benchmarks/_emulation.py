@@ -23,11 +23,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from carrypost.emu import runs
-from carrypost.emu.bound import flood_us
 from carrypost.emu.records import files as records
 from carrypost.emu.records.summary import summarise
 from carrypost.emu.scenario.scenario import MICROSECONDS, Scenario
 from carrypost.emu.traces.contacts import Contact
+from carrypost.emu.verify.bound import flood_us
 from carrypost.errors import CarrypostError
 from carrypost.record import Kind
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from tests.examples import examples
 from tests.schedules import END_S, Schedule, schedules, there
 
-from carrypost.emu.bound import Contact, Message, Presence, flood, flood_bound, flood_count
+from carrypost.emu.verify.bound import Contact, Message, Presence, flood, flood_bound, flood_count
 from carrypost.errors import LocalError
 
 STAY: list[Presence] = [("a", 0, None), ("b", 0, None), ("c", 0, None)]
@@ -169,7 +169,7 @@ def test_a_long_chain_in_one_instant_is_followed_to_its_end() -> None:
 
 def test_the_bound_knows_nothing_of_the_protocol() -> None:
     code = (
-        "import sys, carrypost.emu.bound\n"
+        "import sys, carrypost.emu.verify.bound\n"
         "print([name for name in sys.modules if name.startswith('carrypost') and name.split('.')[1:2] in "
         "(['gossip'], ['host'], ['security'], ['events'])])"
     )

@@ -20,7 +20,7 @@ from tests.examples import examples
 from tests.schedules import END_S, Schedule, schedules
 
 from carrypost.emu import flood_bound, run
-from carrypost.emu.invariants import check
+from carrypost.emu.verify.invariants import check
 
 SCENARIO = """
 name = "drawn"

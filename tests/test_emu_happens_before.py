@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.order_records import S, Story
 
-from carrypost.emu import happens_before
-from carrypost.emu.invariants import Violation, check
+from carrypost.emu.verify import happens_before
+from carrypost.emu.verify.invariants import Violation, check
 from carrypost.record import Kind, Record
 
 
@@ -177,7 +177,7 @@ def test_the_same_is_found_as_by_walking_through_a_graph(seed: int, nodes: int, 
     story, wrong = random_story(random.Random(seed), nodes, messages)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(happens_before, "_SWEEP_MIN", sweep)
-        patch.setattr("carrypost.emu.invariants.SHOWN_MAX", 10_000)
+        patch.setattr("carrypost.emu.verify.invariants.SHOWN_MAX", 10_000)
         found = breaches(story.end(900))
     record = story.record
     assert {(record.message[each.row], record.node[each.row]) for each in found} == wrong

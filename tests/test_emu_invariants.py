@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from carrypost import testing
-from carrypost.emu.invariants import RULES, SHOWN_MAX, check
+from carrypost.emu.verify.invariants import RULES, SHOWN_MAX, check
 from carrypost.record import Kind, Record
 
 S = 1_000_000

@@ -11,8 +11,8 @@ from tests.emulated import of
 
 from carrypost import emu, testing
 from carrypost.cli.app import run
-from carrypost.emu.invariants import check
 from carrypost.emu.records.summary import summarise
+from carrypost.emu.verify.invariants import check
 from carrypost.errors import LocalError, PayloadError
 from carrypost.record import Record
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from carrypost.emu import soak as search
 from carrypost.emu.scenario.inputs import read_inputs
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.soak import Outcome, attempt_ordered, draw_ordered, main, soak
+from carrypost.emu.verify import soak as search
+from carrypost.emu.verify.soak import Outcome, attempt_ordered, draw_ordered, main, soak
 from carrypost.order.causal import Group
 
 SEEDS = 50

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.order_records import DEFAULTS, S, Story
 
-from carrypost.emu.invariants import check
+from carrypost.emu.verify.invariants import check
 from carrypost.record import Kind, Record
 
 

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 
 from carrypost.cli.app import run as command
-from carrypost.emu.draws_order import draw_ordered
-from carrypost.emu.facts import Facts
 from carrypost.emu.records.log import log_of
 from carrypost.emu.records.ordered import Spread, ordered
 from carrypost.emu.records.summary import summarise
 from carrypost.emu.runs import run
+from carrypost.emu.verify.draws_order import draw_ordered
+from carrypost.emu.verify.facts import Facts
 from carrypost.lab import families, folders
 from carrypost.lab.schemas import RECORDS, Table
 from carrypost.record import AGAIN, REDELIVERED, Kind

@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from carrypost.emu import run
-from carrypost.emu.soak import draw, draw_ordered
+from carrypost.emu.verify.soak import draw, draw_ordered
 
 SCENARIOS: Final = Path(__file__).resolve().parents[1] / "scenarios"
 SEEDS: Final = (1, 2, 3)

@@ -194,7 +194,7 @@ def soak(
     For example: `carrypost emu soak --seeds 5000 --jobs 4`, `carrypost emu soak --order --seeds 1 --first 77`
     """
     needs_extra()
-    from carrypost.emu import soak as search  # noqa: PLC0415 - needed by this command only
+    from carrypost.emu.verify import soak as search  # noqa: PLC0415 - needed by this command only
 
     with orderly():
         code = search.main(seeds, first, jobs=jobs, json=wants_json(json), out=out, order=order)

@@ -10,10 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from carrypost.emu.bound import flood_bound
     from carrypost.emu.records.files import Records
     from carrypost.emu.runs import run
     from carrypost.emu.scenario.scenario import Scenario
+    from carrypost.emu.verify.bound import flood_bound
 
 __all__ = ["Records", "Scenario", "flood_bound", "run"]
 

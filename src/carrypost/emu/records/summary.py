@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pyarrow as pa
 
-from carrypost.emu.facts import Facts
 from carrypost.emu.records.log import KIND, MICROSECONDS, Flags, Ints, log_of
 from carrypost.emu.records.ordered import Ordered, ordered
+from carrypost.emu.verify.facts import Facts
 from carrypost.record import AGAIN, REDELIVERED, Kind, Record
 
 DATA_FRAMES = ("DescriptorPart", "HashList", "Data", "Parcel")

@@ -13,9 +13,22 @@ import math
 import random
 from itertools import combinations
 
-from carrypost.emu.drawing import LIKELY, SCENARIO, Draw, Drawn, Span, Table, csv, lives_of, of, some, spans_of, time_of
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.scenario.overrides import toml
+from carrypost.emu.verify.drawing import (
+    LIKELY,
+    SCENARIO,
+    Draw,
+    Drawn,
+    Span,
+    Table,
+    csv,
+    lives_of,
+    of,
+    some,
+    spans_of,
+    time_of,
+)
 
 FAMILY = "order"
 _KINDS = (

@@ -11,7 +11,9 @@ from __future__ import annotations
 import random
 from itertools import combinations
 
-from carrypost.emu.drawing import (
+from carrypost.emu.engine.chance import stream
+from carrypost.emu.scenario.overrides import toml
+from carrypost.emu.verify.drawing import (
     LIKELY,
     RARE,
     SCENARIO,
@@ -26,8 +28,6 @@ from carrypost.emu.drawing import (
     spans_of,
     time_of,
 )
-from carrypost.emu.engine.chance import stream
-from carrypost.emu.scenario.overrides import toml
 
 _EXACT_OF = 4
 _IDEAL_OF = 8

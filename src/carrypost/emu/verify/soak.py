@@ -1,6 +1,6 @@
 """The search for rare faults: random scenarios, each run and checked; what fails is told with the line that repeats it.
 
-A run fails if it raises, if its record breaks an invariant (`carrypost.emu.invariants`), if an ideal one that nothing
+A run fails if it raises, if its record breaks an invariant (`carrypost.emu.verify.invariants`), if an ideal one that nothing
 disturbs does not reach the flood bound, or if letting every frame go through its bytes changes the record. The same
 seed draws the same scenario and gives the same run.
 """
@@ -19,13 +19,13 @@ from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from carrypost.emu.drawing import SCENARIO, Drawn
-from carrypost.emu.draws import draw
-from carrypost.emu.draws_order import FAMILY, draw_ordered
-from carrypost.emu.facts import Facts
-from carrypost.emu.invariants import check
 from carrypost.emu.records.log import Log, log_of
 from carrypost.emu.runs import run
+from carrypost.emu.verify.drawing import SCENARIO, Drawn
+from carrypost.emu.verify.draws import draw
+from carrypost.emu.verify.draws_order import FAMILY, draw_ordered
+from carrypost.emu.verify.facts import Facts
+from carrypost.emu.verify.invariants import check
 from carrypost.record import Kind
 
 ENCODED_EVERY = 10

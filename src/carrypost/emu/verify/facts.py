@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from carrypost.emu.bound import Flood, flood_us
 from carrypost.emu.records.log import KIND, MICROSECONDS, Flags, Ints, Log
+from carrypost.emu.verify.bound import Flood, flood_us
 from carrypost.record import Kind
 
 CRASHES = ("crash", "crash-lost")

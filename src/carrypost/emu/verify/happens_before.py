@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from carrypost.emu.facts import Facts, Found
 from carrypost.emu.records.log import KIND, Ints
+from carrypost.emu.verify.facts import Facts, Found
 from carrypost.record import REDELIVERED, Kind
 
 _SWEEP_MIN = 1_024

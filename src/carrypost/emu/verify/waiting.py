@@ -13,9 +13,9 @@ from collections import defaultdict
 
 import numpy as np
 
-from carrypost.emu.facts import NEVER_US, Facts, Found
-from carrypost.emu.happens_before import Pasts, told
 from carrypost.emu.records.log import KIND, MICROSECONDS, Ints
+from carrypost.emu.verify.facts import NEVER_US, Facts, Found
+from carrypost.emu.verify.happens_before import Pasts, told
 from carrypost.events import Reason
 from carrypost.record import REDELIVERED, Kind
 
