@@ -16,9 +16,9 @@ from typing import Any
 from carrypost.gossip.transfers import inspection
 from carrypost.gossip.wire import codec
 from carrypost.host import Host
-from carrypost.node import readers
-from carrypost.node.outlet import Outlet
 from carrypost.node.store import Store
+from carrypost.node.udp import readers
+from carrypost.node.udp.outlet import Outlet
 
 WRITER_THREAD = "carrypost-store"
 _RECEIVING = "sockets, receiving"

@@ -80,7 +80,7 @@ MOMENTS: Sequence[tuple[str, str]] = (
     ("import", "carrypost.cli._settings"),  # the command `node`
     ("os.exec", ""),  # becomes another program
     ("import", "carrypost.cli.serve"),  # which begins
-    ("import", "carrypost.node.udp"),  # the node's libraries
+    ("import", "carrypost.node.udp.udp"),  # the node's libraries
     ("sqlite3.connect", "store.sqlite"),  # opens its store
     ("socket.bind", ""),  # opens its sockets
 )

@@ -19,11 +19,11 @@ from tools import netns
 from tools.netns import Net
 
 from carrypost.config import Limits, Settings
-from carrypost.node.channels import Means, Obstacle
 from carrypost.node.diagnosis import Finding, Trial, diagnose, of_node, of_settings
 from carrypost.node.doctor import examine
 from carrypost.node.settings import UdpSettings
-from carrypost.node.udp import Udp
+from carrypost.node.udp.channels import Means, Obstacle
+from carrypost.node.udp.udp import Udp
 
 in_namespaces = pytest.mark.skipif(bool(netns.available()), reason=f"no network namespaces: {netns.available()}")
 FOUR, SIX, WIDE = Means.IPV4_MULTICAST, Means.IPV6_MULTICAST, Means.IPV4_BROADCAST
@@ -42,7 +42,7 @@ import asyncio, sys
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Announce
 from carrypost.node.settings import UdpSettings
-from carrypost.node.udp import Udp
+from carrypost.node.udp.udp import Udp
 
 async def main():
     udp = Udp(UdpSettings(), lambda batch: None)

@@ -29,19 +29,19 @@ from carrypost.host import Host
 from carrypost.journal import SEEN, Key
 from carrypost.node import control as controls
 from carrypost.node import driver as drivers
-from carrypost.node import interfaces, outlet, statics
 from carrypost.node.calls import Publish, Subscribe, packed
-from carrypost.node.channels import Target
 from carrypost.node.client import Client
 from carrypost.node.consumers import Consumers
 from carrypost.node.control import Control
 from carrypost.node.driver import Driver
 from carrypost.node.home import Home
-from carrypost.node.outlet import Outlet, Traffic
 from carrypost.node.runtime import Node
 from carrypost.node.settings import UdpSettings, parse
-from carrypost.node.statics import StaticPeers
-from carrypost.node.udp import Udp
+from carrypost.node.udp import interfaces, outlet, statics
+from carrypost.node.udp.channels import Target
+from carrypost.node.udp.outlet import Outlet, Traffic
+from carrypost.node.udp.statics import StaticPeers
+from carrypost.node.udp.udp import Udp
 from carrypost.security.identity import Identity
 
 S = 1_000_000

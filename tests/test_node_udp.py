@@ -23,13 +23,13 @@ from tools import netns
 from tools.netns import Net
 
 from carrypost.errors import ConfigError, NodeError
-from carrypost.node import interfaces, sockets, statics
-from carrypost.node import outlet as outlets
-from carrypost.node.channels import Channel, Means, Plan, Target, cover
-from carrypost.node.interfaces import Interface
-from carrypost.node.outlet import Outlet, Traffic
 from carrypost.node.settings import UdpSettings
-from carrypost.node.udp import Udp
+from carrypost.node.udp import interfaces, sockets, statics
+from carrypost.node.udp import outlet as outlets
+from carrypost.node.udp.channels import Channel, Means, Plan, Target, cover
+from carrypost.node.udp.interfaces import Interface
+from carrypost.node.udp.outlet import Outlet, Traffic
+from carrypost.node.udp.udp import Udp
 
 DEADLINE_S = 20.0
 AGENT = Path(__file__).with_name("udp_agent.py")
@@ -261,7 +261,7 @@ def test_a_static_peer_that_is_heard_on_the_link_gets_broadcasts_once() -> None:
 def test_static_peers_that_cannot_be_found_are_said_once_and_tried_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("carrypost.node.udp.RETRY_S", 0.01)
+    monkeypatch.setattr("carrypost.node.udp.udp.RETRY_S", 0.01)
 
     async def scene() -> None:
         # A name that is too long fails without anybody being asked.
@@ -411,7 +411,7 @@ def test_a_shared_port_that_somebody_does_not_share_is_an_error_that_says_which_
 @pytest.mark.parametrize("settings", [{"port": 700}, {"unicast_port": 700}])
 def test_a_port_for_the_administrator_is_an_error_that_says_so(settings: dict[str, int]) -> None:
     program = (
-        "import asyncio, os, sys; sys.path[:0] = {path}; from carrypost.node.udp import Udp;"
+        "import asyncio, os, sys; sys.path[:0] = {path}; from carrypost.node.udp.udp import Udp;"
         "from carrypost.node.settings import UdpSettings; import carrypost.errors; os.setuid(65534);"
         "asyncio.run(Udp(UdpSettings(interfaces=('lo',), **{settings}), print).open())"
     ).format(path=sys.path, settings={"port": free_port()} | settings)

@@ -14,7 +14,7 @@ from typing import Any
 
 from carrypost.errors import CarrypostError
 from carrypost.node.settings import UdpSettings
-from carrypost.node.udp import Udp
+from carrypost.node.udp.udp import Udp
 
 
 def say(**what: object) -> None:

@@ -42,9 +42,9 @@ def doctor(
 
     * `carrypost doctor --interface wlan0 --listen-s 20` while a node runs on the other machine
     """
-    from carrypost.node import interfaces  # noqa: PLC0415 - keeps --help quick
     from carrypost.node.diagnosis import of_settings  # noqa: PLC0415
     from carrypost.node.doctor import examine  # noqa: PLC0415
+    from carrypost.node.udp import interfaces  # noqa: PLC0415 - keeps --help quick
 
     names = [each.name for each in interfaces.snapshot()]
     if interface is not None and interface not in names:

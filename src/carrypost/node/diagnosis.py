@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from carrypost.config import Limits, Settings
-from carrypost.node.channels import Means, Obstacle
+from carrypost.node.udp.channels import Means, Obstacle
 
 NO_IPV6 = "this machine has no IPv6"
 _NAMES_SHOWN = 3

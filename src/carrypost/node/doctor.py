@@ -21,14 +21,14 @@ from carrypost.config import Limits
 from carrypost.errors import NodeError
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Announce
-from carrypost.node import channels, interfaces, sockets
-from carrypost.node.addresses import address_text
-from carrypost.node.channels import Means, Plan
 from carrypost.node.diagnosis import NO_IPV6, Finding, Trial, diagnose, down, no_interface, port_taken, too_long
-from carrypost.node.interfaces import Interface
-from carrypost.node.outlet import Outlet, Traffic
-from carrypost.node.readers import Raw, read
 from carrypost.node.settings import UdpSettings
+from carrypost.node.udp import channels, interfaces, sockets
+from carrypost.node.udp.addresses import address_text
+from carrypost.node.udp.channels import Means, Plan
+from carrypost.node.udp.interfaces import Interface
+from carrypost.node.udp.outlet import Outlet, Traffic
+from carrypost.node.udp.readers import Raw, read
 
 __all__ = ["Finding", "examine"]
 

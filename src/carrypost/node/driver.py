@@ -25,7 +25,7 @@ from carrypost.journal import Batch, Key, Value
 from carrypost.node.clock import MICROSECONDS, Clock
 from carrypost.node.disk_watch import DiskWatch
 from carrypost.node.store import Store
-from carrypost.node.udp import Udp
+from carrypost.node.udp.udp import Udp
 
 _WAIT_S_MAX = 5.0
 """The system's clock may step while the node waits: it looks again after this at the latest."""

@@ -32,7 +32,7 @@ from carrypost.node.driver import Driver, Machine
 from carrypost.node.home import Home, exposed
 from carrypost.node.settings import NodeSettings
 from carrypost.node.store import Store
-from carrypost.node.udp import Udp
+from carrypost.node.udp.udp import Udp
 
 T = TypeVar("T")
 _GARBAGE_THRESHOLDS = (20_000, 20, 50)

@@ -11,7 +11,7 @@ import socket
 from collections import Counter, deque
 from collections.abc import Sequence
 
-from carrypost.node.channels import Target
+from carrypost.node.udp.channels import Target
 
 QUEUE_BYTES_MAX = 1 << 20
 _PAUSE_S = 0.003

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
 from carrypost.errors import ConfigError
-from carrypost.node.addresses import SocketAddress, family, literal, split
+from carrypost.node.udp.addresses import SocketAddress, family, literal, split
 
 RESOLVE_S = 60.0
 """How often names are resolved again."""

@@ -13,11 +13,11 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from carrypost.node import sockets
-from carrypost.node.addresses import SocketAddress
-from carrypost.node.interfaces import Interface
 from carrypost.node.settings import UdpSettings
-from carrypost.node.sockets import Control
+from carrypost.node.udp import sockets
+from carrypost.node.udp.addresses import SocketAddress
+from carrypost.node.udp.interfaces import Interface
+from carrypost.node.udp.sockets import Control
 
 LATELY_S = 30.0
 """Who was heard within this is there: two times three announcements at the default pace."""

@@ -20,16 +20,16 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from carrypost.errors import ConfigError, NodeError
-from carrypost.node import channels as ch
-from carrypost.node import interfaces, sockets
-from carrypost.node.addresses import SocketAddress, address_text, family, socket_address
-from carrypost.node.channels import LATELY_S, Channel, Means, Plan, Target
-from carrypost.node.intake import Intake
-from carrypost.node.interfaces import Interface
-from carrypost.node.outlet import Outlet, Traffic
-from carrypost.node.readers import Raw, read
 from carrypost.node.settings import UdpSettings
-from carrypost.node.statics import RESOLVE_S, RETRY_S, StaticPeers
+from carrypost.node.udp import channels as ch
+from carrypost.node.udp import interfaces, sockets
+from carrypost.node.udp.addresses import SocketAddress, address_text, family, socket_address
+from carrypost.node.udp.channels import LATELY_S, Channel, Means, Plan, Target
+from carrypost.node.udp.intake import Intake
+from carrypost.node.udp.interfaces import Interface
+from carrypost.node.udp.outlet import Outlet, Traffic
+from carrypost.node.udp.readers import Raw, read
+from carrypost.node.udp.statics import RESOLVE_S, RETRY_S, StaticPeers
 
 Received = Callable[[list[tuple[str, bytes]]], None]
 """Takes a batch of datagrams, each with the peer that it came from."""

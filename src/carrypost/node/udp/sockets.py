@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 
 from carrypost.errors import NodeError
-from carrypost.node.addresses import SocketAddress
+from carrypost.node.udp.addresses import SocketAddress
 
 LINUX = sys.platform == "linux"
 # Numbers of Linux that Python does not have, or not in every version.

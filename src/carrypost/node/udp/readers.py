@@ -11,7 +11,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-from carrypost.node.addresses import SocketAddress
+from carrypost.node.udp.addresses import SocketAddress
 
 BATCH = 128
 """Datagrams that are taken before other sockets have their turn."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from carrypost.node.addresses import SocketAddress, address_text, socket_address
-from carrypost.node.aliases import Aliases
-from carrypost.node.channels import Channel
-from carrypost.node.outlet import Traffic
-from carrypost.node.readers import Raw
-from carrypost.node.statics import StaticPeer
+from carrypost.node.udp.addresses import SocketAddress, address_text, socket_address
+from carrypost.node.udp.aliases import Aliases
+from carrypost.node.udp.channels import Channel
+from carrypost.node.udp.outlet import Traffic
+from carrypost.node.udp.readers import Raw
+from carrypost.node.udp.statics import StaticPeer
 
 SOURCES_MAX = 8_192
 _ECHO, _GATED = "echoes", "gated"

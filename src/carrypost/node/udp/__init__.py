@@ -1,0 +1,1 @@
+"""Real datagrams: sockets on all interfaces, by all means."""
