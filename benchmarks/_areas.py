@@ -16,7 +16,7 @@ from typing import Any
 from carrypost.gossip.transfers import inspection
 from carrypost.gossip.wire import codec
 from carrypost.host import Host
-from carrypost.node.store import Store
+from carrypost.node.store.store import Store
 from carrypost.node.udp import readers
 from carrypost.node.udp.outlet import Outlet
 

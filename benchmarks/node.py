@@ -26,7 +26,7 @@ from benchmarks import _report
 from benchmarks._processes import BenchmarkError, Row, Worker, say, scratch, settings_file, start
 
 from carrypost.model.descriptor import Descriptor, PayloadCodec
-from carrypost.node import schema
+from carrypost.node.store import schema
 from carrypost.security.identity import Identity, verify
 
 SIZE_BYTES: Final = 1_000

@@ -11,7 +11,7 @@ from pathlib import Path
 from carrypost.journal import Batch, Durability, Key, StoredMessage, Value
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import NodeId
-from carrypost.node.store import Store
+from carrypost.node.store.store import Store
 
 WAIT_S = 30.0
 META: Key = ("meta", b"incarnation", 0)

@@ -100,7 +100,7 @@ def test_a_store_with_a_damaged_row_leaves_no_half_record(tmp_path: Path, monkey
     def damaged(_: object) -> None:
         raise NodeError("a row does not decode")
 
-    monkeypatch.setattr("carrypost.node.store.Store.state", damaged)
+    monkeypatch.setattr("carrypost.node.store.store.Store.state", damaged)
 
     async def scene() -> None:
         await Node(settings(tmp_path / "n", record={"folder": str(tmp_path / "rows")})).start()

@@ -20,8 +20,8 @@ from carrypost.errors import StateError, StoreError
 from carrypost.gossip.wire.pieces import pack
 from carrypost.journal import Durability, Key, StoredMessage, Value
 from carrypost.model.descriptor import Descriptor
-from carrypost.node import schema
-from carrypost.node.store import RECENT_BYTES_MAX
+from carrypost.node.store import schema
+from carrypost.node.store.store import RECENT_BYTES_MAX
 
 
 @pytest.fixture

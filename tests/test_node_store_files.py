@@ -20,8 +20,8 @@ from carrypost.errors import NodeError
 from carrypost.journal import StoredMessage
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, NodeId
-from carrypost.node import schema
-from carrypost.node.store import Store
+from carrypost.node.store import schema
+from carrypost.node.store.store import Store
 
 
 @pytest.fixture
@@ -112,8 +112,8 @@ def refusal(path: Path) -> str:
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from carrypost.node import schema
-from carrypost.node.store import Store
+from carrypost.node.store import schema
+from carrypost.node.store.store import Store
 
 left = int(sys.argv[2])
 connect = schema.connect

@@ -18,7 +18,7 @@ from tests.store_disk import META, WAIT_S, Disk, described, kept
 
 from carrypost.journal import Durability, Key, Value
 from carrypost.model.ids import MessageId
-from carrypost.node import schema
+from carrypost.node.store import schema
 
 Contents = dict[Key, Value]
 

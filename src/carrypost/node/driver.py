@@ -23,8 +23,8 @@ from carrypost.gossip.wire.payloads import filled
 from carrypost.host import Host
 from carrypost.journal import Batch, Key, Value
 from carrypost.node.clock import MICROSECONDS, Clock
-from carrypost.node.disk_watch import DiskWatch
-from carrypost.node.store import Store
+from carrypost.node.store.disk_watch import DiskWatch
+from carrypost.node.store.store import Store
 from carrypost.node.udp.udp import Udp
 
 _WAIT_S_MAX = 5.0

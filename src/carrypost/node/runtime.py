@@ -31,7 +31,7 @@ from carrypost.node.consumers import Consumer, Consumers
 from carrypost.node.driver import Driver, Machine
 from carrypost.node.home import Home, exposed
 from carrypost.node.settings import NodeSettings
-from carrypost.node.store import Store
+from carrypost.node.store.store import Store
 from carrypost.node.udp.udp import Udp
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from carrypost.journal import HASHES, MESSAGE, META, ORDER, PIECE, SEEN, Batch, 
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import NodeId
-from carrypost.node.schema import PIECE_BITS
+from carrypost.node.store.schema import PIECE_BITS
 
 Entry = tuple[int, int]
 """(number, which keys the store has of this id: the bits below, and one per piece from `_PIECE` on)."""

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from carrypost.node import schema
-from carrypost.node.reserve import RESERVE_BYTES
+from carrypost.node.store import schema
+from carrypost.node.store.reserve import RESERVE_BYTES
 
 LOOK_S = 2.0
 """For so long nothing must have failed before it is over: a disk at the brink would else be told of all the time."""

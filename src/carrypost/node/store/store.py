@@ -1,6 +1,6 @@
 """The disk of a real node: batches in order, payloads, and what a restart begins with.
 
-One SQLite file in WAL mode. Batches are written by one thread of their own (`carrypost.node.writer`) and are readable
+One SQLite file in WAL mode. Batches are written by one thread of their own (`carrypost.node.store.writer`) and are readable
 from the moment they are submitted: what is not answered yet lies over what is on disk. Everything here is called from
 the loop's thread; only `wake` is called from the writer's.
 """
@@ -22,9 +22,9 @@ from carrypost.gossip.wire.payloads import gathered
 from carrypost.journal import PIECE, Batch, Key, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
-from carrypost.node import rows, schema
-from carrypost.node.reserve import Reserve
-from carrypost.node.writer import Item, Writer
+from carrypost.node.store import rows, schema
+from carrypost.node.store.reserve import Reserve
+from carrypost.node.store.writer import Item, Writer
 
 RECENT_BYTES_MAX = 4 * 1024 * 1024
 _PUT_BYTES = 512

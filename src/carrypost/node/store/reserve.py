@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from carrypost.node.schema import free_bytes
+from carrypost.node.store.schema import free_bytes
 
 RESERVE_BYTES = 2 * 1024 * 1024
 _MARGIN_BYTES = 64 * 1024

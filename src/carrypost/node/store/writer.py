@@ -27,9 +27,9 @@ from typing import NamedTuple
 import msgspec
 
 from carrypost.journal import HASHES, META, PIECE, Batch, Durability
-from carrypost.node import schema
-from carrypost.node.reserve import RESERVE_BYTES, Reserve
-from carrypost.node.rows import Directory, Plan, merged
+from carrypost.node.store import schema
+from carrypost.node.store.reserve import RESERVE_BYTES, Reserve
+from carrypost.node.store.rows import Directory, Plan, merged
 
 GROUP_BYTES_MAX = 1024 * 1024
 _REST_S_MAX = 0.005

@@ -1,0 +1,1 @@
+"""The store of a real node: one SQLite file."""
