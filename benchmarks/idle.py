@@ -39,7 +39,7 @@ from benchmarks._processes import (
 from tools import netns
 
 from carrypost.errors import CarrypostError
-from carrypost.node.client import Client
+from carrypost.node.control.client import Client
 
 NAMES: Final = ("a", "b", "c", "d", "e")
 CPU_US_PER_S_MAX: Final = 1_000

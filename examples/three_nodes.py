@@ -18,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from carrypost.node.client import Client
+from carrypost.node.control.client import Client
 
 COLOURS = {"anna": "cyan", "bus": "yellow", "carl": "green"}
 LETTER = "The bridge is closed, take the road by the mill."

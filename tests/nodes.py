@@ -31,7 +31,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from tools.netns import Net
 
-from carrypost.node.client import Client, Delivery
+from carrypost.node.control.client import Client, Delivery
 
 PATIENCE_S = 30.0
 """How long something may take that ought to happen; a busy machine is not a fault."""

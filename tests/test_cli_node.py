@@ -28,7 +28,7 @@ from tests.nodes import toml
 from carrypost.cli import _order
 from carrypost.cli import node as commands
 from carrypost.cli.app import run
-from carrypost.node.client import Client
+from carrypost.node.control.client import Client
 from carrypost.security.identity import Identity
 
 COMMAND = [sys.executable, "-c", "from carrypost.cli import main; main()"]

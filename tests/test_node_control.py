@@ -29,9 +29,9 @@ from carrypost.errors import (
     SendError,
     StateError,
 )
-from carrypost.node.calls import AttributeValue
-from carrypost.node.client import Client
-from carrypost.node.control import Control
+from carrypost.node.control.calls import AttributeValue
+from carrypost.node.control.client import Client
+from carrypost.node.control.control import Control
 from carrypost.node.runtime import Node
 from carrypost.node.settings import parse
 

@@ -17,7 +17,7 @@ from tests.loopback import apart
 from tests.nodes import PATIENCE_S, Node, Nodes, scene, until
 
 from carrypost.errors import NoNodeError
-from carrypost.node.client import Client, Delivery
+from carrypost.node.control.client import Client, Delivery
 
 SIZES = (0, 20, 20, 20, 900, 5_000, 40_000)
 """One fragment, several, several pieces."""

@@ -18,7 +18,7 @@ from tests.loopback import apart
 from tests.nodes import PATIENCE_S, Node, Nodes, scene, until
 
 from carrypost.errors import CarrypostError, SendError
-from carrypost.node.client import Client
+from carrypost.node.control.client import Client
 
 MIB = 1024 * 1024
 DISK_BYTES = 8 * MIB

@@ -27,12 +27,12 @@ from carrypost.events import Confirmed, Delivered, Delivery, Dropped
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.host import Host
 from carrypost.journal import SEEN, Key
-from carrypost.node import control as controls
 from carrypost.node import driver as drivers
-from carrypost.node.calls import Publish, Subscribe, packed
-from carrypost.node.client import Client
 from carrypost.node.consumers import Consumers
-from carrypost.node.control import Control
+from carrypost.node.control import control as controls
+from carrypost.node.control.calls import Publish, Subscribe, packed
+from carrypost.node.control.client import Client
+from carrypost.node.control.control import Control
 from carrypost.node.driver import Driver
 from carrypost.node.home import Home
 from carrypost.node.runtime import Node

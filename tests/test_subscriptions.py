@@ -26,9 +26,9 @@ from carrypost.host import Host
 from carrypost.local.subscriptions import Subscriptions
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.pattern import Entry, encode_entries, entry, profile_digest
-from carrypost.node.client import Client
 from carrypost.node.consumers import Consumers
-from carrypost.node.control import Control
+from carrypost.node.control.client import Client
+from carrypost.node.control.control import Control
 from carrypost.node.runtime import Node
 from carrypost.node.settings import parse
 from carrypost.security.identity import Identity

@@ -200,7 +200,7 @@ def ask(settings: NodeSettings, what: str) -> Any:  # noqa: ANN401 - what the no
     """What the node that runs here answers to a question without arguments."""
     import asyncio  # noqa: PLC0415 - needed by these commands only
 
-    from carrypost.node.client import Client  # noqa: PLC0415
+    from carrypost.node.control.client import Client  # noqa: PLC0415
 
     async def answer() -> object:
         try:

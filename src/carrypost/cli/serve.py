@@ -23,7 +23,7 @@ from carrypost.cli._order import Order
 from carrypost.cli._settings import settings_of
 from carrypost.errors import CarrypostError
 from carrypost.node.carrying import Carrying
-from carrypost.node.control import Control
+from carrypost.node.control.control import Control
 from carrypost.node.runtime import Node, collect_seldom
 from carrypost.node.settings import NodeSettings
 

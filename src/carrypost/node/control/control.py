@@ -24,9 +24,9 @@ from carrypost.errors import CarrypostError, LocalError, NodeError, RunningError
 from carrypost.events import Delivery
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.model.ids import MessageId, shown
-from carrypost.node import calls
 from carrypost.node.carrying import Carrying
 from carrypost.node.clock import MICROSECONDS
+from carrypost.node.control import calls
 from carrypost.node.runtime import Node
 
 _log = logging.getLogger("carrypost.control")

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from carrypost import errors
 from carrypost.errors import CarrypostError, LocalError, NoNodeError, StateError
-from carrypost.node import calls
+from carrypost.node.control import calls
 
 Delivery = calls.Handed
 """A message that the node hands to this program."""

@@ -1,0 +1,1 @@
+"""The local socket by which programs speak to their node."""
