@@ -19,8 +19,8 @@ from tools import netns
 from tools.netns import Net
 
 from carrypost.config import Limits, Settings
-from carrypost.node.diagnosis import Finding, Trial, diagnose, of_node, of_settings
-from carrypost.node.doctor import examine
+from carrypost.node.doctor.diagnosis import Finding, Trial, diagnose, of_node, of_settings
+from carrypost.node.doctor.doctor import examine
 from carrypost.node.settings import UdpSettings
 from carrypost.node.udp.channels import Means, Obstacle
 from carrypost.node.udp.udp import Udp
@@ -31,7 +31,7 @@ TIMEOUT_S = 1.0
 DEADLINE_S = 20.0
 EXAMINE = """
 import asyncio, dataclasses, json, sys
-from carrypost.node.doctor import examine
+from carrypost.node.doctor.doctor import examine
 from carrypost.node.settings import UdpSettings
 interface, timeout_s, settings = json.loads(sys.argv[1])
 found = asyncio.run(examine(UdpSettings(**settings), interface, timeout_s=timeout_s))

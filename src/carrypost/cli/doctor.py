@@ -13,7 +13,7 @@ from carrypost.cli.node import ConfigOption, DataOption, ask, settings_of
 from carrypost.errors import LocalError, NodeError
 
 if TYPE_CHECKING:
-    from carrypost.node.doctor import Finding
+    from carrypost.node.doctor.doctor import Finding
     from carrypost.node.settings import NodeSettings
 
 
@@ -42,8 +42,8 @@ def doctor(
 
     * `carrypost doctor --interface wlan0 --listen-s 20` while a node runs on the other machine
     """
-    from carrypost.node.diagnosis import of_settings  # noqa: PLC0415
-    from carrypost.node.doctor import examine  # noqa: PLC0415
+    from carrypost.node.doctor.diagnosis import of_settings  # noqa: PLC0415
+    from carrypost.node.doctor.doctor import examine  # noqa: PLC0415
     from carrypost.node.udp import interfaces  # noqa: PLC0415 - keeps --help quick
 
     names = [each.name for each in interfaces.snapshot()]
@@ -66,7 +66,7 @@ def doctor(
 
 def _of_node(settings: NodeSettings) -> list[Finding]:
     """What the node that runs here says of itself; nothing, if there is none."""
-    from carrypost.node.diagnosis import of_node  # noqa: PLC0415 - keeps --help quick
+    from carrypost.node.doctor.diagnosis import of_node  # noqa: PLC0415 - keeps --help quick
 
     try:
         return of_node(ask(settings, "status"), settings.core.limits)

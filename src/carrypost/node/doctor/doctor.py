@@ -3,7 +3,7 @@
 On every interface, for every means, a probe with a random token is sent as a node would send it, and listened for as a
 node would listen; meanwhile announcements of other nodes, and probes of other doctors, are counted. The shared port is
 used with address reuse, so nodes that run here are not disturbed; to others a probe is a datagram that is not theirs.
-`carrypost.node.diagnosis` says what follows.
+`carrypost.node.doctor.diagnosis` says what follows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from carrypost.config import Limits
 from carrypost.errors import NodeError
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Announce
-from carrypost.node.diagnosis import NO_IPV6, Finding, Trial, diagnose, down, no_interface, port_taken, too_long
+from carrypost.node.doctor.diagnosis import NO_IPV6, Finding, Trial, diagnose, down, no_interface, port_taken, too_long
 from carrypost.node.settings import UdpSettings
 from carrypost.node.udp import channels, interfaces, sockets
 from carrypost.node.udp.addresses import address_text

@@ -1,0 +1,1 @@
+"""Finds out what a machine's network lets a node do."""
