@@ -18,7 +18,7 @@ from tests.nodes import QUICK, scene
 
 from carrypost.errors import ConfigError
 from carrypost.events import Delivery
-from carrypost.node.archive import Archive
+from carrypost.node.recording.archive import Archive
 from carrypost.node.runtime import Node
 from carrypost.node.settings import RecordSettings, parse
 from carrypost.record import Kind, Record

@@ -25,11 +25,11 @@ from carrypost.journal import INCARNATION
 from carrypost.model.descriptor import AttributeValue, Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.model.privilege import Privilege, privilege
-from carrypost.node.chronicle import Chronicle
 from carrypost.node.clock import MICROSECONDS, Clock
 from carrypost.node.consumers import Consumer, Consumers
 from carrypost.node.driver import Driver, Machine
 from carrypost.node.home import Home, exposed
+from carrypost.node.recording.chronicle import Chronicle
 from carrypost.node.settings import NodeSettings
 from carrypost.node.store.store import Store
 from carrypost.node.udp.udp import Udp

@@ -13,8 +13,8 @@ from carrypost.config import Settings, differences
 from carrypost.events import Event
 from carrypost.journal import MESSAGE, Batch, StoredMessage
 from carrypost.model.ids import MessageId
-from carrypost.node.archive import Archive
 from carrypost.node.driver import Driver
+from carrypost.node.recording.archive import Archive
 from carrypost.node.settings import NodeSettings
 from carrypost.record import Kind
 

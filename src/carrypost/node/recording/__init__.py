@@ -1,0 +1,1 @@
+"""The record of a real node, in rotated files."""
