@@ -24,7 +24,7 @@ from carrypost.cli._output import line
 from carrypost.cli.app import app, run
 from carrypost.lab import folders
 from carrypost.lab.schemas import POSITIONS
-from carrypost.node.home import write_key
+from carrypost.node.folder import write_key
 from carrypost.security.identity import Identity
 
 COMMAND = [sys.executable, "-c", "from carrypost.cli import main; main()"]

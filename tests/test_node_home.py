@@ -17,7 +17,7 @@ from tests.loopback import apart
 
 from carrypost.errors import ConfigError, LocalError, NodeError, RunningError
 from carrypost.node.clock import MICROSECONDS
-from carrypost.node.home import Home, exposed, read_key, write_key
+from carrypost.node.folder import Home, exposed, read_key, write_key
 from carrypost.node.runtime import Node
 from carrypost.node.settings import NodeSettings, parse
 from carrypost.security.identity import Identity
@@ -26,7 +26,7 @@ ANNA, BERT = (Identity.derived(1, name).node for name in ("anna", "bert"))
 HOLDER = """
 import sys, time
 from pathlib import Path
-from carrypost.node.home import Home
+from carrypost.node.folder import Home
 from carrypost.node.settings import parse
 home = Home(parse("", {}, {"node": {"data": sys.argv[1]}}))
 home.create()

@@ -34,7 +34,7 @@ from carrypost.node.control.calls import Publish, Subscribe, packed
 from carrypost.node.control.client import Client
 from carrypost.node.control.control import Control
 from carrypost.node.driver import Driver
-from carrypost.node.home import Home
+from carrypost.node.folder import Home
 from carrypost.node.runtime import Node
 from carrypost.node.settings import UdpSettings, parse
 from carrypost.node.udp import interfaces, outlet, statics

@@ -14,7 +14,7 @@ from tests.nodes import scene
 
 from carrypost.errors import NodeError, SendError
 from carrypost.events import Delivery
-from carrypost.node.home import Home
+from carrypost.node.folder import Home
 from carrypost.node.runtime import Node
 from carrypost.node.settings import NodeSettings, parse
 

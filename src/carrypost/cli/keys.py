@@ -14,7 +14,7 @@ from carrypost.cli.node import ConfigOption, DataOption, settings_of
 from carrypost.errors import LocalError, NodeError
 
 if TYPE_CHECKING:
-    from carrypost.node.home import Home
+    from carrypost.node.folder import Home
     from carrypost.security.identity import Identity
 
 keys = typer.Typer(
@@ -23,13 +23,13 @@ keys = typer.Typer(
 
 
 def _home(config: Path | None, data: Path | None) -> Home:
-    from carrypost.node.home import Home  # noqa: PLC0415 - keeps --help quick
+    from carrypost.node.folder import Home  # noqa: PLC0415 - keeps --help quick
 
     return Home(settings_of(config, data))
 
 
 def _key(home: Home) -> Identity:
-    from carrypost.node.home import read_key  # noqa: PLC0415 - keeps --help quick
+    from carrypost.node.folder import read_key  # noqa: PLC0415 - keeps --help quick
 
     if not home.has_key:
         raise NodeError(f"there is no key at {home.key_file} yet; the first `carrypost node` makes one")
@@ -65,7 +65,7 @@ def backup(
 
     For example: `carrypost keys backup /media/stick/node.key`
     """
-    from carrypost.node.home import exposed, write_key  # noqa: PLC0415 - keeps --help quick
+    from carrypost.node.folder import exposed, write_key  # noqa: PLC0415 - keeps --help quick
 
     with orderly():
         write_key(_key(_home(config, data)), file)
@@ -84,7 +84,7 @@ def restore(
 
     For example: `carrypost keys restore /media/stick/node.key`
     """
-    from carrypost.node.home import read_key, write_key  # noqa: PLC0415 - keeps --help quick
+    from carrypost.node.folder import read_key, write_key  # noqa: PLC0415 - keeps --help quick
 
     home = _home(config, data)
     if not file.exists() or file.is_dir():

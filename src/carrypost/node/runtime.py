@@ -28,7 +28,7 @@ from carrypost.model.privilege import Privilege, privilege
 from carrypost.node.clock import MICROSECONDS, Clock
 from carrypost.node.consumers import Consumer, Consumers
 from carrypost.node.driver import Driver, Machine
-from carrypost.node.home import Home, exposed
+from carrypost.node.folder import Home, exposed
 from carrypost.node.recording.chronicle import Chronicle
 from carrypost.node.settings import NodeSettings
 from carrypost.node.store.store import Store
