@@ -19,7 +19,7 @@ from benchmarks._lab_weigh import Weighed, weigh, weigh_apart
 from benchmarks._processes import BenchmarkError, Row, say
 
 from carrypost.emu import runs as emulator
-from carrypost.lab import campaign, grid
+from carrypost.lab.campaign import campaign, grid
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

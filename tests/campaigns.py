@@ -10,10 +10,10 @@ from typing import Any
 
 from tests.emulated import csv
 
-from carrypost.lab import task
-from carrypost.lab.bundle import contents
-from carrypost.lab.campaign import Campaign, begun
-from carrypost.lab.grid import Run, load
+from carrypost.lab.campaign import task
+from carrypost.lab.campaign.bundle import contents
+from carrypost.lab.campaign.campaign import Campaign, begun
+from carrypost.lab.campaign.grid import Run, load
 
 THREE = """
 name = "three"

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.lab import families as f
+from carrypost.lab.campaign.reproduce import RECIPES, scenario_file
 from carrypost.lab.folders import write_arrow
 from carrypost.lab.report.paper import Experiment, Quad
-from carrypost.lab.reproduce import RECIPES, scenario_file
 from carrypost.lab.schemas import FAILURES, RECORDS, RUNS, Table
 
 Rows = dict[Table, list[dict[str, Any]]]

@@ -17,11 +17,12 @@ from carrypost import emu
 from carrypost.cli.app import run as command
 from carrypost.emu.runs import Prepared
 from carrypost.errors import LabError
-from carrypost.lab import bundle, folders, task
-from carrypost.lab.campaign import begun
-from carrypost.lab.grid import Run, load
+from carrypost.lab import folders
+from carrypost.lab.campaign import bundle, task
+from carrypost.lab.campaign.campaign import begun
+from carrypost.lab.campaign.grid import Run, load
+from carrypost.lab.campaign.states import State
 from carrypost.lab.schemas import RUNS
-from carrypost.lab.states import State
 
 CtrlC = Callable[[int], None]
 
@@ -49,9 +50,9 @@ def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> CtrlC:
         return nullcontext(sent(runs))
 
     monkeypatch.setattr("carrypost.lab.session.session", nullcontext)
-    monkeypatch.setattr("carrypost.lab.campaign.check", lambda *_: None)
-    monkeypatch.setattr("carrypost.lab.campaign._sent", given)
-    monkeypatch.setattr("carrypost.lab.campaign._Job", Job)
+    monkeypatch.setattr("carrypost.lab.campaign.campaign.check", lambda *_: None)
+    monkeypatch.setattr("carrypost.lab.campaign.campaign._sent", given)
+    monkeypatch.setattr("carrypost.lab.campaign.campaign._Job", Job)
 
     def choose(count: int) -> None:
         nonlocal after

@@ -10,7 +10,7 @@ from tests.campaigns import THREE, TWO_SETTINGS, campaign, three
 from carrypost.cli.app import run
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import LocalError
-from carrypost.lab.grid import load
+from carrypost.lab.campaign.grid import load
 
 
 def test_runs_are_scenarios_by_settings_by_seeds_in_order(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_runs_whose_long_names_have_nearly_the_same_hash_have_different_files(
     path = campaign(tmp_path, seeds="[13601, 33921]")  # The first 32 bits of both are the same.
     first, second = load(path).runs
     assert first.stem != second.stem
-    monkeypatch.setattr("carrypost.lab.grid._DIGEST", 8)
+    monkeypatch.setattr("carrypost.lab.campaign.grid._DIGEST", 8)
     with pytest.raises(LocalError, match=r"/default/13601 and x*/default/33921 would both be called"):
         load(path)
 

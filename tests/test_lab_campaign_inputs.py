@@ -12,7 +12,7 @@ from tests.campaigns import THREE, TWO_SETTINGS, campaign, three
 
 from carrypost.cli.app import run
 from carrypost.emu.traces import contacts
-from carrypost.lab import grid
+from carrypost.lab.campaign import grid
 
 _PARQUET = THREE.replace("contacts.csv", "contacts.parquet")
 

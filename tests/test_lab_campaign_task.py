@@ -15,10 +15,11 @@ from tests.campaigns import FAILING, THREE, TWO_SETTINGS, campaign, desk, played
 from carrypost import emu
 from carrypost.cli.app import run as command
 from carrypost.errors import RunningError
-from carrypost.lab import folders, task
-from carrypost.lab.bundle import contents, executor_folder, unpacked
-from carrypost.lab.campaign import begun
-from carrypost.lab.grid import load
+from carrypost.lab import folders
+from carrypost.lab.campaign import task
+from carrypost.lab.campaign.bundle import contents, executor_folder, unpacked
+from carrypost.lab.campaign.campaign import begun
+from carrypost.lab.campaign.grid import load
 from carrypost.lab.schemas import FAILURES, RUNS
 
 
@@ -214,7 +215,7 @@ def test_two_campaigns_at_once_in_a_folder_are_refused(tmp_path: Path, capsys: p
 _HOLD = """
 import os, sys
 from pathlib import Path
-from carrypost.lab.lock import locked
+from carrypost.lab.campaign.lock import locked
 with locked(Path(sys.argv[1])):
     os._exit(9)
 """

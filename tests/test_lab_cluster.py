@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 from tests.campaigns import TWO_SETTINGS, campaign, records, three
 
 from carrypost.errors import LabError
-from carrypost.lab import visible
-from carrypost.lab.campaign import begun, run
-from carrypost.lab.grid import load
+from carrypost.lab.campaign import visible
+from carrypost.lab.campaign.campaign import begun, run
+from carrypost.lab.campaign.grid import load
 from carrypost.lab.session import SparkOptions, session
 
 PATIENCE_S = 900
@@ -35,7 +35,7 @@ def on_executors(spark: SparkSession) -> list[dict[str, Any]]:
         from pyspark.core.broadcast import _broadcastRegistry  # noqa: PLC0415
 
         import carrypost  # noqa: PLC0415
-        from carrypost.lab.bundle import executor_folder  # noqa: PLC0415
+        from carrypost.lab.campaign.bundle import executor_folder  # noqa: PLC0415
 
         folder = executor_folder()
         yield {

@@ -15,7 +15,7 @@ import carrypost
 from carrypost.cli.app import run
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import LabError, LocalError
-from carrypost.lab import grid, reproduce
+from carrypost.lab.campaign import grid, reproduce
 from carrypost.lab.report.paper import EXPERIMENTS
 
 if TYPE_CHECKING:

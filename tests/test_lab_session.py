@@ -16,9 +16,9 @@ from pyspark.errors import PySparkException
 import carrypost
 from carrypost.cli._spark import spark_options
 from carrypost.errors import LabError, LocalError
+from carrypost.lab.campaign.shipping import package_zip
 from carrypost.lab.explain import explained
 from carrypost.lab.session import SparkOptions, session
-from carrypost.lab.shipping import package_zip
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,9 +20,9 @@ from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
 
 if TYPE_CHECKING:
-    from carrypost.lab.grid import Grid
+    from carrypost.lab.campaign.grid import Grid
+    from carrypost.lab.campaign.states import State
     from carrypost.lab.session import SparkOptions
-    from carrypost.lab.states import State
 
 
 def reproduce(
@@ -64,7 +64,7 @@ def reproduce(
 
     needs_spark()
     needs_extra()
-    from carrypost.lab import reproduce as recipes  # noqa: PLC0415 - needs the extra
+    from carrypost.lab.campaign import reproduce as recipes  # noqa: PLC0415 - needs the extra
     from carrypost.lab.java import java_home  # noqa: PLC0415
     from carrypost.lab.report import page  # noqa: PLC0415
 
@@ -84,8 +84,8 @@ def reproduce(
 @orderly()
 def _do(file: Path, folder: Path, command: str, options: SparkOptions, *, json: bool) -> int:
     from carrypost.cli.lab.report import made  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab import grid  # noqa: PLC0415
-    from carrypost.lab.reproduce import PAGE  # noqa: PLC0415
+    from carrypost.lab.campaign import grid  # noqa: PLC0415
+    from carrypost.lab.campaign.reproduce import PAGE  # noqa: PLC0415
 
     begun_s = time.monotonic()
     runs, page = grid.load(file), folder / PAGE
@@ -115,7 +115,7 @@ def _do(file: Path, folder: Path, command: str, options: SparkOptions, *, json: 
 
 def _campaign(runs: Grid, folder: Path, options: SparkOptions, spark: ExitStack) -> int:
     """Do the runs that are not done; how many of all have failed."""
-    from carrypost.lab.campaign import begun  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.campaign.campaign import begun  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.session import session  # noqa: PLC0415
 
     with begun(runs, folder) as running:

@@ -25,9 +25,9 @@ from typing import IO, TYPE_CHECKING
 import psutil
 
 from carrypost.errors import LabError, LocalError
+from carrypost.lab.campaign.shipping import package_zip
 from carrypost.lab.explain import explained
 from carrypost.lab.java import java_home
-from carrypost.lab.shipping import package_zip
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,10 +20,10 @@ from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_o
 from carrypost.errors import LocalError
 
 if TYPE_CHECKING:
-    from carrypost.lab.campaign import Campaign, Found, Progress
-    from carrypost.lab.grid import Grid
+    from carrypost.lab.campaign.campaign import Campaign, Found, Progress
+    from carrypost.lab.campaign.grid import Grid
+    from carrypost.lab.campaign.states import Plan, State
     from carrypost.lab.session import SparkOptions
-    from carrypost.lab.states import Plan, State
 
 _LOCAL = "local[*]"
 _SHOWN_MAX = 20
@@ -81,8 +81,9 @@ def campaign(
 
     * `carrypost lab campaign campaign.toml --out /shared/results --master spark://host:7077`
     """
-    from carrypost.lab import grid, session  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab.states import Place, plan  # noqa: PLC0415
+    from carrypost.lab import session  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.campaign import grid  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.campaign.states import Place, plan  # noqa: PLC0415
 
     session.needs_extra()
     options = _options(master, memory, conf, jobs)
@@ -108,7 +109,7 @@ def _options(master: str, memory: str, conf: list[str], jobs: int | None) -> Spa
 
 @orderly()
 def _conduct(made: Grid, out: Path, options: SparkOptions, *, json: bool) -> int:
-    from carrypost.lab.campaign import begun, needs_java  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.campaign.campaign import begun, needs_java  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.session import session  # noqa: PLC0415
 
     begun_s = time.monotonic()

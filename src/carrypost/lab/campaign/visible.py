@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import carrypost
 from carrypost.errors import LabError, LocalError
-from carrypost.lab.states import Place
+from carrypost.lab.campaign.states import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,7 +87,7 @@ def _probe(folder: str, token: str) -> Callable[[Iterable[int]], Iterator[tuple[
         about = (platform.node(), platform.python_version())
         try:
             import carrypost as there  # noqa: PLC0415
-            import carrypost.lab.task  # noqa: PLC0415 - with all that it needs
+            import carrypost.lab.campaign.task  # noqa: PLC0415 - with all that it needs
 
             missing = "" if there.__version__ == version else f"it has carrypost {there.__version__}"
         except ImportError as error:

@@ -24,10 +24,10 @@ import pyarrow as pa
 from carrypost.emu.runs import prepare
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import CarrypostError
-from carrypost.lab import lock, states
-from carrypost.lab.bundle import unpacked
-from carrypost.lab.grid import Run
-from carrypost.lab.states import DONE, Place, State, done, failed
+from carrypost.lab.campaign import lock, states
+from carrypost.lab.campaign.bundle import unpacked
+from carrypost.lab.campaign.grid import Run
+from carrypost.lab.campaign.states import DONE, Place, State, done, failed
 
 if TYPE_CHECKING:
     from pyspark import Broadcast

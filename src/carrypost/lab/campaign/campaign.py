@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from carrypost.errors import LocalError
-from carrypost.lab import folders, java, states
-from carrypost.lab.bundle import contents
+from carrypost.lab import folders, java
+from carrypost.lab.campaign import states
+from carrypost.lab.campaign.bundle import contents
+from carrypost.lab.campaign.grid import Grid, Run
+from carrypost.lab.campaign.lock import locked, remove
+from carrypost.lab.campaign.states import DONE, FAILED, Place, Plan, State, plan
+from carrypost.lab.campaign.task import Desk, play
+from carrypost.lab.campaign.visible import check
 from carrypost.lab.explain import explained
-from carrypost.lab.grid import Grid, Run
-from carrypost.lab.lock import locked, remove
 from carrypost.lab.schemas import RECORDS
-from carrypost.lab.states import DONE, FAILED, Place, Plan, State, plan
-from carrypost.lab.task import Desk, play
-from carrypost.lab.visible import check
 
 if TYPE_CHECKING:
     from pyspark import Broadcast

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 import carrypost
 from carrypost.lab import folders
-from carrypost.lab.grid import Run
+from carrypost.lab.campaign.grid import Run
 from carrypost.lab.schemas import FAILURES, RECORDS, RUNS, Table
 
 DONE: Final = "done"

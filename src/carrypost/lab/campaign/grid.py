@@ -33,7 +33,7 @@ from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.traces.contacts import read_meetings, read_presences
 from carrypost.errors import ConfigError, FileError, LocalError
 from carrypost.files import refused
-from carrypost.lab.bundle import Named, named
+from carrypost.lab.campaign.bundle import Named, named
 
 RUNS_MAX = 1_000_000
 DEFAULT = "default"
