@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from carrypost.emu.traces.encounters import Rules
 from carrypost.lab import folders
-from carrypost.lab.contacts_here import found_here
+from carrypost.lab.contacts.contacts_here import found_here
 from carrypost.lab.schemas import CONTACTS, POSITIONS
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def here(trace: str, out: str) -> None:
 
 def on_spark(spark: SparkSession, trace: Path, out: Path) -> None:
     """Contacts on Spark."""
-    from carrypost.lab.contacts import found  # noqa: PLC0415 - loaded where Spark is
+    from carrypost.lab.contacts.contacts import found  # noqa: PLC0415 - loaded where Spark is
 
     folders.write(found(folders.read(spark, trace, POSITIONS), RULES), out, CONTACTS)
 

@@ -32,9 +32,9 @@ from carrypost.emu.traces.encounters import Rules
 from carrypost.emu.traces.in_range import Window
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.contacts_here import found_here
+from carrypost.lab.contacts.contacts_here import found_here
+from carrypost.lab.contacts.slabs import SAMPLES, Life, Plan, Search, planned
 from carrypost.lab.schemas import CONTACTS, POSITIONS
-from carrypost.lab.slabs import SAMPLES, Life, Plan, Search, planned
 
 Row = tuple[str, str, float, float, float]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from carrypost.errors import LocalError
+from carrypost.lab.contacts.timetable import positions
 from carrypost.lab.schemas import POSITIONS
-from carrypost.lab.timetable import positions
 
 HOUR_S = 3_600.0
 

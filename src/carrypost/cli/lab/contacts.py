@@ -90,7 +90,7 @@ def contacts(
     """
     needs_extra()
     from carrypost.emu.traces.encounters import Rules  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab.extract import Engine, Wanted, extract  # noqa: PLC0415
+    from carrypost.lab.contacts.extract import Engine, Wanted, extract  # noqa: PLC0415
 
     rules = Rules(
         range_m=range_m,

@@ -195,7 +195,7 @@ def _scenarios(file: Path) -> set[str]:
 
 
 def _timetable(request: Request) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    from carrypost.lab import timetable  # noqa: PLC0415 - needed by this format only
+    from carrypost.lab.contacts import timetable  # noqa: PLC0415 - needed by this format only
 
     if len(request.paths) != 1 or request.day is None:
         raise LocalError("--format gtfs takes one feed at a time")

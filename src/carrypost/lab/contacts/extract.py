@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from carrypost.emu.traces.encounters import Rules
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.contacts_here import SAMPLES_HERE_MAX, found_here, microseconds
+from carrypost.lab.contacts.contacts_here import SAMPLES_HERE_MAX, found_here, microseconds
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
 from carrypost.lab.session import SparkOptions, session
 
@@ -71,7 +71,7 @@ def extract(positions: Path, out: Path, wanted: Wanted) -> list[dict[str, Any]]:
             rows = folders.read_arrow(positions, POSITIONS)
             folders.write_arrow(found_here(rows, wanted.rules, slab_us=wanted.slab_us), out, CONTACTS)
         else:
-            from carrypost.lab.contacts import found  # noqa: PLC0415 - loaded only where Spark is
+            from carrypost.lab.contacts.contacts import found  # noqa: PLC0415 - loaded only where Spark is
 
             frame = folders.read(spark, positions, POSITIONS)
             folders.write(found(frame, wanted.rules, slab_us=wanted.slab_us), out, CONTACTS)

@@ -1,7 +1,7 @@
 """Contacts out of positions in this process, for traces for which Spark takes longer to start; and what both refuse.
 
 Columns of Arrow in, columns of Arrow out; the search is the emulator's own kernel. The result is the same as that of
-`lab.contacts`, to the last bit: time is counted in whole microseconds, each scenario on its own.
+`lab.contacts.contacts`, to the last bit: time is counted in whole microseconds, each scenario on its own.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from carrypost.emu.traces.encounters import Rules, by_rules
 from carrypost.emu.traces.tracks import Tracks
 from carrypost.errors import LocalError
+from carrypost.lab.contacts.slabs import PIECES, named
 from carrypost.lab.schemas import CONTACTS
-from carrypost.lab.slabs import PIECES, named
 
 SAMPLES_HERE_MAX = 2_000_000
 """Up to so many samples this process is done before Spark has started."""

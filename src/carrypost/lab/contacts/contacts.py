@@ -18,9 +18,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from carrypost.emu.traces.encounters import Rules
-from carrypost.lab.contacts_here import SECONDS_MAX, microseconds, nameless, timeless
+from carrypost.lab.contacts.contacts_here import SECONDS_MAX, microseconds, nameless, timeless
+from carrypost.lab.contacts.slabs import PIECES_DDL, SAMPLES_PER_SLAB, Life, Plan, Search, planned
 from carrypost.lab.schemas import CONTACTS, POSITIONS
-from carrypost.lab.slabs import PIECES_DDL, SAMPLES_PER_SLAB, Life, Plan, Search, planned
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -1,0 +1,1 @@
+"""From positions to contacts, on Spark or in one process."""
