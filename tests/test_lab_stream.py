@@ -18,9 +18,9 @@ from carrypost.cli.app import run
 from carrypost.errors import FileError, LocalError
 from carrypost.lab import folders
 from carrypost.lab.families import DELAY_CDF, DELAY_SPREAD, TIMELINE
-from carrypost.lab.live import COUNTS, NODES, Live
 from carrypost.lab.schemas import RECORDS
-from carrypost.lab.stream import StreamOptions, begin
+from carrypost.lab.stream.live import COUNTS, NODES, Live
+from carrypost.lab.stream.stream import StreamOptions, begin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,7 @@ from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_o
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from carrypost.lab.live import Live
+    from carrypost.lab.stream.live import Live
 
 _NODES_MAX = 30
 _NAME_MAX = 16
@@ -64,7 +64,7 @@ def stream(
     * `carrypost lab stream records --out live --once` for what is there by now
     """
     from carrypost.lab.session import session  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab.stream import StreamOptions, begin, follow  # noqa: PLC0415
+    from carrypost.lab.stream.stream import StreamOptions, begin, follow  # noqa: PLC0415
 
     options = StreamOptions(window_s=window_s, watermark_s=watermark_s, horizon_s=horizon_s, skew_s=skew_s)
     into = out if out is not None else source.with_name(f"{source.name}-live")

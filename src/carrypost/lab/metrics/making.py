@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Self
 import pyarrow.parquet as pq
 
 from carrypost.errors import LocalError
-from carrypost.lab import folders, json_lines
+from carrypost.lab import folders
 from carrypost.lab.families import FAMILIES as TABLES
-from carrypost.lab.json_lines import READABLE
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics.copies import merged
 from carrypost.lab.metrics.material import WINDOW_S, material
 from carrypost.lab.schemas import RECORDS, Table
+from carrypost.lab.stream import json_lines
+from carrypost.lab.stream.json_lines import READABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

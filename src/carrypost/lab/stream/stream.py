@@ -6,7 +6,7 @@ so far, and delays, by joining publications with receptions and deliveries elsew
 watermark is not counted in windows; a message that comes more than the horizon after its publication is not in the
 delays. All nodes together are one run, for a message is published at one and received at others.
 
-Every query has a checkpoint, and `carrypost.lab.live` merges what they tell: a stream that was killed goes on where it
+Every query has a checkpoint, and `carrypost.lab.stream.live` merges what they tell: a stream that was killed goes on where it
 was. What a node tells that cannot be, or that its clock has far ahead, is counted and passed over: one line, or one
 clock, must not silence all others.
 """
@@ -25,12 +25,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from carrypost.errors import LocalError
-from carrypost.lab import folders, json_lines
+from carrypost.lab import folders
 from carrypost.lab.families import CODLVDELAY, LTCY, TDELAY, TIMELINE
-from carrypost.lab.json_lines import READABLE
-from carrypost.lab.live import COUNTS, LIVE, NOBODY, NODES, Live
 from carrypost.lab.metrics.timeline import TIME, timeline, with_time
 from carrypost.lab.schemas import Table
+from carrypost.lab.stream import json_lines
+from carrypost.lab.stream.json_lines import READABLE
+from carrypost.lab.stream.live import COUNTS, LIVE, NOBODY, NODES, Live
 from carrypost.record import AGAIN, REDELIVERED, Kind
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Live telemetry of real nodes."""
