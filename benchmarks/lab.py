@@ -26,7 +26,7 @@ from benchmarks import _report
 from benchmarks._lab_weigh import Weighed, weigh
 from benchmarks._processes import BenchmarkError, Row, say, scratch
 
-from carrypost.lab.session import needs_extra, session
+from carrypost.lab.spark.session import needs_extra, session
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -40,7 +40,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Spark for all tests: a small cluster of two executors of their own, so that what they run is really sent."""
-    from carrypost.lab.session import SparkOptions, session  # noqa: PLC0415 - most tests do without
+    from carrypost.lab.spark.session import SparkOptions, session  # noqa: PLC0415 - most tests do without
 
     quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     conf = {

@@ -61,7 +61,7 @@ EXAMPLES = list(examples())
 def test_an_example_runs_and_prints_what_stands_below_it(
     where: str, source: str, output: str | None, request: pytest.FixtureRequest
 ) -> None:
-    if "carrypost.lab.session" in source:
+    if "carrypost.lab.spark.session" in source:
         request.getfixturevalue("spark")  # Spark starts once for all tests.
     printed = io.StringIO()
     with redirect_stdout(printed):

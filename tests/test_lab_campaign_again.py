@@ -49,7 +49,7 @@ def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> CtrlC:
     def given(_: object, runs: list[Run]) -> AbstractContextManager[dict[str, Any]]:
         return nullcontext(sent(runs))
 
-    monkeypatch.setattr("carrypost.lab.session.session", nullcontext)
+    monkeypatch.setattr("carrypost.lab.spark.session.session", nullcontext)
     monkeypatch.setattr("carrypost.lab.campaign.campaign.check", lambda *_: None)
     monkeypatch.setattr("carrypost.lab.campaign.campaign._sent", given)
     monkeypatch.setattr("carrypost.lab.campaign.campaign._Job", Job)
@@ -151,8 +151,8 @@ def test_a_task_of_a_campaign_that_is_over_does_not_touch_the_record_of_the_next
 # --- what could not begin ------------------------------------------------------------------------------------
 
 _NO_JAVA = """
-import carrypost.lab.java
-carrypost.lab.java._packaged = lambda: None
+import carrypost.lab.spark.java
+carrypost.lab.spark.java._packaged = lambda: None
 from carrypost.cli import main
 main()
 """
@@ -176,8 +176,8 @@ def no_cluster(_: object) -> None:
 def test_without_spark_only_what_was_there_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     three(tmp_path)
     path, out = campaign(tmp_path), tmp_path / "new" / "out"
-    monkeypatch.setattr("carrypost.lab.session.session", no_cluster)
-    monkeypatch.setattr("carrypost.lab.java.java_home", lambda _: tmp_path)
+    monkeypatch.setattr("carrypost.lab.spark.session.session", no_cluster)
+    monkeypatch.setattr("carrypost.lab.spark.java.java_home", lambda _: tmp_path)
     assert command(["lab", "campaign", str(path), "--out", str(out)]) == 1
     assert not (tmp_path / "new").exists()
     out.mkdir(parents=True)
@@ -195,7 +195,7 @@ def test_without_spark_what_an_earlier_campaign_did_stays_as_it_is(
         pass
     before, kept = records(out), states(out)
     three(tmp_path, THREE.replace("period_s = 20", "period_s = 21"))
-    monkeypatch.setattr("carrypost.lab.session.session", no_cluster)
+    monkeypatch.setattr("carrypost.lab.spark.session.session", no_cluster)
     assert command(["lab", "campaign", str(path), "--out", str(out)]) == 1
     assert (records(out), states(out)) == (before, kept)
 

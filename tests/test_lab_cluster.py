@@ -21,7 +21,7 @@ from carrypost.errors import LabError
 from carrypost.lab.campaign import visible
 from carrypost.lab.campaign.campaign import begun, run
 from carrypost.lab.campaign.grid import load
-from carrypost.lab.session import SparkOptions, session
+from carrypost.lab.spark.session import SparkOptions, session
 
 PATIENCE_S = 900
 

@@ -18,7 +18,7 @@ import carrypost
 from carrypost.errors import FileError, LabError, LocalError
 from carrypost.lab import folders
 from carrypost.lab.schemas import CONTACTS, POSITIONS
-from carrypost.lab.session import session
+from carrypost.lab.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

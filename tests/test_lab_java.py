@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from carrypost.errors import LabError
-from carrypost.lab import java
+from carrypost.lab.spark import java
 
 
 def a_java(home: Path, version: str, *, says: str = "openjdk") -> Path:

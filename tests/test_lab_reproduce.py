@@ -99,7 +99,7 @@ def _no_java(*_: object) -> Path:
 def test_without_java_nothing_is_left_behind(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("carrypost.lab.java.java_home", _no_java)
+    monkeypatch.setattr("carrypost.lab.spark.java.java_home", _no_java)
     monkeypatch.chdir(tmp_path)
     assert run(["reproduce", "bus", "--quick"]) == 1
     assert "there is none" in capsys.readouterr().err

@@ -17,8 +17,8 @@ import carrypost
 from carrypost.cli._spark import spark_options
 from carrypost.errors import LabError, LocalError
 from carrypost.lab.campaign.shipping import package_zip
-from carrypost.lab.explain import explained
-from carrypost.lab.session import SparkOptions, session
+from carrypost.lab.spark.explain import explained
+from carrypost.lab.spark.session import SparkOptions, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ import typer
 from carrypost.errors import LocalError
 
 if TYPE_CHECKING:
-    from carrypost.lab.session import SparkOptions
+    from carrypost.lab.spark.session import SparkOptions
 
 MasterOption = Annotated[
     str,
@@ -29,7 +29,7 @@ ConfOption = Annotated[
 
 def spark_options(master: str, memory: str, conf: Sequence[str]) -> SparkOptions:
     """What these options ask for."""
-    from carrypost.lab.session import SparkOptions  # noqa: PLC0415 - needed by these commands only
+    from carrypost.lab.spark.session import SparkOptions  # noqa: PLC0415 - needed by these commands only
 
     settings: dict[str, str] = {}
     for each in conf:

@@ -22,7 +22,7 @@ from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_o
 if TYPE_CHECKING:
     from carrypost.lab.campaign.grid import Grid
     from carrypost.lab.campaign.states import State
-    from carrypost.lab.session import SparkOptions
+    from carrypost.lab.spark.session import SparkOptions
 
 
 def reproduce(
@@ -60,13 +60,13 @@ def reproduce(
     * `carrypost reproduce bus --seeds 1-10`
     """
     from carrypost.cli.lab.report import needs_extra  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab.session import needs_extra as needs_spark  # noqa: PLC0415
+    from carrypost.lab.spark.session import needs_extra as needs_spark  # noqa: PLC0415
 
     needs_spark()
     needs_extra()
     from carrypost.lab.campaign import reproduce as recipes  # noqa: PLC0415 - needs the extra
-    from carrypost.lab.java import java_home  # noqa: PLC0415
     from carrypost.lab.report import page  # noqa: PLC0415
+    from carrypost.lab.spark.java import java_home  # noqa: PLC0415
 
     recipe, chosen = recipes.recipe(name), recipes.seeds_of(seeds)
     options = spark_options(master, memory, conf)
@@ -116,7 +116,7 @@ def _do(file: Path, folder: Path, command: str, options: SparkOptions, *, json: 
 def _campaign(runs: Grid, folder: Path, options: SparkOptions, spark: ExitStack) -> int:
     """Do the runs that are not done; how many of all have failed."""
     from carrypost.lab.campaign.campaign import begun  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab.session import session  # noqa: PLC0415
+    from carrypost.lab.spark.session import session  # noqa: PLC0415
 
     with begun(runs, folder) as running:
         ended: list[State] = []

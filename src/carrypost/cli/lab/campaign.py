@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from carrypost.lab.campaign.campaign import Campaign, Found, Progress
     from carrypost.lab.campaign.grid import Grid
     from carrypost.lab.campaign.states import Plan, State
-    from carrypost.lab.session import SparkOptions
+    from carrypost.lab.spark.session import SparkOptions
 
 _LOCAL = "local[*]"
 _SHOWN_MAX = 20
@@ -81,9 +81,9 @@ def campaign(
 
     * `carrypost lab campaign campaign.toml --out /shared/results --master spark://host:7077`
     """
-    from carrypost.lab import session  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.campaign import grid  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.campaign.states import Place, plan  # noqa: PLC0415
+    from carrypost.lab.spark import session  # noqa: PLC0415 - needed by this command only
 
     session.needs_extra()
     options = _options(master, memory, conf, jobs)
@@ -110,7 +110,7 @@ def _options(master: str, memory: str, conf: list[str], jobs: int | None) -> Spa
 @orderly()
 def _conduct(made: Grid, out: Path, options: SparkOptions, *, json: bool) -> int:
     from carrypost.lab.campaign.campaign import begun, needs_java  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab.session import session  # noqa: PLC0415
+    from carrypost.lab.spark.session import session  # noqa: PLC0415
 
     begun_s = time.monotonic()
     needs_java(out)

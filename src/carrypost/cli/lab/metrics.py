@@ -64,7 +64,7 @@ def metrics(
     * `carrypost lab metrics node-records --merge-runs` for a folder of what real nodes wrote
     """
     options = spark_options(master, memory, conf)
-    from carrypost.lab import session  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.spark import session  # noqa: PLC0415 - needed by this command only
 
     session.needs_extra()
     from carrypost.lab.metrics import making  # noqa: PLC0415 - needs the extra

@@ -20,7 +20,7 @@ from carrypost.errors import LocalError
 if TYPE_CHECKING:
     from carrypost.lab.report.study import Study
     from carrypost.lab.schemas import Table
-    from carrypost.lab.session import SparkOptions
+    from carrypost.lab.spark.session import SparkOptions
 
 
 def report(
@@ -58,7 +58,7 @@ def made(folder: Path, out: Path, options: SparkOptions, command: str = "") -> S
 
     def make(campaign: Path, tables: Sequence[Table]) -> None:
         from carrypost.lab.metrics import making  # noqa: PLC0415 - needed where metrics are missing only
-        from carrypost.lab.session import session  # noqa: PLC0415
+        from carrypost.lab.spark.session import session  # noqa: PLC0415
 
         sys.stderr.write(f"carrypost: {campaign} lacks {len(tables)} families of metrics; they are made now\n")
         source = making.Source.find(campaign)

@@ -63,7 +63,7 @@ def stream(
 
     * `carrypost lab stream records --out live --once` for what is there by now
     """
-    from carrypost.lab.session import session  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.spark.session import session  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.stream.stream import StreamOptions, begin, follow  # noqa: PLC0415
 
     options = StreamOptions(window_s=window_s, watermark_s=watermark_s, horizon_s=horizon_s, skew_s=skew_s)

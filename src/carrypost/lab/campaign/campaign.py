@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from carrypost.errors import LocalError
-from carrypost.lab import folders, java
+from carrypost.lab import folders
 from carrypost.lab.campaign import states
 from carrypost.lab.campaign.bundle import contents
 from carrypost.lab.campaign.grid import Grid, Run
@@ -28,8 +28,9 @@ from carrypost.lab.campaign.lock import locked, remove
 from carrypost.lab.campaign.states import DONE, FAILED, Place, Plan, State, plan
 from carrypost.lab.campaign.task import Desk, play
 from carrypost.lab.campaign.visible import check
-from carrypost.lab.explain import explained
 from carrypost.lab.schemas import RECORDS
+from carrypost.lab.spark import java
+from carrypost.lab.spark.explain import explained
 
 if TYPE_CHECKING:
     from pyspark import Broadcast

@@ -23,7 +23,7 @@ from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.contacts.contacts_here import SAMPLES_HERE_MAX, found_here, microseconds
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
-from carrypost.lab.session import SparkOptions, session
+from carrypost.lab.spark.session import SparkOptions, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

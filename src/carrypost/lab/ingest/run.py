@@ -24,7 +24,7 @@ from carrypost.lab.ingest import local, sources
 from carrypost.lab.ingest.local import Outcome, Tell, Work
 from carrypost.lab.ingest.stages import told_bad
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
-from carrypost.lab.session import SparkOptions, session
+from carrypost.lab.spark.session import SparkOptions, session
 
 GTFS = "gtfs"
 NAMES = (*FORMATS, *ALIASES, GTFS)

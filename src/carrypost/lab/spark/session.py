@@ -26,8 +26,8 @@ import psutil
 
 from carrypost.errors import LabError, LocalError
 from carrypost.lab.campaign.shipping import package_zip
-from carrypost.lab.explain import explained
-from carrypost.lab.java import java_home
+from carrypost.lab.spark.explain import explained
+from carrypost.lab.spark.java import java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,0 +1,1 @@
+"""The one Spark session, and what is needed for it."""
