@@ -24,8 +24,8 @@ from benchmarks._processes import BenchmarkError, Row, say
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from carrypost.lab import folders
-from carrypost.lab.families import DELAYS, LTCY, TDELAY
 from carrypost.lab.metrics import Material, causal, material
+from carrypost.lab.metrics.families import DELAYS, LTCY, TDELAY
 from carrypost.lab.metrics.percentiles import milliseconds, thinned_counts
 from carrypost.lab.schemas import RECORDS
 

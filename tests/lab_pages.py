@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.lab import families as f
 from carrypost.lab.campaign.reproduce import RECIPES, scenario_file
 from carrypost.lab.folders import write_arrow
+from carrypost.lab.metrics import families as f
 from carrypost.lab.report.paper import Experiment, Quad
 from carrypost.lab.schemas import FAILURES, RECORDS, RUNS, Table
 

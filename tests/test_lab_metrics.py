@@ -21,7 +21,8 @@ from carrypost.emu.records.summary import summarise
 from carrypost.emu.runs import run
 from carrypost.emu.verify.draws_order import draw_ordered
 from carrypost.emu.verify.facts import Facts
-from carrypost.lab import families, folders
+from carrypost.lab import folders
+from carrypost.lab.metrics import families
 from carrypost.lab.schemas import RECORDS, Table
 from carrypost.record import AGAIN, REDELIVERED, Kind
 

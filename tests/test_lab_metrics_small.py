@@ -11,7 +11,8 @@ import pytest
 from tests.order_records import Story
 
 from carrypost.cli.app import run as command
-from carrypost.lab import families, folders
+from carrypost.lab import folders
+from carrypost.lab.metrics import families
 from carrypost.record import Kind, Record
 
 if TYPE_CHECKING:

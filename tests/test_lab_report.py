@@ -12,7 +12,7 @@ from tests.lab_pages import Reader
 from carrypost.cli.app import run
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import FileError, LocalError
-from carrypost.lab import families as f
+from carrypost.lab.metrics import families as f
 from carrypost.lab.report import page, svg
 from carrypost.lab.report.paper import BUS, EXPERIMENTS, OSTERMALM, Experiment
 from carrypost.lab.report.study import Study

@@ -19,7 +19,7 @@ from carrypost.cli.app import run
 from carrypost.cli.lab import metrics as lab_metrics
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import LocalError
-from carrypost.lab import families as f
+from carrypost.lab.metrics import families as f
 from carrypost.lab.report import html, page, plots
 from carrypost.lab.report.html import Line
 from carrypost.lab.report.paper import OSTERMALM

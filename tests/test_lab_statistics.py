@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from carrypost.errors import LocalError
-from carrypost.lab import statistics
-from carrypost.lab.families import ACTIVITY
+from carrypost.lab.metrics import statistics
+from carrypost.lab.metrics.families import ACTIVITY
 from carrypost.lab.schemas import POSITIONS
 
 Meeting = tuple[str, str, str, float, float]

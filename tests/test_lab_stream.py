@@ -17,7 +17,7 @@ import pytest
 from carrypost.cli.app import run
 from carrypost.errors import FileError, LocalError
 from carrypost.lab import folders
-from carrypost.lab.families import DELAY_CDF, DELAY_SPREAD, TIMELINE
+from carrypost.lab.metrics.families import DELAY_CDF, DELAY_SPREAD, TIMELINE
 from carrypost.lab.schemas import RECORDS
 from carrypost.lab.stream.live import COUNTS, NODES, Live
 from carrypost.lab.stream.stream import StreamOptions, begin

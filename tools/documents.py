@@ -32,7 +32,8 @@ from carrypost.emu.scenario import scenario, tables
 from carrypost.gossip.holdings import lives
 from carrypost.gossip.transfers.link import LINK_TABLE, LinkState, Sign
 from carrypost.gossip.wire import frames
-from carrypost.lab import families, schemas
+from carrypost.lab import schemas
+from carrypost.lab.metrics import families
 from carrypost.model import descriptor
 from carrypost.node import settings as node_settings
 

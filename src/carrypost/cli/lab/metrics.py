@@ -83,7 +83,8 @@ def metrics(
 
 def _show(home: Path, made: set[str], *, json: bool) -> None:
     """What became of messages by run, as far as it was asked for."""
-    from carrypost.lab import families, folders  # noqa: PLC0415 - needs the extra
+    from carrypost.lab import folders  # noqa: PLC0415 - needs the extra
+    from carrypost.lab.metrics import families  # noqa: PLC0415 - needs the extra
 
     rows: dict[str, dict[str, object]] = {}
     if families.PROCESSING.name in made:

@@ -1,7 +1,7 @@
 """From a table of positions on disk to one of contacts, and on demand to what these tell; either engine, same tables.
 
 Each table is there whole or not at all, and the manifest tells how it was made. Statistics go to a folder of their own,
-as tables of `lab.families` whose `run` is the name of the scenario.
+as tables of `lab.metrics.families` whose `run` is the name of the scenario.
 """
 
 from __future__ import annotations
@@ -129,7 +129,10 @@ def summaries(folder: Path, scenarios: set[str]) -> Iterator[dict[str, Any]]:
 
 
 def _statistics(spark: SparkSession, positions: Path, out: Path, wanted: Wanted) -> None:
-    from carrypost.lab import families, statistics  # noqa: PLC0415 - loaded only where Spark is
+    from carrypost.lab.metrics import (
+        families,  # noqa: PLC0415 - loaded only where Spark is
+        statistics,  # noqa: PLC0415 - loaded only where Spark is
+    )
 
     contacts = statistics.of_trace(folders.read(spark, out, CONTACTS))
     samples = folders.read(spark, positions, POSITIONS)

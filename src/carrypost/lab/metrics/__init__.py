@@ -1,6 +1,6 @@
 """The metrics of the papers, as tables that are made from records.
 
-Every metric is a function from frames to a frame, with the tables stated at both ends (`carrypost.lab.families`);
+Every metric is a function from frames to a frame, with the tables stated at both ends (`carrypost.lab.metrics.families`);
 `FAMILIES` says which function makes which family out of what. Percentiles are of the nearest rank. What a crash brought
 a second time is never counted.
 """
@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from carrypost.lab import families as f
-from carrypost.lab import statistics
-from carrypost.lab.metrics import causal, dissemination, presence, timeline
+from carrypost.lab.metrics import causal, dissemination, presence, statistics, timeline
+from carrypost.lab.metrics import families as f
 from carrypost.lab.metrics.material import Material, material
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from carrypost.lab.families import (
+from carrypost.lab.metrics.copies import seconds
+from carrypost.lab.metrics.families import (
     CODLVDELAY,
     DELAY_CDF,
     DELAY_GRID,
@@ -25,7 +26,6 @@ from carrypost.lab.families import (
     PROCESSING_BY_NODE,
     TDELAY,
 )
-from carrypost.lab.metrics.copies import seconds
 from carrypost.lab.metrics.percentiles import milliseconds, percentile, thinned_counts
 
 RANKS = 1_000

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from carrypost.lab.families import COPIES, MESSAGES, NODES
+from carrypost.lab.metrics.families import COPIES, MESSAGES, NODES
 from carrypost.lab.schemas import RECORDS
 from carrypost.record import AGAIN, REDELIVERED, Kind
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from carrypost.lab.families import BARRIERS, DELIVERY, DELIVERY_RATIO, HOPS, SPREAD, THROUGHPUT
 from carrypost.lab.metrics.copies import US, code, seconds, t_us
+from carrypost.lab.metrics.families import BARRIERS, DELIVERY, DELIVERY_RATIO, HOPS, SPREAD, THROUGHPUT
 
 _ALWAYS_US = (1 << 62) - 1
 

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.families import FAMILIES as TABLES
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics.copies import merged
+from carrypost.lab.metrics.families import FAMILIES as TABLES
 from carrypost.lab.metrics.material import WINDOW_S, material
 from carrypost.lab.schemas import RECORDS, Table
 from carrypost.lab.stream import json_lines

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from carrypost.emu.engine.samples import AT, AT_LEAVE, CACHE
 from carrypost.emu.engine.samples import REGISTRIES as ORDERED
-from carrypost.lab.families import ACTIVITY, REGISTRIES, REGISTRY_SIZES, TRAFFIC
 from carrypost.lab.metrics.copies import seconds
+from carrypost.lab.metrics.families import ACTIVITY, REGISTRIES, REGISTRY_SIZES, TRAFFIC
 from carrypost.record import Kind
 
 _DURATION = r"(?m)^duration_s *= *([0-9.eE+-]+)"

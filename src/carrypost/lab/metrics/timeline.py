@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from carrypost.lab.families import TIMELINE
+from carrypost.lab.metrics.families import TIMELINE
 
 TIME = "time"
 """`t` as Spark's own type, which windows and watermarks want."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from carrypost.lab import families
+from carrypost.lab.metrics import families
 from carrypost.lab.report import figures, origins, prose, tables
 from carrypost.lab.report import paper as printed
 from carrypost.lab.report.html import Line, Markup, Piece, code, joined, paragraph, table, tag

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from carrypost.lab import families
+from carrypost.lab.metrics import families
 from carrypost.lab.report import paper as printed
 from carrypost.lab.report import plots, prose
 from carrypost.lab.report.html import Line, Markup, figure, joined, tag

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from carrypost.lab import families
+from carrypost.lab.metrics import families
 from carrypost.lab.report import figures, origins, plots, prose, tables
 from carrypost.lab.report.html import Line, Markup, Piece, between, figure, paragraph, table, tag
 from carrypost.lab.report.plots import Axis, Floats

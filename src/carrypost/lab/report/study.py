@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 
 from carrypost.errors import LocalError
 from carrypost.files import refused
-from carrypost.lab import families, folders
+from carrypost.lab import folders
+from carrypost.lab.metrics import families
 from carrypost.lab.report.times import lifetime
 from carrypost.lab.schemas import FAILURES, RECORDS, RUNS, Table
 

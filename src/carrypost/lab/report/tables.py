@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from carrypost.lab import families
+from carrypost.lab.metrics import families
 from carrypost.lab.report.html import Line, Markup, table
 from carrypost.lab.report.paper import Experiment, Quad
 from carrypost.lab.report.study import Series, Study

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from carrypost.files import refused
 from carrypost.lab import folders
-from carrypost.lab.families import DELAY_CDF, DELAY_SPREAD, PERCENTILES, TIMELINE
+from carrypost.lab.metrics.families import DELAY_CDF, DELAY_SPREAD, PERCENTILES, TIMELINE
 from carrypost.lab.schemas import Column, Table
 
 NOBODY = "?"

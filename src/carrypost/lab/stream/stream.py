@@ -26,7 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.families import CODLVDELAY, LTCY, TDELAY, TIMELINE
+from carrypost.lab.metrics.families import CODLVDELAY, LTCY, TDELAY, TIMELINE
 from carrypost.lab.metrics.timeline import TIME, timeline, with_time
 from carrypost.lab.schemas import Table
 from carrypost.lab.stream import json_lines

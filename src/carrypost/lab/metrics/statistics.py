@@ -1,6 +1,6 @@
 """What contacts and presences tell by themselves: counts, durations, times between, neighbours, activity.
 
-Frames go in and tables of `lab.families` come out, each key `run` on its own; where a trace is looked at rather than a
+Frames go in and tables of `lab.metrics.families` come out, each key `run` on its own; where a trace is looked at rather than a
 run, the name of its scenario stands there. Contacts have the columns run, a, b, start, end, and those of a pair do not
 overlap; activity is ACTIVITY, and a node's intervals do not overlap. Both are half open.
 
@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from carrypost.errors import LocalError
-from carrypost.lab.families import (
+from carrypost.lab.metrics.families import (
     ACTIVITY,
     ACTIVITY_SUMMARY,
     CONTACT_CDF,
