@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Records", "Scenario", "flood_bound", "run"]
 
-_HOMES = {"Records": "records", "Scenario": "scenario", "flood_bound": "bound", "run": "runs"}
+_HOMES = {"Records": "records.files", "Scenario": "scenario.scenario", "flood_bound": "verify.bound", "run": "runs"}
 
 
 def __getattr__(name: str) -> object:

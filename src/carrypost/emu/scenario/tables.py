@@ -1,8 +1,8 @@
 """The tables of a scenario file: every key, its default and what it may hold.
 
 Each table is a frozen settings class, checked when it is made (`carrypost.config.rules`); the document of the emulator
-is made from these docstrings. Reading files, and what the tables mean together, is for `carrypost.emu.scenario.scenario`.
-Times are seconds here and microseconds everywhere else.
+is made from these docstrings. Reading files, and what the tables mean together, is for
+`carrypost.emu.scenario.scenario`. Times are seconds here and microseconds everywhere else.
 """
 
 from __future__ import annotations

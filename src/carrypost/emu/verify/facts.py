@@ -1,8 +1,8 @@
 """What a record says when its rows are taken together: who was there, what was held, when it had to end.
 
-`Facts` reads a log (`carrypost.emu.records.log`) and nothing else. Everything is reckoned when it is first asked for. Copies
-are numbered by node and message; questions of the kind "what happened last to this copy before row 17" are answered
-for all rows at once.
+`Facts` reads a log (`carrypost.emu.records.log`) and nothing else. Everything is reckoned when it is first asked for.
+Copies are numbered by node and message; questions of the kind "what happened last to this copy before row 17" are
+answered for all rows at once.
 """
 
 from __future__ import annotations

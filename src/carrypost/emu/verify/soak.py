@@ -1,8 +1,8 @@
 """The search for rare faults: random scenarios, each run and checked; what fails is told with the line that repeats it.
 
-A run fails if it raises, if its record breaks an invariant (`carrypost.emu.verify.invariants`), if an ideal one that nothing
-disturbs does not reach the flood bound, or if letting every frame go through its bytes changes the record. The same
-seed draws the same scenario and gives the same run.
+A run fails if it raises, if its record breaks an invariant (`carrypost.emu.verify.invariants`), if an ideal one that
+nothing disturbs does not reach the flood bound, or if letting every frame go through its bytes changes the record. The
+same seed draws the same scenario and gives the same run.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Discovery: who is in reach, whether the link works both ways, and what they are interested in.
 
-A host announces itself by broadcast (`gossip.discovery.beacon`), and a newcomer is answered at once. It tells its interest
-profile by digest, and the profile itself on request, or unasked to a newcomer if it is short; what is in the profile is
-decided in `gossip.interest.horizon`. An announcement to one neighbour alone says that a contact with it begins: whoever still
-believed in an earlier one then begins anew.
+A host announces itself by broadcast (`gossip.discovery.beacon`), and a newcomer is answered at once. It tells its
+interest profile by digest, and the profile itself on request, or unasked to a newcomer if it is short; what is in the
+profile is decided in `gossip.interest.horizon`. An announcement to one neighbour alone says that a contact with it
+begins: whoever still believed in an earlier one then begins anew.
 
 An announcement that says nothing new takes the short way through `announced`: no cache, no batch, no event.
 """

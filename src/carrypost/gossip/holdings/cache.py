@@ -6,7 +6,7 @@ A message known here has a slot and one `Copy`, and is in one of these states, e
     `partial`  here, with some of its pieces
     `whole`    here, with all of its pieces
     `done`     not here, and never wanted again: delivered and confirmed, this host's own, or withdrawn
-    `declined` not here: evicted, or no room; not to be asked for again until there is room (`gossip.transfers.declined`)
+    `declined` not here: evicted, or no room; not to be asked for again until there is room (`transfers.declined`)
 
 The invariant is that the four are disjoint, that each bit has a `Copy` in `copies`, and that a slot whose tenancy ended
 is not given again before `take_released` told the owners of other bitsets. What is here stays within both limits,

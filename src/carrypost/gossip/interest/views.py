@@ -1,6 +1,7 @@
 """One interest profile against everything that is here: what matches, and the buckets by which it is compared.
 
-A view belongs to a `gossip.interest.index.ProfileBook`, which knows whose ids are known, and tells it of what comes and goes.
+A view belongs to a `gossip.interest.index.ProfileBook`, which knows whose ids are known, and tells it of what comes and
+goes.
 """
 
 from __future__ import annotations

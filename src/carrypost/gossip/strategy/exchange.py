@@ -1,10 +1,11 @@
 """A contact between two hosts, from the first review to the last acknowledgement (JOMS-15 §2.2, figure 3).
 
-The two agree on what each of them lacks (`gossip.strategy.review`), then each offers that (`gossip.strategy.offers`), the other requests
-it (`gossip.transfers.requests`), and bursts of descriptors and data come back (`gossip.transfers.transfer`, `gossip.transfers.inbound`), acknowledged
-cumulatively. What is gained on the way is offered to all neighbours at once. Both directions run side by side, with
-several neighbours at the same time. Everything is soft state: a lost offer, request or acknowledgement costs a
-timeout, a lost neighbour costs nothing, and nothing is believed for longer than until the next review.
+The two agree on what each of them lacks (`gossip.strategy.review`), then each offers that (`gossip.strategy.offers`),
+the other requests it (`gossip.transfers.requests`), and bursts of descriptors and data come back
+(`gossip.transfers.transfer`, `gossip.transfers.inbound`), acknowledged cumulatively. What is gained on the way is
+offered to all neighbours at once. Both directions run side by side, with several neighbours at the same time.
+Everything is soft state: a lost offer, request or acknowledgement costs a timeout, a lost neighbour costs nothing, and
+nothing is believed for longer than until the next review.
 
 `paper_mode` offers everything that matches with every announcement instead, as the papers do.
 

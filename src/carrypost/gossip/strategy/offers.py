@@ -1,8 +1,8 @@
 """The giving side of a contact: what a neighbour is offered, and what it then asks for.
 
-After the review (`gossip.strategy.review`) a host offers what matches the neighbour's profile and the neighbour is not believed
-to know: what it wants for itself first, then by privilege, then the one that has waited longest; and from then on
-whatever is gained, to all neighbours at once. An offer that is not answered is repeated. What is asked for becomes a
+After the review (`gossip.strategy.review`) a host offers what matches the neighbour's profile and the neighbour is not
+believed to know: what it wants for itself first, then by privilege, then the one that has waited longest; and from then
+on whatever is gained, to all neighbours at once. An offer that is not answered is repeated. What is asked for becomes a
 job of the outbox. Where several neighbours were offered the same message, its first burst waits a moment for them.
 """
 

@@ -1,8 +1,8 @@
 """Agreeing with a neighbour on what it lacks, once per contact and again every now and then.
 
-A review is one run of a reconciliation (`gossip.strategy.reconcile`), begun by the one who offers, for the profile of who
-wants. The smaller node id begins; the other waits a moment for it. Where both have the same profile one run serves both
-directions; else the other then runs its own, after it offered what the first one showed its neighbour to lack.
+A review is one run of a reconciliation (`gossip.strategy.reconcile`), begun by the one who offers, for the profile of
+who wants. The smaller node id begins; the other waits a moment for it. Where both have the same profile one run serves
+both directions; else the other then runs its own, after it offered what the first one showed its neighbour to lack.
 
 A run is over when none of its questions is open: then everything that the two sets had in common is believed known to
 the neighbour, and the rest is offered. As long as answers come the run goes on, however slow the link is; when none

@@ -1,8 +1,8 @@
 """The receiving half of a link: from an entry on offer to a whole, verified message in the cache.
 
-Nothing is taken that was not asked for (`gossip.transfers.wants`). A descriptor is inspected first (`gossip.transfers.inspection`), then
-every piece is checked against the hash list whose root the descriptor holds. When a contact breaks, whole pieces stay
-and fragments go.
+Nothing is taken that was not asked for (`gossip.transfers.wants`). A descriptor is inspected first
+(`gossip.transfers.inspection`), then every piece is checked against the hash list whose root the descriptor holds. When
+a contact breaks, whole pieces stay and fragments go.
 
 A transfer frame is acknowledged when it needs not be sent again: because it was used, or because it never will be.
 Only a fragment that came before its descriptor is left unacknowledged.

@@ -2,11 +2,11 @@
 
 Every transfer frame has a serial, remembered in `flights` until the neighbour's cumulative acknowledgement names it.
 The window counts bytes and adapts to loss as TCP's does: it doubles per round trip until the first loss, then grows by
-one datagram per round trip, and shrinks to 70 % at most once per round trip. A frame is taken for lost when three
-later ones were acknowledged, or when nothing was for a whole timeout (`gossip.transfers.timeout`). It then goes out under a new
-serial, and the old one is remembered: an acknowledgement that comes late all the same says that the content is there,
-and how long the round trip really is. `paper_mode` is a window of one message (JOMS-15 figure 3: each is acknowledged
-before the next goes out).
+one datagram per round trip, and shrinks to 70 % at most once per round trip. A frame is taken for lost when three later
+ones were acknowledged, or when nothing was for a whole timeout (`gossip.transfers.timeout`). It then goes out under a
+new serial, and the old one is remembered: an acknowledgement that comes late all the same says that the content is
+there, and how long the round trip really is. `paper_mode` is a window of one message (JOMS-15 figure 3: each is
+acknowledged before the next goes out).
 """
 
 from __future__ import annotations

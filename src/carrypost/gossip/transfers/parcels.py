@@ -1,8 +1,9 @@
 """Small messages, which come whole and in bursts: nearly all that an exchange moves.
 
 A message that plainly may come in (`Inspection.plainly_wanted`), is not known here and finds room takes the short way:
-all of a burst that do are entered, settled and delivered together. Any other takes the long way of `gossip.transfers.inbound`,
-one by one, in its place among the others. Both ways lead to the same state; the long one has more questions.
+all of a burst that do are entered, settled and delivered together. Any other takes the long way of
+`gossip.transfers.inbound`, one by one, in its place among the others. Both ways lead to the same state; the long one
+has more questions.
 """
 
 from __future__ import annotations

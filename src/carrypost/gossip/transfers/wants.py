@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _SETTLED_MAX = 4096
 _SPURNED_COST = 200
-"""What was asked for, perhaps even verified, and is of no use costs this beside its frames (`gossip.transfers.accounts`)."""
+"""What was asked for, perhaps even verified, and is of no use costs this beside its frames (`transfers.accounts`)."""
 FRAGMENT_BYTES = 128
 """What a fragment in a buffer takes beside its body, about."""
 SPURN_US = 30_000_000

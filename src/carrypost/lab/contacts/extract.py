@@ -129,10 +129,7 @@ def summaries(folder: Path, scenarios: set[str]) -> Iterator[dict[str, Any]]:
 
 
 def _statistics(spark: SparkSession, positions: Path, out: Path, wanted: Wanted) -> None:
-    from carrypost.lab.metrics import (
-        families,  # noqa: PLC0415 - loaded only where Spark is
-        statistics,  # noqa: PLC0415 - loaded only where Spark is
-    )
+    from carrypost.lab.metrics import families, statistics  # noqa: PLC0415 - loaded only where Spark is
 
     contacts = statistics.of_trace(folders.read(spark, out, CONTACTS))
     samples = folders.read(spark, positions, POSITIONS)

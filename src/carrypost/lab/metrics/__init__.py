@@ -1,8 +1,8 @@
 """The metrics of the papers, as tables that are made from records.
 
-Every metric is a function from frames to a frame, with the tables stated at both ends (`carrypost.lab.metrics.families`);
-`FAMILIES` says which function makes which family out of what. Percentiles are of the nearest rank. What a crash brought
-a second time is never counted.
+Every metric is a function from frames to a frame, with the tables stated at both ends
+(`carrypost.lab.metrics.families`); `FAMILIES` says which function makes which family out of what. Percentiles are of
+the nearest rank. What a crash brought a second time is never counted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What contacts and presences tell by themselves: counts, durations, times between, neighbours, activity.
 
-Frames go in and tables of `lab.metrics.families` come out, each key `run` on its own; where a trace is looked at rather than a
-run, the name of its scenario stands there. Contacts have the columns run, a, b, start, end, and those of a pair do not
-overlap; activity is ACTIVITY, and a node's intervals do not overlap. Both are half open.
+Frames go in and tables of `lab.metrics.families` come out, each key `run` on its own; where a trace is looked at rather
+than a run, the name of its scenario stands there. Contacts have the columns run, a, b, start, end, and those of a pair
+do not overlap; activity is ACTIVITY, and a node's intervals do not overlap. Both are half open.
 
 All sums are of whole microseconds, so nothing depends on the order of work. Means over time are by events: +1 where
 something begins and -1 where it ends, summed up; never by looking every so often. Neighbours are counted only while a

@@ -6,9 +6,9 @@ so far, and delays, by joining publications with receptions and deliveries elsew
 watermark is not counted in windows; a message that comes more than the horizon after its publication is not in the
 delays. All nodes together are one run, for a message is published at one and received at others.
 
-Every query has a checkpoint, and `carrypost.lab.stream.live` merges what they tell: a stream that was killed goes on where it
-was. What a node tells that cannot be, or that its clock has far ahead, is counted and passed over: one line, or one
-clock, must not silence all others.
+Every query has a checkpoint, and `carrypost.lab.stream.live` merges what they tell: a stream that was killed goes on
+where it was. What a node tells that cannot be, or that its clock has far ahead, is counted and passed over: one line,
+or one clock, must not silence all others.
 """
 
 from __future__ import annotations

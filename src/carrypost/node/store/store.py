@@ -1,8 +1,8 @@
 """The disk of a real node: batches in order, payloads, and what a restart begins with.
 
-One SQLite file in WAL mode. Batches are written by one thread of their own (`carrypost.node.store.writer`) and are readable
-from the moment they are submitted: what is not answered yet lies over what is on disk. Everything here is called from
-the loop's thread; only `wake` is called from the writer's.
+One SQLite file in WAL mode. Batches are written by one thread of their own (`carrypost.node.store.writer`) and are
+readable from the moment they are submitted: what is not answered yet lies over what is on disk. Everything here is
+called from the loop's thread; only `wake` is called from the writer's.
 """
 
 from __future__ import annotations
