@@ -40,6 +40,8 @@ class Stranger:
     """Digest of the victim's profile."""
     handles: list[int] = field(default_factory=list)
     """Under which the victim offered messages."""
+    serials: tuple[int, int] = (0, 0)
+    """The first and the last of what the victim has sent to it and that it has not acknowledged."""
     counter: int = 0
 
     def __post_init__(self) -> None:
@@ -64,7 +66,9 @@ class Stranger:
         for frame in sent:
             if isinstance(frame, f.Offer):
                 self.handles = [each.handle for each in frame.entries] or self.handles
-                answers.append(f.Request(self.to, (frame.serial,)))
+                answers.append(f.Request(self.to, (frame.serial,), tuple(self.handles)))
+            elif isinstance(frame, f.OpenParcel | f.Data):
+                self.serials = self.serials[0] or frame.serial, frame.serial
             elif isinstance(frame, f.Announce):
                 self.profile = frame.profile
             elif isinstance(frame, f.Digest) and frame.round == 0:  # It has nothing of what is compared.
@@ -238,6 +242,13 @@ def _long_ack(stranger: Stranger) -> f.Frame:
     return f.Ack(stranger.chance.randrange(2**24), b"\xff" * 1_000)
 
 
+def _ack_around(stranger: Stranger) -> f.Frame:
+    """Of everything that is in flight it says that it did not come."""
+    first, last = stranger.serials
+    bits = 1 << last + 1 - first | 1
+    return f.Ack(max(0, first - 1), bits.to_bytes(bits.bit_length() // 8 + 1, "little"))
+
+
 def _no_kind(stranger: Stranger) -> bytes:
     """Frames of a kind that there is not."""
     count = min(codec.FRAMES_MAX, stranger.mtu_bytes // 4)
@@ -275,6 +286,7 @@ ATTACKS: Final[dict[str, Callable[[Stranger], bytes]]] = {
     "Parcel: unasked": _endless(_parcel),
     "Ack: of nothing": _endless(_ack),
     "Ack: of nothing, long": _endless(_long_ack),
+    "Ack: of nothing in flight": _endless(_ack_around),
     "no frames: unknown kinds": _no_kind,
     "no frames: broken off": _broken,
 }

@@ -179,7 +179,7 @@ def test_to_end_a_link_and_begin_a_new_one_does_not_pay_a_debt() -> None:
 def test_what_strangers_say_who_never_announced_themselves_is_bounded_for_all_of_them() -> None:
     victim = Victim()
     unknown = [Stranger(number, victim.host.node) for number in range(1, 200)]
-    attack = ATTACKS["Data: unasked"]  # 2,048 units each, of 40,000 a second and 80,000 at first.
+    attack = ATTACKS["Data: unasked"]  # 2,048 units each, of 30,000 a second and 60,000 at first.
     assert victim.flood(attack, unknown, 2) < 120
 
 

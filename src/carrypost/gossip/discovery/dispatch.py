@@ -50,9 +50,9 @@ class Dispatch:
         """Take the frames one by one, and small messages together. False: they said nothing new."""
         desk = self._desk
         new = False
-        cost = 0
+        cost, waste_max = 0, desk.limits.link_waste_per_s
         parcels: list[fr.OpenParcel] = []
-        for frame in frames:
+        for number, frame in enumerate(frames, 1):
             if isinstance(frame, fr.OpenParcel) and link is not None and link.state is LINKED:
                 parcels.append(frame)
                 continue
@@ -66,6 +66,10 @@ class Dispatch:
             else:
                 new = True
                 self._take(link, frame, now)
+                # Five hundred frames, each dearer than its price, would keep this host busy while all others wait.
+                if cost - link.budgets.tally > waste_max:
+                    desk.refuse_many("muted", peer, len(frames) - number)
+                    break
         if parcels and link is not None:
             cost += PARCEL * len(parcels)
             self._exchange.parcels(link, parcels, now)

@@ -40,6 +40,8 @@ _OFFER_RETRY_US = 500_000
 _OFFER_DOUBLINGS = 6
 _SHARE_WAIT_US = 20_000
 """How long a burst waits for other neighbours who were offered the same message."""
+_LOOKS_AT_FLIGHTS = 4
+"""To look whether so many frames are acknowledged is one unit of waste."""
 _AGAIN_BYTES = 16
 """So many bytes that are sent to the same neighbour again are one unit of waste (`gossip.transfers.accounts`)."""
 _SENDING_ORDER = attrgetter("sending_order")
@@ -330,13 +332,13 @@ class Offers:
     def take_ack(self, link: Link, frame: Ack, now: int) -> None:
         """The neighbour has these in memory."""
         outbox = link.outbox
-        flying = len(outbox.flights)
+        unanswered = outbox.unanswered
         through = outbox.acknowledge(frame.base, from_bitmap(frame.bitmap), now)
         link.offering.known |= through
         if through and link.standing is STRANGER:
             link.standing = TAKER
-        if len(outbox.flights) < flying:
-            link.budgets.tally += price(frame)
+        # Each was looked at, at worst: whoever acknowledges nothing again and again pays for it.
+        link.budgets.tally += price(frame) if outbox.unanswered < unanswered else -(unanswered // _LOOKS_AT_FLIGHTS)
         for job in outbox.unfinished:
             outbox.add(self._transfer.job(job.copy, job.more, job.level, vouched=True))
         outbox.unfinished.clear()

@@ -57,6 +57,7 @@ _PRICES: dict[type, Callable[[Any], int]] = {
     f.Profile: lambda frame: FRAME + len(frame.body) // 32,
     f.Digest: lambda frame: FRAME + len(frame.wanted) + sum(map(_bucket_price, frame.buckets)),
     f.WholeDescriptor: lambda _: PARCEL,
+    f.DescriptorPart: lambda _: PARCEL,
     f.OpenParcel: lambda _: PARCEL,
     f.Offer: lambda frame: FRAME + ENTRY * len(frame.entries),
     f.Request: lambda frame: FRAME + len(frame.handles) + ENTRY * len(frame.parts) + len(frame.offers) // 4,

@@ -275,7 +275,7 @@ class Budgets:
         self.runs = Budget(_RUNS_PER_S, burst_s=_RUNS_BURST_S)
         """For reconciliations that it begins."""
         self.tally = 0
-        """What its frames led to, less what they cost beside their price (`transfers.accounts`), until it is settled."""
+        """What its frames led to, less what they cost beyond their price (`transfers.accounts`), till it is settled."""
         self.common = 0
         """What it cost that is charged to all addresses together, and not to this one."""
 

@@ -298,7 +298,10 @@ class Outbox:
         lost: list[int] = []
         through: list[int] = []
         flights = self.flights
-        for serial in list(reversed(flights)):
+        # What speaks of nothing that is in flight is not held against every flight: anybody can send it.
+        end = base + arrived.bit_length()
+        concerned = flights and next(iter(flights)) < end and base <= next(reversed(flights))
+        for serial in list(reversed(flights)) if concerned else ():
             offset = serial - base
             if offset >= 0 and arrived >> offset & 1:
                 flight = flights.pop(serial)
@@ -330,6 +333,11 @@ class Outbox:
             self._lose(reversed(lost))
         self.arm(now)
         return mask_of(through)
+
+    @property
+    def unanswered(self) -> int:
+        """How many frames an acknowledgement may speak of: in flight, or given up."""
+        return len(self.flights) + len(self._given_up)
 
     def wait(self, until_us: int) -> None:
         """Send what is queued at that time."""
@@ -412,7 +420,14 @@ class Outbox:
     def _take_late(self, base: int, arrived: int) -> list[Flight]:
         """What counted as lost and was not, earliest first: it need not go out again, nor be waited for if it did."""
         given_up = self._given_up
-        serials = [base + offset for offset in bits(arrived) if base + offset in given_up]
+        # By bytes: to shift a bitmap of 65,536 bits for every serial would take a hundred times as long.
+        bitmap = arrived.to_bytes((arrived.bit_length() + 7) // 8, "little")
+        nbits = 8 * len(bitmap)
+        serials = sorted(
+            serial
+            for serial in given_up
+            if 0 <= (offset := serial - base) < nbits and bitmap[offset >> 3] >> (offset & 7) & 1
+        )
         if not serials:
             return []
         late = [given_up.pop(serial) for serial in serials]
