@@ -10,9 +10,9 @@ import pytest
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.gossip.holdings.cache import Cache, Copy
-from carrypost.gossip.transfers.link import NEVER
 from carrypost.gossip.transfers.outbox import FRAGMENT, WINDOW_START_BYTES, Flight, Job, Outbox
 from carrypost.model.descriptor import Descriptor, PayloadCodec
+from carrypost.model.times import NEVER
 
 SIZE = 1_000
 MTU = 1_200

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from carrypost.gossip.transfers.link import NEVER, SILENT_PERIODS, Link, LinkState
+from carrypost.gossip.transfers.link import SILENT_PERIODS, Link, LinkState
 from carrypost.host import Host
+from carrypost.model.times import NEVER
 
 PROFILE_RETRY_US = 1_000_000
 

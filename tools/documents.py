@@ -26,8 +26,7 @@ from typing import Any
 
 import msgspec
 
-import carrypost.gossip
-from carrypost import config
+from carrypost import config, gossip, host
 from carrypost.emu.scenario import scenario, tables
 from carrypost.gossip.holdings import lives
 from carrypost.gossip.transfers.link import LINK_TABLE, LinkState, Sign
@@ -325,7 +324,7 @@ _CONSTANTS = (
 
 def _core_module(name: str) -> ModuleType:
     """The module of the core that is called so, in whichever package it is."""
-    found = (each.name for each in pkgutil.walk_packages(carrypost.gossip.__path__, "carrypost.gossip."))
+    found = [each.name for part in (gossip, host) for each in pkgutil.walk_packages(part.__path__, f"{part.__name__}.")]
     return importlib.import_module(next(path for path in found if path.rpartition(".")[2] == name))
 
 

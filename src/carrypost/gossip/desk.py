@@ -15,11 +15,12 @@ from carrypost.events import Dropped, Event, Expired, Reason, Refused
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.interest.index import ProfileBook
 from carrypost.gossip.slots import bits, mask_of
-from carrypost.gossip.transfers.link import LINKED, NEVER
+from carrypost.gossip.transfers.link import LINKED
 from carrypost.journal import MESSAGE, Journal, StoredMessage
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.ids import node_prefix
 from carrypost.model.privilege import clamp
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -21,13 +21,13 @@ from carrypost.emu.engine.radio import Burst, Datagram, Radio
 from carrypost.emu.engine.scheduler import Phase, RunawayError, Scheduler, Token
 from carrypost.errors import StateError
 from carrypost.events import Event
-from carrypost.gossip.transfers.link import NEVER
 from carrypost.gossip.wire.frames import Frame
 from carrypost.gossip.wire.payloads import filled
 from carrypost.host import Host
 from carrypost.journal import Batch
 from carrypost.model.ids import MessageId
 from carrypost.model.privilege import Privilege, privilege
+from carrypost.model.times import NEVER
 from carrypost.security.identity import Identity
 
 ROUNDS_MAX = 100_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.transfers.link import NEVER
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from random import Random

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import RemoteError
 from carrypost.gossip.transfers.accounts import PARCEL, Accounts, price
-from carrypost.gossip.transfers.link import LINKED, NEVER
+from carrypost.gossip.transfers.link import LINKED
 from carrypost.gossip.wire import frames as fr
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,11 +17,12 @@ from carrypost.events import NeighbourDown, NeighbourUp, OneWay
 from carrypost.gossip.discovery.beacon import Beacon
 from carrypost.gossip.discovery.places import Places
 from carrypost.gossip.interest.horizon import carried_entries, profile_entries
-from carrypost.gossip.transfers.link import HEARD, LINK_TABLE, LINKED, NEVER, SILENT, SILENT_PERIODS, Link, Sign
+from carrypost.gossip.transfers.link import HEARD, LINK_TABLE, LINKED, SILENT, SILENT_PERIODS, Link, Sign
 from carrypost.gossip.transfers.outbox import FRAME_ROOM, Outbox
 from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest, Transmission
 from carrypost.gossip.wire.parts import Parts
 from carrypost.model.pattern import decode_entries, encode_entries, profile_digest
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable

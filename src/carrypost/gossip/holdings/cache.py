@@ -36,9 +36,9 @@ from carrypost.gossip.holdings.ranking import (
     sending_order,
 )
 from carrypost.gossip.slots import Slots, bits, mask_of
-from carrypost.gossip.transfers.link import NEVER
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
+from carrypost.model.times import NEVER
 
 __all__ = ["Cache", "Copy", "Newcomer"]
 

@@ -11,7 +11,7 @@ from bisect import insort
 from collections.abc import Sequence
 
 from carrypost.gossip.holdings.ranking import Copy
-from carrypost.gossip.transfers.link import NEVER
+from carrypost.model.times import NEVER
 
 _STALE_SLACK = 64
 """Entries of copies that left are swept out when there are this many more than twice the copies."""

@@ -20,12 +20,12 @@ from carrypost.gossip.strategy.offers import Offers
 from carrypost.gossip.strategy.review import Review
 from carrypost.gossip.transfers.declined import Declined
 from carrypost.gossip.transfers.inbound import Inbound
-from carrypost.gossip.transfers.link import NEVER
 from carrypost.gossip.transfers.parcels import Parcels
 from carrypost.gossip.transfers.requests import Requests
 from carrypost.gossip.transfers.transfer import Transfer
 from carrypost.gossip.transfers.wants import Wants
 from carrypost.gossip.wire import frames as fr
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from carrypost.gossip.slots import bits, mask_of
 from carrypost.gossip.transfers.accounts import price
-from carrypost.gossip.transfers.link import NEVER, STRANGER, TAKER, Link, OpenOffer
+from carrypost.gossip.transfers.link import STRANGER, TAKER, Link, OpenOffer
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.frames import Ack, Frame, Offer, OfferEntry, Request, Transmission
 from carrypost.gossip.wire.pieces import from_bitmap, to_bitmap
 from carrypost.model.descriptor import PIECE_BYTES
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from carrypost.gossip.desk import Desk

@@ -17,9 +17,10 @@ import msgspec
 
 from carrypost.gossip.strategy import reconcile
 from carrypost.gossip.transfers.accounts import price
-from carrypost.gossip.transfers.link import NEVER, Run
+from carrypost.gossip.transfers.link import Run
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.frames import Digest, Frame, Transmission
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from carrypost.gossip.desk import Desk

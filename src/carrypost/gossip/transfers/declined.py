@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 from carrypost.gossip.holdings.ranking import best_rank
 from carrypost.gossip.slots import bits
-from carrypost.gossip.transfers.link import NEVER
 from carrypost.gossip.transfers.wants import PATIENCE_US
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from carrypost.gossip.desk import Desk

@@ -15,6 +15,7 @@ from carrypost.gossip.slots import bits
 from carrypost.gossip.transfers.acks import Receipts
 from carrypost.gossip.transfers.budget import Budget, Volume
 from carrypost.model.ids import NodeId, node_prefix
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from carrypost.config import Limits, Settings
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.wants import Want
     from carrypost.gossip.wire.frames import Announce, OfferEntry
 
-NEVER = 2**62
-"""A time that does not come; so that the earliest of several is a plain `min`."""
 SILENT_PERIODS = 3
 """A neighbour that was not heard for so many of its periods is gone."""
 _PERIOD_US_MIN = 50_000

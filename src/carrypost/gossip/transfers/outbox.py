@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.gossip.slots import bits, mask_of
-from carrypost.gossip.transfers.link import NEVER
 from carrypost.gossip.transfers.timeout import Timeout
 from carrypost.gossip.wire.pieces import HASH_BYTES
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from random import Random

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from carrypost.gossip.slots import mask_of
 from carrypost.gossip.transfers.accounts import ENTRY, FRAME
-from carrypost.gossip.transfers.link import NEVER, Link
+from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.transfers.wants import PATIENCE_US
 from carrypost.gossip.wire.frames import Frame, Offer, OfferEntry, PieceRequest, Request, Transmission
 from carrypost.gossip.wire.pieces import from_bitmap, full_mask, to_bitmap
 from carrypost.model.descriptor import PIECE_BYTES
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

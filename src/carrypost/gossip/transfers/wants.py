@@ -14,7 +14,7 @@ import msgspec
 
 from carrypost.gossip.holdings.ranking import best_rank
 from carrypost.gossip.slots import mask_of
-from carrypost.gossip.transfers.link import NEVER
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

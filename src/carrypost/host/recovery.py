@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from carrypost import journal as keys
 from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, Reason, Stored
 from carrypost.gossip.slots import bits
-from carrypost.gossip.transfers.link import NEVER
 from carrypost.journal import Durability, Key, StoredMessage, Value
 from carrypost.model.descriptor import Descriptor
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

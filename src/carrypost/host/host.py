@@ -16,19 +16,20 @@ from carrypost.gossip.desk import Desk
 from carrypost.gossip.discovery.dispatch import Dispatch
 from carrypost.gossip.discovery.neighbours import Neighbours
 from carrypost.gossip.holdings.lives import CopyState, state_of
-from carrypost.gossip.overview import Overview, overview
-from carrypost.gossip.recovery import Recovery
 from carrypost.gossip.strategy.exchange import Exchange
 from carrypost.gossip.transfers.accounts import FRAME
-from carrypost.gossip.transfers.link import LINKED, NEVER
+from carrypost.gossip.transfers.link import LINKED
 from carrypost.gossip.transfers.receptions import Receptions
 from carrypost.gossip.wire import frames as fr
+from carrypost.host.overview import Overview, overview
+from carrypost.host.recovery import Recovery
 from carrypost.journal import Durability
 from carrypost.local.deliveries import Deliveries
 from carrypost.local.publishing import Publisher
 from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import entry, whole_destination
 from carrypost.model.privilege import Privilege, privilege
+from carrypost.model.times import NEVER
 from carrypost.order.groups import Order
 
 if TYPE_CHECKING:
