@@ -617,3 +617,11 @@ def test_strangers_cannot_make_the_reports_grow_without_bound() -> None:
     told = [event for event in host.events() if isinstance(event, Refused)]
     assert len(told) == 11
     assert sum(event.count for event in told) == 100
+
+
+def test_only_the_incarnation_is_taken_for_it_at_restore() -> None:
+    host = Host(Identity.plain("a"), Settings.emulated(), random.Random(1))
+    host.restore([(INCARNATION, 7), (("meta", b"something else", 0), 1_000)], 0)
+    batch = host.changes()
+    assert batch is not None
+    assert batch.puts[INCARNATION] == 8

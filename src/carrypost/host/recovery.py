@@ -55,14 +55,15 @@ class Recovery:
         hashes: dict[bytes, bytes] = {}
         seen: dict[bytes, Descriptor] = {}
         incarnation = 0
-        for (kind, name, _), value in state:
+        for key, value in state:
+            kind, name, _ = key
             if kind == keys.MESSAGE and isinstance(value, StoredMessage):
                 messages.append(value)
             elif kind == keys.HASHES and isinstance(value, bytes):
                 hashes[name] = value
             elif kind == keys.SEEN and isinstance(value, Descriptor):
                 seen[name] = value
-            elif kind == keys.META and isinstance(value, int):
+            elif key == keys.INCARNATION and isinstance(value, int):
                 incarnation = value
         for stored in messages:
             self._restore_copy(stored, hashes.get(stored.descriptor.id, b""), seen, now)
@@ -116,7 +117,7 @@ class Recovery:
                 self._undeliver(name)
             elif kind in (keys.MESSAGE, keys.PIECE, keys.HASHES):
                 gone[name] = None
-            elif kind == keys.META:
+            elif key == keys.INCARNATION:
                 self._incarnation = now
         self._take_back(taken_back, gone)
         self._give_back(answered.held, gone, reason)
