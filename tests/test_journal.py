@@ -104,7 +104,11 @@ def test_a_lost_batch_gives_back_what_it_held(journal: Journal, released: list[E
     assert batch is not None
     answered = journal.lost(batch.serial)
     assert answered is not None
-    assert (answered.puts, answered.deletes, answered.held) == ((key("a"),), (key("b"),), (ONE,))
+    assert (answered.puts, answered.held) == ((key("a"),), (ONE,))
+    journal.delete_again()
+    again = journal.take()
+    assert again is not None
+    assert (again.puts, again.deletes) == ({}, (key("b"),))
     assert journal.lost(batch.serial) is None
     journal.durable(batch.serial)
     assert released == []
@@ -118,3 +122,42 @@ def test_serials_rise(journal: Journal) -> None:
         assert batch is not None
         serials.append(batch.serial)
     assert serials == sorted(set(serials))
+
+
+def lost_delete(journal: Journal) -> int:
+    """A batch that deletes `a`; its serial."""
+    journal.delete(key("a"))
+    batch = journal.take()
+    assert batch is not None
+    return batch.serial
+
+
+def test_a_delete_that_was_lost_is_not_repeated_once_the_key_was_put_again(journal: Journal) -> None:
+    journal.lost(lost_delete(journal))
+    journal.put(key("a"), 2)
+    journal.delete_again()
+    batch = journal.take()
+    assert batch is not None
+    assert (batch.puts, batch.deletes) == ({key("a"): 2}, ())
+    journal.lost(lost_delete(journal))
+    journal.put_all({key("a"): 3})
+    journal.take()
+    journal.delete_again()
+    assert journal.take() is None
+
+
+def test_nor_if_it_was_put_again_before_the_answer_came(journal: Journal) -> None:
+    serial = lost_delete(journal)
+    journal.put(key("a"), 2)
+    newer = journal.take()
+    journal.lost(serial)
+    journal.delete_again()
+    assert journal.take() is None
+    assert newer is not None
+    other = lost_delete(journal)
+    journal.put(key("a"), 3)
+    journal.lost(other)
+    journal.delete_again()
+    batch = journal.take()
+    assert batch is not None
+    assert (batch.puts, batch.deletes) == ({key("a"): 3}, ())

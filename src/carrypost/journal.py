@@ -74,7 +74,6 @@ class Answered(msgspec.Struct, frozen=True):
     """What a lost batch held."""
 
     puts: tuple[Key, ...]
-    deletes: tuple[Key, ...]
     held: tuple[Event, ...]
     again: frozenset[Key]
     """Of the puts, those of something that an earlier batch had: it stands as it was."""
@@ -89,7 +88,9 @@ class Send(msgspec.Struct, frozen=True):
 class Journal:
     """Collects changes into batches and holds events until their batch is durable."""
 
-    __slots__ = ("_again", "_durability", "_held", "_open", "_serial", "deletes", "permitted", "puts", "released")
+    __slots__ = (
+        "_again", "_durability", "_held", "_open", "_serial", "_undeleted", "deletes", "permitted", "puts", "released",
+    )  # fmt: skip
 
     def __init__(self, released: list[Event]) -> None:
         self._serial = 0
@@ -97,6 +98,8 @@ class Journal:
         """What the next batch has so far, as has `deletes`; changed here only."""
         self.deletes: dict[Key, None] = {}
         self._again: set[Key] = set()
+        self._undeleted: dict[Key, None] = {}
+        """Keys that lost batches were to delete, and that nobody has put or deleted since."""
         self._durability = _NORMAL
         self._held: list[Event | Send] = []
         self._open: dict[int, tuple[Batch, list[Event | Send], set[Key]]] = {}
@@ -109,14 +112,17 @@ class Journal:
         """Keep `value` under `key`."""
         if self.deletes:
             self.deletes.pop(key, None)
+        if self._undeleted:
+            self._undeleted.pop(key, None)
         self.puts[key] = value
         if durability > self._durability:
             self._durability = durability
 
     def put_all(self, puts: Mapping[Key, Value]) -> None:
         """Keep each of these values under its key."""
-        for key in puts if self.deletes else ():
+        for key in puts if self.deletes or self._undeleted else ():
             self.deletes.pop(key, None)
+            self._undeleted.pop(key, None)
         self.puts.update(puts)
 
     def put_again(self, key: Key, value: Value) -> None:
@@ -130,6 +136,12 @@ class Journal:
         self.puts.pop(key, None)
         self._again.discard(key)
         self.deletes[key] = None
+
+    def delete_again(self) -> None:
+        """Delete what lost batches should have, unless it was put again since: then the row is another one."""
+        undeleted, self._undeleted = self._undeleted, {}
+        for key in undeleted:
+            self.delete(key)
 
     def hold(self, event: Event | Send) -> None:
         """Release `event` once everything changed so far is durable."""
@@ -171,13 +183,20 @@ class Journal:
             self._release(answered[1])
 
     def lost(self, serial: int) -> Answered | None:
-        """The driver's answer: could not be written. The host decides what becomes of it."""
+        """The driver's answer: could not be written. The host decides what becomes of it.
+
+        What it was to delete is left to `delete_again`; batches that were made since may have put it again.
+        """
         answered = self._open.pop(serial, None)
         if answered is None:
             return None
         batch, held, again = answered
+        since = [each for number, (each, _, _) in self._open.items() if number > serial]
+        for key in batch.deletes:
+            if key not in self.puts and not any(key in each.puts for each in since):
+                self._undeleted[key] = None
         events = tuple([event for event in held if not isinstance(event, Send)])
-        return Answered(tuple(batch.puts), batch.deletes, events, frozenset(again))
+        return Answered(tuple(batch.puts), events, frozenset(again))
 
     def fail(self, message: MessageId) -> None:
         """A message that was to be stored and sent is not, after all: neither is told or permitted."""

@@ -38,7 +38,6 @@ class Recovery:
     def __init__(self, desk: Desk, deliveries: Deliveries) -> None:
         self._desk = desk
         self._deliveries = deliveries
-        self._deletes: list[Key] = []
         self._confirmations: list[MessageId] = []
         self._undelivered: list[MessageId] = []
         self._incarnation: int | None = None
@@ -121,7 +120,6 @@ class Recovery:
                 self._incarnation = now
         self._take_back(taken_back, gone)
         self._give_back(answered.held, gone, reason)
-        self._deletes.extend(answered.deletes)
         lost = frozenset(answered.puts)
         for name in gone:
             self._fail(name, reason, written=(keys.MESSAGE, name, 0) not in lost)
@@ -206,10 +204,7 @@ class Recovery:
 
     def _write_notes(self) -> None:
         journal = self._desk.journal
-        deletes, self._deletes = self._deletes, []
-        for key in deletes:
-            if not self._in_use(key):
-                journal.delete(key)
+        journal.delete_again()
         confirmations, self._confirmations = self._confirmations, []
         if confirmations:
             self._deliveries.confirm_again(confirmations)
@@ -221,12 +216,3 @@ class Recovery:
         if self._incarnation is not None:
             self._incarnation = None
             journal.put(keys.INCARNATION, self._desk.incarnation, Durability.FULL)
-
-    def _in_use(self, key: Key) -> bool:
-        """The message came back meanwhile: its keys are alive again. Rows of dead sources do no harm."""
-        if key[0] == keys.ORDER:
-            return True
-        copy = self._desk.cache.get(key[1])  # type: ignore[arg-type]  # a key's name is this message's id
-        if copy is None:
-            return False
-        return copy.slot in self._desk.seen if key[0] == keys.SEEN else copy.here
