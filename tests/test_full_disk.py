@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 import pytest
 
 from carrypost import testing
+from carrypost.config import Settings
 from carrypost.emu.engine.network import Network
-from carrypost.events import Dropped, Event, Failed, Reason, Stored
+from carrypost.events import Dropped, Event, Failed, NeighbourUp, Reason, Stored
 from carrypost.gossip.holdings.lives import CopyState
-from carrypost.model.ids import MessageId
+from carrypost.host import Host
+from carrypost.model.ids import MessageId, NodeId
+from carrypost.security.identity import Identity
 
 SIZE = 20_000
 CARRIED = 20
@@ -136,3 +140,19 @@ def test_what_is_wanted_here_comes_as_soon_as_the_disk_takes_it_again() -> None:
         net.fill_disk("reader", full=False)
         net.advance(40)
         assert [each.message for each in net.deliveries("reader")] == [message]
+
+
+def test_of_an_event_whose_kind_recovery_does_not_know_a_lost_batch_says_nothing() -> None:
+    host = Host(Identity.plain("a"), Settings.emulated(), random.Random(1))
+    host.start(0)
+    journal = host._desk.journal  # noqa: SLF001 - what a layer would hold with its rows
+    journal.put(("meta", b"row", 0), 1)
+    journal.hold(NeighbourUp(NodeId("as if a commit were done")))
+    batch = host.changes()
+    assert batch is not None
+    host.lost(batch.serial, "disk full", 0)
+    for _ in range(3):
+        assert not [event for event in host.events() if isinstance(event, NeighbourUp)]
+        while (again := host.changes()) is not None:
+            host.durable(again.serial, 2_000_000)
+        host.tick(2_000_000)

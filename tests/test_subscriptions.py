@@ -330,3 +330,11 @@ async def test_a_node_makes_one_profile_when_a_program_with_many_subscriptions_h
             await other.publish("kept")
             assert (await other.next_delivery(10)).subscriptions == (kept,)
         await control.close()
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_selector_beside_a_destination_is_kept_also_where_messages_have_an_order(ordered: bool) -> None:
+    host = Host(Identity.plain("a"), Settings.emulated(), random.Random(1))
+    host.start(0)
+    number = host.subscribe("news", "price > 3", ordered=ordered, now=0)
+    assert host._deliveries.subscriptions.asked(number) == entry("news", "price > 3")  # noqa: SLF001 - nobody asks yet

@@ -146,14 +146,20 @@ class Recovery:
         self.relief_us = now + _RELIEF_US
 
     def _give_back(self, held: tuple[Event, ...], gone: dict[bytes, None], reason: str) -> None:
-        """What was to be told once the batch is durable: later, otherwise, or not at all."""
+        """What was to be told once the batch is durable: later, otherwise, or not at all.
+
+        An event that is not named here says that something was done, and it was not: whoever held it is told of the
+        loss, and decides what to say instead.
+        """
         for event in held:
             if isinstance(event, Confirmed):
                 self._confirmations.extend(event.messages)
             elif isinstance(event, Delivered):
                 self._redeliver(event, gone)
-            elif not isinstance(event, Stored):
+            elif isinstance(event, Failed):
                 self._desk.journal.hold(event)
+            elif not isinstance(event, Stored):
+                continue
             elif (copy := self._desk.cache.get(event.message)) is None or not copy.here:
                 self._desk.events.append(Failed(event.message, reason))  # It expired meanwhile.
             elif event.message not in gone:

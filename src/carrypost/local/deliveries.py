@@ -75,7 +75,7 @@ class Deliveries:
 
         The profile has `entry`. Where `asked` is narrower, the rest is taken all the same, and left out at delivery.
         """
-        number = self.subscriptions.add(entry, asked if asked.patterns != entry.patterns else None)
+        number = self.subscriptions.add(entry, asked if asked != entry else None)
         cache = self._desk.cache
         found = self._matching((entry,))
         for copy in sorted(found, key=_in_order):

@@ -109,6 +109,11 @@ class Subscriptions:
             self.destinations = None
         return gone
 
+    def asked(self, number: int) -> Entry:
+        """What a subscription asks for, with all that it leaves out at delivery."""
+        narrower = self._narrower.get(number)
+        return self._entries[number] if narrower is None else narrower.entries[0]
+
     # --- asking --------------------------------------------------------------------------------------------
 
     def wants(self, descriptor: Descriptor) -> bool:
