@@ -16,6 +16,8 @@ from tools import netns
 from tools.netns import End, Net
 from tools.radio_hub import EVERY, Radio, Rule
 
+from carrypost.model.descriptor import Ordering
+
 pytestmark = pytest.mark.skipif(bool(netns.available()), reason=f"no network namespaces: {netns.available()}")
 
 MIB = 1024 * 1024
@@ -91,6 +93,29 @@ async def test_a_message_crosses_one_two_and_three_hops(net: Net, tmp_path: Path
             delivery = await node.receive()
             assert (delivery.payload, delivery.source, delivery.hops) == (node.name.encode(), a.id, hops)
         assert [peer["state"] for peer in await d.client.peers()] == ["linked"]
+
+
+@pytest.mark.parametrize("ordering", [Ordering.NONE, Ordering.CAUSAL, Ordering.DELTA_CAUSAL])
+@scene
+async def test_an_answer_never_comes_before_what_it_answers_where_an_order_is_asked_for(
+    net: Net, tmp_path: Path, ordering: Ordering
+) -> None:
+    net.add(*"abc")
+    radio = Radio(net, *"abc")
+    async with Nodes(tmp_path, net) as nodes:
+        a, b, c = await nodes.start(*"abc")
+        for node in (a, b, c):
+            await node.client.subscribe("forum", ordered=bool(ordering))
+        radio.link("a", "b")
+        question = noise(200_000)
+        await a.client.publish("forum", question, priority=0, ordering=ordering)
+        assert (await b.receive()).payload == question
+        radio.unlink("a", "b")
+        await b.miss(a)
+        await b.client.publish("forum", b"the answer", priority=9, ordering=ordering)
+        radio.link("b", "c")  # Who is more privileged goes first, and is shorter, too.
+        came = [(await c.receive()).payload, (await c.receive()).payload]
+        assert came == ([question, b"the answer"] if ordering else [b"the answer", question])
 
 
 @scene

@@ -68,10 +68,18 @@ class Consumers:
         """How many there are."""
         return len(self._subscriptions)
 
-    def subscribe(self, consumer: Consumer, pattern: str | Mapping[str, str], selector: str | None, now: int) -> int:
+    def subscribe(
+        self,
+        consumer: Consumer,
+        pattern: str | Mapping[str, str],
+        selector: str | None,
+        now: int,
+        *,
+        ordered: bool = False,
+    ) -> int:
         """One more subscription; what others left behind and it matches is handed over at once."""
         wanted = (entry(pattern, selector),)
-        number = self._host.subscribe(pattern, selector, now=now)
+        number = self._host.subscribe(pattern, selector, ordered=ordered, now=now)
         self._subscriptions[number] = consumer
         left = [self._handed[message] for message in self._left.candidates(wanted)]
         if left:

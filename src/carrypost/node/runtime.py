@@ -22,7 +22,7 @@ from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, Store
 from carrypost.gossip.wire.codec import MAGIC
 from carrypost.host import Host
 from carrypost.journal import INCARNATION
-from carrypost.model.descriptor import AttributeValue, Descriptor
+from carrypost.model.descriptor import AttributeValue, Descriptor, Ordering
 from carrypost.model.ids import MessageId
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.node.clock import MICROSECONDS, Clock
@@ -158,12 +158,17 @@ class Node:
         label: str = "",
         persistent: bool = False,
         priority: int = 4,
+        ordering: Ordering = Ordering.NONE,
     ) -> asyncio.Future[MessageId]:
-        """Send; the future has the id once the message is stored here, or a `SendError`."""
+        """Send; the future has the id once the message is stored here, or a `SendError`.
+
+        `ordering`: no host delivers it before the messages of its destination that this node had published, or been
+        given, by then. All who publish or subscribe there have to say so.
+        """
         driver = self.driver
         message = self.host.publish(
             destination, payload, now=driver.now(), attributes=attributes, label=label, persistent=persistent,
-            priority=priority, lifetime_us=None if lifetime_s is None else _lifetime_us(lifetime_s),
+            priority=priority, lifetime_us=None if lifetime_s is None else _lifetime_us(lifetime_s), ordering=ordering,
         )  # fmt: skip
         future: asyncio.Future[MessageId] = asyncio.get_running_loop().create_future()
         self._sends[message] = future
@@ -172,9 +177,16 @@ class Node:
         driver.settle()
         return future
 
-    def subscribe(self, consumer: Consumer, pattern: str | Mapping[str, str], selector: str | None = None) -> int:
-        """Want what matches, for a consumer; returns the subscription's number."""
-        number = self.consumers.subscribe(consumer, pattern, selector, self.driver.now())
+    def subscribe(
+        self,
+        consumer: Consumer,
+        pattern: str | Mapping[str, str],
+        selector: str | None = None,
+        *,
+        ordered: bool = False,
+    ) -> int:
+        """Want what matches, for a consumer; returns the subscription's number. `ordered`: as `Host.subscribe`."""
+        number = self.consumers.subscribe(consumer, pattern, selector, self.driver.now(), ordered=ordered)
         self.driver.settle()
         return number
 

@@ -50,6 +50,7 @@ class Publish(Call, tag="publish", frozen=True):
     label: str = ""
     persistent: bool = False
     priority: int = 4
+    ordering: str = "none"
 
 
 class Subscribe(Call, tag="subscribe", frozen=True):
@@ -57,6 +58,7 @@ class Subscribe(Call, tag="subscribe", frozen=True):
 
     pattern: str | dict[str, str]
     selector: str | None = None
+    ordered: bool = False
 
 
 class Unsubscribe(Call, tag="unsubscribe", frozen=True):

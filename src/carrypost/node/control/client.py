@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from carrypost import errors
 from carrypost.errors import CarrypostError, LocalError, NoNodeError, StateError
+from carrypost.model.descriptor import Ordering
 from carrypost.node.control import calls
 
 Delivery = calls.Handed
@@ -85,18 +86,25 @@ class Client:
         label: str = "",
         persistent: bool = False,
         priority: int = 4,
+        ordering: Ordering = Ordering.NONE,
     ) -> str:
         """Send; returns the message's id once it is stored, raises `SendError` if it cannot be."""
         call = calls.Publish(
             number=self._next(), destination=destination, payload=payload, attributes=dict(attributes or {}),
-            lifetime_s=lifetime_s, label=label, persistent=persistent, priority=priority,
+            lifetime_s=lifetime_s, label=label, persistent=persistent, priority=priority, ordering=ordering.text,
         )  # fmt: skip
         return str(await self._call(call))
 
-    async def subscribe(self, pattern: str | Mapping[str, str], selector: str | None = None) -> int:
-        """Want what matches, from now on and of what is there and no program has; returns the subscription's number."""
+    async def subscribe(
+        self, pattern: str | Mapping[str, str], selector: str | None = None, *, ordered: bool = False
+    ) -> int:
+        """Want what matches, from now on and of what is there and no program has; returns the subscription's number.
+
+        `ordered`: the destination's messages have an order. All of them are taken, and delivered in it.
+        """
         wanted = pattern if isinstance(pattern, str) else dict(pattern)
-        return int(await self._call(calls.Subscribe(number=self._next(), pattern=wanted, selector=selector)))
+        call = calls.Subscribe(number=self._next(), pattern=wanted, selector=selector, ordered=ordered)
+        return int(await self._call(call))
 
     async def unsubscribe(self, subscription: int) -> None:
         """Want it no longer."""

@@ -23,6 +23,7 @@ from carrypost import __version__
 from carrypost.errors import CarrypostError, LocalError, NodeError, RunningError
 from carrypost.events import Delivery
 from carrypost.gossip.holdings.lives import CopyState
+from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import MessageId, shown
 from carrypost.node.carrying import Carrying
 from carrypost.node.clock import MICROSECONDS
@@ -328,12 +329,12 @@ class Program:
     async def _publish(self, call: calls.Publish) -> object:
         message = await self._node.publish(
             call.destination, call.payload, attributes=call.attributes, lifetime_s=call.lifetime_s, label=call.label,
-            persistent=call.persistent, priority=call.priority,
+            persistent=call.persistent, priority=call.priority, ordering=Ordering.named(call.ordering),
         )  # fmt: skip
         return shown(message)
 
     async def _subscribe(self, call: calls.Subscribe) -> object:
-        return self._node.subscribe(self, call.pattern, call.selector)
+        return self._node.subscribe(self, call.pattern, call.selector, ordered=call.ordered)
 
     async def _unsubscribe(self, call: calls.Unsubscribe) -> object:
         self._node.unsubscribe(self, call.subscription)
