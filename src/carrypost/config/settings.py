@@ -121,7 +121,7 @@ class Limits:
     """Signatures that do not fit, after which a link's descriptors are refused unread."""
     link_waste_per_s: int = whole(15_000, 1, UNBOUNDED)
     """Work that one neighbour causes and that leads to nothing, in microseconds or so: beyond it, it is not heard."""
-    waste_per_s: int = whole(30_000, 1, UNBOUNDED)
+    waste_per_s: int = whole(20_000, 1, UNBOUNDED)
     """The same of all neighbours and strangers together."""
     link_profiles_per_s: int = whole(2, 1, UNBOUNDED)
     """Profiles compiled for one neighbour."""

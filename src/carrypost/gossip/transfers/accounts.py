@@ -37,8 +37,10 @@ MERIT_MAX = 200_000
 """A neighbour that brought much may waste this before its account is charged."""
 ACCOUNTS_MAX = 4_096
 """Addresses that are remembered; beyond it, those without a debt are forgotten."""
+_BURST_S = 1.0
+"""What may be wasted at once. An honest contact wastes little, and a crowd of strangers begins all together."""
 _DEBT_S_MAX = 1.5
-"""A debt is paid in this time at the latest: with `_RECOVERED_SHARE`, an address is muted for 2.5 s at a time, which is
+"""A debt is paid in this time at the latest: with `_RECOVERED_SHARE`, an address is muted for 2 s at a time, which is
 less than three periods of announcements, so that its link outlives it."""
 _RECOVERED_SHARE = 0.5
 """An address that was overdrawn is listened to again when it has this part of what it may waste. Muted and heard again
@@ -77,7 +79,7 @@ class Account:
     __slots__ = ("budget", "merit", "muted_us")
 
     def __init__(self, limits: Limits) -> None:
-        self.budget = Budget(limits.link_waste_per_s)
+        self.budget = Budget(limits.link_waste_per_s, burst_s=_BURST_S)
         self.merit = 0
         self.muted_us = 0
         """Until when what it sends is dropped unread."""
@@ -88,7 +90,7 @@ class Accounts:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._all = Budget(limits.waste_per_s)
+        self._all = Budget(limits.waste_per_s, burst_s=_BURST_S)
         self._short_us = 0
         """Until when strangers have to wait, because all together wasted too much."""
         self._accounts: dict[str, Account] = {}

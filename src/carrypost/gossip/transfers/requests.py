@@ -62,7 +62,7 @@ class Requests:
         # carries it is.
         interesting = own is None or own.wants_something
         storing = now >= self._desk.store_failed_until_us
-        wanted_before = len(link.inbox.wants)
+        noted_before = len(link.inbox.wants) + len(link.inbox.declined)
         roomy = cache.roomy(len(frame.entries), sum(map(_LENGTH, frame.entries)))
         known: list[int] = []
         add, fresh = self._wants.add, link.inbox.fresh
@@ -86,7 +86,8 @@ class Requests:
         if len(known) < len(frame.entries) or mask & ~link.offering.offered:
             link.inbox.answers.append(frame.serial)
         # Else the two offered each other the same, and either offer answers the other.
-        news = (mask & ~link.offering.known).bit_count() + max(0, len(link.inbox.wants) - wanted_before)
+        noted = len(link.inbox.wants) + len(link.inbox.declined) - noted_before
+        news = (mask & ~link.offering.known).bit_count() + max(0, noted)
         if news:
             link.budgets.tally += FRAME + ENTRY * news
         link.offering.knows(mask)
