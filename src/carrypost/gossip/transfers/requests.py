@@ -87,6 +87,8 @@ class Requests:
             link.inbox.answers.append(frame.serial)
         # Else the two offered each other the same, and either offer answers the other.
         noted = len(link.inbox.wants) + len(link.inbox.declined) - noted_before
+        if len(link.inbox.wants) >= self._desk.limits.offers_open_max:
+            noted = 0  # An honest neighbour offers the rest when the first are through.
         news = (mask & ~link.offering.known).bit_count() + max(0, noted)
         if news:
             link.budgets.tally += FRAME + ENTRY * news
