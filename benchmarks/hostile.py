@@ -14,7 +14,6 @@ Run: carrypost bench hostile [--quick] [--json] [--seconds 3] [--attack "Request
 from __future__ import annotations
 
 import contextlib
-import random
 import socket
 import statistics
 import sys
@@ -28,12 +27,10 @@ from typing import Any, Final
 from benchmarks import _report
 from benchmarks._processes import BenchmarkError, Row, Worker, say, scratch, settings_file, start
 from benchmarks._strangers import ATTACKS, Stranger
+from benchmarks._victim import Victim
 
-from carrypost.config import UNBOUNDED, Settings
+from carrypost.config import UNBOUNDED
 from carrypost.gossip.wire import codec
-from carrypost.gossip.wire.frames import Frame
-from carrypost.host import Host
-from carrypost.security.identity import Identity
 
 GOAL_CPU: Final = 10.0
 """Per cent of one core, all strangers together."""
@@ -46,69 +43,22 @@ REPEATS: Final = 20
 MESSAGE_BYTES: Final = 100
 PACE_S: Final = 0.02
 """Between two honest messages."""
-_BEGIN_US: Final = 1_700_000_000_000_000
 
 
 # --- one datagram, one host ------------------------------------------------------------------------------------------
 
 
-class Victim:
-    """A host with a linked stranger, and nobody is muted."""
-
-    def __init__(self, held: int) -> None:
-        limits = {"link_waste_per_s": UNBOUNDED, "waste_per_s": UNBOUNDED}
-        self.settings = Settings(altruistic=True).replace(limits=limits)
-        self.host = Host(Identity.derived("victim", "victim"), self.settings, random.Random(1))
-        self.now = _BEGIN_US
-        self.host.start(self.now)
-        self.drain()
-        self.host.subscribe("news", now=self.now)
-        for _ in range(held):
-            self.host.publish("news", bytes(MESSAGE_BYTES), now=self.now)
-        self.drain()
-
-    def drain(self) -> list[Frame]:
-        """Take everything that the host wants; what it sends."""
-        sent: list[Frame] = []
-        busy = True
-        while busy:
-            busy = False
-            while (batch := self.host.changes()) is not None:
-                self.host.durable(batch.serial, self.now)
-            for transmission in self.host.outgoing():
-                busy = True
-                sent += transmission.frames
-            busy = bool(self.host.events()) or busy
-        return sent
-
-    def take(self, datagram: bytes) -> list[Frame]:
-        """A datagram comes from the stranger; what is sent."""
-        self.now += 1_000
-        decoded = codec.decode(datagram, self.settings.limits)
-        if decoded.refused:
-            self.host.refused(decoded.refused, "stranger", self.now, nbytes=len(datagram))
-        self.host.receive(decoded.frames, "stranger", self.now, nbytes=len(datagram))
-        return self.drain()
-
-    def meet(self, stranger: Stranger) -> None:
-        """They become neighbours, and the stranger is offered what there is."""
-        said = stranger.introduction()
-        for _ in range(30):
-            heard = [frame for datagram in said for frame in self.take(datagram)]
-            self.now += 200_000
-            self.host.tick(self.now)
-            said = stranger.hear([*heard, *self.drain()])
-
-
 def datagram_row(name: str, held: int, repeats: int) -> Row:
     """What one kind of datagram costs."""
-    victim = Victim(held)
+    victim = Victim(held, message_bytes=MESSAGE_BYTES, link_waste_per_s=UNBOUNDED, waste_per_s=UNBOUNDED)
     stranger = Stranger(1, victim.host.node)
     victim.meet(stranger)
     datagrams = [ATTACKS[name](stranger) for _ in range(repeats)]
     frames = len(codec.decode(datagrams[0], victim.settings.limits).frames)
     spent = []
     for datagram in datagrams:
+        victim.wait(0.001)
+        victim.drain()
         began = time.process_time()
         victim.take(datagram)
         spent.append(time.process_time() - began)

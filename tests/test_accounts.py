@@ -5,88 +5,24 @@ Rates are checked in units of `gossip.transfers.accounts`; `carrypost bench host
 
 from __future__ import annotations
 
-import random
-from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from benchmarks import _victim
 from benchmarks._strangers import ATTACKS, Stranger
+from benchmarks._victim import SECOND_US
 
 from carrypost import testing
-from carrypost.config import Limits, Settings
-from carrypost.events import Delivered, Refused
+from carrypost.config import Limits
 from carrypost.gossip.transfers.accounts import ACCOUNTS_MAX, MERIT_MAX, Accounts
 from carrypost.gossip.wire import codec
-from carrypost.gossip.wire.frames import Frame
-from carrypost.host import Host
-from carrypost.security.identity import Identity
-
-SECOND_US = 1_000_000
-BEGIN_US = 1_700_000_000 * SECOND_US
 
 
-class Victim:
-    """A host with messages of its own, and link addresses that say whatever they are told."""
+class Victim(_victim.Victim):
+    """One that is flooded from several addresses."""
 
-    def __init__(self, held: int = 50, **limits: object) -> None:
-        self.settings = Settings(altruistic=True).replace(limits=limits)
-        self.host = Host(Identity.derived("victim", "victim"), self.settings, random.Random(1))
-        self.now = BEGIN_US
-        self.read: Counter[str] = Counter()
-        """Datagrams that were decoded, by link address."""
-        self.refused: Counter[str] = Counter()
-        self.delivered = 0
-        self.host.start(self.now)
-        self.drain()
-        self.host.subscribe("news", now=self.now)
-        for number in range(held):
-            self.host.publish("news", b"%d" % number, now=self.now)
-        self.drain()
-
-    def drain(self) -> dict[str | None, list[Frame]]:
-        """Take everything that the host wants; what it sends, by address."""
-        sent: dict[str | None, list[Frame]] = {}
-        busy = True
-        while busy:
-            busy = False
-            while (batch := self.host.changes()) is not None:
-                self.host.durable(batch.serial, self.now)
-            for transmission in self.host.outgoing():
-                busy = True
-                sent.setdefault(transmission.to, []).extend(transmission.frames)
-            for event in self.host.events():
-                busy = True
-                if isinstance(event, Refused):
-                    self.refused[event.reason] += event.count
-                elif isinstance(event, Delivered):
-                    self.delivered += len(event.deliveries)
-        return sent
-
-    def take(self, datagram: bytes, peer: str) -> list[Frame]:
-        """A datagram comes, as a driver would take it; what is sent back to that address."""
-        if not self.host.listens(peer, self.now):
-            return []
-        self.read[peer] += 1
-        decoded = codec.decode(datagram, self.settings.limits)
-        if decoded.refused:
-            self.host.refused(decoded.refused, peer, self.now, nbytes=len(datagram))
-        self.host.receive(decoded.frames, peer, self.now, nbytes=len(datagram))
-        sent = self.drain()
-        return [*sent.get(peer, ()), *sent.get(None, ())]
-
-    def meet(self, stranger: Stranger, peer: str) -> None:
-        """They become neighbours."""
-        said = stranger.introduction()
-        for _ in range(15):
-            heard = [frame for datagram in said for frame in self.take(datagram, peer)]
-            self.wait(0.2)
-            sent = self.drain()
-            said = stranger.hear([*heard, *sent.get(peer, ()), *sent.get(None, ())])
-
-    def wait(self, seconds: float) -> None:
-        """Time passes."""
-        self.now += round(seconds * SECOND_US)
-        self.host.tick(self.now)
+    def __init__(self, held: int = 50) -> None:
+        super().__init__(held)
 
     def flood(self, make: Callable[[Stranger], bytes], strangers: list[Stranger], seconds: int) -> int:
         """A thousand datagrams a second from each, for so long; how many were read."""
