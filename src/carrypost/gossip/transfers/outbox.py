@@ -12,7 +12,7 @@ acknowledged before the next goes out).
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -420,14 +420,10 @@ class Outbox:
     def _take_late(self, base: int, arrived: int) -> list[Flight]:
         """What counted as lost and was not, earliest first: it need not go out again, nor be waited for if it did."""
         given_up = self._given_up
-        # By bytes: to shift a bitmap of 65,536 bits for every serial would take a hundred times as long.
-        bitmap = arrived.to_bytes((arrived.bit_length() + 7) // 8, "little")
-        nbits = 8 * len(bitmap)
-        serials = sorted(
-            serial
-            for serial in given_up
-            if 0 <= (offset := serial - base) < nbits and bitmap[offset >> 3] >> (offset & 7) & 1
-        )
+        if arrived.bit_count() <= len(given_up):
+            serials = [base + offset for offset in bits(arrived) if base + offset in given_up]
+        else:
+            serials = _named(given_up, base, arrived)
         if not serials:
             return []
         late = [given_up.pop(serial) for serial in serials]
@@ -450,3 +446,15 @@ class Outbox:
         if newest_lost > self.recover:
             self.recover = newest_out
             self.window = self._threshold = max(self._window_min, self.window * _SHRINK)
+
+
+def _named(serials: Iterable[int], base: int, arrived: int) -> list[int]:
+    """Those of the serials that an acknowledgement names, ascending: bit i of `arrived` is serial base + i."""
+    # By bytes: to shift a bitmap of 65,536 bits for every serial would take a hundred times as long.
+    bitmap = arrived.to_bytes((arrived.bit_length() + 7) // 8, "little")
+    nbits = 8 * len(bitmap)
+    return sorted(
+        serial
+        for serial in serials
+        if 0 <= (offset := serial - base) < nbits and bitmap[offset >> 3] >> (offset & 7) & 1
+    )
