@@ -22,6 +22,7 @@ from carrypost.events import Reason
 from carrypost.gossip.holdings import cache as cache_module
 from carrypost.gossip.holdings import heaps
 from carrypost.gossip.holdings.cache import Cache, Copy
+from carrypost.gossip.holdings.owners import DELIVERIES, ORDER, PUBLISHING
 from carrypost.gossip.slots import bits
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, NodeId
@@ -57,13 +58,18 @@ class Known:
     serial: int
     here: bool = False
     finished: bool = False
-    pinned: bool = False
+    owners: set[int] = field(default_factory=set)
+    """Who pins it."""
     own: bool = False
     interesting: bool = False
     privilege: int = 0
     giver: str | None = None
     nbytes: int = 0
     held: set[int] = field(default_factory=set)
+
+    @property
+    def pinned(self) -> bool:
+        return bool(self.owners)
 
     @property
     def rank(self) -> tuple[bool, int, int]:
@@ -180,7 +186,8 @@ class Model:
             self.forget_excess()
 
     def leave(self, known: Known) -> None:
-        known.here = known.pinned = False
+        known.here = False
+        known.owners.clear()
 
     def forget_excess(self) -> None:
         excess = len(self.remembered()) - self.settings.limits.seen_max
@@ -223,6 +230,7 @@ class Model:
 small = st.integers(min_value=0, max_value=3)
 sizes = st.sampled_from([0, 10, 25, 40, 70])
 picks = st.integers(min_value=0, max_value=11)
+owners = st.sampled_from([DELIVERIES, ORDER, PUBLISHING])
 ways = st.fixed_dictionaries(
     {
         "nbytes": sizes,
@@ -386,21 +394,21 @@ class CacheMachine(RuleBasedStateMachine):
             self.cache.mark_done(chosen[0])
             chosen[1].finished = True
 
-    @rule(pick=picks)
-    def pin(self, pick: int) -> None:
+    @rule(pick=picks, owner=owners)
+    def pin(self, pick: int, owner: int) -> None:
         if chosen := self.pick(pick):
-            self.cache.pin(chosen[0])
-            chosen[1].pinned = chosen[1].here
+            self.cache.pin(chosen[0], owner)
+            chosen[1].owners |= {owner} if chosen[1].here else set()
 
-    @rule(pick=picks)
-    def unpin(self, pick: int) -> None:
+    @rule(pick=picks, owner=owners)
+    def unpin(self, pick: int, owner: int) -> None:
         pinned = [known for known in self.model.known.values() if known.pinned]
         if pinned:
             known = pinned[pick % len(pinned)]
             copy = self.cache.get(known.descriptor.id)
             assert copy is not None
-            self.cache.unpin(copy)
-            known.pinned = False
+            self.cache.unpin(copy, owner)
+            known.owners.discard(owner)
 
     @rule(pick=picks, interesting=st.booleans())
     def interest(self, pick: int, interesting: bool) -> None:

@@ -180,7 +180,7 @@ def test_what_is_remembered_of_declined_offers_is_bounded() -> None:
         scene.says(Offer(page + 1, tuple(entries)))
         answers = [frame for frame in scene.settle() if kind(frame) == "Request"]
         assert len(answers) == 1
-    assert len(scene.host._desk.links["b"].inbox.declined) == 50  # noqa: SLF001 - what a neighbour makes a host keep
+    assert len(scene.host._links["b"].inbox.declined) == 50  # noqa: SLF001 - what a neighbour makes a host keep
 
 
 # ------------------------------------------------------------------------------ whatever comes, and whenever it goes

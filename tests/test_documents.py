@@ -21,6 +21,7 @@ from carrypost.emu.scenario.scenario import MODELS, Scenario
 from carrypost.events import Reason
 from carrypost.gossip.holdings.cache import Cache, Copy
 from carrypost.gossip.holdings.lives import COPY_TABLE, state_of
+from carrypost.gossip.holdings.owners import DELIVERIES, ORDER, PUBLISHING
 from carrypost.gossip.wire.codec import Refusal
 from carrypost.gossip.wire.pieces import full_mask
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
@@ -227,8 +228,16 @@ class Life:
             self.cache.remove(other, Reason.EXPIRED)
 
     def confirm(self) -> None:
-        self.cache.unpin(self.copy)
+        self.cache.unpin(self.copy, DELIVERIES)
         self.cache.mark_done(self.copy)
+
+    def deliver(self) -> None:
+        self.cache.unpin(self.copy, ORDER)
+        self.cache.pin(self.copy, DELIVERIES)
+
+    def publish_in_order(self) -> None:
+        self.admit(self.ours, 1, full_mask(self.ours.pieces), own=True)
+        self.cache.pin(self.copy, PUBLISHING)
 
     def decline(self) -> None:
         self.crowd()
@@ -252,9 +261,17 @@ MOVES: dict[str, dict[str, Callable[[Life], object]]] = {
         "only piece": lambda life: life.admit(life.ours, 1, full_mask(life.ours.pieces)),
         "no room": Life.decline,
         "published here": lambda life: life.admit(life.ours, 1, full_mask(life.ours.pieces), own=True),
+        "published here in order": Life.publish_in_order,
     },
     "partial": {"last piece": lambda life: life.cache.grow(life.copy, 1, PIECE_BYTES)},
-    "whole": {"delivered": lambda life: life.cache.pin(life.copy)},
+    "whole": {
+        "delivered": Life.deliver,
+        "held back": lambda life: life.cache.pin(life.copy, ORDER),
+        "too many held back": lambda life: life.cache.remove(life.copy, Reason.PENDING),
+    },
+    "waiting": {"delivered": Life.deliver, "wanted no more": lambda life: life.cache.unpin(life.copy, ORDER)},
+    "unsent": {"delivered": Life.deliver, "order durable": lambda life: life.cache.unpin(life.copy, PUBLISHING)},
+    "finished": {"delivered": Life.deliver},
     "pinned": {"confirmed": Life.confirm},
 }
 """What may happen besides, by state."""

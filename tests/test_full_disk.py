@@ -145,7 +145,7 @@ def test_what_is_wanted_here_comes_as_soon_as_the_disk_takes_it_again() -> None:
 def test_of_an_event_whose_kind_recovery_does_not_know_a_lost_batch_says_nothing() -> None:
     host = Host(Identity.plain("a"), Settings.emulated(), random.Random(1))
     host.start(0)
-    journal = host._desk.journal  # noqa: SLF001 - what a layer would hold with its rows
+    journal = host._outputs.journal  # noqa: SLF001 - what a layer would hold with its rows
     journal.put(("meta", b"row", 0), 1)
     journal.hold(NeighbourUp(NodeId("as if a commit were done")))
     batch = host.changes()

@@ -16,7 +16,7 @@ from carrypost.events import Event, Received
 from carrypost.gossip.wire.payloads import filled
 from carrypost.host import Host
 from carrypost.journal import PIECE, StoredMessage
-from carrypost.model.descriptor import PIECE_BYTES, PayloadCodec
+from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId
 from carrypost.security.identity import Identity
 
@@ -181,10 +181,13 @@ class Ferry:
 
     def __init__(self) -> None:
         settings = Settings.emulated(security="signed", compress=False, beacons=False)
+
         # Of several messages the newest goes first, so that the others stay half received.
-        newest_first = {"privilege": lambda descriptor: int(descriptor.label)}
+        def newest_first(descriptor: Descriptor) -> int:
+            return int(descriptor.label)
+
         self.hosts = {
-            name: Host(Identity.derived(1, name), settings, random.Random(1), **newest_first) for name in "ab"
+            name: Host(Identity.derived(1, name), settings, random.Random(1), privilege=newest_first) for name in "ab"
         }
         self.pieces: dict[tuple[bytes, int], bytes] = {}
         self.now = 0

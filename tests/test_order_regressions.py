@@ -132,11 +132,10 @@ class Alone:
 
     def receive(self, descriptor: Descriptor, now: int) -> None:
         """A message came, however."""
-        desk, host = self.host._desk, self.host  # noqa: SLF001
-        copy: Any = desk.cache.admit(descriptor, nbytes=0, privilege=1, interesting=True, held=1, now=now)
-        desk.book.enter(copy)
-        host._deliveries.deliver(copy)  # noqa: SLF001
-        desk.keep(copy)
+        holdings, layers = self.host._holdings, self.host._layers  # noqa: SLF001
+        copy: Any = holdings.admit(descriptor, nbytes=0, interesting=True, held=1, now=now)
+        layers.take([copy])
+        holdings.keep(copy)
 
     def delivered(self) -> list[str]:
         found = [each for each in self.told if isinstance(each, Delivered)]
@@ -188,7 +187,7 @@ def test_what_was_turned_away_comes_again_when_its_turn_comes_though_the_room_st
             mallory.give("v", each, handle=handle)
             net.advance(0.1)
         assert labels(net, "v") == ["m1"]
-        assert len(net.host("v")._desk.pending) == 10  # noqa: SLF001
+        assert len(net.host("v")._order._waiting.copies) == 10  # noqa: SLF001
         for _ in range(3):
             net.advance(11)
             for each in chain[1:4]:
@@ -245,7 +244,7 @@ def test_to_look_for_dead_groups_does_not_write_the_living() -> None:
     alone.go(0)
     for now in range(S, 5 * S, S):
         host.tick(now)
-        host._desk.now_us = now  # noqa: SLF001
+        host._holdings.begin(now)  # noqa: SLF001
         assert host._order._group("more", Ordering.DELTA_CAUSAL) is None  # noqa: SLF001
         assert not host._order._touched  # noqa: SLF001
 

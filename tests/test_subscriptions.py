@@ -20,6 +20,7 @@ from carrypost.errors import LocalError
 from carrypost.events import Delivered, Delivery
 from carrypost.gossip.holdings.destinations import Destinations
 from carrypost.gossip.interest.matcher import Matcher
+from carrypost.gossip.interest.own import Own
 from carrypost.gossip.wire.frames import Announce
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
@@ -62,7 +63,8 @@ def naive(entries: dict[int, Entry], descriptor: Descriptor) -> tuple[int, ...]:
 def test_whoever_asks_is_found_however_subscriptions_came_and_went(
     steps: list[Entry | int | Descriptor],
 ) -> None:
-    subscriptions, expected = Subscriptions(LIMITS), dict[int, Entry]()
+    own, expected = Own(Settings()), dict[int, Entry]()
+    subscriptions = Subscriptions(own, LIMITS)
     for step in steps:
         if isinstance(step, Entry):
             expected[subscriptions.add(step)] = step
@@ -71,11 +73,11 @@ def test_whoever_asks_is_found_however_subscriptions_came_and_went(
             assert subscriptions.remove(gone) == [expected.pop(number) for number in gone]
         else:
             asking = naive(expected, step)
-            assert subscriptions.wants(step) == bool(asking)
+            assert own.wants(step) == bool(asking)
             assert subscriptions.asking(step) == asking
             if subscriptions.destinations is not None:
                 assert subscriptions.destinations.get(step.destination, ()) == asking
-        assert subscriptions.entries == tuple(dict.fromkeys(expected.values()))
+        assert own.entries == tuple(dict.fromkeys(expected.values()))
 
 
 @given(st.lists(words), st.lists(interests, min_size=1, max_size=3))

@@ -19,14 +19,14 @@ PROFILE_RETRY_US = 1_000_000
 
 def due_us(host: Host) -> int:
     """The earliest thing that is due, whatever the host believes."""
-    desk, recovery = host._desk, host._recovery  # noqa: SLF001 - what is due is nobody else's business
+    ground, recovery = host._ground, host._recovery  # noqa: SLF001 - what is due is nobody else's business
     dues = [recovery.notes_us, recovery.relief_us]
-    deadlines = [copy.descriptor.deadline_us for copy in desk.cache.copies if copy is not None]
+    deadlines = [copy.descriptor.deadline_us for copy in ground.holdings.cache.copies if copy is not None]
     dues += [deadline_us for deadline_us in deadlines if deadline_us is not None]
-    if desk.ready:
+    if host._ready:  # noqa: SLF001
         beacon = host._neighbours.beacon  # noqa: SLF001
         dues.append(beacon.due_us)
-        for link in desk.links.values():
+        for link in ground.links:
             dues += _link_dues(link, SILENT_PERIODS * beacon.period_max_us)
     return min(dues)
 

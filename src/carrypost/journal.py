@@ -89,7 +89,7 @@ class Journal:
     """Collects changes into batches and holds events until their batch is durable."""
 
     __slots__ = (
-        "_again", "_durability", "_held", "_open", "_serial", "_undeleted", "deletes", "permitted", "puts", "released",
+        "_again", "_durability", "_held", "_open", "_serial", "_undeleted", "_permitted", "deletes", "puts", "released",
     )  # fmt: skip
 
     def __init__(self, released: list[Event]) -> None:
@@ -105,8 +105,7 @@ class Journal:
         self._open: dict[int, tuple[Batch, list[Event | Send], set[Key]]] = {}
         self.released = released
         """Where events go that wait for nothing any more."""
-        self.permitted: list[MessageId] = []
-        """Messages that may be sent from now on."""
+        self._permitted: list[MessageId] = []
 
     def put(self, key: Key, value: Value, durability: Durability = Durability.NORMAL) -> None:
         """Keep `value` under `key`."""
@@ -155,9 +154,27 @@ class Journal:
     def _release(self, held: list[Event | Send]) -> None:
         for event in held:
             if isinstance(event, Send):
-                self.permitted.append(event.message)
+                self._permitted.append(event.message)
             else:
                 self.released.append(event)
+
+    def take_permitted(self) -> list[MessageId]:
+        """Messages that may be sent from now on, once."""
+        permitted, self._permitted = self._permitted, []
+        return permitted
+
+    @property
+    def serial(self) -> int:
+        """The number that the next batch gets."""
+        return self._serial + 1
+
+    def update(self, rows: Mapping[Key, Value | None]) -> None:
+        """Keep each of these values under its key; forget a key whose value is None."""
+        for key, value in rows.items():
+            if value is None:
+                self.delete(key)
+            else:
+                self.put(key, value)
 
     def take(self) -> Batch | None:
         """The changes since the last call, as one batch; None if there are none."""

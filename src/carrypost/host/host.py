@@ -7,25 +7,31 @@ before its incarnation is durable. `peer` is an opaque link address; which node 
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from carrypost import journal as keys
 from carrypost.errors import LocalError, StateError
 from carrypost.events import Delivery, Reason
-from carrypost.gossip.desk import Desk
 from carrypost.gossip.discovery.dispatch import Dispatch
 from carrypost.gossip.discovery.neighbours import Neighbours
+from carrypost.gossip.holdings.holdings import Holdings
 from carrypost.gossip.holdings.lives import CopyState, state_of
+from carrypost.gossip.interest.own import Own
+from carrypost.gossip.layer import Draft, Layer, Layers
+from carrypost.gossip.outputs import Outputs
 from carrypost.gossip.strategy.exchange import Exchange
 from carrypost.gossip.transfers.accounts import FRAME
+from carrypost.gossip.transfers.departures import Departures
+from carrypost.gossip.transfers.ground import Ground
 from carrypost.gossip.transfers.link import LINKED
+from carrypost.gossip.transfers.links import Links
 from carrypost.gossip.transfers.receptions import Receptions
 from carrypost.gossip.wire import frames as fr
 from carrypost.host.overview import Overview, overview
 from carrypost.host.recovery import Recovery
-from carrypost.journal import Durability
 from carrypost.local.deliveries import Deliveries
-from carrypost.local.publishing import Publisher
+from carrypost.local.publishing import Publisher, Stamp
 from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import entry, whole_destination
 from carrypost.model.privilege import Privilege, privilege
@@ -33,11 +39,12 @@ from carrypost.model.times import NEVER
 from carrypost.order.groups import Order
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from random import Random
 
     from carrypost.config import Settings
     from carrypost.events import Event
+    from carrypost.gossip.holdings.cache import Copy
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.journal import Batch, Key, Value
@@ -52,33 +59,47 @@ _UNREAD_BYTES = 64
 """As many bytes that cannot be read are charged as one unit of waste."""
 
 
-def _nothing() -> None:
-    pass
-
-
 class Host:
-    """A node, sans I/O."""
+    """A node, sans I/O.
+
+    Every command and every input is one step: what is due by then expires, then it is carried out, then whatever
+    follows from it is sent and told. `layers` stand between order and the application.
+    """
 
     def __init__(
-        self, identity: Identity, settings: Settings, rng: Random, *, privilege: Privilege = privilege
+        self,
+        identity: Identity,
+        settings: Settings,
+        rng: Random,
+        *,
+        privilege: Privilege = privilege,
+        layers: Sequence[Callable[[Ground], Layer]] = (),
     ) -> None:
         if identity.signed != (settings.security == "signed"):
             level = "a plain name" if settings.security == "signed" else "a key"
             raise LocalError(f'the settings say security = "{settings.security}", but the identity is {level}')
-        self._desk = desk = Desk(identity, settings, rng, privilege)
-        self._deadlines = desk.cache.deadlines
-        self._deliveries = Deliveries(desk)
-        self._order = Order(desk, self._deliveries)
-        self._deliveries.in_order, self._deliveries.waits_no_more = self._order.take, self._order.left
-        self._receptions = Receptions(desk, self._deliveries)
-        self._receptions.told = self._order.tell
-        self._exchange = Exchange(desk, self._deliveries, self._receptions)
-        self._neighbours = Neighbours(desk, self._deliveries, self._exchange.up, self._exchange.down)
-        self._dispatch = Dispatch(desk, self._neighbours, self._exchange)
-        self._publisher = Publisher(desk)
-        self._recovery = Recovery(desk, self._deliveries)
+        self._outputs = Outputs(settings.limits)
+        self._holdings = Holdings(settings, self._outputs.journal, privilege, rng)
+        self._links = Links()
+        self._ground = ground = Ground(
+            identity, settings, self._holdings, self._outputs, Own(settings), self._links
+        )  # fmt: skip
+        self._deliveries = Deliveries(ground)
+        self._order = Order(ground, self._deliveries)
+        self._layers = Layers([self._order, *[make(ground) for make in layers], self._deliveries])
+        self._departures = Departures(ground, self._layers)
+        self._receptions = Receptions(ground, self._layers, self._departures)
+        self._exchange = Exchange(ground, self._receptions, self._departures, rng)
+        self._neighbours = Neighbours(ground, self._exchange, self._layers, rng)
+        self._dispatch = Dispatch(ground, self._neighbours, self._exchange, self._layers)
+        self._publisher = Publisher(ground)
+        self._recovery = Recovery(ground, self._layers, self._departures, self._deliveries, self._publisher)
+        self._prefix = ground.prefix
+        self._deadlines = self._holdings.cache.deadlines
+        self._incarnation = 0
         self._started = False
         self._ready = False
+        """The incarnation is durable: this host may speak."""
         self._first_batches: set[int] = set()
 
     # --- life ----------------------------------------------------------------------------------------------
@@ -86,20 +107,22 @@ class Host:
     @property
     def node(self) -> NodeId:
         """This node's id."""
-        return self._desk.node
+        return self._ground.node
 
     def state_of(self, message: MessageId) -> CopyState:
         """What this host has of a message: for people who ask where it is."""
-        return state_of(self._desk.cache, message)
+        return state_of(self._holdings.cache, message)
 
     @property
     def copies(self) -> int:
         """How many messages are in the cache."""
-        return self._desk.cache.messages
+        return self._holdings.cache.messages
 
     def overview(self) -> Overview:
         """How things stand: neighbours, cache, counters."""
-        return overview(self._desk, self._neighbours.places, len(self._deliveries.unconfirmed))
+        unconfirmed = len(self._deliveries.unconfirmed)
+        places = self._neighbours.places
+        return overview(self._ground, places, incarnation=self._incarnation, unconfirmed=unconfirmed)
 
     def registries(self, now: int) -> list[Registry]:
         """How much every order group remembers."""
@@ -114,20 +137,18 @@ class Host:
         if self._started:
             raise StateError("a host is started or restored once")
         self._started = True
-        state = list(state)
-        incarnation = self._recovery.restore(state, now) + 1
-        self._order.restore((key, value) for key, value in state if key[0] == keys.ORDER and isinstance(value, bytes))
-        self._publisher.incarnation = self._desk.incarnation = incarnation
-        self._desk.journal.put(keys.INCARNATION, incarnation, Durability.FULL)
-        self._settle(now)
+        rows = list(state)
+        self._incarnation = self._recovery.restore(rows, now) + 1
+        self._layers.restore(rows)
+        self._publisher.begin(self._incarnation)
+        self._finish(now)
 
     def close(self) -> None:
         """The driver is done with it: what refers to each other lets go, so that the memory is free at once."""
         self._dispatch.close()
-        self._deliveries.close()
-        self._receptions.told = _nothing
-        self._exchange.handlers.clear()
-        self._desk.close()
+        self._exchange.close()
+        self._layers.close()
+        self._holdings.close()
 
     # --- commands ------------------------------------------------------------------------------------------
 
@@ -146,19 +167,11 @@ class Host:
     ) -> MessageId:
         """Store a message and offer it to whoever wants it; `Stored` or `Failed` follows."""
         self._require_start()
-        self._expire(now)
-        copy = self._publisher.publish(
-            destination, payload, attributes or {}, now=now, lifetime_us=lifetime_us, label=label,
-            persistent=persistent, priority=priority, ordering=ordering, prepare=self._order.prepare,
+        draft = Draft(
+            destination, payload, attributes or {}, lifetime_us, label, persistent, priority, ordering
         )  # fmt: skip
-        if ordering:
-            self._order.published(copy, now)
-            self._desk.keep(copy)
-        elif self._deliveries.deliver(copy):
-            self._desk.keep(copy)
-        self._exchange.gained(now, own=True)
-        self._settle(now)
-        return copy.id
+        with self._step(now):
+            return self._publish(draft, now).id
 
     def subscribe(
         self, pattern: str | Mapping[str, str], selector: str | None = None, *, ordered: bool = False, now: int
@@ -169,17 +182,23 @@ class Host:
         at what else the pattern asks for: what is not taken would be waited for by those that follow it.
         """
         self._require_start()
-        self._expire(now)
-        asked = entry(pattern, selector)
-        taken = whole_destination(asked) if ordered else asked
-        number = self._deliveries.subscribe(taken, asked)
-        self._interests_changed((taken,), now)
+        with self._step(now):
+            asked = entry(pattern, selector)
+            taken = whole_destination(asked) if ordered else asked
+            number, found = self._deliveries.subscribe(taken, asked)
+            self._pass_on(found)
+            self._interests_changed((taken,), now)
+        self._neighbours.look_ahead()
         return number
 
     def unsubscribe(self, subscriptions: int | Collection[int], now: int) -> None:
         """Want it no longer, one or several together: all of them, or none if one does not exist."""
         numbers = (subscriptions,) if isinstance(subscriptions, int) else subscriptions
-        self._interests_changed(self._deliveries.unsubscribe(numbers), now)
+        with self._step(now):
+            gone, unwanted = self._deliveries.unsubscribe(numbers)
+            self._layers.left(unwanted, None)
+            self._interests_changed(gone, now)
+        self._neighbours.look_ahead()
 
     def asking(self, descriptor: Descriptor) -> tuple[int, ...]:
         """The subscriptions that ask for a message, ascending."""
@@ -187,32 +206,32 @@ class Host:
 
     def confirm(self, deliveries: Iterable[Delivery | MessageId], now: int) -> None:
         """The consumer has them, named by themselves or by their ids; told back by `Confirmed` once that is durable."""
-        self._expire(now)
-        self._deliveries.confirm(tuple([each.message if isinstance(each, Delivery) else each for each in deliveries]))
-        if self._desk.cache.loosened:
-            self._exchange.room_appeared(now)
+        messages = tuple([each.message if isinstance(each, Delivery) else each for each in deliveries])
+        with self._step(now, ()):
+            self._deliveries.confirm(messages)
+            self._layers.confirmed(messages)
 
     def discard(self, message: MessageId, reason: Reason, now: int) -> None:
         """Take a copy out of the cache, for good."""
-        copy = self._desk.cache.get(message)
-        if copy is not None and copy.here:
-            self._desk.discard(copy, reason, done=True)
-        self._settle(now)
+        with self._step(now):
+            copy = self._holdings.cache.get(message)
+            if copy is not None and copy.here:
+                self._holdings.discard(copy, reason, done=True)
 
     def unreadable(self, message: MessageId, reason: str, now: int) -> None:
         """The consumer could not expand a payload (`pieces.unpack`): it is refused after all, for good."""
-        copy = self._desk.cache.get(message)
-        if copy is not None and copy.here:
-            self._desk.refuse(reason, copy.giver or "", copy.descriptor.shown)
-            self._desk.discard(copy, Reason.UNREADABLE, done=True)
-        self._settle(now)
+        with self._step(now):
+            copy = self._holdings.cache.get(message)
+            if copy is not None and copy.here:
+                self._outputs.refuse(reason, copy.giver or "", copy.descriptor.shown)
+                self._holdings.discard(copy, Reason.UNREADABLE, done=True)
 
     def payload_gone(self, message: MessageId, now: int) -> None:
         """The driver no longer has the bytes of a message."""
-        copy = self._desk.cache.get(message)
-        if copy is not None and copy.here:
-            self._desk.discard(copy, Reason.PAYLOAD_GONE)
-        self._settle(now)
+        with self._step(now):
+            copy = self._holdings.cache.get(message)
+            if copy is not None and copy.here:
+                self._holdings.discard(copy, Reason.PAYLOAD_GONE)
 
     # --- what happens --------------------------------------------------------------------------------------
 
@@ -223,35 +242,34 @@ class Host:
         """
         if not self._ready:
             return False
-        desk = self._desk
-        if self._expire(now):
-            self._settle(now)
+        if self._begin(now):
+            self._finish(now)
+        link = self._links.get(peer)
         accounts = self._dispatch.accounts
-        link = desk.links.get(peer)
         if not accounts.listens(peer, now, neighbour=link is not None and link.state is LINKED):
-            desk.refuse_many("muted", peer, len(frames))
+            self._outputs.refuse_many("muted", peer, len(frames))
             return False
         if link is not None:
             if not link.budgets.volume.take(len(frames), nbytes, now):
-                desk.refuse_many("link-budget", peer, len(frames))
+                self._outputs.refuse_many("link-budget", peer, len(frames))
                 accounts.settle(peer, FRAME * len(frames), now)
                 return False
             first = frames[0] if len(frames) == 1 else None
-            if isinstance(first, fr.Announce) and link.repeats(first, desk.prefix, now):
+            if isinstance(first, fr.Announce) and link.repeats(first, self._prefix, now):
                 return False
         if not self._dispatch.take(link, frames, peer, now):
             return False
-        link = desk.links.get(peer)
+        link = self._links.get(peer)
         if link is not None and link.state is LINKED:
             link.heard(now)
-        self._settle(now, link)
+        self._finish(now, None if link is None else (link,))
         if link is not None:
             self._neighbours.wake_for(link)
         return True
 
     def listens(self, peer: str, now: int) -> bool:
         """Whether a datagram from a link address is worth decoding; else the driver drops it unread."""
-        link = self._desk.links.get(peer)
+        link = self._links.get(peer)
         return self._dispatch.accounts.listens(peer, now, neighbour=link is not None and link.state is LINKED)
 
     def muted_until(self, peer: str) -> int:
@@ -262,90 +280,79 @@ class Host:
         """What the driver could not read of what came from a link address, by reason (`codec.Decoded.refused`)."""
         cost = nbytes // _UNREAD_BYTES
         for reason, count in reasons.items():
-            self._desk.refuse_many(reason, peer, count)
+            self._outputs.refuse_many(reason, peer, count)
             cost += FRAME * count
         self._dispatch.accounts.settle(peer, cost, now)
 
     def link(self, peer: str, up: bool, now: int) -> None:
         """A contact that the driver knows of begins or ends."""
-        self._expire(now)
+        self._begin(now)
         self._neighbours.told(peer, up=up, now=now)
-        link = self._desk.links.get(peer)
-        self._settle(now, link)
+        link = self._links.get(peer)
+        self._finish(now, None if link is None else (link,))
         if link is not None:
             self._neighbours.wake_for(link)
 
     def tick(self, now: int) -> bool:
         """Do what is due, if anything is. False: at most an announcement came of it; nothing else is to be taken."""
-        desk, recovery = self._desk, self._recovery
-        if self._expire(now):
-            self._settle(now)
+        links, recovery, neighbours = self._links, self._recovery, self._neighbours
+        if self._begin(now):
+            self._finish(now)
         if recovery.notes_us <= now or recovery.relief_us <= now:
             recovery.tick(now)
-            self._order.write_again()
-            self._settle(now)
+            self._finish(now)
         if not self._ready:
             return True
-        if desk.wake_us <= now:
-            self._neighbours.look_ahead()  # What was due may have come to pass meanwhile.
-        if desk.wake_us <= now:
-            self._neighbours.tick(now)
+        if links.wake_us <= now:
+            neighbours.look_ahead()  # What was due may have come to pass meanwhile.
+        if links.wake_us <= now:
+            neighbours.tick(now)
             self._exchange.tick(now)
-            self._settle(now)
-            self._neighbours.look_ahead()
-        more, neighbours = self.busy, self._neighbours
+            self._finish(now)
+            neighbours.look_ahead()
+        more = self._outputs.busy
         if neighbours.beacon.due_us <= now:
             neighbours.announce(now)
-            if desk.settings.paper_mode:
+            if self._ground.settings.paper_mode:
                 self._exchange.announced(now)
-                self._settle(now)
+                self._finish(now)
                 more = True
-            if desk.wake_us < neighbours.beacon.due_us:
+            if links.wake_us < neighbours.beacon.due_us:
                 neighbours.look_ahead()  # Else what is no longer due would wake it before the next announcement.
         return more
 
     def next_deadline(self) -> int | None:
         """When the next tick is due."""
-        desk, recovery = self._desk, self._recovery
-        due = self._deadlines.due_us
-        if self._order.due_us < due:
-            due = self._order.due_us
+        recovery = self._recovery
+        due = min(self._deadlines.due_us, self._layers.due_us, recovery.notes_us, recovery.relief_us)
         if self._ready:
-            if desk.wake_us < due:
-                due = desk.wake_us
-            if self._neighbours.beacon.due_us < due:
-                due = self._neighbours.beacon.due_us
-        if recovery.notes_us < due:
-            due = recovery.notes_us
-        if recovery.relief_us < due:
-            due = recovery.relief_us
+            due = min(due, self._links.wake_us, self._neighbours.beacon.due_us)
         return None if due >= NEVER else due
 
     @property
     def busy(self) -> bool:
         """Whether there is anything to take: changes, what is to be sent, events."""
-        desk = self._desk
-        journal = desk.journal
-        return bool(desk.outgoing or desk.events or journal.puts or journal.deletes or desk.refusals)
+        return self._outputs.busy
 
     def durable(self, serial: int, now: int) -> None:
         """The batch is on disk."""
-        self._expire(now)  # What expired while its batch was written is not delivered any more.
-        self._order.durable(serial)
-        self._desk.journal.durable(serial)
-        if self._desk.journal.permitted and self._publisher.permitted(self._deliveries.unconfirmed):
+        self._begin(now)  # What expired while its batch was written is not delivered any more.
+        self._layers.durable(serial)
+        self._outputs.journal.durable(serial)
+        permitted = self._publisher.permit()
+        if permitted:
             self._exchange.gained(now, own=True)
-            self._settle(now)
+        self._finish(now, None if permitted else ())
         if serial in self._first_batches and not self._ready:
-            self._ready = self._desk.ready = True
-            self._neighbours.start(self._desk.incarnation, now)
+            self._ready = True
+            self._publisher.start()
+            self._neighbours.start(self._incarnation, now)
             self._neighbours.look_ahead()
 
     def lost(self, serial: int, reason: str, now: int) -> None:
         """The batch could not be written."""
-        self._expire(now)
-        self._recovery.lost(serial, reason, now, self._order.lost(serial))
-        self._settle(now)
+        with self._step(now):
+            self._recovery.lost(serial, reason, now)
         self._neighbours.look_ahead()
 
     def clock_stepped(self, delta_us: int) -> None:
@@ -357,73 +364,108 @@ class Host:
 
     def changes(self) -> Batch | None:
         """What is to be stored; None if nothing."""
-        journal = self._desk.journal
+        journal = self._outputs.journal
         if not (journal.puts or journal.deletes):
             return None
-        registries = self._order.write()
+        for rows in self._layers.rows(journal.serial):
+            journal.update(rows)
         batch = journal.take()
-        if batch is not None and registries:
-            self._order.written(batch.serial, registries)
         if batch is not None and not self._ready and keys.INCARNATION in batch.puts:
             self._first_batches.add(batch.serial)
         return batch
 
     def outgoing(self) -> list[fr.Transmission]:
         """What is to be sent."""
-        taken = self._desk.outgoing
-        if not taken:
-            return []
-        self._desk.outgoing = []
-        return taken if len(taken) == 1 else fr.joined(taken)
+        return self._outputs.take_outgoing()
 
     def events(self) -> list[Event]:
         """What happened."""
-        desk = self._desk
-        return desk.take_events() if desk.events or desk.refusals else []
+        return self._outputs.take_events()
 
-    # --- joints --------------------------------------------------------------------------------------------
+    # --- one step ------------------------------------------------------------------------------------------
 
     def _require_start(self) -> None:
         if not self._started:
             raise StateError("start or restore the host first")
 
+    @contextmanager
+    def _step(self, now: int, links: Sequence[Link] | None = None) -> Iterator[None]:
+        """One command or input. What was due is told, also where the command turns out to be wrong and raises."""
+        self._begin(now)
+        try:
+            yield
+        finally:
+            self._finish(now, links)
+
+    def _begin(self, now: int) -> bool:
+        """Expire what is due. Returns True if a step has to be finished for that alone."""
+        self._holdings.begin(now)
+        changed = False
+        if self._deadlines.due_us <= now:
+            # Of all that a step may end with, only what was on its way to somebody can have changed.
+            changed = self._departures.expire(now) and self._links.sending
+            if self._holdings.cache.loosened:
+                self._exchange.room_appeared(now)
+        if self._layers.due_us <= now:
+            self._layers.expire(now)
+            self._pass_on(())
+            self._outputs.report()
+            changed = True
+        return changed
+
+    def _finish(self, now: int, links: Sequence[Link] | None = None) -> None:
+        """Publish what layers want, answer, acknowledge, offer, send; tell what happened.
+
+        `links`: those whom the step was with, or None for any; what is due on others waits for its tick.
+        """
+        outputs = self._outputs
+        outputs.report()
+        self._offer_news(now)
+        for draft in self._layers.finish(now):
+            self._publish_draft(draft, now)
+        if self._holdings.cache.changed:
+            self._departures.sweep()
+        self._deliveries.flush()
+        if self._ready:
+            if self._neighbours.lacking:
+                self._neighbours.ask_profiles(now)
+            self._exchange.settle(now, links)
+
+    def _offer_news(self, now: int) -> None:
+        whole, grown = self._receptions.take_news()
+        if whole:
+            self._exchange.gained(now)
+        if grown:
+            self._exchange.gained(now, partial=True)
+
+    def _publish(self, draft: Draft, now: int) -> Copy:
+        """Validate, stamp, admit; let the layers have it, and journal it once."""
+        publisher, stamp = self._publisher, Stamp(now)
+        packed = publisher.pack(draft)
+        if draft.ordering:
+            stamp = self._order.stamp(draft.destination, draft.ordering, now)
+        copy = publisher.admit(draft, packed, stamp, now)
+        self._layers.published((copy,))
+        delivered = self._layers.take((copy,))
+        publisher.journal(copy, packed)
+        for each in delivered:
+            if each is not copy:
+                self._holdings.keep(each, again=True)
+        self._exchange.gained(now, own=True)
+        return copy
+
+    def _publish_draft(self, draft: Draft, now: int) -> None:
+        try:
+            self._publish(draft, now)
+        except StateError:
+            self._outputs.refuse("draft", "")  # There is no room; the layer was not told of it by `published`.
+
+    def _pass_on(self, copies: Sequence[Copy]) -> None:
+        """Hand copies that are in the store already to the layers; the store learns which of them were delivered."""
+        for copy in self._layers.take(copies):
+            self._holdings.keep(copy, again=True)
+
     def _interests_changed(self, entries: Sequence[Entry], now: int) -> None:
         self._exchange.interests_changed(entries)
         if self._ready:
             self._neighbours.interests_changed(now)
-        self._settle(now)
-        self._neighbours.look_ahead()
-
-    def _expire(self, now: int) -> bool:
-        """The begin of every step: deadlines. Whether `_settle` has to follow."""
-        desk, changed = self._desk, False
-        desk.now_us = now
-        if self._deadlines.due_us <= now:
-            # Of all that a step may end with, only what was on its way to somebody can have changed.
-            changed = desk.expire_due(now) and bool(desk.sending)
-            if desk.cache.loosened:
-                self._exchange.room_appeared(now)
-        if self._order.due_us <= now:
-            self._order.expire(now)
-            changed = True
-        return changed
-
-    def _settle(self, now: int, link: Link | None = None) -> None:
-        """The end of every step: answer, acknowledge, offer, send; tell what happened. `link`: whom it was with."""
-        desk = self._desk
-        if self._receptions.untold:
-            self._receptions.tell()
-            self._exchange.gained(now)
-        if desk.grown:
-            desk.grown = False
-            self._exchange.gained(now, partial=True)
-        if self._order.unsettled:
-            self._order.settle()
-        if desk.cache.changed:
-            desk.sweep()
-        if self._deliveries.burst:
-            self._deliveries.flush()
-        if self._ready:
-            if self._neighbours.lacking:
-                self._neighbours.ask_profiles(now)
-            self._exchange.settle(now, link)

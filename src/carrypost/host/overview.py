@@ -10,8 +10,8 @@ import msgspec
 from carrypost.model.ids import NodeId
 
 if TYPE_CHECKING:
-    from carrypost.gossip.desk import Desk
     from carrypost.gossip.discovery.places import Places
+    from carrypost.gossip.transfers.ground import Ground
 
 ONE_WAY = "one-way"
 
@@ -54,7 +54,7 @@ class Overview(msgspec.Struct, frozen=True):
     """What peers sent and was not taken, by reason."""
 
 
-def overview(desk: Desk, places: Places, unconfirmed: int) -> Overview:
+def overview(ground: Ground, places: Places, *, incarnation: int, unconfirmed: int) -> Overview:
     """How things stand."""
     neighbours = tuple(
         NeighbourView(
@@ -66,17 +66,17 @@ def overview(desk: Desk, places: Places, unconfirmed: int) -> Overview:
             queued=len(link.outbox.jobs),
             wanted=len(link.inbox.wants),
         )
-        for link in desk.links.values()
+        for link in ground.links
     )
     return Overview(
-        node=desk.node,
-        incarnation=desk.incarnation,
+        node=ground.node,
+        incarnation=incarnation,
         neighbours=neighbours,
         places=places.count,
-        waiting=places.waiting,
-        messages=desk.cache.messages,
-        bytes=desk.cache.bytes,
+        waiting=places.waiting(ground.holdings.now_us),
+        messages=ground.holdings.cache.messages,
+        bytes=ground.holdings.cache.bytes,
         unconfirmed=unconfirmed,
-        dropped=dict(desk.dropped),
-        refused=dict(desk.refused),
+        dropped=dict(ground.outputs.dropped),
+        refused=dict(ground.outputs.refused),
     )

@@ -12,17 +12,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost import journal as keys
-from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, Reason, Stored
+from carrypost.events import Confirmed, Delivered, Event, Failed, Reason, Stored
 from carrypost.gossip.slots import bits
-from carrypost.journal import Durability, Key, StoredMessage, Value
+from carrypost.journal import Key, StoredMessage, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from carrypost.gossip.desk import Desk
+    from carrypost.gossip.layer import Layers
+    from carrypost.gossip.transfers.departures import Departures
+    from carrypost.gossip.transfers.ground import Ground
     from carrypost.local.deliveries import Deliveries
+    from carrypost.local.publishing import Publisher
     from carrypost.model.ids import MessageId
 
 _RETRY_US = 1_000_000
@@ -35,12 +38,20 @@ _RELIEF_US = 60_000_000
 class Recovery:
     """The host's side of crashes and failing disks."""
 
-    def __init__(self, desk: Desk, deliveries: Deliveries) -> None:
-        self._desk = desk
+    def __init__(
+        self, ground: Ground, layers: Layers, departures: Departures, deliveries: Deliveries, publisher: Publisher
+    ) -> None:
+        self._author = ground.identity.author
+        self._holdings, self._cache, self._own = ground.holdings, ground.holdings.cache, ground.own
+        self._outputs, self._journal = ground.outputs, ground.outputs.journal
+        self._layers = layers
+        self._departures = departures
         self._deliveries = deliveries
+        self._publisher = publisher
         self._confirmations: list[MessageId] = []
         self._undelivered: list[MessageId] = []
-        self._incarnation: int | None = None
+        self._incarnation = False
+        """The incarnation is to be written again."""
         self._confine_us = 0
         """The room for what is carried is not made smaller again before this."""
         self.relief_us = NEVER
@@ -71,44 +82,37 @@ class Recovery:
         return incarnation
 
     def _restore_copy(self, stored: StoredMessage, hashes: bytes, seen: dict[bytes, Descriptor], now: int) -> None:
-        desk, descriptor = self._desk, stored.descriptor
+        descriptor = stored.descriptor
         size = sum(descriptor.piece_length(piece) for piece in bits(stored.held)) + (0 if stored.own else len(hashes))
-        copy = desk.cache.admit(
-            descriptor, nbytes=size, privilege=desk.rank(descriptor),
-            interesting=stored.interesting, own=stored.own, giver=stored.giver, hops=stored.hops,
-            age_ms=stored.age_ms, held=stored.held, now=now,
+        copy = self._holdings.admit(
+            descriptor, nbytes=size, held=stored.held, interesting=stored.interesting, own=stored.own,
+            giver=stored.giver, hops=stored.hops, age_ms=stored.age_ms, now=now,
         )  # fmt: skip
         if isinstance(copy, Reason):
             # Who had which share of the cache is not known yet: what does not fit any more does not fit.
             reason = copy if copy is Reason.EXPIRED else Reason.NO_ROOM
-            desk.forget(descriptor, stored.held)
-            desk.dropped[reason] += 1
-            desk.events.append(Dropped((descriptor,), reason))
+            self._holdings.forget(descriptor, stored.held)
+            self._outputs.drop((descriptor,), reason)
             return
-        copy.received_us = stored.received_us
-        desk.book.enter(copy)
-        if copy.whole:
-            desk.book.settle(copy)
+        self._cache.backdate(copy, stored.received_us)
         if hashes:
-            desk.hashes[copy.slot] = hashes
+            self._holdings.keep_hashes(copy, hashes)
         confirmed = seen.pop(descriptor.id, None) is not None
         self._deliveries.restored(copy, delivered=stored.delivered, confirmed=confirmed)
 
     def _restore_seen(self, descriptor: Descriptor, message: bytes, now: int) -> None:
-        desk = self._desk
         if not descriptor.alive(now):
-            desk.journal.delete((keys.SEEN, message, 0))
+            self._journal.delete((keys.SEEN, message, 0))
             return
-        memory = desk.cache.remember(descriptor)
-        desk.book.enter(memory)
-        desk.book.settle(memory)
+        memory = self._holdings.remember(descriptor)
         self._deliveries.restored(memory, delivered=True, confirmed=True)
 
-    def lost(self, serial: int, reason: str, now: int, taken_back: Iterable[Descriptor] = ()) -> None:
-        """A batch could not be written. `taken_back`: what groups had delivered by it or since, own messages too."""
-        answered = self._desk.journal.lost(serial)
+    def lost(self, serial: int, reason: str, now: int) -> None:
+        """A batch could not be written."""
+        answered = self._journal.lost(serial)
         if answered is None:
             return
+        taken_back = self._layers.lost(serial, answered.held)
         gone: dict[bytes, None] = {}
         for key in answered.puts:
             kind, name, _ = key
@@ -117,7 +121,7 @@ class Recovery:
             elif kind in (keys.MESSAGE, keys.PIECE, keys.HASHES):
                 gone[name] = None
             elif key == keys.INCARNATION:
-                self._incarnation = now
+                self._incarnation = True
         self._take_back(taken_back, gone)
         self._give_back(answered.held, gone, reason)
         lost = frozenset(answered.puts)
@@ -130,19 +134,18 @@ class Recovery:
     def _take_back(self, taken_back: Iterable[Descriptor], gone: dict[bytes, None]) -> None:
         """What depends on something that was lost is not delivered, or sent, either: own messages fail."""
         for each in taken_back:
-            if each.author == self._desk.identity.author:
-                self._desk.journal.fail(each.id)
+            if each.author == self._author:
+                self._journal.fail(each.id)
                 gone[each.id] = None
             elif each.id not in gone and each.id not in self._undelivered:
                 self._undeliver(each.id)
 
     def _confine(self, now: int) -> None:
         """Once per pause, as long as writes fail: batches that were lost together say the same thing."""
-        desk = self._desk
         if now >= self._confine_us:
             self._confine_us = now + _PAUSE_US
-            desk.cache.confine(desk.cache.bytes * 9 // 10)
-        desk.store_failed_until_us = now + _PAUSE_US
+            self._cache.confine(self._cache.bytes * 9 // 10)
+        self._holdings.pause(now + _PAUSE_US)
         self.relief_us = now + _RELIEF_US
 
     def _give_back(self, held: tuple[Event, ...], gone: dict[bytes, None], reason: str) -> None:
@@ -157,13 +160,13 @@ class Recovery:
             elif isinstance(event, Delivered):
                 self._redeliver(event, gone)
             elif isinstance(event, Failed):
-                self._desk.journal.hold(event)
+                self._journal.hold(event)
             elif not isinstance(event, Stored):
                 continue
-            elif (copy := self._desk.cache.get(event.message)) is None or not copy.here:
-                self._desk.events.append(Failed(event.message, reason))  # It expired meanwhile.
+            elif (copy := self._cache.get(event.message)) is None or not copy.here:
+                self._outputs.tell(Failed(event.message, reason))  # It expired meanwhile.
             elif event.message not in gone:
-                self._desk.journal.hold(event)  # Its own batch was written: it waited for this one, which was older.
+                self._journal.hold(event)  # Its own batch was written: it waited for this one, which was older.
 
     def _redeliver(self, event: Delivered, gone: dict[bytes, None]) -> None:
         """Deliveries whose copies are on disk already (they came with an earlier batch) stand."""
@@ -172,53 +175,47 @@ class Recovery:
             if delivery.message not in gone and delivery.message not in self._undelivered
         )  # fmt: skip
         if kept:
-            self._desk.journal.hold(Delivered(kept))
+            self._journal.hold(Delivered(kept))
 
     def _undeliver(self, name: bytes) -> None:
         """That it was delivered could not be noted: so it is not, until it can."""
-        copy = self._desk.cache.get(name)  # type: ignore[arg-type]  # a key's name is this message's id
+        copy = self._cache.get(name)  # type: ignore[arg-type]  # a key's name is this message's id
         if copy is not None and copy.here:
-            self._deliveries.forget(copy)
-            self._desk.cache.unpin(copy)
-            self._desk.delivered &= ~(1 << copy.slot)
-            copy.finished = copy.own
+            self._deliveries.take_back(copy)
             self._undelivered.append(copy.id)
 
     def _fail(self, name: bytes, reason: str, *, written: bool) -> None:
         """It is not here. `written`: its own batch was, or may be, so that is told once it is deleted for good."""
-        desk = self._desk
-        copy = desk.cache.get(name)  # type: ignore[arg-type]  # a key's name is this message's id
+        copy = self._cache.get(name)  # type: ignore[arg-type]  # a key's name is this message's id
         if copy is None or not copy.here:
             return
         if copy.own and not written:
-            desk.events.append(Failed(copy.id, reason))
-        self._deliveries.forget(copy)
-        desk.cache.unpin(copy)
-        desk.delivered &= ~(1 << copy.slot)
-        desk.discard(copy, Reason.STORE)
+            self._outputs.tell(Failed(copy.id, reason))
+        self._deliveries.take_back(copy)
+        self._holdings.discard(copy, Reason.STORE)
+        self._departures.sweep()
         if copy.own and written:
-            desk.journal.hold(Failed(copy.id, reason))
+            self._journal.hold(Failed(copy.id, reason))
 
     def tick(self, now: int) -> None:
         """Write again what was only a note; see whether there is room again."""
         if now >= self.relief_us:
             self.relief_us = NEVER
-            self._desk.cache.relieve()
+            self._cache.relieve()
         if now >= self.notes_us:
             self.notes_us = NEVER
             self._write_notes()
 
     def _write_notes(self) -> None:
-        journal = self._desk.journal
-        journal.delete_again()
+        self._journal.delete_again()
         confirmations, self._confirmations = self._confirmations, []
         if confirmations:
             self._deliveries.confirm_again(confirmations)
         undelivered, self._undelivered = self._undelivered, []
-        for message in undelivered:
-            copy = self._desk.cache.get(message)
-            if copy is not None and copy.whole and self._deliveries.deliver(copy):
-                self._desk.keep(copy, again=True)
-        if self._incarnation is not None:
-            self._incarnation = None
-            journal.put(keys.INCARNATION, self._desk.incarnation, Durability.FULL)
+        known = [copy for message in undelivered if (copy := self._cache.get(message)) is not None]
+        wanted = [copy for copy in known if copy.whole and self._own.wants(copy.descriptor)]
+        for copy in self._layers.take(wanted):
+            self._holdings.keep(copy, again=True)
+        if self._incarnation:
+            self._incarnation = False
+            self._publisher.write_incarnation()

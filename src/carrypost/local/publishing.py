@@ -7,128 +7,132 @@ text that says what is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost import journal as keys
 from carrypost.errors import PayloadError, StateError
 from carrypost.events import Reason, Stored
+from carrypost.gossip.holdings.owners import PUBLISHING
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.pieces import Blank, Packed, full_mask, pack
 from carrypost.journal import Durability, Send
 from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue, Descriptor, Ordering, Predecessor
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Mapping
 
-    from carrypost.gossip.desk import Desk
     from carrypost.gossip.holdings.cache import Copy
-    from carrypost.model.ids import MessageId
+    from carrypost.gossip.layer import Draft
+    from carrypost.gossip.transfers.ground import Ground
 
 PRIORITY_MAX = 9
-Prepare = Callable[[str, Ordering, int], tuple[int, tuple[Predecessor, ...]]]
-"""From destination, ordering and time to the date and the barrier of a message."""
 _FRAGMENT_BYTES_MIN = 256
+
+
+class Stamp(NamedTuple):
+    """What a message's order gives it, as a value: its date, and the messages that it depends on directly."""
+
+    created_us: int
+    barrier: tuple[Predecessor, ...] = ()
 
 
 class Publisher:
     """Numbers, signs and stores the host's own messages."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, ground: Ground) -> None:
+        self._identity, self._settings, self._limits = ground.identity, ground.settings, ground.limits
+        self._holdings, self._journal = ground.holdings, ground.outputs.journal
         self._sequence = 0
-        self.incarnation = 0
-        room = desk.settings.mtu_bytes - FRAME_ROOM
+        self._incarnation = 0
+        self._ready = False
+        """The incarnation is durable: what carries it may be told and sent."""
+        room = self._settings.mtu_bytes - FRAME_ROOM
         # A power of two, so that fragments fill pieces evenly.
         self._fragment_bytes = min(PIECE_BYTES, max(_FRAGMENT_BYTES_MIN, 1 << (room.bit_length() - 1)))
 
-    def publish(
-        self,
-        destination: str,
-        payload: bytes | Blank,
-        attributes: Mapping[str, AttributeValue],
-        *,
-        now: int,
-        lifetime_us: int | None,
-        label: str,
-        persistent: bool,
-        priority: int,
-        ordering: Ordering,
-        prepare: Prepare,
-    ) -> Copy:
-        """Store a new message of this host. One that has an order is not sent before that is durable.
+    def begin(self, incarnation: int) -> None:
+        """Number the messages of this life, once its number is durable."""
+        self._incarnation = incarnation
+        self._journal.put(keys.INCARNATION, incarnation, Durability.FULL)
 
-        `prepare` gives it its date and its barrier.
+    def start(self) -> None:
+        """The incarnation is durable."""
+        self._ready = True
+
+    def pack(self, draft: Draft) -> Packed:
+        """The payload as it travels; raises `PayloadError` for a draft that cannot be published."""
+        self._check_payload(draft.payload)
+        self._check_texts(draft.destination, draft.label, draft.attributes)
+        _require("persistent", draft.persistent, bool, "true or false")
+        _require("a priority", draft.priority, int, "a whole number")
+        _require("an ordering", draft.ordering, Ordering, "an Ordering")
+        if not 0 <= draft.priority <= PRIORITY_MAX:
+            raise PayloadError(f"a priority is 0 to {PRIORITY_MAX}, not {draft.priority}")
+        signed, compress = self._identity.signed, self._settings.compress
+        return pack(draft.payload, signed=signed, compress=compress, limits=self._limits)
+
+    def admit(self, draft: Draft, packed: Packed, stamp: Stamp, now: int) -> Copy:
+        """Make the descriptor and let the message into the cache; raises `StateError` if there is no room.
+
+        One that has an order is withheld until that is durable.
         """
-        desk = self._desk
-        self._check_payload(payload)
-        self._check_texts(destination, label, attributes)
-        _require("persistent", persistent, bool, "true or false")
-        _require("a priority", priority, int, "a whole number")
-        _require("an ordering", ordering, Ordering, "an Ordering")
-        if not 0 <= priority <= PRIORITY_MAX:
-            raise PayloadError(f"a priority is 0 to {PRIORITY_MAX}, not {priority}")
-        packed = pack(payload, signed=desk.identity.signed, compress=desk.settings.compress, limits=desk.limits)
-        created_us, barrier = prepare(destination, ordering, now) if ordering else (now, ())
         descriptor = Descriptor(
-            author=desk.identity.author, incarnation=self.incarnation, sequence=self._sequence + 1,
-            created_us=created_us, deadline_us=self._deadline(lifetime_us, created_us), destination=destination,
-            size=packed.size, length=packed.length, codec=packed.codec, root=packed.root,
-            fragment_bytes=self._fragment_bytes, priority=priority, persistent=persistent, label=label,
-            attributes=dict(attributes), ordering=ordering, barrier=barrier,
+            author=self._identity.author, incarnation=self._incarnation, sequence=self._sequence + 1,
+            created_us=stamp.created_us, deadline_us=self._deadline(draft.lifetime_us, stamp.created_us),
+            destination=draft.destination, size=packed.size, length=packed.length, codec=packed.codec,
+            root=packed.root, fragment_bytes=self._fragment_bytes, priority=draft.priority,
+            persistent=draft.persistent, label=draft.label, attributes=dict(draft.attributes),
+            ordering=draft.ordering, barrier=stamp.barrier,
         )  # fmt: skip
-        if len(descriptor.encoded) > desk.limits.descriptor_bytes_max - 65:
-            raise PayloadError(f"the descriptor has more than {desk.limits.descriptor_bytes_max} bytes")
-        descriptor = desk.identity.sign(descriptor)
-        copy = desk.cache.admit(
-            descriptor, nbytes=packed.length, privilege=desk.rank(descriptor), interesting=True, own=True,
-            held=full_mask(descriptor.pieces), now=now,
+        if len(descriptor.encoded) > self._limits.descriptor_bytes_max - 65:
+            raise PayloadError(f"the descriptor has more than {self._limits.descriptor_bytes_max} bytes")
+        descriptor = self._identity.sign(descriptor)
+        copy = self._holdings.admit(
+            descriptor, nbytes=packed.length, held=full_mask(descriptor.pieces), interesting=True, own=True,
+            withheld_by=PUBLISHING if draft.ordering else 0, now=now,
         )  # fmt: skip
         if isinstance(copy, Reason):
             raise StateError(f"the cache is full ({copy}), and nothing in it may give way to this message")
         self._sequence += 1
-        self._store(copy, packed)
+        if draft.ordering:
+            self._holdings.cache.pin(copy, PUBLISHING)
+        if descriptor.pieces > 1 and packed.hashes:
+            self._holdings.keep_hashes(copy, packed.hashes)
         return copy
 
-    def _store(self, copy: Copy, packed: Packed) -> None:
-        desk, descriptor = self._desk, copy.descriptor
+    def journal(self, copy: Copy, packed: Packed) -> None:
+        """Journal a message that was admitted, after the layers had it; `Stored` waits until that is durable."""
+        journal, descriptor = self._journal, copy.descriptor
         durability = Durability.FULL if descriptor.persistent else Durability.NORMAL
         for number, piece in enumerate(packed.pieces):
-            desk.journal.put((keys.PIECE, descriptor.id, number), piece, durability)
+            journal.put((keys.PIECE, descriptor.id, number), piece, durability)
         if descriptor.pieces > 1 and packed.hashes:
-            desk.hashes[copy.slot] = packed.hashes
-            desk.journal.put((keys.HASHES, descriptor.id, 0), packed.hashes, durability)
-        desk.keep(copy, durability)
-        desk.book.enter(copy)
-        if descriptor.ordering:
-            desk.unsent |= 1 << copy.slot
-            desk.cache.pin(copy)
-        else:
-            desk.book.settle(copy)
-        if not desk.ready:
+            journal.put((keys.HASHES, descriptor.id, 0), packed.hashes, durability)
+        self._holdings.keep(copy, durability)
+        if not self._ready:
             # Else a crash could give the same number to another message, after this one was told of.
-            desk.journal.put(keys.INCARNATION, self.incarnation, Durability.FULL)
-        desk.journal.hold(Stored(descriptor.id))
+            journal.put(keys.INCARNATION, self._incarnation, Durability.FULL)
+        journal.hold(Stored(descriptor.id))
         if descriptor.ordering:
-            desk.journal.hold(Send(descriptor.id))
+            journal.hold(Send(descriptor.id))
 
-    def permitted(self, pinned: Container[MessageId]) -> bool:
-        """Let those messages leave whose batches are durable; some stay `pinned`. Whether there are any."""
-        desk = self._desk
-        messages, desk.journal.permitted = desk.journal.permitted, []
+    def write_incarnation(self) -> None:
+        """The batch with the incarnation was lost: write it once more."""
+        self._journal.put(keys.INCARNATION, self._incarnation, Durability.FULL)
+
+    def permit(self) -> bool:
+        """Let those messages leave whose batches are durable. Returns True if there are any."""
         found = False
-        for message in messages:
-            copy = desk.cache.get(message)
+        for message in self._journal.take_permitted():
+            copy = self._holdings.cache.get(message)
             if copy is not None and copy.here:
-                desk.unsent &= ~(1 << copy.slot)
-                desk.book.settle(copy)
-                if message not in pinned:
-                    desk.cache.unpin(copy)
+                self._holdings.permit(copy, PUBLISHING)
+                self._holdings.cache.unpin(copy, PUBLISHING)
                 found = True
         return found
 
     def _deadline(self, lifetime_us: int | None, now: int) -> int | None:
-        settings = self._desk.settings
+        settings = self._settings
         if lifetime_us is None and settings.lifetime_s_default is not None:
             lifetime_us = round(settings.lifetime_s_default * 1e6)
         if settings.lifetime_s_max is not None:
@@ -142,10 +146,10 @@ class Publisher:
         return min(now + lifetime_us, TIME_US_MAX)
 
     def _check_payload(self, payload: bytes | Blank) -> None:
-        limits = self._desk.limits
+        limits = self._limits
         if isinstance(payload, Blank):
             _require("the size of a blank", payload.size, int, "a whole number")
-            if self._desk.identity.signed:
+            if self._identity.signed:
                 raise PayloadError("a blank payload cannot be signed: emulate with security off")
             size = payload.size
         else:
@@ -155,7 +159,7 @@ class Publisher:
             raise PayloadError(f"a payload has 0 to {limits.message_bytes_max} bytes, not {size}")
 
     def _check_texts(self, destination: str, label: str, attributes: Mapping[str, AttributeValue]) -> None:
-        limits = self._desk.limits
+        limits = self._limits
         _check_text("a destination", destination, limits.destination_bytes_max)
         _check_text("a label", label, limits.label_bytes_max, empty=True)
         if len(attributes) > limits.attributes_max:

@@ -12,22 +12,30 @@ groups are set back to what they were, and what was delivered since is delivered
 from __future__ import annotations
 
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.errors import OrderError
-from carrypost.events import Expired, Reason
+from carrypost.events import Reason
+from carrypost.gossip.holdings.owners import ORDER
 from carrypost.gossip.holdings.ranking import Usage
-from carrypost.model.descriptor import ENDLESS_US, Descriptor, Ordering, Predecessor
+from carrypost.gossip.layer import Layer
+from carrypost.journal import ORDER as ORDER_ROWS
+from carrypost.local.publishing import Stamp
+from carrypost.model.descriptor import ENDLESS_US, Descriptor, Ordering
 from carrypost.order import rows
 from carrypost.order.causal import Group, Undo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from carrypost.gossip.desk import Desk
+    from carrypost.events import Event
     from carrypost.gossip.holdings.cache import Copy
-    from carrypost.journal import Key
+    from carrypost.gossip.layer import Draft
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
+    from carrypost.model.ids import MessageId
 
 _PENDING_PART = 2
 """At most one in so many of the cache's messages, and of its bytes, may wait."""
@@ -35,6 +43,8 @@ _REOPEN_US = 10_000_000
 """What was turned away because what it waits for is delivered, or dead, may come again at most so often."""
 _FORGET_US = 1_000_000
 """Groups of which nothing is alive are looked for at most so often."""
+_RETRY_US = 1_000_000
+"""What was taken back, because its batch was lost, is written after this."""
 
 
 class Registry(NamedTuple):
@@ -47,98 +57,118 @@ class Registry(NamedTuple):
     pending: int
 
 
-class Order:
+class Order(Layer):
     """The groups of one host."""
 
-    def __init__(self, desk: Desk, deliveries: Deliveries) -> None:
-        self._desk = desk
+    kind = ORDER_ROWS
+
+    def __init__(self, ground: Ground, deliveries: Deliveries) -> None:
+        self._node, self._signed, self._limits = ground.node, ground.identity.signed, ground.limits
+        self._holdings, self._cache = ground.holdings, ground.holdings.cache
+        self._outputs = ground.outputs
         self._deliveries = deliveries
         self._groups: dict[tuple[str, Ordering], Group] = {}
-        self._waiting = _Room(desk)
+        self._waiting = _Room(ground)
+        self._passing: list[Copy] = []
+        """What may go on with the next `take`, in order."""
         self._touched: dict[Group, None] = {}
         """Groups with changes that no batch has."""
         self._open: dict[int, list[tuple[Group, Undo]]] = {}
         """Changes in batches that are not durable."""
-        self._expired: list[Descriptor] = []
         self._turned_away: list[Copy] = []
         self._reopen_us, self._reopened_us = ENDLESS_US, -_REOPEN_US
         self._forgot_us = -_FORGET_US
+        self._retry_us = ENDLESS_US
         self.due_us = ENDLESS_US
         """Not after the next death of something that is waited for."""
 
     # --- publication ---------------------------------------------------------------------------------------
 
-    def prepare(self, destination: str, ordering: Ordering, now: int) -> tuple[int, tuple[Predecessor, ...]]:
-        """The date and the barrier of a message that is to be published."""
+    def stamp(self, destination: str, ordering: Ordering, now: int) -> Stamp:
+        """The date and the barrier of a message that is to be published; raises `OrderError`."""
         group = self._group(destination, ordering)
         if group is None:
             raise OrderError(f"there are {len(self._groups):,} order groups already (limits.groups_max)")
-        barrier = group.barrier(now, signed=self._desk.identity.signed)
-        if len(barrier) > self._desk.limits.barrier_entries_max:
+        barrier = group.barrier(now, signed=self._signed)
+        if len(barrier) > self._limits.barrier_entries_max:
             raise OrderError(
                 f"the message would depend on {len(barrier):,} others directly, more than "
-                f"{self._desk.limits.barrier_entries_max:,} (limits.barrier_entries_max); later there may be fewer"
+                f"{self._limits.barrier_entries_max:,} (limits.barrier_entries_max); later there may be fewer"
             )
-        return group.stamp(now), barrier
+        return Stamp(group.stamp(now), barrier)
 
-    def published(self, copy: Copy, now: int) -> None:
-        """An own message: delivered here at once."""
-        group = self._group(copy.descriptor.destination, copy.descriptor.ordering)
-        assert group is not None
-        self._hand_over(group, group.published(copy.descriptor, now))
+    def published(self, copies: Sequence[Copy]) -> None:
+        """Own messages pass at once."""
+        for descriptor in [copy.descriptor for copy in copies if copy.descriptor.ordering]:
+            group = self._groups[descriptor.destination, descriptor.ordering]
+            self._let_pass(group, group.published(descriptor, self._holdings.now_us))
 
     # --- reception -----------------------------------------------------------------------------------------
 
-    def take(self, copies: Sequence[Copy]) -> None:
-        """Whole messages that are wanted here: deliver them and what waited for them, or let them wait."""
+    def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
+        """Let messages pass whose predecessors were delivered or are dead, and what waited for them.
+
+        Those that have no order pass, and those that an earlier life delivered: the registries know them already. One
+        that is finished was passed over, or will never be delivered: that was told.
+        """
+        if not self._passing and not any(map(_ORDERING, copies)):
+            return copies
         for (destination, ordering), some in groupby(copies, _group_of):
-            found, group = list(some), self._group(destination, ordering)
-            if group is None:
-                self._turned_away += found
+            if not ordering:
+                self._passing += some
                 continue
-            self._hand_over(group, group.receive_all([copy.descriptor for copy in found], self._desk.now_us))
-            for copy in found if group.pending else ():
-                if copy.id in group.pending and copy.id not in self._desk.pending:
-                    self._let_wait(group, copy)
+            for again, found in groupby(some, self._deliveries.comes_again):
+                if again:
+                    self._passing += found
+                else:
+                    self._receive(destination, ordering, [copy for copy in found if not copy.finished])
+        passing, self._passing = self._passing, []
+        return passing
+
+    def _receive(self, destination: str, ordering: Ordering, copies: list[Copy]) -> None:
+        if not copies:
+            return
+        group = self._group(destination, ordering)
+        if group is None:
+            self._turned_away += copies
+            return
+        self._let_pass(group, group.receive_all([copy.descriptor for copy in copies], self._holdings.now_us))
+        for copy in copies if group.pending else ():
+            if copy.id in group.pending and copy.id not in self._waiting.copies:
+                self._let_wait(group, copy)
 
     def expire(self, now: int) -> None:
-        """Deliver what waited for messages that are dead by now."""
+        """Let pass what waited for messages that are dead by now."""
         for group in list(self._groups.values()):
             if group.due_us <= now:
-                self._hand_over(group, group.expire(now))
-        self._deliveries.flush()  # Not every step that begins like this has an end.
-        self.tell()
+                self._let_pass(group, group.expire(now))
         if self._reopen_us <= now:
             self._reopen_us, self._reopened_us = ENDLESS_US, now
-            self._desk.cache.reopen()
-        self.due_us = min([self._reopen_us, *[group.due_us for group in self._groups.values()]])
+            self._cache.reopen()
+        if self._retry_us <= now:
+            self._retry_us = ENDLESS_US
+            for group in self._touched:  # Be there a batch for something else or not.
+                self._outputs.journal.put(rows.head_key(group), rows.head_row(group))
+        dues = [group.due_us for group in self._groups.values()]
+        self.due_us = min([self._reopen_us, self._retry_us, *dues])
 
-    def left(self, copy: Copy) -> None:
-        """A copy that waited left the cache, or is wanted no more."""
-        if copy.id in self._desk.pending:
-            self._release(copy)
-            group = self._groups.get((copy.descriptor.destination, copy.descriptor.ordering))
-            if group is not None:
-                group.discard(copy.descriptor)
+    def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:  # noqa: ARG002 - whatever the reason is
+        """Copies that waited left the cache, or are wanted no more."""
+        for copy in copies if self._waiting.copies else ():
+            if copy.id in self._waiting.copies:
+                self._release(copy)
+                group = self._groups.get((copy.descriptor.destination, copy.descriptor.ordering))
+                if group is not None:
+                    group.discard(copy.descriptor)
 
-    def tell(self) -> None:
-        """Tell of what will never be delivered: after its reception, and before it is dropped."""
-        if self._expired:
-            self._desk.events.append(Expired(tuple(self._expired)))
-            self._expired = []
-
-    def settle(self) -> None:
-        """The end of a step: drop what may not wait here."""
-        self.tell()
-        turned_away, self._turned_away = self._turned_away, []
-        for copy in turned_away:
-            if copy.here:
-                self._desk.discard(copy, Reason.PENDING)
-
-    @property
-    def unsettled(self) -> bool:
-        """Whether `settle` has something to do."""
-        return bool(self._expired or self._turned_away)
+    def finish(self, now: int) -> Sequence[Draft]:  # noqa: ARG002 - whenever it is
+        """Drop what may not wait here."""
+        if self._turned_away:
+            turned_away, self._turned_away = self._turned_away, []
+            for copy in turned_away:
+                if copy.here:
+                    self._holdings.discard(copy, Reason.PENDING)
+        return ()
 
     def registries(self, now: int) -> list[Registry]:
         """The sizes of all registries."""
@@ -151,16 +181,16 @@ class Order:
         key = (destination, ordering)
         group = self._groups.get(key)
         if group is None:
-            if len(self._groups) >= self._desk.limits.groups_max and self._desk.now_us >= self._forgot_us + _FORGET_US:
+            if len(self._groups) >= self._limits.groups_max and self._holdings.now_us >= self._forgot_us + _FORGET_US:
                 self._forget_idle()
-            if len(self._groups) >= self._desk.limits.groups_max:
+            if len(self._groups) >= self._limits.groups_max:
                 return None
             group = self._restored(destination, ordering)
         return group
 
     def _forget_idle(self) -> None:
         """Forget the groups of which nothing is alive, by the clock of anybody, and nothing may be taken back."""
-        now = self._forgot_us = self._desk.now_us
+        now = self._forgot_us = self._holdings.now_us
         busy = {group for changes in self._open.values() for group, _ in changes}
         for key, group in list(self._groups.items()):
             group.forget_dead(now)
@@ -169,9 +199,9 @@ class Order:
             if group.idle and group.clock_us <= now and group not in busy:
                 del self._groups[key]
                 self._touched.pop(group, None)
-                self._desk.journal.delete(rows.head_key(group))
+                self._outputs.journal.delete(rows.head_key(group))
                 for source in group.undo.co_delivered if group.undo else ():
-                    self._desk.journal.delete(rows.source_key(group, source))
+                    self._outputs.journal.delete(rows.source_key(group, source))
 
     def _let_wait(self, group: Group, copy: Copy) -> None:
         if not self._waiting.enter(copy):
@@ -184,74 +214,60 @@ class Order:
         self._reopen_us = min(self._reopen_us, max(t_us, self._reopened_us + _REOPEN_US))
         self.due_us = min(self.due_us, self._reopen_us)
 
-    def _hand_over(self, group: Group, delivered: list[Descriptor]) -> None:
-        """Give the application what a group delivers, in this order."""
+    def _let_pass(self, group: Group, delivered: list[Descriptor]) -> None:
+        """Let go on what a group delivers, in this order."""
         if group.due_us < self.due_us:
             self.due_us = group.due_us
         if group.undo is not None:
             self._touched[group] = None
-        desk = self._desk
-        get, pending = desk.cache.get, desk.pending
         if not delivered and not group.has_expired:
             return
-        if desk.cache.turned_away:
-            self._look_outside(desk.now_us)
+        get = self._cache.get
+        if self._cache.turned_away:
+            self._look_outside(self._holdings.now_us)
         copies = [copy for each in delivered if (copy := get(each.id)) is not None and copy.here]
-        waited = [copy for copy in copies if copy.id in pending] if pending else []
-        for copy in waited:
+        for copy in copies if self._waiting.copies else ():
             self._release(copy)
-        self._deliveries.hand_over(copies)
-        for copy in waited:
-            desk.keep(copy, again=True)
-        for each in group.take_expired():
-            self._expired.append(each)
-            late = get(each.id)
-            if late is not None:
+        self._passing += copies
+        expired = group.take_expired()
+        if expired:
+            self._outputs.expire(expired)
+            for late in [copy for each in expired if (copy := get(each.id)) is not None]:
                 self._release(late)
-                late.finished = True
+                self._cache.mark_all_done((late,))
 
     def _release(self, copy: Copy) -> None:
-        if self._waiting.leave(copy):
-            self._desk.cache.unpin(copy)
-            if self._desk.cache.turned_away and self._waiting.plenty:
-                self._desk.cache.reopen()
+        if self._waiting.leave(copy) and self._cache.turned_away and self._waiting.plenty:
+            self._cache.reopen()
 
     # --- the store -----------------------------------------------------------------------------------------
 
-    def write(self) -> list[tuple[Group, Undo]]:
-        """Put what changed into the batch that is being made; to be told to `written`."""
-        put, delete = self._desk.journal.put, self._desk.journal.delete
+    def rows(self, serial: int) -> dict[Key, Value | None]:
+        """The rows of what changed."""
+        if not self._touched:
+            return {}
+        changed: dict[Key, Value | None] = {}
         found: list[tuple[Group, Undo]] = []
         for group in self._touched:
             undo = group.mark()
             if undo is None:
                 continue
             found.append((group, undo))
-            put(rows.head_key(group), rows.head_row(group))
+            changed[rows.head_key(group)] = rows.head_row(group)
             for source in undo.co_delivered:
                 last = group.last(source)
-                if last is None:
-                    delete(rows.source_key(group, source))
-                else:
-                    put(rows.source_key(group, source), rows.source_row(source, last))
+                changed[rows.source_key(group, source)] = None if last is None else rows.source_row(source, last)
         self._touched = {}
-        return found
-
-    def write_again(self) -> None:
-        """What was taken back is to be written, be there a batch for something else or not."""
-        for group in self._touched:
-            self._desk.journal.put(rows.head_key(group), rows.head_row(group))
-
-    def written(self, serial: int, changes: list[tuple[Group, Undo]]) -> None:
-        """They are in this batch."""
-        self._open[serial] = changes
+        if found:
+            self._open[serial] = found
+        return changed
 
     def durable(self, serial: int) -> None:
         """A batch is on disk."""
         if self._open:
             self._open.pop(serial, None)
 
-    def lost(self, serial: int) -> list[Descriptor]:
+    def lost(self, serial: int, held: Sequence[Event]) -> list[Descriptor]:  # noqa: ARG002 - none is held here
         """A batch could not be written: what was delivered or published by it, or since, is taken back."""
         undos: dict[Group, list[Undo]] = {}
         for each in sorted((each for each in self._open if each >= serial), reverse=True):
@@ -263,30 +279,34 @@ class Order:
             taken_back += group.take_back(found if latest is None else [latest, *found])
             self._touched[group] = None
             self.due_us = min(self.due_us, group.due_us)
+        self._retry_us = self._holdings.now_us + _RETRY_US
+        self.due_us = min(self.due_us, self._retry_us)
         return taken_back
 
-    def restore(self, state: Iterable[tuple[Key, bytes]]) -> None:
+    def restore(self, state: Iterable[tuple[Key, Value]]) -> None:
         """What an earlier life knew."""
         for key, value in state:
-            rows.load(self._restored, key, value)
+            if isinstance(value, bytes):
+                rows.load(self._restored, key, value)
 
     def _restored(self, destination: str, ordering: Ordering) -> Group:
         group = self._groups.get((destination, ordering))
         if group is None:
-            group = self._groups[destination, ordering] = Group(destination, ordering, self._desk.node)
+            group = self._groups[destination, ordering] = Group(destination, ordering, self._node)
         return group
 
 
-def _group_of(copy: Copy) -> tuple[str, Ordering]:
-    return copy.descriptor.destination, copy.descriptor.ordering
+_ORDERING = attrgetter("descriptor.ordering")
+_group_of = attrgetter("descriptor.destination", "descriptor.ordering")
 
 
 class _Room:
     """The copies that wait, within their bounds."""
 
-    def __init__(self, desk: Desk) -> None:
-        limits, settings = desk.limits, desk.settings
-        self._desk = desk
+    def __init__(self, ground: Ground) -> None:
+        limits, settings = ground.limits, ground.settings
+        self._cache = ground.holdings.cache
+        self.copies: dict[MessageId, Copy] = {}
         self._all = Usage()
         self._by_author: dict[str | bytes, Usage] = {}
         self._messages_max = min(limits.pending_max, max(1, settings.cache_messages_max // _PENDING_PART))
@@ -303,8 +323,8 @@ class _Room:
         for usage in (self._all, mine):
             usage.messages += 1
             usage.bytes += nbytes
-        self._desk.pending[copy.id] = copy
-        self._desk.cache.pin(copy)
+        self.copies[copy.id] = copy
+        self._cache.pin(copy, ORDER)
         return True
 
     @property
@@ -314,8 +334,9 @@ class _Room:
 
     def leave(self, copy: Copy) -> bool:
         """A copy waits no more; False if it did not."""
-        if self._desk.pending.pop(copy.id, None) is None:
+        if self.copies.pop(copy.id, None) is None:
             return False
+        self._cache.unpin(copy, ORDER)
         author = copy.descriptor.author
         mine = self._by_author[author]
         for usage in (self._all, mine):

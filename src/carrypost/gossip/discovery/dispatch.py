@@ -17,9 +17,10 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from carrypost.gossip.desk import Desk
     from carrypost.gossip.discovery.neighbours import Neighbours
+    from carrypost.gossip.layer import Layers
     from carrypost.gossip.strategy.exchange import Exchange
+    from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
 
 _INTRODUCTIONS = (fr.Profile, fr.ProfileRequest)
@@ -31,16 +32,18 @@ _BEFORE_LINKED = (*_INTRODUCTIONS, fr.Request)
 class Dispatch:
     """Hands out the frames of one host."""
 
-    def __init__(self, desk: Desk, neighbours: Neighbours, exchange: Exchange) -> None:
-        self._desk = desk
+    def __init__(self, ground: Ground, neighbours: Neighbours, exchange: Exchange, layers: Layers) -> None:
+        self._outputs, self._links, self._prefix = ground.outputs, ground.links, ground.prefix
+        self._waste_max = ground.limits.link_waste_per_s
         self._neighbours = neighbours
         self._exchange = exchange
-        self.accounts = Accounts(desk.limits)
+        self.accounts = Accounts(ground.limits)
         self._handlers: dict[type, Callable[..., None]] = {
             fr.Profile: neighbours.take_profile,
             fr.ProfileRequest: neighbours.answer_profile,
             fr.Request: self._request,
             **exchange.handlers,
+            **layers.handlers,
         }
 
     def close(self) -> None:
@@ -49,9 +52,8 @@ class Dispatch:
 
     def take(self, link: Link | None, frames: Sequence[fr.Frame], peer: str, now: int) -> bool:
         """Take the frames one by one, and small messages together. False: they said nothing new."""
-        desk = self._desk
         new = False
-        cost, waste_max = 0, desk.limits.link_waste_per_s
+        cost, waste_max = 0, self._waste_max
         parcels: list[fr.OpenParcel] = []
         for number, frame in enumerate(frames, 1):
             if isinstance(frame, fr.OpenParcel) and link is not None and link.state is LINKED:
@@ -60,16 +62,16 @@ class Dispatch:
             cost += price(frame)
             if isinstance(frame, fr.Announce):
                 new = self._neighbours.announced(frame, peer, now) or new
-                link = desk.links.get(peer)
+                link = self._links.get(peer)
             elif link is None or (link.state is not LINKED and not _listens_to(link, frame)):
                 # What a stranger says changes nothing, so it must not cost a round over all neighbours.
-                desk.refuse("not-linked" if link is not None and link.node else "unannounced", peer)
+                self._outputs.refuse("not-linked" if link is not None and link.node else "unannounced", peer)
             else:
                 new = True
                 self._take(link, frame, now)
                 # Five hundred frames, each dearer than its price, would keep this host busy while all others wait.
                 if cost - link.budgets.tally > waste_max:
-                    desk.refuse_many("muted", peer, len(frames) - number)
+                    self._outputs.refuse_many("muted", peer, len(frames) - number)
                     break
         if parcels and link is not None:
             cost += PARCEL * len(parcels)
@@ -90,11 +92,11 @@ class Dispatch:
             if link.begun_us == NEVER and not isinstance(frame, _INTRODUCTIONS):
                 link.begun(now)
         except RemoteError as error:
-            self._desk.refuse(error.reason, link.peer)
+            self._outputs.refuse(error.reason, link.peer)
 
     def _request(self, link: Link, frame: fr.Request, now: int) -> None:
-        if frame.to != self._desk.prefix:
-            self._desk.refuse("not-for-me", link.peer)
+        if frame.to != self._prefix:
+            self._outputs.refuse("not-for-me", link.peer)
             return
         self._neighbours.named(link, now)
         self._exchange.request(link, frame, now)

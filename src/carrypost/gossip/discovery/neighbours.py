@@ -16,20 +16,20 @@ from carrypost.errors import RemoteError
 from carrypost.events import NeighbourDown, NeighbourUp, OneWay
 from carrypost.gossip.discovery.beacon import Beacon
 from carrypost.gossip.discovery.places import Places
-from carrypost.gossip.interest.horizon import carried_entries, profile_entries
 from carrypost.gossip.transfers.link import HEARD, LINK_TABLE, LINKED, SILENT, SILENT_PERIODS, Link, Sign
 from carrypost.gossip.transfers.outbox import FRAME_ROOM, Outbox
-from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest, Transmission
+from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest
 from carrypost.gossip.wire.parts import Parts
-from carrypost.model.pattern import decode_entries, encode_entries, profile_digest
+from carrypost.model.pattern import decode_entries, profile_digest
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from random import Random
 
-    from carrypost.gossip.desk import Desk
     from carrypost.gossip.interest.index import View
-    from carrypost.local.deliveries import Deliveries
+    from carrypost.gossip.layer import Layers
+    from carrypost.gossip.strategy.exchange import Exchange
+    from carrypost.gossip.transfers.ground import Ground
 
 _OVERTAKEN_US = 250_000
 """What a neighbour sends in a contact may overtake its announcement that the contact begins, by this at most."""
@@ -43,34 +43,32 @@ _CHANGE_COST = 25
 class Neighbours:
     """The links of one host, and its own announcements."""
 
-    def __init__(
-        self, desk: Desk, deliveries: Deliveries, up: Callable[[Link, int], None], down: Callable[[Link, int], None]
-    ) -> None:
-        self._desk = desk
-        self._deliveries = deliveries
-        self._up = up
-        self._down = down
-        settings = desk.settings
-        self.beacon = Beacon(settings, desk.rng)
-        self._parts = Parts(desk.limits.descriptor_buffer_bytes_max)
+    def __init__(self, ground: Ground, exchange: Exchange, layers: Layers, rng: Random) -> None:
+        self._holdings, self._outputs = ground.holdings, ground.outputs
+        self._links, self._own = ground.links, ground.own
+        self._settings, self._limits = ground.settings, ground.limits
+        self._node, self._prefix = ground.node, ground.prefix
+        self._exchange = exchange
+        self._layers = layers
+        self.beacon = Beacon(self._settings, rng)
+        self._parts = Parts(self._limits.descriptor_buffer_bytes_max)
         self.lacking: list[Link] = []
         """Links whose profile is to be asked for."""
-        self._carried = carried_entries(settings)
-        self.places = Places(desk)
+        self.places = Places(ground)
         self._told_early: dict[str, None] = {}
         """Contacts that the driver told of before this host could speak."""
         self._counter = 0
-        self._encoded = b""
-        self._heeded = self._made_of = 0
-        """The revision of the subscriptions that a profile was promised for, and that it was made of."""
+        self._heeded = 0
+        """The revision of the interests that a profile was promised for."""
         self._tell_profile = True
-        self.boot = 0
+        self._boot: int | None = None
+        """The number of this life; None until it may be told."""
 
     # --- own announcements ---------------------------------------------------------------------------------
 
     def start(self, boot: int, now: int) -> None:
         """Begin to announce."""
-        self.boot = boot
+        self._boot = boot
         self.refresh_profile(now)
         self.beacon.hasten(now)
         told, self._told_early = self._told_early, {}
@@ -79,23 +77,24 @@ class Neighbours:
 
     def announce(self, now: int, to: str | None = None, *, begins: bool = False) -> None:
         """Say who is here, what it wants and whom it hears."""
-        if self._made_of != self._deliveries.subscriptions.revision:
+        if self._own.stale:
             self._make_profile()
         self._counter += 1
-        links = self._desk.links
-        heard = tuple([link.prefix for link in links.values() if link.state is not SILENT])
+        links = self._links
+        heard = tuple([link.prefix for link in links if link.state is not SILENT])
         if len(heard) > self.places.count:
             heard = self.places.listed(to)
         announced = Announce(
-            self._desk.node, self.boot, self._counter, self.beacon.period_us // 1000,
-            self._desk.own.digest if self._desk.own else b"", heard,
+            self._node, self._boot or 0, self._counter, self.beacon.period_us // 1000,
+            self._own.view.digest if self._own.view else b"", heard,
             links[to].prefix if to is not None and begins else b"",
         )  # fmt: skip
         frames: list[Frame] = [announced]
-        if self._tell_profile and len(self._encoded) <= _PROFILE_UNASKED_BYTES_MAX:
+        if self._tell_profile and len(self._own.encoded) <= _PROFILE_UNASKED_BYTES_MAX:
             frames.extend(self._profile_frames())
         self._tell_profile = False
-        self._desk.outgoing.append(Transmission(tuple(frames), to))
+        frames.extend(self._layers.companions(now))
+        self._outputs.send(frames, to)
         if to is None:
             self.beacon.sent(now)
         else:
@@ -109,7 +108,7 @@ class Neighbours:
         It is made when it is announced. Until then the one that neighbours know holds: a program may have thousands of
         subscriptions to make or to drop, and each profile costs a look at everything that is here.
         """
-        revision = self._deliveries.subscriptions.revision
+        revision = self._own.revision
         if revision != self._heeded:
             self._heeded = revision
             self._announce_soon(now)
@@ -122,57 +121,44 @@ class Neighbours:
     def _announce_soon(self, now: int) -> None:
         self._tell_profile = True
         self.beacon.hasten(now)
-        for link in self._desk.links.values():
+        for link in self._links:
             if link.told:
                 self._tell_profile = True
                 self.announce(now, link.peer)
 
     def _make_profile(self) -> bool:
         """Whether it is another one than before."""
-        subscriptions = self._deliveries.subscriptions
-        self._made_of = self._heeded = subscriptions.revision
-        views = [link.view for link in self._desk.usable if link.view is not None]
-        neighbours = (view.entries for view in views)
-        entries = profile_entries(subscriptions.entries, self._carried, neighbours, self._desk.settings)
-        encoded = encode_entries(entries)
-        digest = profile_digest(encoded)
-        book, before = self._desk.book, self._desk.own
-        if before is not None and before.digest == digest:
-            return False
-        copies = [copy for copy in self._desk.cache.copies if copy is not None]
-        book.learn(entries, digest, copies, own=True)
-        self._desk.own = book.keep(digest)
-        if before is not None:
-            book.drop(before.digest)
-        self._encoded = encoded
-        return True
+        self._heeded = self._own.revision
+        views = [link.view for link in self._links.usable if link.view is not None]
+        return self._own.renew(views, self._holdings.index, self._holdings.known_copies())
 
     def _profile_frames(self) -> list[Frame]:
-        own = self._desk.own
+        own = self._own.view
         if own is None:
             return []
-        step = self._desk.settings.mtu_bytes - FRAME_ROOM
-        bodies = [self._encoded[at : at + step] for at in range(0, len(self._encoded), step)]
+        step = self._settings.mtu_bytes - FRAME_ROOM
+        encoded = self._own.encoded
+        bodies = [encoded[at : at + step] for at in range(0, len(encoded), step)]
         return [Profile(own.digest, part, len(bodies), body) for part, body in enumerate(bodies)]
 
     # --- hearing others ------------------------------------------------------------------------------------
 
     def told(self, peer: str, *, up: bool, now: int) -> None:
         """The driver knows of a contact: no need to find out."""
-        if not self._desk.ready:
+        if self._boot is None:
             if up:
                 self._told_early[peer] = None
             else:
                 self._told_early.pop(peer, None)
             return
-        link = self._desk.links.get(peer)
+        link = self._links.get(peer)
         if not up:
             if link is not None:
                 self._end(link, now)
             return
         if link is None:
             if not self.places.room_for_told():
-                self._desk.refuse("neighbours", peer)
+                self._outputs.refuse("neighbours", peer)
                 return
             link = self._new(peer, now)
         link.told = True
@@ -181,31 +167,31 @@ class Neighbours:
 
     def _found(self, peer: str, now: int) -> Link | None:
         """The link of an address that announces itself; a new one if there is a place for it."""
-        link = self._desk.links.get(peer)
+        link = self._links.get(peer)
         if link is not None:
             return link
         going = self.places.ask(peer, now)
         if going is None:
-            self._desk.refuse("neighbours", peer)
+            self._outputs.refuse("neighbours", peer)
             return None
         for each in going:
             self._end(each, now)
         return self._new(peer, now)
 
     def _new(self, peer: str, now: int) -> Link:
-        link = self._desk.links[peer] = Link(peer, self._desk.settings, Outbox(self._desk.settings), now)
+        link = Link(peer, self._settings, Outbox(self._settings), now)
+        self._links.add(link)
         return link
 
     def _end(self, link: Link, now: int) -> None:
         """Forget a link and all that hangs on it."""
         self._sign(link, Sign.SILENCE, now)
         self._parts.leave(link.peer)
-        del self._desk.links[link.peer]
-        self._desk.links_changed()
+        self._links.remove(link)
 
     def announced(self, frame: Announce, peer: str, now: int) -> bool:
         """A neighbour says that it is there. False: nothing new."""
-        if frame.node == self._desk.node:
+        if frame.node == self._node:
             return False
         link = self._found(peer, now)
         if link is None or not self._fresh(link, frame, now):
@@ -213,8 +199,8 @@ class Neighbours:
         link.counter = frame.counter
         link.heard_us = link.announced_us = now
         link.agreement.announcements += 1
-        lists_me = link.told or self._desk.prefix in frame.heard
-        if frame.begins == self._desk.prefix and link.usable and self._begun_anew(link, now):
+        lists_me = link.told or self._prefix in frame.heard
+        if frame.begins == self._prefix and link.usable and self._begun_anew(link, now):
             self._sign(link, Sign.SILENCE, now)  # It has forgotten the contact that this host still believed in.
             link.profile = b""
         if link.profile == frame.profile and lists_me and link.state is LINKED and link.view is not None:
@@ -227,9 +213,9 @@ class Neighbours:
             self._tell_profile = True
             if not link.told:
                 self.beacon.hasten(now)
-        self._sign(link, Sign.LISTS_ME if lists_me else Sign.OMITS_ME, now, answer=frame.begins == self._desk.prefix)
+        self._sign(link, Sign.LISTS_ME if lists_me else Sign.OMITS_ME, now, answer=frame.begins == self._prefix)
         self._need_profile(link, now)
-        if link.told and self._desk.prefix not in frame.heard and link.told_us <= now:
+        if link.told and self._prefix not in frame.heard and link.told_us <= now:
             self._tell_profile = True
             self.announce(now, peer)  # It could not listen yet when it was told.
         return True
@@ -248,13 +234,13 @@ class Neighbours:
 
     def _anything_due(self, link: Link, now: int) -> bool:
         """Whether an announcement that says nothing new lets something happen all the same."""
-        sooner = link.silent_us < self._desk.wake_us  # A shorter period may end before the silence expected so far.
+        sooner = link.silent_us < self._links.wake_us  # A shorter period may end before the silence expected so far.
         return sooner or link.offering.stalled or (link.agreement.synced and self._review_due(link, now))
 
     def _review_due(self, link: Link, now: int) -> bool:
         """Beliefs go stale, so a review is repeated every so many announcements, by the smaller id if it can."""
-        grace = 0 if self._desk.node < link.node else _REVIEW_GRACE
-        settings = self._desk.settings
+        grace = 0 if self._node < link.node else _REVIEW_GRACE
+        settings = self._settings
         if link.agreement.announcements < settings.digest_every + grace or settings.paper_mode:
             return False
         link.agreement.due_us = now
@@ -270,12 +256,12 @@ class Neighbours:
         same = link.node == frame.node
         if same and link.boot == frame.boot:
             if frame.counter <= link.counter and not lapsed:
-                self._desk.refuse("replay", link.peer)
+                self._outputs.refuse("replay", link.peer)
                 return False
             link.announces_every(frame.period_ms)
             return True
         if link.node and not lapsed and not (same and frame.boot > link.boot):
-            self._desk.refuse("replay" if same else "address-taken", link.peer)
+            self._outputs.refuse("replay" if same else "address-taken", link.peer)
             return False
         if link.node:
             self._sign(link, Sign.SILENCE, now)
@@ -294,12 +280,12 @@ class Neighbours:
         before, link.state = link.state, LINK_TABLE[link.state, sign]
         if before is link.state:
             return
-        self._desk.links_changed()
+        self._links.changed()
         link.budgets.tally -= _CHANGE_COST
         if before is SILENT:
             link.first_us = now
         if link.state is LINKED:
-            self._desk.events.append(NeighbourUp(link.node))
+            self._outputs.tell(NeighbourUp(link.node))
             link.linked_us = now
             link.begun_us = now if answer else NEVER
             link.one_way_told = False
@@ -307,13 +293,13 @@ class Neighbours:
                 # What follows goes to somebody who may not have heard yet that it is heard.
                 self.announce(now, link.peer, begins=not answer)
             if link.view is not None:
-                self._up(link, now)
+                self._exchange.up(link, now)
         elif before is LINKED:
-            self._desk.events.append(NeighbourDown(link.node))
-            self._down(link, now)
+            self._outputs.tell(NeighbourDown(link.node))
+            self._exchange.down(link, now)
             link.first_us = now
             self.beacon.hasten(now)
-            if self._desk.settings.horizon_hops > 1:
+            if self._settings.horizon_hops > 1:
                 self.refresh_profile(now)
         if link.state is SILENT:
             self._drop_view(link)
@@ -323,7 +309,7 @@ class Neighbours:
     def _need_profile(self, link: Link, now: int) -> None:
         if link.view is not None or link.state is not LINKED:
             return
-        view = self._desk.book.view(link.profile)
+        view = self._holdings.index.view(link.profile)
         if view is not None:
             self._learnt(link, view, now)
         else:
@@ -337,26 +323,26 @@ class Neighbours:
                 continue
             if now >= link.profile_asked_us + _PROFILE_RETRY_US:
                 link.profile_asked_us = now
-                self._desk.outgoing.append(Transmission((ProfileRequest(link.profile),), link.peer))
+                self._outputs.send((ProfileRequest(link.profile),), link.peer)
 
     def _learnt(self, link: Link, view: View, now: int) -> None:
-        link.view = self._desk.book.keep(view.digest)
+        link.view = self._holdings.index.keep(view.digest)
         link.agreement.synced = False
         if link.state is LINKED:
-            self._up(link, now)
-            if self._desk.settings.horizon_hops > 1:
+            self._exchange.up(link, now)
+            if self._settings.horizon_hops > 1:
                 self.refresh_profile(now)
 
     def _drop_view(self, link: Link) -> None:
         if link.view is not None:
-            self._desk.book.drop(link.view.digest)
+            self._holdings.index.drop(link.view.digest)
             link.view = None
 
     def take_profile(self, link: Link, frame: Profile, now: int) -> None:
         """A neighbour's profile, or a part of it; raises `RemoteError`."""
         if frame.digest != link.profile:
             raise RemoteError("profile-stale")
-        if self._desk.book.view(frame.digest) is not None:
+        if self._holdings.index.view(frame.digest) is not None:
             self._need_profile(link, now)
             return
         key = (frame.digest, frame.parts)
@@ -367,27 +353,27 @@ class Neighbours:
             raise RemoteError("profile-digest")
         if not link.budgets.profiles.take(1, now):
             raise RemoteError("rate")
-        entries = decode_entries(encoded, self._desk.limits)
-        copies = [copy for copy in self._desk.cache.copies if copy is not None]
-        self._desk.book.learn(entries, frame.digest, copies)
+        entries = decode_entries(encoded, self._limits)
+        copies = self._holdings.known_copies()
+        self._holdings.index.learn(entries, frame.digest, copies)
         link.budgets.learnt(len(entries), len(copies), now)
-        for each in self._desk.links.values():
+        for each in self._links:
             if each.profile == frame.digest:
                 self._need_profile(each, now)
                 self.wake_for(each)
 
     def answer_profile(self, link: Link, frame: ProfileRequest, now: int) -> None:
         """Tell the profile to one who asks for it, but not as often as it likes; raises `RemoteError`."""
-        if self._desk.own is not None and frame.digest == self._desk.own.digest:
+        if self._own.view is not None and frame.digest == self._own.view.digest:
             if not link.budgets.answers.take(1, now):
                 raise RemoteError("rate")
-            self._desk.outgoing.append(Transmission(tuple(self._profile_frames()), link.peer))
+            self._outputs.send(self._profile_frames(), link.peer)
 
     # --- time ----------------------------------------------------------------------------------------------
 
     def tick(self, now: int) -> None:
         """End links that fell silent, and tell of those that work one way only."""
-        for link in list(self._desk.links.values()):
+        for link in list(self._links):
             if now >= link.heard_us + SILENT_PERIODS * link.period_us and not link.told:
                 self._end(link, now)
             elif link.state is LINKED:
@@ -395,7 +381,7 @@ class Neighbours:
                     self._need_profile(link, now)
             elif link.state is HEARD and not link.one_way_told and now >= self._one_way_us(link):
                 link.one_way_told = True
-                self._desk.events.append(OneWay(link.node))
+                self._outputs.tell(OneWay(link.node))
 
     def _one_way_us(self, link: Link) -> int:
         """When it will have been heard for long enough to tell that it does not hear this host."""
@@ -403,14 +389,14 @@ class Neighbours:
 
     def look_ahead(self) -> None:
         """Find out when the next link needs a tick."""
-        due = self._desk.look_us
-        for link in self._desk.links.values():
+        due = self._exchange.look_us
+        for link in self._links:
             due = self._due_us(link, due)
-        self._desk.wake_us = due
+        self._links.sleep(due)
 
     def wake_for(self, link: Link) -> None:
         """This link may need a tick sooner than was thought. Done after every step that it had a part in."""
-        self._desk.wake_us = self._due_us(link, self._desk.wake_us)
+        self._links.sleep(self._due_us(link, self._links.wake_us))
 
     def _due_us(self, link: Link, due: int) -> int:
         """When a link needs a tick, if that is before `due`."""
@@ -427,7 +413,7 @@ class Neighbours:
 
     def clock_stepped(self, delta_us: int) -> None:
         """The clock was set forward: that much silence was not silence."""
-        for link in self._desk.links.values():
+        for link in self._links:
             link.heard_us += delta_us
             link.first_us += delta_us
             link.placed_us += delta_us

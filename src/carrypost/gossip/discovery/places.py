@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from carrypost.config import Settings
-    from carrypost.gossip.desk import Desk
+    from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
 
 HEARD_BYTES = 6
@@ -56,11 +56,11 @@ def places(settings: Settings) -> int:
 class Places:
     """The places of one host."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self.count = places(desk.settings)
+    def __init__(self, ground: Ground) -> None:
+        self._links, self._limits = ground.links, ground.limits
+        self.count = places(ground.settings)
         self._lasting = self.count - max(1, self.count // ROTATING)
-        self._period_us = round(desk.settings.announce_s_max * 1e6)
+        self._period_us = round(ground.settings.announce_s_max * 1e6)
         self._line: dict[str, int] = {}
         """Who waits, first who has waited for longest, and when each was last heard."""
         self._openings = 0
@@ -68,15 +68,14 @@ class Places:
         self._look_us = 0
         """When to look again."""
 
-    @property
-    def waiting(self) -> int:
+    def waiting(self, now: int) -> int:
         """How many wait for a place."""
-        since_us = self._desk.now_us - LAPSE_PERIODS * self._period_us
+        since_us = now - LAPSE_PERIODS * self._period_us
         return sum(heard_us >= since_us for heard_us in self._line.values())
 
     def room_for_told(self) -> bool:
         """Whether one more contact that the driver tells of may be kept."""
-        return len(self._desk.links) < self._desk.limits.neighbours_max
+        return len(self._links) < self._limits.neighbours_max
 
     def ask(self, peer: str, now: int) -> Sequence[Link] | None:
         """A newcomer announces itself: who has to go for it, one link or none. None: its turn has not come."""
@@ -101,7 +100,7 @@ class Places:
 
         Whom the driver told of needs no list, but to see in what is sent to itself that it was heard.
         """
-        heard = [link for link in self._desk.links.values() if link.state is not SILENT]
+        heard = [link for link in self._links if link.state is not SILENT]
         addressed = [link for link in heard if link.peer == to]
         found = [link for link in heard if not link.told and link.peer != to]
         told = (link for link in heard if link.told and link.peer != to)
@@ -113,10 +112,10 @@ class Places:
 
     def _free(self) -> int:
         """How many places nobody has."""
-        links, limits = self._desk.links, self._desk.limits
+        links, limits = self._links, self._limits
         free = self.count - len(links)
         if free <= 0:
-            told = sum(link.told for link in links.values())
+            told = sum(link.told for link in links)
             free = max(0, min(free + told, limits.neighbours_max - len(links)))
         return free
 
@@ -134,7 +133,7 @@ class Places:
 
         Strangers may say that they will be silent for long; only of who gave something that is believed.
         """
-        links = [link for link in self._desk.links.values() if not link.told]
+        links = [link for link in self._links if not link.told]
         gone = [link for link in links if link.standing < GIVER and now - link.heard_us > self._patience_us(link)]
         # Sorting leaves alone who came first among equals.
         rotating = sorted(links, key=attrgetter("standing"), reverse=True)[self._lasting :]

@@ -192,13 +192,17 @@ class Cache:
             self.declined ^= 1 << copy.slot
             self._seen_bytes -= len(descriptor.wire)
         copy.finished = own
-        copy.held = 0
+        copy.held = copy.pins = 0
         copy.held_bytes = nbytes
         room.enter(copy)
         if held:
             self._hold(copy, held)
         self._give_way(leaving)
         return copy
+
+    def backdate(self, copy: Copy, received_us: int) -> None:
+        """A copy of an earlier life came in back then."""
+        copy.received_us = received_us
 
     def roomy(self, messages: int, nbytes: int) -> bool:
         """Whether so much more comes in without a question: nobody has to go for it, wanted here or not."""
@@ -346,6 +350,14 @@ class Cache:
             self.mark_done(copy)
         return copy
 
+    def note_removed(self, copy: Copy, reason: Reason) -> None:
+        """A copy was removed that is to be told like those that are evicted."""
+        self._removed.append((copy, reason))
+
+    def mark_undone(self, copy: Copy) -> None:
+        """A copy that is here may be wanted again once it leaves, unless it is the host's own."""
+        copy.finished = copy.own
+
     def mark_done(self, copy: Copy) -> None:
         """It is never wanted again: `done` once it leaves, at once if it is not here."""
         if not copy.finished and not copy.here and self.copies[copy.slot] is copy:
@@ -353,19 +365,28 @@ class Cache:
             self.done |= 1 << copy.slot
         copy.finished = True
 
-    def pin(self, copy: Copy) -> None:
-        """A copy that is here is not evicted until `unpin`. Pins are not counted."""
-        if copy.here and not copy.pinned:
-            self._room.pin(copy)
+    def mark_all_done(self, copies: Iterable[Copy]) -> None:
+        """None of these is wanted again."""
+        for copy in copies:
+            if copy.here:
+                copy.finished = True
+            else:
+                self.mark_done(copy)
 
-    def pin_all(self, copies: Iterable[Copy]) -> None:
-        """Pin copies that are here and not pinned."""
-        self._room.pin_all(copies)
+    def pin(self, copy: Copy, owner: int) -> None:
+        """Keep a copy, if it is here, from being evicted until this owner unpins it (`holdings.owners`)."""
+        self._room.pin_all((copy,), owner)
 
-    def unpin(self, copy: Copy) -> None:
-        """It may be evicted again."""
-        if copy.pinned:
-            self._room.unpin(copy)
+    def pin_all(self, copies: Iterable[Copy], owner: int) -> None:
+        """Pin several."""
+        self._room.pin_all(copies, owner)
+
+    def unpin(self, copy: Copy, owner: int) -> None:
+        """Let a copy be evicted again, as far as this owner is concerned."""
+        if not copy.pins & owner:
+            return
+        self._room.unpin(copy, owner)
+        if copy.here:
             self.loosened = self.short  # `loosen`, in the way of every message.
 
     def set_interesting(self, copy: Copy, interesting: bool) -> None:

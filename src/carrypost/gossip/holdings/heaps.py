@@ -46,7 +46,7 @@ class Heap:
             self._sort_in()
         while entries:
             rank, _, copy = entries[0]
-            if copy.here and not copy.pinned and rank == copy.rank:
+            if copy.here and not copy.pins and rank == copy.rank:
                 return copy
             heappop(entries)
         return None

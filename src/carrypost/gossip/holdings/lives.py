@@ -10,6 +10,8 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
+from carrypost.gossip.holdings import owners
+
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.cache import Cache
     from carrypost.model.ids import MessageId
@@ -24,8 +26,12 @@ class CopyState(enum.Enum):
     """Some pieces are here. They are offered."""
     WHOLE = "whole"
     """All pieces are here; nobody here was given it."""
+    WAITING = "waiting"
+    """Whole, and held back until the messages that it depends on were delivered: it is not evicted."""
     PINNED = "pinned"
     """Whole, delivered, not confirmed: it is not evicted."""
+    UNSENT = "unsent"
+    """Published here, and not offered before its order is durable: it is not evicted."""
     FINISHED = "finished"
     """Whole, and never wanted again: confirmed, or published here. It is still offered to others."""
     DONE = "done"
@@ -41,7 +47,12 @@ class Move(enum.Enum):
     ONLY_PIECE = "only piece"
     LAST_PIECE = "last piece"
     PUBLISHED = "published here"
+    PUBLISHED_IN_ORDER = "published here in order"
+    DURABLE = "order durable"
     NO_ROOM = "no room"
+    HELD_BACK = "held back"
+    TURNED_AWAY = "too many held back"
+    UNWANTED = "wanted no more"
     DELIVERED = "delivered"
     CONFIRMED = "confirmed"
     EVICTED = "evicted"
@@ -55,17 +66,29 @@ COPY_TABLE: dict[tuple[CopyState, Move], CopyState] = {
     (CopyState.UNKNOWN, Move.ONLY_PIECE): CopyState.WHOLE,
     (CopyState.UNKNOWN, Move.NO_ROOM): CopyState.DECLINED,
     (CopyState.UNKNOWN, Move.PUBLISHED): CopyState.FINISHED,
+    (CopyState.UNKNOWN, Move.PUBLISHED_IN_ORDER): CopyState.UNSENT,
     (CopyState.PARTIAL, Move.LAST_PIECE): CopyState.WHOLE,
     (CopyState.PARTIAL, Move.EVICTED): CopyState.DECLINED,
     (CopyState.PARTIAL, Move.WITHDRAWN): CopyState.DONE,
     (CopyState.PARTIAL, Move.DEADLINE): CopyState.UNKNOWN,
     (CopyState.WHOLE, Move.DELIVERED): CopyState.PINNED,
+    (CopyState.WHOLE, Move.HELD_BACK): CopyState.WAITING,
+    (CopyState.WHOLE, Move.TURNED_AWAY): CopyState.DECLINED,
     (CopyState.WHOLE, Move.EVICTED): CopyState.DECLINED,
     (CopyState.WHOLE, Move.WITHDRAWN): CopyState.DONE,
     (CopyState.WHOLE, Move.DEADLINE): CopyState.UNKNOWN,
+    (CopyState.WAITING, Move.DELIVERED): CopyState.PINNED,
+    (CopyState.WAITING, Move.UNWANTED): CopyState.WHOLE,
+    (CopyState.WAITING, Move.WITHDRAWN): CopyState.DONE,
+    (CopyState.WAITING, Move.DEADLINE): CopyState.UNKNOWN,
+    (CopyState.UNSENT, Move.DELIVERED): CopyState.PINNED,
+    (CopyState.UNSENT, Move.DURABLE): CopyState.FINISHED,
+    (CopyState.UNSENT, Move.WITHDRAWN): CopyState.DONE,
+    (CopyState.UNSENT, Move.DEADLINE): CopyState.UNKNOWN,
     (CopyState.PINNED, Move.CONFIRMED): CopyState.FINISHED,
     (CopyState.PINNED, Move.WITHDRAWN): CopyState.DONE,
     (CopyState.PINNED, Move.DEADLINE): CopyState.UNKNOWN,
+    (CopyState.FINISHED, Move.DELIVERED): CopyState.PINNED,
     (CopyState.FINISHED, Move.EVICTED): CopyState.DONE,
     (CopyState.FINISHED, Move.WITHDRAWN): CopyState.DONE,
     (CopyState.FINISHED, Move.DEADLINE): CopyState.UNKNOWN,
@@ -74,6 +97,14 @@ COPY_TABLE: dict[tuple[CopyState, Move], CopyState] = {
     (CopyState.DECLINED, Move.WITHDRAWN): CopyState.DONE,
     (CopyState.DECLINED, Move.DEADLINE): CopyState.UNKNOWN,
 }
+
+
+_HELD_BY = (
+    (owners.DELIVERIES, CopyState.PINNED),
+    (owners.ORDER, CopyState.WAITING),
+    (owners.PUBLISHING, CopyState.UNSENT),
+)
+"""What those who pin a copy say of it; an own message may be delivered before it is sent."""
 
 
 def state_of(cache: Cache, message: MessageId) -> CopyState:
@@ -85,6 +116,7 @@ def state_of(cache: Cache, message: MessageId) -> CopyState:
         return CopyState.DONE if cache.done >> copy.slot & 1 else CopyState.DECLINED
     if not copy.whole:
         return CopyState.PARTIAL
-    if copy.pinned:
-        return CopyState.PINNED
+    for owner, state in _HELD_BY:
+        if copy.pins & owner:
+            return state
     return CopyState.FINISHED if copy.finished else CopyState.WHOLE

@@ -63,13 +63,19 @@ class Copy(msgspec.Struct, eq=False):
     """It is here with all of its pieces."""
     finished: bool = False
     """Once it leaves it is never wanted again."""
-    pinned: bool = False
+    pins: int = 0
+    """Who keeps it from being evicted (`holdings.owners`); of one that left, who did when it left."""
     handle: int = -1
     entry: OfferEntry | None = None
     # Whom its room is charged to: kept by `Room` for copies that are here, once room has been short.
     author_party: Party | None = None
     giver_party: Party | None = None
     level: Usage = None  # type: ignore[assignment]
+
+    @property
+    def pinned(self) -> bool:
+        """Whether it is here and not evicted, whoever wants that."""
+        return self.here and self.pins > 0
 
     @property
     def complete(self) -> bool:
@@ -248,7 +254,7 @@ class Room(Usage):
         self.bytes += nbytes
         if not self._booked:
             return
-        if not copy.pinned:
+        if not copy.pins:
             copy.level.bytes += nbytes
         for share, party in ((self._authors, copy.author_party), (self._givers, copy.giver_party)):
             if party is not None:
@@ -257,56 +263,55 @@ class Room(Usage):
                     share.over.add(party)
 
     def leave(self, copy: Copy) -> None:
-        """A copy goes, and its pin with it."""
+        """A copy goes; its pins do not hold it."""
         nbytes = copy.held_bytes
         self.messages -= 1
         self.bytes -= nbytes
         if self._booked:
-            if not copy.pinned:
+            if not copy.pins:
                 copy.level.messages -= 1
                 copy.level.bytes -= nbytes
             if copy.author_party is not None:
                 copy.author_party.quit(nbytes)
             if copy.giver_party is not None:
                 copy.giver_party.quit(nbytes)
-        copy.here = copy.pinned = False
+        copy.here = False
 
-    def pin(self, copy: Copy) -> None:
-        """A copy in it does not give way."""
-        copy.pinned = True
-        if self._booked:
-            copy.level.messages -= 1
-            copy.level.bytes -= copy.held_bytes
-
-    def pin_all(self, copies: Iterable[Copy]) -> None:
-        """None of these copies gives way."""
+    def pin_all(self, copies: Iterable[Copy], owner: int) -> None:
+        """None of these copies gives way, as long as one owner says so."""
         for copy in copies:
-            copy.pinned = True
-            if self._booked:
+            if not copy.here:
+                continue
+            if self._booked and not copy.pins:
                 copy.level.messages -= 1
                 copy.level.bytes -= copy.held_bytes
+            copy.pins |= owner
 
-    def unpin(self, copy: Copy) -> None:
-        """It does again."""
-        copy.pinned = False
-        if self._booked:
-            copy.level.messages += 1
-            copy.level.bytes += copy.held_bytes
-            self._heap.push(copy)
-            for party in (copy.author_party, copy.giver_party):
-                if party is not None and party.heap is not None:
-                    party.heap.push(copy)
+    def unpin(self, copy: Copy, owner: int) -> None:
+        """A copy gives way again, unless another owner pins it."""
+        copy.pins &= ~owner
+        if self._booked and not copy.pins and copy.here:
+            self._offer(copy)
+
+    def _offer(self, copy: Copy) -> None:
+        """A copy may give way."""
+        copy.level.messages += 1
+        copy.level.bytes += copy.held_bytes
+        self._heap.push(copy)
+        for party in (copy.author_party, copy.giver_party):
+            if party is not None and party.heap is not None:
+                party.heap.push(copy)
 
     def rerank(self, copy: Copy, rank: int) -> None:
         """A copy in it matters more, or less."""
         self._open_books()
-        pinned = copy.pinned
-        if not pinned:
-            self.pin(copy)
+        if not copy.pins:
+            copy.level.messages -= 1
+            copy.level.bytes -= copy.held_bytes
         copy.rank = rank
         copy.level = self._level(rank)
-        if not pinned:
-            self.unpin(copy)
+        if not copy.pins:
+            self._offer(copy)
 
     def clear(self, copy: Copy, messages: int, nbytes: int) -> list[Copy] | Reason:
         """Make room for so much more of a copy, which does not fit. All who had to leave, or why none did.
@@ -357,7 +362,7 @@ class Room(Usage):
     def yielding(self) -> list[tuple[int, int]]:
         """Rank and bytes of all that may give way, highest rank first."""
         self._open_books()
-        return sorted([(copy.rank, copy.held_bytes) for copy in self._heap.copies() if not copy.pinned], reverse=True)
+        return sorted([(copy.rank, copy.held_bytes) for copy in self._heap.copies() if not copy.pins], reverse=True)
 
     def _heap_of(self, party: Party) -> Heap:
         if party.heap is None:
@@ -376,7 +381,7 @@ class Room(Usage):
     def _book(self, copy: Copy) -> None:
         """Charge a copy to its level, its author and its giver."""
         copy.level = level = self._level(copy.rank)
-        if not copy.pinned:
+        if not copy.pins:
             level.messages += 1
             level.bytes += copy.held_bytes
         copy.author_party = copy.giver_party = None

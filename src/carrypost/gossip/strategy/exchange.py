@@ -29,27 +29,28 @@ from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from random import Random
 
-    from carrypost.gossip.desk import Desk
+    from carrypost.gossip.transfers.departures import Departures
+    from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.receptions import Receptions
-    from carrypost.local.deliveries import Deliveries
     from carrypost.model.pattern import Entry
 
 
 class Exchange:
     """The exchange of one host with all its neighbours."""
 
-    def __init__(self, desk: Desk, deliveries: Deliveries, receptions: Receptions) -> None:
-        self._desk = desk
-        self._wants = Wants(desk)
-        self._inbound = Inbound(desk, self._wants, deliveries, receptions)
-        self._parcels = Parcels(desk, self._wants, self._inbound, receptions)
-        self._transfer = Transfer(desk)
-        self._offers = Offers(desk, self._wants, self._transfer)
-        self._declined = Declined(desk, self._wants)
-        self._requests = Requests(desk, self._wants, self._declined)
-        self._review = Review(desk)
+    def __init__(self, ground: Ground, receptions: Receptions, departures: Departures, rng: Random) -> None:
+        self._cache, self._links = ground.holdings.cache, ground.links
+        self._wants = Wants(ground)
+        self._inbound = Inbound(ground, self._wants, receptions)
+        self._parcels = Parcels(ground, self._wants, self._inbound, receptions)
+        self._transfer = Transfer(ground, rng)
+        self._offers = Offers(ground, self._wants, self._transfer)
+        self._declined = Declined(ground, self._wants)
+        self._requests = Requests(ground, self._wants, self._declined)
+        self._review = Review(ground, departures)
         self._quiet_us = 0
         """Until then no link has anything to settle but for what comes from it. 0: that is not known."""
         self.handlers: dict[type, Callable[..., None]] = {
@@ -63,6 +64,15 @@ class Exchange:
             fr.Ack: self._offers.take_ack,
         }
         """Kinds of frames that are taken from a usable link as they come."""
+
+    @property
+    def look_us(self) -> int:
+        """When to look again at what was declined: due on no link in particular."""
+        return self._declined.due_us
+
+    def close(self) -> None:
+        """The host is done with it."""
+        self.handlers.clear()
 
     def request(self, link: Link, frame: fr.Request, now: int) -> None:
         """The neighbour asks for something."""
@@ -103,38 +113,37 @@ class Exchange:
 
     def tick(self, now: int) -> None:
         """Do what is due on the links."""
-        if self._desk.look_us <= now:
+        if self._declined.due_us <= now:
             self._declined.look(now)
-        for link in list(self._desk.usable):
+        for link in list(self._links.usable):
             if link.due_us() <= now:
                 self._offers.tick(link, now)
                 self._requests.tick(link, now)
                 if link.agreement.due_us <= now:
                     self._review.ask(link, now)
 
-    def settle(self, now: int, link: Link | None = None) -> None:
-        """The end of a step: answer, acknowledge, offer, send; `link`: the one from which something came.
+    def settle(self, now: int, concerned: Sequence[Link] | None = None) -> None:
+        """The end of a step: answer, acknowledge, offer, send. `concerned`: whom the step was with; None: anybody.
 
-        Most of what a host hears concerns that link alone, and nothing is due on the others. Then they are not looked
+        Most of what a host hears concerns one link alone, and nothing is due on the others. Then they are not looked
         at: among hundreds of neighbours that look took longer than everything else.
         """
-        desk = self._desk
-        if desk.cache.loosened:
+        if self._cache.loosened:
             self.room_appeared(now)
         if self._wants.orphaned:
             self._quiet_us = 0
             for other, handle in self._wants.orphans():
                 other.inbox.fresh.append(handle)
-        if link is None or self._quiet_us <= now:
-            links, self._quiet_us = desk.usable, NEVER
+        if concerned is None or (concerned and self._quiet_us <= now):
+            links, self._quiet_us = self._links.usable, NEVER
         else:
-            links = [link] if link.usable else []
+            links = [link for link in concerned if link.usable]
         offers, sends = self._answer(links, now)
         if offers:
             self._offers.settle(now)
             self._quiet_us = min(self._quiet_us, *[each.offering.due_us for each in links])
         if sends:
-            self._transfer.flush(desk.usable, now)
+            self._transfer.flush(self._links.usable, now)
 
     def _answer(self, links: list[Link], now: int) -> tuple[bool, bool]:
         """Answer and acknowledge. Whether there is something to offer to somebody, and something to send."""

@@ -16,14 +16,14 @@ from carrypost.gossip.slots import bits, mask_of
 from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.transfers.link import STRANGER, TAKER, Link, OpenOffer
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
-from carrypost.gossip.wire.frames import Ack, Frame, Offer, OfferEntry, Request, Transmission
+from carrypost.gossip.wire.frames import Ack, Frame, Offer, OfferEntry, Request
 from carrypost.gossip.wire.pieces import from_bitmap, to_bitmap
 from carrypost.model.descriptor import PIECE_BYTES
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from carrypost.gossip.desk import Desk
     from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.transfer import Transfer
     from carrypost.gossip.transfers.wants import Wants
 
@@ -53,16 +53,17 @@ _WANTED = 256
 class Offers:
     """Offers of one host to all its neighbours."""
 
-    def __init__(self, desk: Desk, wants: Wants, transfer: Transfer) -> None:
-        self._desk = desk
+    def __init__(self, ground: Ground, wants: Wants, transfer: Transfer) -> None:
+        self._holdings, self._cache = ground.holdings, ground.holdings.cache
+        self._outputs, self._links, self._settings = ground.outputs, ground.links, ground.settings
         self._wants = wants
         self._transfer = transfer
         self._serial = 0
-        self._coalesce_us = round(desk.settings.coalesce_s * 1e6)
-        self._gap_us = round(desk.settings.offer_s_min * 1e6)
+        self._coalesce_us = round(self._settings.coalesce_s * 1e6)
+        self._gap_us = round(self._settings.offer_s_min * 1e6)
         self._share_wait_us = min(_SHARE_WAIT_US, self._coalesce_us)
-        self._page_bytes = desk.settings.mtu_bytes - FRAME_ROOM
-        self._entries_max = desk.limits.offer_entries_max
+        self._page_bytes = self._settings.mtu_bytes - FRAME_ROOM
+        self._entries_max = ground.limits.offer_entries_max
         self._page_entries = self._page_bytes // _ENTRY_BYTES
         """At most; ids take their part of it."""
 
@@ -72,24 +73,24 @@ class Offers:
         At once, if nothing is on its way to them and nobody else could tell them first: it is this host's own, or few
         are in reach. Else it waits for company; and where many are in reach, most hear of it meanwhile.
         """
-        if self._desk.settings.paper_mode:
+        if self._settings.paper_mode:
             return
         prompt = own or self._few_links()
         delay_us = max(_PARTIAL_US, self._coalesce_us) if partial else self._coalesce_us
-        for link in self._desk.usable:
+        for link in self._links.usable:
             offering = link.offering
             due_us = now if prompt and _idle(link) else now + delay_us
             if self._gap_us:
                 due_us = max(due_us, offering.offered_us + self._gap_us)
             if due_us < offering.due_us and not offering.stalled:
                 offering.due_us = due_us
-                self._desk.wake(due_us)
+                self._links.wake(due_us)
 
     def settle(self, now: int) -> None:
         """The end of a step: make the offers that are due."""
         groups: dict[int, list[Link]] = {}
-        partial = self._desk.cache.partial
-        for link in self._desk.usable:
+        partial = self._cache.partial
+        for link in self._links.usable:
             offering = link.offering
             if offering.due_us > now:
                 continue
@@ -111,7 +112,7 @@ class Offers:
 
     def _concerns_all(self, mask: int, lacking: list[Link]) -> bool:
         """Whether an offer may be broadcast: whoever does not lack these messages has them, and asks for none."""
-        usable = self._desk.usable
+        usable = self._links.usable
         if len(lacking) == len(usable):
             return True
         others = (link for link in usable if link not in lacking)
@@ -119,25 +120,25 @@ class Offers:
 
     def offer_everything(self, now: int) -> None:
         """`paper_mode`: with each announcement the whole catalogue, for whoever is there."""
-        for link in self._desk.usable:
+        for link in self._links.usable:
             link.offering.open.clear()
             link.offering.retry_us = NEVER
             link.offering.offered = 0
-            if link.view is not None and (mask := link.view.matches & self._desk.cache.whole & ~self._desk.unsent):
+            if link.view is not None and (mask := link.view.matches & self._cache.whole & ~self._holdings.withheld):
                 self._offer([link], mask, link.peer, now)
 
     def _new_for(self, link: Link) -> int:
-        view, cache = link.view, self._desk.cache
+        view, cache = link.view, self._cache
         if view is None:
             return 0
         agreement, offering = link.agreement, link.offering
         mask = view.matches if agreement.synced else view.matches & agreement.lacking
-        return mask & cache.whole & ~(offering.known | offering.offered | self._desk.unsent)
+        return mask & cache.whole & ~(offering.known | offering.offered | self._holdings.withheld)
 
     def _offer(self, links: list[Link], mask: int, to: str | None, now: int) -> None:
         pages = _OPEN_PAGES_MAX - max(len(link.offering.open) for link in links)
         most = min(_OPEN_JOBS_MAX - max(len(link.outbox.jobs) for link in links), pages * self._page_entries)
-        if self._desk.settings.paper_mode:
+        if self._settings.paper_mode:
             pages = most = mask.bit_count()
         if pages <= 0 or most <= 0:
             return
@@ -148,7 +149,7 @@ class Offers:
             for link in links:
                 self._note_offer(link, page_mask, now)
         if frames:
-            self._desk.outgoing.append(Transmission(tuple(frames), to))
+            self._outputs.send(frames, to)
 
     def _note_offer(self, link: Link, mask: int, now: int) -> None:
         offering = link.offering
@@ -159,7 +160,7 @@ class Offers:
 
     def _wait_for_answer(self, link: Link, offer: OpenOffer, now: int) -> None:
         """Longer each time, and longer on a slow link: an offer repeated too soon only delays its answer."""
-        if self._desk.settings.paper_mode:
+        if self._settings.paper_mode:
             offer.due_us = NEVER  # Every announcement repeats it.
             return
         offering = link.offering
@@ -169,7 +170,7 @@ class Offers:
         offer.due_us = due_us = now + patience_us
         if due_us < offering.retry_us:
             offering.retry_us = due_us
-        self._desk.wake(due_us)
+        self._links.wake(due_us)
 
     def _page(self, entries: list[OfferEntry]) -> Offer:
         self._serial += 1
@@ -177,7 +178,7 @@ class Offers:
 
     def _ranked(self, link: Link, mask: int, most: int) -> list[Copy]:
         """What the neighbour wants for itself first, then by privilege, then the one that has waited longest."""
-        copies = self._desk.cache.copies
+        copies = self._cache.copies
         found = [copy for slot in bits(mask) if (copy := copies[slot]) is not None]
         view = link.view
         if view is not None and view.mixed:
@@ -203,20 +204,20 @@ class Offers:
 
     def _entry(self, copy: Copy) -> OfferEntry:
         if copy.entry is None:
-            handle = self._desk.handle_of(copy)
+            handle = self._holdings.handle_of(copy)
             copy.entry = OfferEntry(copy.id, handle, copy.descriptor.length, copy.privilege)
         return copy.entry
 
     def _offer_partials(self, link: Link, now: int) -> None:
         """Half-received messages are offered too, with the pieces that are here; again when there are more."""
-        view, cache = link.view, self._desk.cache
+        view, cache = link.view, self._cache
         if view is None or not cache.partial:
             return
         # A relay tells of more as soon as what it told of is through: it passes on the first pieces while others come.
         prompt = self._few_links() and _idle(link)
         if now < link.offering.partials_us and not prompt:
             link.offering.due_us = min(link.offering.due_us, link.offering.partials_us)
-            self._desk.wake(link.offering.due_us)
+            self._links.wake(link.offering.due_us)
             return
         mask = view.matches & cache.partial & ~link.offering.known
         link.offering.partials_us = now + _PARTIAL_US
@@ -225,16 +226,16 @@ class Offers:
             if copy is None or link.offering.partials.get(slot) == copy.held or self._wants.whole_at(link, copy.id):
                 continue
             link.offering.partials[slot] = copy.held
-            handle = self._desk.handle_of(copy)
+            handle = self._holdings.handle_of(copy)
             pieces = to_bitmap(copy.held)
             entry = OfferEntry(copy.id, handle, copy.descriptor.length, copy.privilege, pieces)
             offer = self._page([entry])
             self._note_offer(link, 0, now)
-            self._desk.outgoing.append(Transmission((offer,), link.peer))
+            self._outputs.send((offer,), link.peer)
 
     def _repeat_offers(self, link: Link, now: int) -> None:
         """Offers that nobody answered go out anew, under the same serial: an answer to either copy will do."""
-        offering, copies = link.offering, self._desk.cache.copies
+        offering, copies = link.offering, self._cache.copies
         if link.overdue(now):
             offering.stall()
             return
@@ -243,7 +244,7 @@ class Offers:
         for serial, offer in list(offering.open.items()):
             if offer.due_us > now:
                 continue
-            mask = offer.mask & self._desk.cache.whole & ~offering.known
+            mask = offer.mask & self._cache.whole & ~offering.known
             entries = [self._entry(copy) for slot in bits(mask) if (copy := copies[slot]) is not None]
             if entries:
                 offer.tries += 1
@@ -256,7 +257,7 @@ class Offers:
             if not offer.mask:
                 offering.partials.clear()
         if frames:
-            self._desk.outgoing.append(Transmission(tuple(frames), link.peer))
+            self._outputs.send(frames, link.peer)
 
     # --- what is asked for ---------------------------------------------------------------------------------
 
@@ -272,9 +273,9 @@ class Offers:
 
     def _serve(self, link: Link, frame: Request, now: int) -> int:
         """Queue what is asked for and not queued yet, and credit the request by that; the slots that were queued."""
-        offering, known = link.offering, self._desk.by_handle
+        offering, known = link.offering, self._holdings.by_handle
         answered = sum(offering.answered(serial) for serial in frame.offers)
-        wanted = [copy for handle in frame.handles if (copy := known.get(handle)) is not None]
+        wanted = [copy for handle in frame.handles if (copy := known(handle)) is not None]
         queued = [copy for copy in wanted if self._queue(link, copy, copy.held, now)]
         asked = mask_of([copy.slot for copy in queued])
         again_bytes = 0
@@ -284,14 +285,14 @@ class Offers:
         offering.served |= asked
         unknown = len(frame.handles) - len(wanted)
         for part in frame.parts:
-            copy = known.get(part.handle)
+            copy = known(part.handle)
             if copy is None:
                 unknown += 1
             elif self._queue(link, copy, pieces := copy.held & from_bitmap(part.pieces), now):
                 asked |= 1 << copy.slot
                 again_bytes += PIECE_BYTES * offering.serve(copy.slot, pieces)
         if unknown:
-            self._desk.refuse_many("handle", link.peer, unknown)
+            self._outputs.refuse_many("handle", link.peer, unknown)
         if asked or answered:
             link.budgets.tally += price(frame) - unknown - again_bytes // _AGAIN_BYTES
         return asked
@@ -324,10 +325,10 @@ class Offers:
         outbox = link.outbox
         if outbox.flights or not self._share_wait_us:
             return
-        for other in self._desk.usable:
+        for other in self._links.usable:
             if other.offering.offered & asked and other is not link:
                 outbox.wait(now + self._share_wait_us)
-                self._desk.wake(outbox.wait_us)
+                self._links.wake(outbox.wait_us)
                 return
 
     def take_ack(self, link: Link, frame: Ack, now: int) -> None:
@@ -344,7 +345,7 @@ class Offers:
             outbox.add(self._transfer.job(job.copy, job.more, job.level, vouched=True))
         outbox.unfinished.clear()
         if not outbox.jobs:
-            if self._prompt(link) and (self._new_for(link) or (self._desk.cache.partial and self._few_links())):
+            if self._prompt(link) and (self._new_for(link) or (self._cache.partial and self._few_links())):
                 link.offering.due_us = now
             self._end_turn(link, now)
 
@@ -354,7 +355,7 @@ class Offers:
 
     def _few_links(self) -> bool:
         """Whether this host is a relay between a few, and nobody else is likely to be."""
-        return len(self._desk.usable) <= _FEW_LINKS
+        return len(self._links.usable) <= _FEW_LINKS
 
     @staticmethod
     def _end_turn(link: Link, now: int) -> None:

@@ -19,12 +19,13 @@ from carrypost.gossip.strategy import reconcile
 from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.transfers.link import Run
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
-from carrypost.gossip.wire.frames import Digest, Frame, Transmission
+from carrypost.gossip.wire.frames import Digest, Frame
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from carrypost.gossip.desk import Desk
     from carrypost.gossip.interest.index import View
+    from carrypost.gossip.transfers.departures import Departures
+    from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
 
 _RETRY_US = 2_000_000
@@ -45,24 +46,26 @@ _PARTS_MAX = 256
 class Review:
     """Runs the reconciliations of one host."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, ground: Ground, departures: Departures) -> None:
+        self._holdings, self._outputs, self._own = ground.holdings, ground.outputs, ground.own
+        self._settings, self._node = ground.settings, ground.node
+        self._departures = departures
         self._number = 0
-        self._wait_us = round(desk.settings.coalesce_s * 1e6)
+        self._wait_us = round(self._settings.coalesce_s * 1e6)
 
     def begin(self, link: Link, now: int) -> None:
         """A contact began, or its profile changed."""
-        if self._desk.settings.paper_mode:
+        if self._settings.paper_mode:
             self._settle(link, Run(0, 0), now)
-        elif self._desk.node < link.node:
+        elif self._node < link.node:
             self.ask(link, now)
         else:
             link.agreement.due_us = now + self._wait_us
 
     def ask(self, link: Link, now: int) -> None:
         """Begin a run."""
-        self._desk.sweep()  # What expired is not compared any more.
-        self._desk.invite()
+        self._departures.sweep()  # What expired is not compared any more.
+        self._holdings.invite()
         view, agreement = link.view, link.agreement
         if view is None or not link.usable:
             agreement.due_us = NEVER
@@ -86,11 +89,11 @@ class Review:
 
     def take(self, link: Link, frame: Digest, now: int) -> None:
         """A step from the neighbour; raises `RemoteError` for a senseless one."""
-        self._desk.sweep()
+        self._departures.sweep()
         offering = frame.round % 2 == 1
-        view = link.view if offering else self._desk.own
+        view = link.view if offering else self._own.view
         if view is None or not link.usable or frame.profile != view.digest:
-            self._desk.refuse("profile-stale", link.peer)
+            self._outputs.refuse("profile-stale", link.peer)
             return
         run = link.agreement.asking if offering else self._answering(link, view, frame, now)
         if run is None or run.number != frame.run or not _expected(run, frame):
@@ -116,10 +119,10 @@ class Review:
         run = agreement.answering
         if frame.round == 0 and (run is None or run.number != frame.run):
             if self._same(link):
-                if agreement.asking is not None and self._desk.node < link.node:
+                if agreement.asking is not None and self._node < link.node:
                     return None
                 agreement.asking = None
-            self._desk.invite()
+            self._holdings.invite()
             run = agreement.answering = Run(frame.run, view.known)
             run.free = link.budgets.runs.take(1, now)
         if frame.round == 0 and run is not None:
@@ -133,18 +136,18 @@ class Review:
         if offering or self._same(link):
             self._settle(link, run, now)
         elif not agreement.synced and agreement.asking is None and link.view is not None:
-            agreement.lacking |= run.mine_only & link.view.matches & self._desk.cache.whole & ~link.offering.known
+            agreement.lacking |= run.mine_only & link.view.matches & self._holdings.cache.whole & ~link.offering.known
             if agreement.lacking:
                 link.offering.due_us = now
             else:
                 self.ask(link, now)
 
     def _same(self, link: Link) -> bool:
-        return self._desk.own is not None and self._desk.own.digest == link.profile
+        return self._own.view is not None and self._own.view.digest == link.profile
 
     def _send(self, link: Link, run: Run, digest: Digest, answers: int) -> None:
-        run.asked_us = self._desk.now_us
-        pages = reconcile.split(digest, self._desk.settings.mtu_bytes - FRAME_ROOM)
+        run.asked_us = self._holdings.now_us
+        pages = reconcile.split(digest, self._settings.mtu_bytes - FRAME_ROOM)
         frames: list[Frame] = []
         for part, page in enumerate(pages):
             number = 0
@@ -158,7 +161,7 @@ class Review:
                     page, number=number, answers=answers, part=part, parts=len(pages), run=run.number
                 )
             )
-        self._desk.outgoing.append(Transmission(tuple(frames), link.peer))
+        self._outputs.send(frames, link.peer)
 
     @staticmethod
     def _settle(link: Link, run: Run, now: int) -> None:

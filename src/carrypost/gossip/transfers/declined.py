@@ -25,8 +25,8 @@ from carrypost.gossip.transfers.wants import PATIENCE_US
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from carrypost.gossip.desk import Desk
     from carrypost.gossip.holdings.cache import Cache
+    from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.wants import Wants
     from carrypost.gossip.wire.frames import OfferEntry
@@ -43,27 +43,29 @@ _RANK, _LACKING = itemgetter(0), itemgetter(2)
 class Declined:
     """The second look of one host at what it had no room for."""
 
-    def __init__(self, desk: Desk, wants: Wants) -> None:
-        self._desk = desk
+    def __init__(self, ground: Ground, wants: Wants) -> None:
+        self._holdings, self._cache = ground.holdings, ground.holdings.cache
+        self._links, self._own, self._limits = ground.links, ground.own, ground.limits
         self._wants = wants
         self._looked_us = -NEVER
+        self.due_us = NEVER
+        """When there may be room for something that was declined."""
         self._first = 0
         """Which link comes first."""
-        self._places = _Places(desk.cache)
+        self._places = _Places(self._cache)
 
     def room_appeared(self, now: int) -> None:
         """Look soon whether it is enough for anything."""
-        desk = self._desk
-        desk.cache.loosened = False
-        if desk.usable and desk.cache.opens:
+        self._cache.loosened = False
+        if self._links.usable and self._cache.opens:
             self._schedule(max(now, self._looked_us + _LOOK_GAP_US))
 
     def declined(self, link: Link, entry: OfferEntry, now: int) -> None:
         """There is no room for this, the store cannot write, or the neighbour was asked for too much already."""
         self._wants.decline(link, entry)
-        if now < self._desk.store_failed_until_us:
-            self._schedule(self._desk.store_failed_until_us)
-        elif len(link.inbox.wants) >= self._desk.limits.offers_open_max:
+        if now < self._holdings.paused_until_us:
+            self._schedule(self._holdings.paused_until_us)
+        elif len(link.inbox.wants) >= self._limits.offers_open_max:
             self._schedule(now + _LOOK_GAP_US)
 
     def offered_again(self, link: Link, entry: OfferEntry, now: int) -> None:
@@ -75,15 +77,14 @@ class Declined:
 
     def look(self, now: int) -> None:
         """Ask for what finds room by now."""
-        desk = self._desk
-        desk.look_us = NEVER
-        if now < desk.store_failed_until_us:
-            self._schedule(desk.store_failed_until_us)
+        self.due_us = NEVER
+        if now < self._holdings.paused_until_us:
+            self._schedule(self._holdings.paused_until_us)
             return
         self._looked_us = now
-        self._places = _Places(desk.cache)
-        desk.cache.waiting.clear()
-        links, left = desk.usable, _LOOK_ENTRIES_MAX
+        self._places = _Places(self._cache)
+        self._cache.waiting.clear()
+        links, left = self._links.usable, _LOOK_ENTRIES_MAX
         for turn in range(len(links)):
             link = links[(self._first + turn) % len(links)]
             left -= len(link.inbox.declined) + len(link.inbox.settled)
@@ -95,14 +96,13 @@ class Declined:
                 break
 
     def _schedule(self, due_us: int) -> None:
-        desk = self._desk
-        if due_us < desk.look_us:
-            desk.look_us = due_us
-            desk.wake(due_us)
+        if due_us < self.due_us:
+            self.due_us = due_us
+            self._links.wake(due_us)
 
     def _candidates(self, link: Link) -> list[Candidate]:
         """What the neighbour offered in this contact and is not here for want of room, highest rank first."""
-        inbox, cache = link.inbox, self._desk.cache
+        inbox, cache = link.inbox, self._cache
         found: list[Candidate] = []
         for handle, entry in list(inbox.declined.items()):
             candidate = self._candidate(entry)
@@ -124,11 +124,10 @@ class Declined:
 
     def _candidate(self, entry: OfferEntry) -> Candidate | None:
         """None for what is here, or is never wanted again."""
-        desk = self._desk
-        copy = desk.cache.get(entry.message)
+        copy = self._cache.get(entry.message)
         if copy is None or (not copy.here and not copy.rank):
             # Of what never came, the age is not known: it may be younger than any.
-            wanted = desk.own is None or desk.own.wants_something
+            wanted = self._own.wants_something
             return best_rank(entry.privilege, wanted), wanted, entry.length, entry
         if copy.whole or copy.finished:
             return None
@@ -136,7 +135,7 @@ class Declined:
 
     def _coming(self, link: Link) -> tuple[int, int]:
         """The messages and bytes that this neighbour was asked for; and those that are half here, whoever is asked."""
-        cache, wants = self._desk.cache, self._wants
+        cache, wants = self._cache, self._wants
         messages = nbytes = 0
         for want in link.inbox.wants.values():
             if want.requested and ((copy := cache.get(want.entry.message)) is None or not copy.here):
@@ -149,10 +148,10 @@ class Declined:
         return messages, nbytes
 
     def _ask(self, link: Link, candidates: list[Candidate], now: int) -> None:
-        inbox, limit = link.inbox, self._desk.limits.offers_open_max
+        inbox, limit = link.inbox, self._limits.offers_open_max
         messages, nbytes = self._coming(link)
         too_much = NEVER
-        cache = self._desk.cache
+        cache = self._cache
         cache.waiting.note(candidates[0][0], min(map(_LACKING, candidates)))
         lowest = cache.lowest_rank(candidates[0][0])
         for candidate in candidates:
@@ -181,7 +180,7 @@ class Declined:
     def _fits(self, link: Link, candidate: Candidate, messages: int, nbytes: int) -> bool:
         """Whether there may be room beside so much that is on its way, at the latest if others give way."""
         rank, interesting, lacking, entry = candidate
-        cache = self._desk.cache
+        cache = self._cache
         if cache.turned_away and (copy := cache.get(entry.message)) and cache.turned_away >> copy.slot & 1:
             return False
         messages, nbytes = messages + 1, nbytes + lacking

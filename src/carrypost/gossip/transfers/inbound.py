@@ -31,25 +31,24 @@ from carrypost.model.ids import NodeId
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from carrypost.gossip.desk import Desk
     from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.receptions import Receptions
     from carrypost.gossip.transfers.wants import Want, Wants
-    from carrypost.local.deliveries import Deliveries
     from carrypost.model.pattern import Entry
 
 
 class Inbound:
     """Takes transfer frames in."""
 
-    def __init__(self, desk: Desk, wants: Wants, deliveries: Deliveries, receptions: Receptions) -> None:
-        self._desk = desk
+    def __init__(self, ground: Ground, wants: Wants, receptions: Receptions) -> None:
+        self._holdings, self._cache = ground.holdings, ground.holdings.cache
+        self._outputs, self._links, self._own, self._limits = ground.outputs, ground.links, ground.own, ground.limits
         self._wants = wants
-        self._deliveries = deliveries
         self._receptions = receptions
-        self.inspection = Inspection(desk, deliveries)
-        self._parts = Parts(desk.limits.descriptor_buffer_bytes_max)
+        self.inspection = Inspection(ground)
+        self._parts = Parts(self._limits.descriptor_buffer_bytes_max)
 
     def drop_link(self, link: Link) -> None:
         """The contact is over."""
@@ -60,18 +59,18 @@ class Inbound:
         """Of what was wanted once, the rest is acknowledged, so that it ends; what was not asked for is overheard."""
         if handle in link.inbox.settled:
             return True
-        self._desk.refuse("unsolicited", link.peer)
+        self._outputs.refuse("unsolicited", link.peer)
         return False
 
     def interests_changed(self, entries: Sequence[Entry]) -> None:
         """These came or went: what is on its way may be wanted here by now, or not any more."""
-        wants = [want for link in self._desk.links.values() for want in link.inbox.wants.values() if want.descriptor]
+        wants = [want for link in self._links for want in link.inbox.wants.values() if want.descriptor]
         if not wants:
             return
-        changed = Matcher(entries, self._desk.limits, own=True)
+        changed = Matcher(entries, self._limits, own=True)
         for want in wants:
             if want.descriptor is not None and changed.matches(want.descriptor):
-                want.interesting = self._deliveries.wants(want.descriptor)
+                want.interesting = self._own.wants(want.descriptor)
 
     # --- descriptors and hash lists ------------------------------------------------------------------------
 
@@ -99,7 +98,7 @@ class Inbound:
             self._wants.spurn(link, frame.handle, error.reason, now + SPURN_US)
             return True
         if found.pieces > 1 and not self._has_room(found, want):
-            self._desk.cache.remember(found, done=False)
+            self._cache.remember(found, done=False)
             self._decline(link, want, found, Reason.NO_ROOM)
             return True
         link.budgets.tally += PARCEL
@@ -107,7 +106,7 @@ class Inbound:
         want.hops = min(HOPS_MAX, max(1, frame.hops))
         want.age_ms = min(AGE_MS_MAX, max(0, frame.age_ms))
         self._wants.opened(link, frame.handle, want)
-        copy = self._desk.cache.get(found.id)
+        copy = self._cache.get(found.id)
         # Where the message is known, its signature was not looked at again: the one that was is kept.
         want.descriptor = copy.descriptor if copy is not None and copy.here else found
         return not (isinstance(frame, WholeDescriptor) and found.small)
@@ -122,7 +121,7 @@ class Inbound:
             return want.reset
         count, odd = divmod(len(frame.hashes), HASH_BYTES)
         if odd or not count or frame.start + count > descriptor.pieces or not descriptor.signed:
-            self._desk.refuse("hash-list", link.peer)
+            self._outputs.refuse("hash-list", link.peer)
             return True
         if frame.start not in want.hash_parts:
             link.budgets.tally += FRAME
@@ -162,7 +161,7 @@ class Inbound:
             rest = descriptor.piece_length(piece) - number * descriptor.fragment_bytes
             expected = min(descriptor.fragment_bytes, rest) if rest > 0 else -1
         if piece >= descriptor.pieces or length != expected:
-            self._desk.refuse("fragment", link.peer)
+            self._outputs.refuse("fragment", link.peer)
         elif descriptor.small:
             self._store(link, want, 0, body, now)
         else:
@@ -174,7 +173,7 @@ class Inbound:
         want = link.inbox.wants.get(frame.handle)
         if want is None:
             return
-        desk, descriptor, body = self._desk, frame.descriptor, frame.body
+        descriptor, body = frame.descriptor, frame.body
         try:
             interesting = self.inspection.inspect(descriptor, want.entry, link, now)
         except RemoteError as error:
@@ -187,7 +186,7 @@ class Inbound:
             return
         want.hops = min(HOPS_MAX, max(1, frame.hops))
         want.age_ms = min(AGE_MS_MAX, max(0, frame.age_ms))
-        copy = desk.cache.get(descriptor.id)
+        copy = self._cache.get(descriptor.id)
         # Where the message is known, its signature was not looked at again: the one that was is kept.
         want.descriptor = copy.descriptor if copy is not None and copy.here else descriptor
         want.interesting, want.reset = interesting, False
@@ -196,7 +195,7 @@ class Inbound:
     def _buffer(self, link: Link, want: Want, at: tuple[int, int], body: bytes, now: int) -> None:
         """A fragment waits for the others of its piece; `at`: the piece, and its number there."""
         piece, number = at
-        copy = self._desk.cache.get(want.entry.message)
+        copy = self._cache.get(want.entry.message)
         if want.descriptor is None or (copy is not None and copy.here and copy.held >> piece & 1):
             return
         buffer = want.buffers.get(piece)
@@ -224,13 +223,13 @@ class Inbound:
 
     def _store(self, link: Link, want: Want, piece: int, body: bytes, now: int) -> None:
         """A piece is whole: verify it, make room for it, journal it."""
-        desk, descriptor, handle = self._desk, want.descriptor, want.entry.handle
+        descriptor, handle = want.descriptor, want.entry.handle
         if descriptor is None:
             return
         if descriptor.signed and not self._fits(descriptor, want, piece, body):
             self._wants.spurn(link, handle, "digest", now + SPURN_US)
             return
-        copy = desk.cache.get(descriptor.id)
+        copy = self._cache.get(descriptor.id)
         if copy is None or not copy.here:
             if copy is not None and copy.finished:
                 self._wants.drop(link, handle)  # It was thrown out for good while it came in.
@@ -238,21 +237,19 @@ class Inbound:
             copy = self._admit(link, want, piece, now)
             if copy is None:
                 return
-        elif not desk.cache.grow(copy, piece, descriptor.piece_length(piece)):
+        elif not self._holdings.grow(copy, piece, descriptor.piece_length(piece)):
             self._wants.drop(link, handle)
             self._wants.decline(link, want.entry)
-            desk.discard(copy, Reason.NO_ROOM)
+            self._holdings.discard(copy, Reason.NO_ROOM)
             return
         want.requested &= ~(1 << piece)
         link.standing = GIVER
         self._wants.progressed(descriptor.id, now)
-        if descriptor.codec is not PayloadCodec.BLANK:
-            desk.journal.put((keys.PIECE, descriptor.id, piece), body)
+        self._holdings.keep_piece(descriptor, piece, body)
         if copy.whole:
             self._settle(copy, link, want)
         else:
-            desk.keep(copy)
-            desk.grown = True
+            self._receptions.piece(copy)
             if not want.requested:
                 link.inbox.fresh.append(handle)  # What else it offers of this message may be missing by now.
 
@@ -264,52 +261,44 @@ class Inbound:
 
     def _admit(self, link: Link, want: Want, piece: int, now: int) -> Copy | None:
         """The first piece of a message is here."""
-        desk, descriptor = self._desk, want.descriptor
+        descriptor = want.descriptor
         if descriptor is None:
             return None
         # Shares are charged to the address, because names are free to a forger.
-        copy = desk.cache.admit(
-            descriptor, nbytes=descriptor.piece_length(piece) + len(want.hashes), privilege=desk.rank(descriptor),
-            interesting=want.interesting, giver=NodeId(link.peer), hops=want.hops, age_ms=want.age_ms, held=1 << piece,
-            now=now,
+        copy = self._holdings.admit(
+            descriptor, nbytes=descriptor.piece_length(piece) + len(want.hashes), held=1 << piece,
+            interesting=want.interesting, giver=NodeId(link.peer), hops=want.hops, age_ms=want.age_ms, now=now,
         )  # fmt: skip
         if copy is Reason.SHARE:
             # Not the message is at fault, but who brings it, or writes too much: it is not remembered against it.
-            if (memory := desk.cache.get(descriptor.id)) is not None:
-                desk.cache.remove(memory, Reason.EXPIRED)
+            if (memory := self._cache.get(descriptor.id)) is not None:
+                self._cache.remove(memory, Reason.EXPIRED)
             self._wants.spurn(link, want.entry.handle, copy.value, now + SHARE_SPURN_US)
             self._wants.decline(link, want.entry)  # In room that nobody uses, shares do not matter.
             return None
         if isinstance(copy, Reason):
             self._decline(link, want, descriptor, copy)
             return None
-        desk.book.enter(copy)
-        if not copy.whole:
-            desk.book.unsettle(copy)  # It may have been declined before; now the rest of it is wanted.
         if want.hashes:
-            desk.hashes[copy.slot] = want.hashes
-            desk.journal.put((keys.HASHES, descriptor.id, 0), want.hashes)
+            self._holdings.keep_hashes(copy, want.hashes)
+            self._outputs.journal.put((keys.HASHES, descriptor.id, 0), want.hashes)
         return copy
 
     def _has_room(self, found: Descriptor, want: Want) -> bool:
         """Whether more than its first pieces could come in."""
-        desk = self._desk
-        copy = desk.cache.get(found.id)
+        copy = self._cache.get(found.id)
         here = copy is not None and copy.here
-        return here or desk.cache.admits(found.length, desk.rank(found), interesting=want.interesting)
+        return here or self._cache.admits(found.length, self._holdings.rank(found), interesting=want.interesting)
 
     def _decline(self, link: Link, want: Want, descriptor: Descriptor, reason: Reason) -> None:
-        desk = self._desk
-        desk.refuse(reason.value, link.peer, descriptor.shown)
-        memory = desk.cache.get(descriptor.id)
+        self._outputs.refuse(reason.value, link.peer, descriptor.shown)
+        memory = self._cache.get(descriptor.id)
         if memory is not None:
-            desk.book.enter(memory)
-            desk.book.settle(memory)
+            self._holdings.note_memory(memory)
         self._wants.drop(link, want.entry.handle)
         self._wants.decline(link, want.entry)
 
     def _settle(self, copy: Copy, link: Link, want: Want) -> None:
         """The whole message is here."""
         self._wants.settle(copy.id, 1 << copy.slot)
-        self._desk.book.settle(copy)
         self._receptions.whole(copy, link, Reception(copy.descriptor, want.hops, want.age_ms))

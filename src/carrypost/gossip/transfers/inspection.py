@@ -14,27 +14,24 @@ from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.security.identity import verify
 
 if TYPE_CHECKING:
-    from carrypost.gossip.desk import Desk
+    from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import OfferEntry
-    from carrypost.local.deliveries import Deliveries
 
 
 class Inspection:
     """The checks of one host."""
 
-    def __init__(self, desk: Desk, deliveries: Deliveries) -> None:
-        self._desk = desk
-        self._deliveries = deliveries
-        self._subscriptions = deliveries.subscriptions
-        self._signed = desk.identity.signed
-        self._author = desk.identity.author
-        settings = desk.settings
+    def __init__(self, ground: Ground) -> None:
+        self._holdings, self._own, self._limits = ground.holdings, ground.own, ground.limits
+        self._signed = ground.identity.signed
+        self._author = ground.identity.author
+        settings = ground.settings
         self._skew_us = round(settings.skew_s_max * 1e6)
         lifetime_s = settings.lifetime_s_max
         self._lifetime_us = None if lifetime_s is None else round(lifetime_s * 1e6) + self._skew_us
         plain = lifetime_s is None and not self._signed
-        self._plain_limits: object = desk.limits if plain else self
+        self._plain_limits: object = self._limits if plain else self
         """What the sizes of a message were checked against, if nothing else is to be asked; else nothing equals it."""
 
     def plainly_wanted(self, found: Descriptor, entry: OfferEntry, now: int) -> bool:
@@ -42,7 +39,7 @@ class Inspection:
 
         Where messages are signed, nothing is plain.
         """
-        deadline_us, destinations = found.deadline_us, self._subscriptions.destinations
+        deadline_us, destinations = found.deadline_us, self._own.destinations
         return (
             found.__dict__.get("within") is self._plain_limits
             and found.length == entry.length
@@ -52,31 +49,30 @@ class Inspection:
             and found.author != self._author
             and type(found.author) is str
             and found.small
-            and (self._subscriptions.wants(found) if destinations is None else found.destination in destinations)
+            and (self._own.wants(found) if destinations is None else found.destination in destinations)
         )
 
     def inspect(self, found: Descriptor, entry: OfferEntry, link: Link, now: int) -> bool:
         """Raise `RemoteError` unless it may come in. True: it is wanted here; False: it is carried for others."""
-        desk = self._desk
-        if found.length != entry.length or found.length > desk.limits.message_bytes_max:
+        if found.length != entry.length or found.length > self._limits.message_bytes_max:
             raise LimitError("message-size")
-        if found.__dict__.get("within") is not desk.limits:
+        if found.__dict__.get("within") is not self._limits:
             self._check_sizes(found)
-            found.__dict__["within"] = desk.limits  # An emulation shows the same object to every host.
+            found.__dict__["within"] = self._limits  # An emulation shows the same object to every host.
         if found.id != entry.message:
             raise ForgeryError("id")
-        if found.author == desk.identity.author:
+        if found.author == self._author:
             self._remember_own(found, link, now)
             raise ForgeryError("own-message")
         self._check_times(found, now)
-        wanted = self._deliveries.wants(found)
-        if not wanted and not self._deliveries.carries(found):
+        wanted = self._own.wants(found)
+        if not wanted and not self._own.carries(found):
             raise LimitError("interest")
         signed = found.signed
         if signed != self._signed:
             raise ForgeryError("security-level")
         if signed:
-            copy = desk.cache.get(found.id)
+            copy = self._holdings.cache.get(found.id)
             if copy is None or not copy.here:
                 self._verify(found, link, now)
         return wanted
@@ -97,14 +93,11 @@ class Inspection:
 
     def _remember_own(self, found: Descriptor, link: Link, now: int) -> None:
         """This host's own message, lost in a crash, comes back: whoever has it need not offer it again and again."""
-        desk = self._desk
-        if desk.cache.get(found.id) is not None or found.signed != desk.identity.signed or not found.alive(now):
+        if self._holdings.cache.get(found.id) is not None or found.signed != self._signed or not found.alive(now):
             return
         if found.signed:
             self._verify(found, link, now)
-        memory = desk.cache.remember(found)
-        desk.book.enter(memory)
-        desk.book.settle(memory)
+        self._holdings.remember(found)
 
     @staticmethod
     def _verify(found: Descriptor, link: Link, now: int) -> None:
@@ -118,7 +111,7 @@ class Inspection:
             raise
 
     def _check_sizes(self, found: Descriptor) -> None:
-        limits = self._desk.limits
+        limits = self._limits
         if found.signed and (len(found.root) != HASH_BYTES or found.codec is PayloadCodec.BLANK):
             raise LimitError("digest-root")
         if len(found.wire) > limits.descriptor_bytes_max or len(found.attributes) > limits.attributes_max:

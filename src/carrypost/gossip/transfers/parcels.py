@@ -19,8 +19,8 @@ from carrypost.model.ids import NodeId
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from carrypost.gossip.desk import Desk
     from carrypost.gossip.holdings.cache import Newcomer
+    from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.inbound import Inbound
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.receptions import Receptions
@@ -34,8 +34,8 @@ _LENGTH = attrgetter("descriptor.length")
 class Parcels:
     """Takes bursts of small messages in."""
 
-    def __init__(self, desk: Desk, wants: Wants, inbound: Inbound, receptions: Receptions) -> None:
-        self._desk = desk
+    def __init__(self, ground: Ground, wants: Wants, inbound: Inbound, receptions: Receptions) -> None:
+        self._holdings, self._outputs = ground.holdings, ground.outputs
         self._wants = wants
         self._inbound = inbound
         self._plainly_wanted = inbound.inspection.plainly_wanted
@@ -43,7 +43,7 @@ class Parcels:
 
     def take(self, link: Link, frames: Sequence[OpenParcel], now: int) -> list[int]:
         """Take a burst. The serials to acknowledge."""
-        cache, wants, settled = self._desk.cache, link.inbox.wants, link.inbox.settled
+        cache, wants, settled = self._holdings.cache, link.inbox.wants, link.inbox.settled
         known, plainly_wanted = cache.get, self._plainly_wanted
         roomy = cache.roomy(len(frames), sum(map(_LENGTH, frames)))
         taken: list[int] = []
@@ -55,7 +55,7 @@ class Parcels:
                 if handle in settled:
                     taken.append(frame.serial)
                 else:
-                    self._desk.refuse("unsolicited", link.peer)
+                    self._outputs.refuse("unsolicited", link.peer)
                 continue
             taken.append(frame.serial)
             descriptor, body = frame.descriptor, frame.body
@@ -78,8 +78,8 @@ class Parcels:
     def _enter(self, frames: list[OpenParcel], link: Link, now: int) -> None:
         if not frames:
             return
-        desk, giver = self._desk, NodeId(link.peer)
-        rank = desk.rank
+        giver = NodeId(link.peer)
+        rank = self._holdings.rank
         newcomers: list[Newcomer] = []
         for frame in frames:
             # Numbers that nobody signed.
@@ -88,9 +88,8 @@ class Parcels:
                 hops, age_ms = min(max(hops, 1), HOPS_MAX), min(max(age_ms, 0), AGE_MS_MAX)
             newcomers.append((descriptor, rank(descriptor), hops, age_ms))
             if frame.body:
-                desk.keep_piece(descriptor, frame.body)
-        copies = desk.cache.admit_small(newcomers, giver, now)
-        desk.book.take_in(copies)
+                self._holdings.keep_piece(descriptor, 0, frame.body)
+        copies = self._holdings.admit_small(newcomers, giver, now)
         self._wants.settle_all(copies)
         link.standing = GIVER
         self._receptions.all_whole(copies, link)

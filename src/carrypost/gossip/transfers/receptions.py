@@ -1,4 +1,4 @@
-"""Messages that became whole: what is told of them, delivered and kept.
+"""Messages that became whole: handed to the layers, kept, and told.
 
 Those of one step with one neighbour are told together; but events come in order of happening, so where room had to be
 made, what came before is told first, then what had to go, and then what it went for.
@@ -8,52 +8,59 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.events import Received, Reception
+from carrypost.events import Reception
 from carrypost.gossip.transfers.accounts import MESSAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from carrypost.gossip.desk import Desk
     from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.layer import Layers
+    from carrypost.gossip.transfers.departures import Departures
+    from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
-    from carrypost.local.deliveries import Deliveries
-    from carrypost.model.ids import NodeId
 
 
 class Receptions:
-    """What one host received and has not told yet."""
+    """What one host received."""
 
-    def __init__(self, desk: Desk, deliveries: Deliveries) -> None:
-        self._desk = desk
-        self._deliveries = deliveries
-        self.untold: dict[NodeId, list[Reception]] = {}
-        """By the neighbour who brought them."""
-        self.told: Callable[[], None] = lambda: None
-        """What is to be told of them besides, before anything is dropped."""
+    def __init__(self, ground: Ground, layers: Layers, departures: Departures) -> None:
+        self._holdings, self._cache = ground.holdings, ground.holdings.cache
+        self._outputs = ground.outputs
+        self._layers = layers
+        self._departures = departures
+        self._whole = self._grown = False
+
+    def take_news(self) -> tuple[bool, bool]:
+        """Whether messages became whole since the last call, and whether others got another piece."""
+        news = self._whole, self._grown
+        self._whole = self._grown = False
+        return news
+
+    def piece(self, copy: Copy) -> None:
+        """A message that is not whole yet got another piece."""
+        self._holdings.keep(copy)
+        self._grown = True
 
     def whole(self, copy: Copy, link: Link, reception: Reception) -> None:
         """The last piece of a message is here."""
-        if self._desk.cache.changed:
-            self.tell()
-            self._desk.sweep()
-        self.untold.setdefault(link.node, []).append(reception)
-        link.budgets.tally += MESSAGE
-        if copy.interesting:
-            self._deliveries.deliver(copy)
-        self._desk.keep(copy)
+        if self._cache.changed:
+            self._outputs.report()
+            self._departures.sweep()
+        self._outputs.receive(link.node, (reception,))
+        self._take((copy,), link)
 
     def all_whole(self, copies: Sequence[Copy], link: Link) -> None:
         """These messages are here, all of them wanted, and nobody had to go for them."""
-        found = [Reception(copy.descriptor, copy.hops, copy.age_ms) for copy in copies]
-        self.untold.setdefault(link.node, []).extend(found)
-        link.budgets.tally += MESSAGE * len(found)
-        self._deliveries.deliver_all(copies)
-        self._desk.keep_all(copies)
+        self._outputs.receive(link.node, [Reception(copy.descriptor, copy.hops, copy.age_ms) for copy in copies])
+        self._take(copies, link)
 
-    def tell(self) -> None:
-        """Tell of them, those of each neighbour together."""
-        for peer, receptions in self.untold.items():
-            self._desk.events.append(Received(peer, tuple(receptions)))
-        self.untold = {}
-        self.told()
+    def _take(self, copies: Sequence[Copy], link: Link) -> None:
+        link.budgets.tally += MESSAGE * len(copies)
+        self._whole = True
+        delivered = self._layers.take(copies) if copies[0].interesting else copies
+        self._holdings.keep_all(copies)
+        if delivered is not copies:
+            for copy in delivered:
+                if copy not in copies:  # It had been held back.
+                    self._holdings.keep(copy, again=True)

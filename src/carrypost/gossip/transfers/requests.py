@@ -15,7 +15,7 @@ from carrypost.gossip.transfers.accounts import ENTRY, FRAME
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.transfers.wants import PATIENCE_US
-from carrypost.gossip.wire.frames import Frame, Offer, OfferEntry, PieceRequest, Request, Transmission
+from carrypost.gossip.wire.frames import Frame, Offer, OfferEntry, PieceRequest, Request
 from carrypost.gossip.wire.pieces import from_bitmap, full_mask, to_bitmap
 from carrypost.model.descriptor import PIECE_BYTES
 from carrypost.model.times import NEVER
@@ -23,8 +23,8 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from carrypost.gossip.desk import Desk
     from carrypost.gossip.transfers.declined import Declined
+    from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.wants import Want, Wants
 
 _REQUEST_RETRY_US = 2_000_000
@@ -47,21 +47,23 @@ _ACK_FRAMES = 32
 class Requests:
     """Requests of one host to all its neighbours."""
 
-    def __init__(self, desk: Desk, wants: Wants, declined: Declined) -> None:
-        self._desk = desk
+    def __init__(self, ground: Ground, wants: Wants, declined: Declined) -> None:
+        self._holdings, self._cache = ground.holdings, ground.holdings.cache
+        self._outputs, self._links, self._own = ground.outputs, ground.links, ground.own
+        self._limits = ground.limits
         self._wants = wants
         self._declined = declined
-        room = desk.settings.mtu_bytes - FRAME_ROOM
-        self._given_up_max = desk.limits.offers_open_max // _GIVEN_UP_PART
-        self._page_handles = min(desk.limits.request_handles_max, room // _HANDLE_BYTES)
+        room = ground.settings.mtu_bytes - FRAME_ROOM
+        self._given_up_max = self._limits.offers_open_max // _GIVEN_UP_PART
+        self._page_handles = min(self._limits.request_handles_max, room // _HANDLE_BYTES)
 
     def take_offer(self, link: Link, frame: Offer, now: int) -> None:
         """Note what the neighbour has; it is answered at the end of the step, several offers together."""
-        cache, own = self._desk.cache, self._desk.own
+        cache = self._cache
         # Whether this host wants a message for itself is not known before its descriptor comes; of one that only
         # carries it is.
-        interesting = own is None or own.wants_something
-        storing = now >= self._desk.store_failed_until_us
+        interesting = self._own.wants_something
+        storing = now >= self._holdings.paused_until_us
         noted_before = len(link.inbox.wants) + len(link.inbox.declined)
         roomy = cache.roomy(len(frame.entries), sum(map(_LENGTH, frame.entries)))
         known: list[int] = []
@@ -80,14 +82,14 @@ class Requests:
                 else:
                     fresh.append(entry.handle)
             else:
-                self._desk.refuse("no-room", link.peer)
+                self._outputs.refuse("no-room", link.peer)
                 self._declined.declined(link, entry, now)
         mask = mask_of(known)
         if len(known) < len(frame.entries) or mask & ~link.offering.offered:
             link.inbox.answers.append(frame.serial)
         # Else the two offered each other the same, and either offer answers the other.
         noted = len(link.inbox.wants) + len(link.inbox.declined) - noted_before
-        if len(link.inbox.wants) >= self._desk.limits.offers_open_max:
+        if len(link.inbox.wants) >= self._limits.offers_open_max:
             noted = 0  # An honest neighbour offers the rest when the first are through.
         news = (mask & ~link.offering.known).bit_count() + max(0, noted)
         if news:
@@ -97,7 +99,7 @@ class Requests:
     def _offered_before(self, link: Link, want: Want | None, entry: OfferEntry, now: int) -> None:
         """Take an offer of what was asked for already, or is not to be asked for now (no want)."""
         if want is None:
-            if len(link.inbox.wants) >= self._desk.limits.offers_open_max:
+            if len(link.inbox.wants) >= self._limits.offers_open_max:
                 self._declined.declined(link, entry, now)
             return
         if want.requested and want.descriptor is None and now - want.asked_us >= _REASK_US:
@@ -111,7 +113,7 @@ class Requests:
         """Ask for what is missing, and not asked for yet, of the wants with these handles."""
         handles: list[int] = []
         parts: list[PieceRequest] = []
-        inbox, wants, known = link.inbox, self._wants, self._desk.cache.get
+        inbox, wants, known = link.inbox, self._wants, self._cache.get
         due_us = inbox.request_due_us
         for handle in among:
             want = inbox.wants.get(handle)
@@ -138,14 +140,14 @@ class Requests:
             else:
                 parts.append(PieceRequest(handle, to_bitmap(missing)))
         inbox.request_due_us = due_us
-        self._desk.wake(due_us)
+        self._links.wake(due_us)
         frames = self._request_frames(link, serials, handles, parts)
         if frames:
-            self._desk.outgoing.append(Transmission(tuple(frames), link.peer))
+            self._outputs.send(frames, link.peer)
 
     def _missing(self, want: Want) -> int:
         entry = want.entry
-        copy = self._desk.cache.get(entry.message)
+        copy = self._cache.get(entry.message)
         if copy is None and entry.length <= PIECE_BYTES:
             return 1 & ~want.requested
         offered = from_bitmap(entry.pieces) if entry.pieces else full_mask(_pieces(want))
@@ -179,7 +181,7 @@ class Requests:
         inbox = link.inbox
         earlier = inbox.receipts.note_all(serials)
         if earlier:
-            self._desk.outgoing.append(Transmission(tuple(earlier), link.peer))
+            self._outputs.send(earlier, link.peer)
         if last or inbox.receipts.count >= _ACK_FRAMES:
             inbox.ack_due_us = now
         elif inbox.ack_due_us == NEVER:
@@ -190,7 +192,7 @@ class Requests:
         """A transfer frame came and need not come again."""
         earlier = link.inbox.receipts.note(serial)
         if earlier is not None:
-            self._desk.outgoing.append(Transmission((earlier,), link.peer))
+            self._outputs.send((earlier,), link.peer)
         if last or link.inbox.receipts.count >= _ACK_FRAMES:
             link.inbox.ack_due_us = now
         elif link.inbox.ack_due_us == NEVER:
@@ -205,7 +207,7 @@ class Requests:
             self._request(link, fresh, serials, now)
         if inbox.ack_due_us <= now:
             inbox.ack_due_us = NEVER
-            self._desk.outgoing.append(Transmission((inbox.receipts.report(),), link.peer))
+            self._outputs.send((inbox.receipts.report(),), link.peer)
 
     def tick(self, link: Link, now: int) -> None:
         """Ask again."""
@@ -242,7 +244,7 @@ class Requests:
                 want.tries = _REQUEST_TRIES + 1
                 want.requested = 0
                 given_up.append(want.entry.handle)
-            self._desk.cache.loosen()  # Nothing is kept free for these any more.
+            self._cache.loosen()  # Nothing is kept free for these any more.
             for handle in given_up[: max(0, len(given_up) - self._given_up_max)]:
                 self._wants.drop(link, handle)
             self.released(others, now)

@@ -21,15 +21,16 @@ from carrypost.gossip.wire.frames import (
     HashList,
     OpenParcel,
     StoredData,
-    Transmission,
     WholeDescriptor,
 )
 from carrypost.gossip.wire.pieces import HASH_BYTES
 from carrypost.model.descriptor import PayloadCodec
 
 if TYPE_CHECKING:
-    from carrypost.gossip.desk import Desk
+    from random import Random
+
     from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
 
 HOPS_MAX = 255
@@ -45,12 +46,13 @@ Unit = tuple[Frame, ...]
 class Transfer:
     """Builds the bursts of one host."""
 
-    __slots__ = ("_body_bytes_max", "_desk", "_serial")
+    __slots__ = ("_body_bytes_max", "_holdings", "_links", "_outputs", "_rng", "_serial")
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, ground: Ground, rng: Random) -> None:
+        self._holdings, self._outputs, self._links = ground.holdings, ground.outputs, ground.links
+        self._rng = rng
         self._serial = 0
-        self._body_bytes_max = desk.settings.mtu_bytes - FRAME_ROOM
+        self._body_bytes_max = ground.settings.mtu_bytes - FRAME_ROOM
 
     def job(self, copy: Copy, wanted: int, level: int, *, vouched: bool = False) -> Job:
         """A message that a neighbour asked for; `vouched`: it has descriptor and hash list already."""
@@ -59,8 +61,8 @@ class Transfer:
             size = len(descriptor.wire) + descriptor.length + SMALL_HEADER_BYTES
             if size <= self._body_bytes_max + ob.PARCEL_GAIN:  # What `plan` would make of it, as of most.
                 return Job(copy, wanted, level, b"", True, 0, iter(ob.PARCEL_ITEMS), 1, False, False, True, size)
-        job = Job(copy, wanted, level, self._desk.hashes.get(copy.slot, b""), whole)
-        job.plan(self._body_bytes_max, self._desk.rng, vouched=vouched)
+        job = Job(copy, wanted, level, self._holdings.hashes(copy), whole)
+        job.plan(self._body_bytes_max, self._rng, vouched=vouched)
         return job
 
     def flush(self, links: list[Link], now: int) -> None:
@@ -69,14 +71,14 @@ class Transfer:
             outbox = link.outbox
             if outbox.not_before_us <= now and (outbox.retries or outbox.jobs) and outbox.open:
                 self._burst(link, links, now)
-        wake_us = self._desk.wake_us
+        wake_us = self._links.wake_us
         for link in links:  # Also those who only follow another's burst.
             outbox = link.outbox
             if outbox.lost_us < wake_us:
                 wake_us = outbox.lost_us
             if outbox.wait_us < wake_us:
                 wake_us = outbox.wait_us
-        self._desk.wake_us = wake_us
+        self._links.wake(wake_us)
 
     def _burst(self, link: Link, links: list[Link], now: int) -> None:
         outbox = link.outbox
@@ -139,7 +141,7 @@ class Transfer:
         final = frames[-1]
         if isinstance(final, OpenParcel | Data | StoredData | BlankData):
             frames[-1] = msgspec.structs.replace(final, last=True)
-        self._desk.outgoing.append(Transmission(tuple(frames), to))
+        self._outputs.send(frames, to)
 
     def _arranged(self, burst: list[Unit]) -> list[Frame]:
         """The frames in order, but descriptors that do not fit into a datagram with their payload go together.

@@ -19,8 +19,8 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from carrypost.gossip.desk import Desk
     from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import OfferEntry
     from carrypost.model.descriptor import Descriptor
@@ -103,8 +103,9 @@ class Want(msgspec.Struct, eq=False):
 class Wants:
     """All wants of one host, over all its links."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, ground: Ground) -> None:
+        self._outputs, self._links, self._own = ground.outputs, ground.links, ground.own
+        self._cache, self._limits = ground.holdings.cache, ground.limits
         self._sources: dict[MessageId, dict[str, tuple[Link, int]]] = {}
         """Who offers a message, and under which handle."""
         self._open: dict[str, dict[int, Want]] = {}
@@ -121,9 +122,9 @@ class Wants:
 
     def add(self, link: Link, entry: OfferEntry, now: int) -> Want | None:
         """Note that `link` offers a message that is not here; None where it is not to be asked for."""
-        limits = self._desk.limits
+        limits = self._limits
         if entry.length > limits.message_bytes_max:
-            self._desk.refuse("message-size", link.peer)
+            self._outputs.refuse("message-size", link.peer)
             return None
         if self._spurned and self._spurned.get((link.peer, entry.message), 0) > now:
             return None
@@ -135,7 +136,7 @@ class Wants:
         if want is not None:
             self.drop(link, handle)
         if len(inbox.wants) >= limits.offers_open_max:
-            self._desk.refuse("offers-open", link.peer)
+            self._outputs.refuse("offers-open", link.peer)
             return None
         sources = self._sources.get(entry.message)
         if sources is not None and link.peer in sources:
@@ -152,10 +153,9 @@ class Wants:
         """Note that `link` offers a message that there is no room for; what is too much is left to the next review."""
         declined = link.inbox.declined
         declined[entry.handle] = entry
-        if len(declined) > self._desk.limits.offers_open_max:
+        if len(declined) > self._limits.offers_open_max:
             declined.popitem(last=False)
-        own = self._desk.own
-        self._desk.cache.waiting.note(best_rank(entry.privilege, own is None or own.wants_something), entry.length)
+        self._cache.waiting.note(best_rank(entry.privilege, self._own.wants_something), entry.length)
 
     def whole_at(self, link: Link, message: MessageId) -> bool:
         """Whether this neighbour offers all of the message."""
@@ -301,11 +301,11 @@ class Wants:
         """
         want = link.inbox.wants[handle]
         link.budgets.tally -= _SPURNED_COST
-        self._desk.refuse(reason, link.peer, want.descriptor.shown if want.descriptor else None)
+        self._outputs.refuse(reason, link.peer, want.descriptor.shown if want.descriptor else None)
         self.drop(link, handle)
-        self._desk.cache.loosen()  # Nothing is kept free for it any more.
+        self._cache.loosen()  # Nothing is kept free for it any more.
         self._spurned[link.peer, want.entry.message] = until_us
-        if len(self._spurned) > self._desk.limits.offers_open_max:
+        if len(self._spurned) > self._limits.offers_open_max:
             del self._spurned[next(iter(self._spurned))]
 
     def spurned(self, link: Link, message: MessageId) -> bool:
@@ -320,17 +320,17 @@ class Wants:
         """One more half-received message; the stalest one of the fullest link makes room."""
         mine = self._open.setdefault(link.peer, {})
         mine[handle] = want
-        limit = self._desk.limits.partials_max
+        limit = self._limits.partials_max
         peer = link.peer
         if len(mine) <= max(1, limit // LINK_SHARE):
             if len(self._open) == 1 or sum(map(len, self._open.values())) <= limit:
                 return
             peer = max(self._open, key=lambda each: len(self._open[each]))
         stale_handle, stale = next(iter(self._open[peer].items()))
-        self._desk.refuse("partials", peer)
+        self._outputs.refuse("partials", peer)
         del self._open[peer][stale_handle]
         for piece in list(stale.buffers):
-            self.free(self._desk.links[peer], stale_handle, piece)
+            self.free(self._links[peer], stale_handle, piece)
         stale.clear()
 
     def charge(self, link: Link, handle: int, piece: int, size: int) -> None:
@@ -338,7 +338,7 @@ class Wants:
         key = (link.peer, handle, piece)
         self._buffer_bytes += size - self._buffers.pop(key, 0)
         self._buffers[key] = size
-        limit = self._desk.limits.fragment_buffer_bytes_max
+        limit = self._limits.fragment_buffer_bytes_max
         share = limit // LINK_SHARE
         if self._buffer_bytes > share:
             mine = [each for each in self._buffers if each[0] == link.peer]
@@ -353,8 +353,8 @@ class Wants:
 
     def _discard(self, key: tuple[str, int, int]) -> None:
         peer, handle, piece = key
-        self._desk.refuse("fragment-buffer", peer)
-        self.free(self._desk.links[peer], handle, piece)
+        self._outputs.refuse("fragment-buffer", peer)
+        self.free(self._links[peer], handle, piece)
 
     def free(self, link: Link, handle: int, piece: int) -> PieceBuffer | None:
         """Take a piece buffer out."""

@@ -1,0 +1,316 @@
+"""What one host has: the cache, the index of profiles over it, hash lists and handles; one way in and one way out.
+
+A copy that comes in is matched against every profile, and counts in what is compared with neighbours once its id is
+known. One that goes is noted here, journalled and told by `gossip.transfers.departures`; its slot is given to another
+message only after everybody who keeps bitsets has forgotten it.
+
+Whatever the store should know of a copy is here as well: that it was delivered, and that this was confirmed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost import journal as keys
+from carrypost.events import Reason
+from carrypost.gossip.holdings.cache import Cache
+from carrypost.gossip.interest.index import ProfileBook
+from carrypost.gossip.slots import bits, mask_of
+from carrypost.journal import MESSAGE, Durability, StoredMessage
+from carrypost.model.descriptor import PayloadCodec
+from carrypost.model.privilege import clamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from random import Random
+
+    from carrypost.config import Settings
+    from carrypost.gossip.holdings.cache import Copy, Newcomer
+    from carrypost.journal import Journal, Key, Value
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import MessageId, NodeId
+    from carrypost.model.privilege import Privilege
+
+_HANDLE_BASE_MAX = 2**24
+_BLANK = PayloadCodec.BLANK
+
+
+class Holdings:
+    """The copies of one host, and what is known of them."""
+
+    __slots__ = (
+        "_delivered", "_handle", "_handled", "_hashes", "_journal", "_privilege", "_seen", "_withholders", "cache",
+        "index", "now_us", "paused_until_us", "withheld",
+    )  # fmt: skip
+
+    def __init__(self, settings: Settings, journal: Journal, privilege: Privilege, rng: Random) -> None:
+        self._journal = journal
+        self._privilege = privilege
+        self.cache = Cache(settings)
+        self.index = ProfileBook(settings.limits)
+        self.now_us = 0
+        """The time of the step that is being done."""
+        self.withheld = 0
+        """Slots of messages that must not be offered yet."""
+        self._withholders: dict[int, int] = {}
+        """By whom, by slot."""
+        self.paused_until_us = 0
+        """The disk is full or failing: nothing is asked for until then."""
+        self._delivered = 0
+        """Slots that were given to the application in this life or, unconfirmed, in an earlier one."""
+        self._seen: dict[int, MessageId] = {}
+        """Confirmed deliveries by slot: their ids are in the store until the deadline. All of them are delivered."""
+        # Handles start anywhere, so that those of an earlier life are not mistaken for new ones.
+        self._handle = rng.randrange(_HANDLE_BASE_MAX)
+        self._handled: dict[int, Copy] = {}
+        self._hashes: dict[int, bytes] = {}
+        """Hash lists of messages of several pieces, by slot."""
+
+    def close(self) -> None:
+        """Let go of what refers to each other: the host is gone."""
+        self.index.close()
+        self.cache.copies.clear()
+
+    def begin(self, now: int) -> None:
+        """A step begins."""
+        self.now_us = now
+
+    def rank(self, descriptor: Descriptor) -> int:
+        """The privilege of a message, by the papers' rule or the application's own."""
+        known = descriptor.__dict__.get("privilege")
+        if known is not None and known[0] is self._privilege:
+            return int(known[1])  # An emulation shows the same object to every host.
+        level = clamp(self._privilege(descriptor))
+        descriptor.__dict__["privilege"] = self._privilege, level
+        return level
+
+    # --- in ------------------------------------------------------------------------------------------------
+
+    def admit(
+        self,
+        descriptor: Descriptor,
+        *,
+        nbytes: int,
+        held: int,
+        interesting: bool,
+        own: bool = False,
+        giver: NodeId | None = None,
+        hops: int = 0,
+        age_ms: int = 0,
+        withheld_by: int = 0,
+        now: int,
+    ) -> Copy | Reason:
+        """Let a message in with the pieces that are `held`, and `nbytes` for them; else why not (`Cache.admit`).
+
+        `withheld_by`: the owner by whose word alone it is offered (`permit`).
+        """
+        copy = self.cache.admit(
+            descriptor, nbytes=nbytes, privilege=self.rank(descriptor), interesting=interesting, own=own, giver=giver,
+            hops=hops, age_ms=age_ms, held=held, now=now,
+        )  # fmt: skip
+        if isinstance(copy, Reason):
+            return copy
+        self.index.enter(copy)
+        if withheld_by:
+            self.withhold(copy, withheld_by)
+        elif copy.whole:
+            self.index.settle(copy)
+        else:
+            self.index.unsettle(copy)  # It may have been declined before; now the rest of it is wanted.
+        return copy
+
+    def admit_small(self, newcomers: list[Newcomer], giver: NodeId, now: int) -> list[Copy]:
+        """Let in whole messages of one piece, wanted and not known here, where it is `Cache.roomy`."""
+        copies = self.cache.admit_small(newcomers, giver, now)
+        self.index.take_in(copies)
+        return copies
+
+    def grow(self, copy: Copy, piece: int, nbytes: int) -> bool:
+        """One more verified piece of a copy. False: no room, or the copy left meanwhile; nothing changed."""
+        grown = self.cache.grow(copy, piece, nbytes)
+        if grown and copy.whole:
+            self.index.settle(copy)
+        return grown
+
+    def remember(self, descriptor: Descriptor, *, done: bool = True) -> Copy:
+        """Know of a message without having it: it is not to come again, or (not `done`) found no room."""
+        memory = self.cache.remember(descriptor, done=done)
+        self.note_memory(memory)
+        return memory
+
+    def note_memory(self, memory: Copy) -> None:
+        """Count a message that is not here among those that are known."""
+        self.index.enter(memory)
+        self.index.settle(memory)
+
+    def withhold(self, copy: Copy, owner: int) -> None:
+        """Keep a copy from being offered until this owner, too, permits it (`holdings.owners`)."""
+        self.withheld |= 1 << copy.slot
+        self._withholders[copy.slot] = self._withholders.get(copy.slot, 0) | owner
+
+    def permit(self, copy: Copy, owner: int) -> None:
+        """Let a copy be offered, as far as this owner is concerned."""
+        owners = self._withholders.pop(copy.slot, 0) & ~owner
+        if owners:
+            self._withholders[copy.slot] = owners
+            return
+        self.withheld &= ~(1 << copy.slot)
+        self.index.settle(copy)
+
+    def pause(self, until_us: int) -> None:
+        """Nothing is to be asked for until then: the store cannot write."""
+        self.paused_until_us = until_us
+
+    def known_copies(self) -> list[Copy]:
+        """Everything that has a slot: here, or remembered."""
+        return [copy for copy in self.cache.copies if copy is not None]
+
+    def invite(self) -> None:
+        """Sets are about to be compared: some of what was declined and would find room does not count as known."""
+        invited, ended = self.cache.invite()
+        for copy in invited:
+            self.index.unsettle(copy)
+        for copy in ended:
+            self.index.settle(copy)
+
+    # --- hash lists and handles ----------------------------------------------------------------------------
+
+    def hashes(self, copy: Copy) -> bytes:
+        """The hash list of a message of several pieces; empty where there is none."""
+        return self._hashes.get(copy.slot, b"")
+
+    def keep_hashes(self, copy: Copy, hashes: bytes) -> None:
+        """Keep the hash list of a copy."""
+        self._hashes[copy.slot] = hashes
+
+    def handle_of(self, copy: Copy) -> int:
+        """The number under which neighbours hear of this copy."""
+        if copy.handle < 0:
+            self._handle += 1
+            copy.handle = self._handle
+            self._handled[copy.handle] = copy
+        return copy.handle
+
+    def by_handle(self, handle: int) -> Copy | None:
+        """The copy that neighbours heard of under a number."""
+        return self._handled.get(handle)
+
+    # --- delivered and confirmed ---------------------------------------------------------------------------
+
+    def is_delivered(self, copy: Copy) -> bool:
+        """Whether the application was given it, in this life or, unconfirmed, in an earlier one."""
+        return bool(self._delivered >> copy.slot & 1)
+
+    def any_delivered(self, mask: int) -> bool:
+        """Whether any of these slots was delivered."""
+        return bool(self._delivered & mask)
+
+    def mark_delivered(self, mask: int) -> None:
+        """These slots are given to the application."""
+        self._delivered |= mask
+
+    def unmark_delivered(self, copy: Copy) -> None:
+        """It was not handed over after all."""
+        self._delivered &= ~(1 << copy.slot)
+
+    def is_confirmed(self, copy: Copy) -> bool:
+        """Whether the application confirmed it: then it is never given again."""
+        return copy.slot in self._seen
+
+    def mark_confirmed(self, copies: Iterable[Copy]) -> None:
+        """The application has these."""
+        seen, mark_done = self._seen, self.cache.mark_done
+        for copy in copies:
+            seen[copy.slot] = copy.id
+            mark_done(copy)
+
+    # --- the store -----------------------------------------------------------------------------------------
+
+    def keep(self, copy: Copy, durability: Durability = Durability.NORMAL, *, again: bool = False) -> None:
+        """Journal what the store should know of a copy; `again`: of one that it has already."""
+        stored = StoredMessage(
+            copy.descriptor, copy.held, copy.hops, copy.age_ms, copy.received_us, copy.giver, copy.own,
+            copy.interesting, self.is_delivered(copy),
+        )  # fmt: skip
+        if again:
+            self._journal.put_again((MESSAGE, copy.id, 0), stored)
+        else:
+            self._journal.put((MESSAGE, copy.id, 0), stored, durability)
+
+    def keep_all(self, copies: Sequence[Copy]) -> None:
+        """Journal whole copies that the store has not, after they were delivered."""
+        mask = mask_of([copy.slot for copy in copies])
+        delivered = self._delivered & mask
+        self._journal.put_all({
+            (MESSAGE, copy.id, 0): StoredMessage(
+                copy.descriptor, copy.held, copy.hops, copy.age_ms, copy.received_us, copy.giver, copy.own,
+                copy.interesting, delivered == mask or bool(delivered >> copy.slot & 1),
+            )
+            for copy in copies
+        })  # fmt: skip
+
+    def keep_piece(self, descriptor: Descriptor, piece: int, body: bytes) -> None:
+        """Journal a piece of a payload, if there are bytes in it."""
+        if descriptor.codec is not _BLANK:
+            self._journal.put((keys.PIECE, descriptor.id, piece), body)
+
+    def keep_confirmations(self, copies: Iterable[Copy]) -> None:
+        """Journal that these are never to be delivered again."""
+        confirmed: dict[Key, Value] = {}
+        for copy in copies:
+            if copy.descriptor.persistent:
+                self._journal.put((keys.SEEN, copy.id, 0), copy.descriptor, Durability.FULL)
+            else:
+                confirmed[keys.SEEN, copy.id, 0] = copy.descriptor
+        if confirmed:
+            self._journal.put_all(confirmed)
+
+    def forget(self, descriptor: Descriptor, held: int) -> None:
+        """Journal that the store may forget a copy."""
+        message: MessageId = descriptor.id
+        journal = self._journal
+        journal.delete((MESSAGE, message, 0))
+        if descriptor.codec is not _BLANK:
+            for piece in bits(held):
+                journal.delete((keys.PIECE, message, piece))
+        if descriptor.pieces > 1 and descriptor.signed:
+            journal.delete((keys.HASHES, message, 0))
+
+    # --- out -----------------------------------------------------------------------------------------------
+
+    def discard(self, copy: Copy, reason: Reason, *, done: bool = False) -> None:
+        """Take a copy out; the next sweep tells it. What the store lost is forgotten, so that it may come again."""
+        forgotten = reason in (Reason.STORE, Reason.PAYLOAD_GONE)
+        self.cache.remove(copy, Reason.EXPIRED if forgotten else reason, done=done)
+        self.cache.note_removed(copy, reason)
+
+    def clear(self, copies: Iterable[Copy], *, expired: bool) -> None:
+        """Forget what belonged to copies that left: in the store, hash lists, handles; those still known count so."""
+        hashes, handled, known, seen = self._hashes, self._handled, self.cache.get, self._seen
+        for copy in copies:
+            self.forget(copy.descriptor, copy.held)
+            if expired and copy.slot in seen:
+                self._journal.delete((keys.SEEN, seen.pop(copy.slot), 0))
+            if hashes:
+                hashes.pop(copy.slot, None)
+            if copy.handle >= 0:
+                handled.pop(copy.handle, None)
+                copy.handle, copy.entry = -1, None
+            if known(copy.id) is copy:
+                self.index.settle(copy)
+
+    def take_released(self) -> int:
+        """Slots that may be given to other messages from now on: nothing here remembers them."""
+        released = self.cache.take_released()
+        if released:
+            self.index.release(released)
+            self._delivered &= ~released
+            if self.withheld & released:
+                self.withheld &= ~released
+                for slot in bits(released):
+                    self._withholders.pop(slot, None)
+            if self._seen:
+                for slot in bits(released):
+                    if slot in self._seen:
+                        self._journal.delete((keys.SEEN, self._seen.pop(slot), 0))
+        return released

@@ -1,0 +1,210 @@
+"""What this node as a whole wants: numbered entries, which of them a message matches, and the profile that says so.
+
+The application's side (`local`) adds and removes entries; inspection, discovery and transfers ask. To compile all
+entries for each one that comes or goes would make a program's two thousand subscriptions cost two thousand times two
+thousand. So a change only marks: entries that came since the last compilation have a small matcher of their own, and
+those that went are passed over. All are compiled together again once what that costs has been spent on doing without:
+on compiling the newcomers, and on messages that were asked about twice.
+
+The profile has these entries, what the administrator lets this node carry, and what neighbours want within the horizon.
+It is made when it is announced; until then the one that neighbours know holds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from carrypost.errors import LocalError
+from carrypost.gossip.interest.horizon import carried_entries, entries_bytes_max, entry_bytes, profile_entries
+from carrypost.gossip.interest.matcher import Matcher
+from carrypost.model.pattern import encode_entries, profile_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from carrypost.config import Settings
+    from carrypost.gossip.interest.index import ProfileBook, View
+    from carrypost.gossip.interest.views import Slotted
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.pattern import Entry
+
+_NUMBERS_MAX = 256
+
+
+class Own:
+    """The interests of one node; at most `limits.profile_entries_max`, which fit `limits.profile_bytes_max`."""
+
+    __slots__ = (
+        "_carried", "_changed", "_compiled", "_debt", "_distinct", "_entries", "_limits", "_made_of", "_nbytes",
+        "_newcomers", "_next", "_numbers", "_numbers_by_match", "_recent", "_settings", "destinations", "encoded",
+        "revision", "view",
+    )  # fmt: skip
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._limits = limits = settings.limits
+        self._entries: dict[int, Entry] = {}
+        self._distinct: Counter[Entry] = Counter()
+        self._nbytes = 0
+        self._next = 1
+        self.revision = 0
+        """Rises whenever the profile has to have other entries than before."""
+        self._changed = False
+        """Some came or went since all were compiled."""
+        self._compiled = Matcher((), limits, own=True)
+        self._numbers: tuple[int, ...] = ()
+        """Those that are compiled together, by their places; some may be gone."""
+        self._recent: dict[int, Entry] = {}
+        """Those that are not."""
+        self._newcomers: Matcher | None = None
+        self._debt = 0
+        """What has been spent since the last compilation, in entries compiled and messages looked at."""
+        self._numbers_by_match: dict[tuple[int, ...], tuple[int, ...]] = {}
+        """Numbers of the entries at these places: bursts mostly match the same ones."""
+        self.destinations: dict[str, tuple[int, ...]] | None = {}
+        """Who asks for each destination, while all are compiled and nothing but whole destinations is asked for."""
+        self._carried = carried_entries(settings)
+        self._made_of = 0
+        """The revision that the profile was made of."""
+        self.view: View | None = None
+        """The profile as last made, against everything that is here."""
+        self.encoded = b""
+        """Its entries as they travel."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """What is asked for, each once."""
+        return tuple(dict.fromkeys(self._entries.values()))
+
+    def __getitem__(self, number: int) -> Entry:
+        return self._entries[number]
+
+    def add(self, entry: Entry) -> int:
+        """One more; returns its number."""
+        limits = self._limits
+        if len(self._entries) >= limits.profile_entries_max:
+            raise LocalError(f"more than {limits.profile_entries_max} subscriptions")
+        another = entry not in self._distinct
+        nbytes = self._nbytes + entry_bytes(entry) if another else self._nbytes
+        if nbytes > entries_bytes_max(limits):
+            raise LocalError(f"the interest profile would have more than {limits.profile_bytes_max} bytes")
+        self._distinct[entry] += 1
+        self._nbytes = nbytes
+        self.revision += another
+        number, self._next = self._next, self._next + 1
+        self._entries[number] = self._recent[number] = entry
+        self._changed = True
+        self._newcomers = self.destinations = None
+        return number
+
+    def remove(self, numbers: Collection[int]) -> list[Entry]:
+        """Remove all of them, or none if there is one that does not exist. Returns what they asked for."""
+        unknown = next((number for number in numbers if number not in self._entries), None)
+        if unknown is not None:
+            raise LocalError(f"no subscription {unknown}")
+        gone = []
+        for number in dict.fromkeys(numbers):
+            entry = self._entries.pop(number)
+            gone.append(entry)
+            if self._recent.pop(number, None) is not None:
+                self._newcomers = None
+            self._distinct[entry] -= 1
+            if not self._distinct[entry]:
+                del self._distinct[entry]
+                self._nbytes -= entry_bytes(entry)
+                self.revision += 1
+        if gone:
+            self._changed = True
+            self.destinations = None
+        return gone
+
+    # --- asking --------------------------------------------------------------------------------------------
+
+    @property
+    def wants_something(self) -> bool:
+        """Whether the profile asks for anything that is not only carried. Without one, anything may be wanted."""
+        return self.view is None or self.view.wants_something
+
+    def wants(self, descriptor: Descriptor) -> bool:
+        """Whether any entry matches."""
+        if self.destinations is not None:
+            return descriptor.destination in self.destinations
+        if self._changed:
+            self._pay()
+        if not self._changed:
+            return self._compiled.matches(descriptor)
+        found = self._newcomers is not None and self._newcomers.matches(descriptor)
+        return found or any(self._numbers[place] in self._entries for place in self._compiled.which(descriptor))
+
+    def carries(self, descriptor: Descriptor) -> bool:
+        """Whether a message is taken along for others: altruistically, or for somebody within the horizon."""
+        return self.view is not None and self.view.matcher.matches(descriptor)
+
+    def which(self, descriptor: Descriptor) -> tuple[int, ...]:
+        """The numbers of the entries that match a message, ascending."""
+        if self.destinations is not None:  # Most ask for whole destinations, and messages come by the thousand.
+            return self.destinations.get(descriptor.destination, ())
+        if self._changed:
+            self._pay()
+        numbers = self._numbered(self._compiled.which(descriptor))
+        if self._changed:
+            numbers = tuple([number for number in numbers if number in self._entries])
+            if self._newcomers is not None:
+                recent = tuple(self._recent)
+                numbers += tuple([recent[place] for place in self._newcomers.which(descriptor)])
+        return numbers
+
+    def _pay(self) -> None:
+        """Something changed, and a message is to be looked at: compile what came, or all if that is due by now."""
+        compiling = bool(self._recent) and self._newcomers is None
+        self._debt += 1 + len(self._recent) if compiling else 1
+        if self._debt >= len(self._entries):
+            self._compile()
+        elif compiling:
+            self._newcomers = Matcher(tuple(self._recent.values()), self._limits, own=True)
+
+    def _compile(self) -> None:
+        self._compiled = Matcher(tuple(self._entries.values()), self._limits, own=True)
+        self._numbers = numbers = tuple(self._entries)
+        self._changed, self._debt = False, 0
+        self._recent, self._newcomers, self._numbers_by_match = {}, None, {}
+        places = self._compiled.destinations if numbers else {}
+        if places is not None:
+            self.destinations = {name: tuple([numbers[at] for at in which]) for name, which in places.items()}
+
+    def _numbered(self, which: tuple[int, ...]) -> tuple[int, ...]:
+        """The numbers of the entries at these places."""
+        numbers = self._numbers_by_match.get(which)
+        if numbers is None:
+            if len(self._numbers_by_match) >= _NUMBERS_MAX:
+                self._numbers_by_match.clear()
+            numbers = self._numbers_by_match[which] = tuple([self._numbers[index] for index in which])
+        return numbers
+
+    # --- the profile ---------------------------------------------------------------------------------------
+
+    @property
+    def stale(self) -> bool:
+        """Whether entries came or went since the profile was made."""
+        return self._made_of != self.revision
+
+    def renew(self, neighbours: Iterable[View], index: ProfileBook, copies: Iterable[Slotted]) -> bool:
+        """Make the profile, and match it against all copies that have a slot. False: it is the same as before."""
+        self._made_of = self.revision
+        theirs = (view.entries for view in neighbours)
+        entries = profile_entries(self.entries, self._carried, theirs, self._settings)
+        encoded = encode_entries(entries)
+        digest = profile_digest(encoded)
+        before = self.view
+        if before is not None and before.digest == digest:
+            return False
+        index.learn(entries, digest, copies, own=True)
+        self.view = index.keep(digest)
+        if before is not None:
+            index.drop(before.digest)
+        self.encoded = encoded
+        return True

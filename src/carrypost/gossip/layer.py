@@ -1,0 +1,222 @@
+"""What stands on gossip: layers, through which messages pass on their way to the application.
+
+A host has its layers in a fixed order, lowest first. When messages become whole, gossip hands their list to the first
+layer; each returns those that may go on, and the last one is the application's side, which delivers them. Copies that
+leave the cache are told to the layers in the same order. A layer may have frames, links and rows of its own, hold
+messages back, and want messages published. It asks gossip by what it was built on (`gossip.transfers.ground`) and is
+called by the host alone: whatever it has to say it returns, or puts into `Outputs`.
+
+Every step of a host is: `expire`, then what was asked for (`take`, `published`, `confirmed`, `left`, frames), then
+`finish`. A host calls only what a layer overrides, so a method that is not there costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from carrypost.gossip.wire.pieces import Blank
+from carrypost.model.descriptor import AttributeValue, Descriptor, Ordering
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from carrypost.events import Event, Reason
+    from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.wire.frames import Frame
+    from carrypost.journal import Key, Value
+    from carrypost.model.ids import MessageId
+
+Handler = Callable[["Link", Any, int], None]
+"""Takes one kind of frame that came over a usable link; may raise `RemoteError`."""
+Rows = Mapping["Key", "Value | None"]
+"""Rows of the store by key; None deletes one."""
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """A message that is to be published."""
+
+    destination: str
+    payload: bytes | Blank
+    attributes: Mapping[str, AttributeValue] = {}
+    lifetime_us: int | None = None
+    label: str = ""
+    persistent: bool = False
+    priority: int = 4
+    ordering: Ordering = Ordering.NONE
+
+
+class Layer:
+    """One layer of a host. Every method does nothing unless it is overridden."""
+
+    kind: ClassVar[str] = ""
+    """The kind of its rows' keys in the store; empty for a layer that keeps none."""
+    due_us: int = NEVER
+    """Not after the time of its next `expire`."""
+
+    @property
+    def handlers(self) -> Mapping[type, Handler]:
+        """Its own kinds of frames, and what takes them. Asked for once."""
+        return {}
+
+    def companions(self, now: int) -> Sequence[Frame]:
+        """Frames that go beside an announcement."""
+        return ()
+
+    def links(self) -> Iterable[Link]:
+        """Its own routes: what leaves the cache is cancelled and forgotten there as with neighbours."""
+        return ()
+
+    def restore(self, rows: Iterable[tuple[Key, Value]]) -> None:
+        """Take in the rows of an earlier life. Copies are restored already; nothing was announced yet."""
+
+    def expire(self, now: int) -> None:
+        """Do what is due by now. What it lets pass goes on with the next `take`, which follows."""
+
+    def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
+        """Whole messages that are wanted here: return what passes now, in order, earlier ones that it held included."""
+        return copies
+
+    def published(self, copies: Sequence[Copy]) -> None:
+        """Messages of this node were admitted; `take` of the same copies follows."""
+
+    def confirmed(self, messages: Sequence[MessageId]) -> None:
+        """The application has these."""
+
+    def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
+        """Copies left the cache. None: they are here, but nobody on this node wants them any more."""
+
+    def finish(self, now: int) -> Sequence[Draft]:
+        """The end of a step: return what is to be published. What cannot be is not told by `published`."""
+        return ()
+
+    def rows(self, serial: int) -> Rows:
+        """What changed since the last call, for the batch of this number.
+
+        A layer whose rows alone are a reason to make a batch puts one of them into the journal itself.
+        """
+        return {}
+
+    def durable(self, serial: int) -> None:
+        """A batch is on disk."""
+
+    def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
+        """A batch could not be written, and of the events that waited for it no unknown one is told.
+
+        Whoever held one decides what to say instead. Returns what this layer had let pass or published by that batch,
+        or since, and takes back.
+        """
+        return ()
+
+
+class Layers:
+    """The layers of one host, lowest first."""
+
+    __slots__ = (
+        "_all", "_companions", "_confirmed", "_durable", "_expire", "_finish", "_left", "_links", "_lost", "_published",
+        "_rows", "_take", "handlers",
+    )  # fmt: skip
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        self._all = tuple(layers)
+        self._companions = [each.companions for each in self._overriding("companions")]
+        self._links = [each.links for each in self._overriding("links")]
+        self._expire = self._overriding("expire")
+        self._take = [each.take for each in self._overriding("take")]
+        self._published = [each.published for each in self._overriding("published")]
+        self._confirmed = [each.confirmed for each in self._overriding("confirmed")]
+        self._left = [each.left for each in self._overriding("left")]
+        self._finish = [each.finish for each in self._overriding("finish")]
+        self._rows = [each.rows for each in self._overriding("rows")]
+        self._durable = [each.durable for each in self._overriding("durable")]
+        self._lost = [each.lost for each in self._overriding("lost")]
+        self.handlers: dict[type, Handler] = {}
+        """Their kinds of frames, and what takes them."""
+        for layer in self._all:
+            self.handlers.update(layer.handlers)
+
+    def _overriding(self, name: str) -> list[Layer]:
+        return [layer for layer in self._all if getattr(type(layer), name) is not getattr(Layer, name)]
+
+    def close(self) -> None:
+        """The host is done with them: what refers to each other lets go."""
+        for methods in (self._companions, self._links, self._take, self._published, self._confirmed, self._left):
+            methods.clear()
+        for more in (self._finish, self._rows, self._durable, self._lost, self._expire):
+            more.clear()
+        self._all = ()
+        self.handlers.clear()
+
+    @property
+    def due_us(self) -> int:
+        """Not after the time of the next `expire`."""
+        due_us = NEVER
+        for layer in self._expire:
+            if layer.due_us < due_us:
+                due_us = layer.due_us
+        return due_us
+
+    def restore(self, rows: Sequence[tuple[Key, Value]]) -> None:
+        """Give every layer its own rows of an earlier life."""
+        for layer in self._all:
+            if layer.kind:
+                layer.restore([row for row in rows if row[0][0] == layer.kind])
+
+    def expire(self, now: int) -> bool:
+        """Let layers do what is due. Returns True if anything was."""
+        found = False
+        for layer in self._expire:
+            if layer.due_us <= now:
+                layer.expire(now)
+                found = True
+        return found
+
+    def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
+        """Hand on whole messages; returns what the last layer does: those newly given to the application."""
+        for take in self._take:
+            copies = take(copies)
+        return copies
+
+    def published(self, copies: Sequence[Copy]) -> None:
+        """Tell of this node's own messages, which were admitted."""
+        for published in self._published:
+            published(copies)
+
+    def confirmed(self, messages: Sequence[MessageId]) -> None:
+        """Tell of what the application has."""
+        for confirmed in self._confirmed:
+            confirmed(messages)
+
+    def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
+        """Tell of copies that left, or (None) are not wanted here any more."""
+        for left in self._left:
+            left(copies, reason)
+
+    def finish(self, now: int) -> list[Draft]:
+        """End the step; returns what is to be published."""
+        return [draft for finish in self._finish for draft in finish(now)]
+
+    def companions(self, now: int) -> list[Frame]:
+        """Frames that go beside an announcement."""
+        return [frame for companions in self._companions for frame in companions(now)]
+
+    def links(self) -> Iterator[Link]:
+        """The routes of all layers."""
+        for links in self._links:
+            yield from links()
+
+    def rows(self, serial: int) -> Iterator[Rows]:
+        """What changed in each layer."""
+        for rows in self._rows:
+            yield rows(serial)
+
+    def durable(self, serial: int) -> None:
+        """A batch is on disk."""
+        for durable in self._durable:
+            durable(serial)
+
+    def lost(self, serial: int, held: Sequence[Event]) -> list[Descriptor]:
+        """A batch could not be written; returns what layers take back."""
+        return [descriptor for lost in self._lost for descriptor in lost(serial, held)]

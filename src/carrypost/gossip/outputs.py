@@ -1,0 +1,124 @@
+"""What one host wants done and has to tell: changes for the store, frames to send, events.
+
+Every part of a host writes here and none reads: a driver takes all of it, changes first, then frames, then events.
+Refusals are counted by reason and, as far as they name no message, told together, because strangers decide how many
+there are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from carrypost.events import Dropped, Expired, Received, Refused
+from carrypost.gossip.wire.frames import Frame, Transmission, joined
+from carrypost.journal import Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from carrypost.config import Limits
+    from carrypost.events import Event, Reason, Reception
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import NodeId
+
+
+class Outputs:
+    """The out-trays of one host."""
+
+    __slots__ = (
+        "_events", "_expired", "_named", "_outgoing", "_received", "_refusals", "_refusals_max", "dropped", "journal",
+        "refused", "tell",
+    )  # fmt: skip
+
+    def __init__(self, limits: Limits) -> None:
+        self._events: list[Event] = []
+        self.tell = self._events.append
+        """Tell an event at once; one that depends on a change is held in the journal instead."""
+        self.journal = Journal(self._events)
+        self._outgoing: list[Transmission] = []
+        self._received: dict[NodeId, list[Reception]] = {}
+        """Not told yet, by the neighbour who brought them."""
+        self._expired: list[Descriptor] = []
+        """Not told yet: received, and never to be delivered."""
+        self.refused: Counter[str] = Counter()
+        """What peers sent and was not taken, by reason."""
+        self.dropped: Counter[str] = Counter()
+        """Copies that left or were not let in, by reason."""
+        self._refusals: Counter[tuple[str, str]] = Counter()
+        """Not told yet, by reason and peer."""
+        self._refusals_max = limits.refusals_max
+        self._named = 0
+        """Refusals among the events that name a message."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to take."""
+        journal = self.journal
+        return bool(self._outgoing or self._events or journal.puts or journal.deletes or self._refusals)
+
+    def send(self, frames: Sequence[Frame], to: str | None) -> None:
+        """Transmit these frames to a link address, or to everybody in reach."""
+        self._outgoing.append(Transmission(tuple(frames), to))
+
+    def receive(self, peer: NodeId, receptions: Sequence[Reception]) -> None:
+        """Tell messages that became whole with the next `report`, those of one neighbour together."""
+        self._received.setdefault(peer, []).extend(receptions)
+
+    def expire(self, descriptors: Sequence[Descriptor]) -> None:
+        """Tell messages that will never be delivered with the next `report`, after their reception."""
+        self._expired += descriptors
+
+    def report(self) -> None:
+        """Tell what was gathered: at the end of a step, and before copies are dropped for what came in it."""
+        if self._received:
+            for peer, receptions in self._received.items():
+                self.tell(Received(peer, tuple(receptions)))
+            self._received = {}
+        if self._expired:
+            self.tell(Expired(tuple(self._expired)))
+            self._expired = []
+
+    def drop(self, descriptors: Sequence[Descriptor], reason: Reason) -> None:
+        """Count and tell copies that leave, or were not let in."""
+        self.dropped[reason] += len(descriptors)
+        self.tell(Dropped(tuple(descriptors), reason))
+
+    def refuse(self, reason: str, peer: str, message: str | None = None) -> None:
+        """Count something that was not taken. Refusals that name no message are told together."""
+        self.refused[reason] += 1
+        if message is None or self._named >= self._refusals_max:
+            self._gather(reason, peer, 1)
+        else:
+            self._named += 1
+            self.tell(Refused(reason, peer, 1, message))
+
+    def refuse_many(self, reason: str, peer: str, count: int) -> None:
+        """Count several of a kind."""
+        self.refused[reason] += count
+        self._gather(reason, peer, count)
+
+    def _gather(self, reason: str, peer: str, count: int) -> None:
+        """Addresses are a stranger's to choose: beyond so many, what they cost is told without them."""
+        key = (reason, peer) if len(self._refusals) < self._refusals_max else (reason, "")
+        self._refusals[key] += count
+
+    def take_outgoing(self) -> list[Transmission]:
+        """Everything there is to send, once."""
+        taken = self._outgoing
+        if not taken:
+            return []
+        self._outgoing = []
+        return taken if len(taken) == 1 else joined(taken)
+
+    def take_events(self) -> list[Event]:
+        """Everything there is to tell, once."""
+        if self._refusals:
+            self._events.extend([Refused(reason, peer, count) for (reason, peer), count in self._refusals.items()])
+            self._refusals.clear()
+        if not self._events:
+            return []
+        self._named = 0
+        taken = self._events[:]
+        self._events.clear()
+        return taken

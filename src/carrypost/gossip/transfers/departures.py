@@ -1,0 +1,77 @@
+"""Copies that leave: told, journalled, and forgotten by all who keep bitsets, before their slots are given again.
+
+`sweep` does that for all that was removed since the last one, and runs after anything that may have removed copies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.events import Expired, Reason
+from carrypost.gossip.holdings.owners import ORDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.layer import Layers
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.link import Link
+
+
+class Departures:
+    """The way out of one host's holdings."""
+
+    __slots__ = ("_cache", "_holdings", "_layers", "_links", "_outputs")
+
+    def __init__(self, ground: Ground, layers: Layers) -> None:
+        self._holdings = ground.holdings
+        self._cache = ground.holdings.cache
+        self._outputs = ground.outputs
+        self._links = ground.links
+        self._layers = layers
+
+    def expire(self, now: int) -> bool:
+        """Drop what is dead by now: one predicate, everywhere. Returns True if anything was."""
+        gone = self._cache.expire(now)
+        if gone:
+            self._leave(gone, Reason.EXPIRED)
+        if self._cache.changed:
+            self.sweep()
+        return bool(gone)
+
+    def sweep(self) -> None:
+        """Tell and journal what was removed; make everybody forget the slots that were freed."""
+        removed = self._cache.take_removed()
+        if removed:
+            by_reason: dict[Reason, list[Copy]] = {}
+            for copy, reason in removed:
+                by_reason.setdefault(reason, []).append(copy)
+            for reason, copies in by_reason.items():
+                self._leave(copies, reason)
+        released = self._holdings.take_released()
+        if released:
+            for link in self._all_links():
+                link.forget_slots(released)
+
+    def _all_links(self) -> Iterator[Link]:
+        yield from self._links
+        yield from self._layers.links()
+
+    def _leave(self, copies: list[Copy], reason: Reason) -> None:
+        expired = reason is Reason.EXPIRED
+        # What still waited when it died was received and will never be delivered: that is more than being dropped.
+        waited = [copy for copy in copies if copy.pins & ORDER] if expired else []
+        if waited:
+            self._outputs.dropped[reason] += len(waited)
+            self._outputs.tell(Expired(tuple([copy.descriptor for copy in waited])))
+        dropped = [copy.descriptor for copy in copies if not copy.pins & ORDER] if waited else None
+        if dropped is None:
+            dropped = [copy.descriptor for copy in copies]
+        if dropped:
+            self._outputs.drop(dropped, reason)
+        self._layers.left(copies, reason)
+        self._holdings.clear(copies, expired=expired)
+        for outbox in [link.outbox for link in self._all_links() if link.outbox.jobs]:
+            for copy in copies:
+                outbox.cancel(copy.slot)

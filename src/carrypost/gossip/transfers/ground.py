@@ -1,0 +1,39 @@
+"""What the parts of gossip stand on: values and owners, each of whom alone changes its own fields."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from carrypost.config import Limits, Settings
+from carrypost.gossip.holdings.holdings import Holdings
+from carrypost.gossip.interest.own import Own
+from carrypost.gossip.outputs import Outputs
+from carrypost.gossip.transfers.links import Links
+from carrypost.model.ids import NodeId, node_prefix
+from carrypost.security.identity import Identity
+
+
+class Ground(NamedTuple):
+    """One host's identity and settings, what it has, wants and hears, and where its parts put what is to be done."""
+
+    identity: Identity
+    settings: Settings
+    holdings: Holdings
+    outputs: Outputs
+    own: Own
+    links: Links
+
+    @property
+    def node(self) -> NodeId:
+        """This node's id."""
+        return self.identity.node
+
+    @property
+    def prefix(self) -> bytes:
+        """The name by which heard-lists and requests call this node."""
+        return node_prefix(self.identity.node)
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds on what peers may make this host keep and do."""
+        return self.settings.limits

@@ -1,0 +1,64 @@
+"""All links of one host: by address, which of them are usable, and when the first one needs a tick."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.gossip.transfers.link import LINKED
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from carrypost.gossip.transfers.link import Link
+
+
+class Links:
+    """The links of one host."""
+
+    __slots__ = ("_by_peer", "get", "usable", "wake_us")
+
+    def __init__(self) -> None:
+        self._by_peer: dict[str, Link] = {}
+        self.get: Callable[[str], Link | None] = self._by_peer.get
+        """The link of an address. Asked for every datagram."""
+        self.usable: list[Link] = []
+        """The neighbours with whom messages may be exchanged."""
+        self.wake_us = NEVER
+        """Not after the earliest moment at which a link needs a tick; found exactly after each one."""
+
+    def __len__(self) -> int:
+        return len(self._by_peer)
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter(self._by_peer.values())
+
+    def __getitem__(self, peer: str) -> Link:
+        return self._by_peer[peer]
+
+    def add(self, link: Link) -> None:
+        """Keep a new link."""
+        self._by_peer[link.peer] = link
+
+    def remove(self, link: Link) -> None:
+        """Forget a link."""
+        del self._by_peer[link.peer]
+        self.changed()
+
+    def changed(self) -> None:
+        """Note that a link became usable, or is so no more."""
+        self.usable = [link for link in self if link.state is LINKED]
+
+    def wake(self, due_us: int) -> None:
+        """Something on a link is due then."""
+        if due_us < self.wake_us:
+            self.wake_us = due_us
+
+    def sleep(self, due_us: int) -> None:
+        """Nothing on any link is due before then."""
+        self.wake_us = due_us
+
+    @property
+    def sending(self) -> bool:
+        """Whether anything is on its way to a neighbour."""
+        return any(link.outbox.jobs for link in self.usable)
