@@ -89,7 +89,7 @@ class Journal:
     """Collects changes into batches and holds events until their batch is durable."""
 
     __slots__ = (
-        "_again", "_durability", "_held", "_open", "_serial", "_undeleted", "_permitted", "deletes", "puts", "released",
+        "_again", "_durability", "_held", "_open", "_serial", "_undeleted", "deletes", "permitted", "puts", "released",
     )  # fmt: skip
 
     def __init__(self, released: list[Event]) -> None:
@@ -105,7 +105,8 @@ class Journal:
         self._open: dict[int, tuple[Batch, list[Event | Send], set[Key]]] = {}
         self.released = released
         """Where events go that wait for nothing any more."""
-        self._permitted: list[MessageId] = []
+        self.permitted: list[MessageId] = []
+        """Messages that may be sent from now on, until they are taken."""
 
     def put(self, key: Key, value: Value, durability: Durability = Durability.NORMAL) -> None:
         """Keep `value` under `key`."""
@@ -154,13 +155,13 @@ class Journal:
     def _release(self, held: list[Event | Send]) -> None:
         for event in held:
             if isinstance(event, Send):
-                self._permitted.append(event.message)
+                self.permitted.append(event.message)
             else:
                 self.released.append(event)
 
     def take_permitted(self) -> list[MessageId]:
         """Messages that may be sent from now on, once."""
-        permitted, self._permitted = self._permitted, []
+        permitted, self.permitted = self.permitted, []
         return permitted
 
     @property

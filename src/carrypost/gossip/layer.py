@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.cache import Copy
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import Frame
-    from carrypost.journal import Key, Value
+    from carrypost.journal import Journal, Key, Value
     from carrypost.model.ids import MessageId
 
 Handler = Callable[["Link", Any, int], None]
@@ -115,15 +115,16 @@ class Layers:
     """The layers of one host, lowest first."""
 
     __slots__ = (
-        "_all", "_companions", "_confirmed", "_durable", "_expire", "_finish", "_left", "_links", "_lost", "_published",
-        "_rows", "_take", "handlers",
+        "_all", "_companions", "_confirmed", "_durable", "_finish", "_left", "_links", "_lost", "_published",
+        "_rows", "_take", "finishing", "handlers", "timed",
     )  # fmt: skip
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         self._all = tuple(layers)
         self._companions = [each.companions for each in self._overriding("companions")]
         self._links = [each.links for each in self._overriding("links")]
-        self._expire = self._overriding("expire")
+        self.timed = self._overriding("expire")
+        """Those that expire something: whoever steps looks at their `due_us`."""
         self._take = [each.take for each in self._overriding("take")]
         self._published = [each.published for each in self._overriding("published")]
         self._confirmed = [each.confirmed for each in self._overriding("confirmed")]
@@ -132,6 +133,8 @@ class Layers:
         self._rows = [each.rows for each in self._overriding("rows")]
         self._durable = [each.durable for each in self._overriding("durable")]
         self._lost = [each.lost for each in self._overriding("lost")]
+        self.finishing = bool(self._finish)
+        """Whether any layer has something to do at the end of a step."""
         self.handlers: dict[type, Handler] = {}
         """Their kinds of frames, and what takes them."""
         for layer in self._all:
@@ -144,34 +147,16 @@ class Layers:
         """The host is done with them: what refers to each other lets go."""
         for methods in (self._companions, self._links, self._take, self._published, self._confirmed, self._left):
             methods.clear()
-        for more in (self._finish, self._rows, self._durable, self._lost, self._expire):
+        for more in (self._finish, self._rows, self._durable, self._lost, self.timed):
             more.clear()
         self._all = ()
         self.handlers.clear()
-
-    @property
-    def due_us(self) -> int:
-        """Not after the time of the next `expire`."""
-        due_us = NEVER
-        for layer in self._expire:
-            if layer.due_us < due_us:
-                due_us = layer.due_us
-        return due_us
 
     def restore(self, rows: Sequence[tuple[Key, Value]]) -> None:
         """Give every layer its own rows of an earlier life."""
         for layer in self._all:
             if layer.kind:
                 layer.restore([row for row in rows if row[0][0] == layer.kind])
-
-    def expire(self, now: int) -> bool:
-        """Let layers do what is due. Returns True if anything was."""
-        found = False
-        for layer in self._expire:
-            if layer.due_us <= now:
-                layer.expire(now)
-                found = True
-        return found
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Hand on whole messages; returns what the last layer does: those newly given to the application."""
@@ -196,7 +181,10 @@ class Layers:
 
     def finish(self, now: int) -> list[Draft]:
         """End the step; returns what is to be published."""
-        return [draft for finish in self._finish for draft in finish(now)]
+        drafts: list[Draft] = []
+        for finish in self._finish:
+            drafts += finish(now)
+        return drafts
 
     def companions(self, now: int) -> list[Frame]:
         """Frames that go beside an announcement."""
@@ -207,10 +195,11 @@ class Layers:
         for links in self._links:
             yield from links()
 
-    def rows(self, serial: int) -> Iterator[Rows]:
-        """What changed in each layer."""
+    def write(self, journal: Journal) -> None:
+        """Put what changed in each layer into the batch that is being made."""
         for rows in self._rows:
-            yield rows(serial)
+            if changed := rows(journal.serial):
+                journal.update(changed)
 
     def durable(self, serial: int) -> None:
         """A batch is on disk."""

@@ -27,16 +27,18 @@ class Outputs:
     """The out-trays of one host."""
 
     __slots__ = (
-        "_events", "_expired", "_named", "_outgoing", "_received", "_refusals", "_refusals_max", "dropped", "journal",
-        "refused", "tell",
+        "_expired", "_named", "_received", "_refusals_max", "dropped", "events", "gathered", "journal", "outgoing",
+        "refusals", "refused", "tell",
     )  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
-        self._events: list[Event] = []
-        self.tell = self._events.append
+        self.events: list[Event] = []
+        self.tell = self.events.append
         """Tell an event at once; one that depends on a change is held in the journal instead."""
-        self.journal = Journal(self._events)
-        self._outgoing: list[Transmission] = []
+        self.journal = Journal(self.events)
+        self.outgoing: list[Transmission] = []
+        self.gathered = False
+        """Whether `report` has anything to tell."""
         self._received: dict[NodeId, list[Reception]] = {}
         """Not told yet, by the neighbour who brought them."""
         self._expired: list[Descriptor] = []
@@ -45,36 +47,32 @@ class Outputs:
         """What peers sent and was not taken, by reason."""
         self.dropped: Counter[str] = Counter()
         """Copies that left or were not let in, by reason."""
-        self._refusals: Counter[tuple[str, str]] = Counter()
+        self.refusals: Counter[tuple[str, str]] = Counter()
         """Not told yet, by reason and peer."""
         self._refusals_max = limits.refusals_max
         self._named = 0
         """Refusals among the events that name a message."""
 
-    @property
-    def busy(self) -> bool:
-        """Whether there is anything to take."""
-        journal = self.journal
-        return bool(self._outgoing or self._events or journal.puts or journal.deletes or self._refusals)
-
     def send(self, frames: Sequence[Frame], to: str | None) -> None:
         """Transmit these frames to a link address, or to everybody in reach."""
-        self._outgoing.append(Transmission(tuple(frames), to))
+        self.outgoing.append(Transmission(tuple(frames), to))
 
     def receive(self, peer: NodeId, receptions: Sequence[Reception]) -> None:
         """Tell messages that became whole with the next `report`, those of one neighbour together."""
         self._received.setdefault(peer, []).extend(receptions)
+        self.gathered = True
 
     def expire(self, descriptors: Sequence[Descriptor]) -> None:
         """Tell messages that will never be delivered with the next `report`, after their reception."""
         self._expired += descriptors
+        self.gathered = True
 
     def report(self) -> None:
         """Tell what was gathered: at the end of a step, and before copies are dropped for what came in it."""
-        if self._received:
-            for peer, receptions in self._received.items():
-                self.tell(Received(peer, tuple(receptions)))
-            self._received = {}
+        self.gathered = False
+        for peer, receptions in self._received.items():
+            self.tell(Received(peer, tuple(receptions)))
+        self._received = {}
         if self._expired:
             self.tell(Expired(tuple(self._expired)))
             self._expired = []
@@ -100,25 +98,20 @@ class Outputs:
 
     def _gather(self, reason: str, peer: str, count: int) -> None:
         """Addresses are a stranger's to choose: beyond so many, what they cost is told without them."""
-        key = (reason, peer) if len(self._refusals) < self._refusals_max else (reason, "")
-        self._refusals[key] += count
+        key = (reason, peer) if len(self.refusals) < self._refusals_max else (reason, "")
+        self.refusals[key] += count
 
     def take_outgoing(self) -> list[Transmission]:
         """Everything there is to send, once."""
-        taken = self._outgoing
-        if not taken:
-            return []
-        self._outgoing = []
+        taken, self.outgoing = self.outgoing, []
         return taken if len(taken) == 1 else joined(taken)
 
     def take_events(self) -> list[Event]:
         """Everything there is to tell, once."""
-        if self._refusals:
-            self._events.extend([Refused(reason, peer, count) for (reason, peer), count in self._refusals.items()])
-            self._refusals.clear()
-        if not self._events:
-            return []
+        if self.refusals:
+            self.events.extend([Refused(reason, peer, count) for (reason, peer), count in self.refusals.items()])
+            self.refusals.clear()
         self._named = 0
-        taken = self._events[:]
-        self._events.clear()
+        taken = self.events[:]
+        self.events.clear()
         return taken

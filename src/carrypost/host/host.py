@@ -7,7 +7,6 @@ before its incarnation is durable. `peer` is an opaque link address; which node 
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from carrypost import journal as keys
@@ -39,7 +38,7 @@ from carrypost.model.times import NEVER
 from carrypost.order.groups import Order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from random import Random
 
     from carrypost.config import Settings
@@ -57,6 +56,21 @@ if TYPE_CHECKING:
 
 _UNREAD_BYTES = 64
 """As many bytes that cannot be read are charged as one unit of waste."""
+
+
+class _Step:
+    """One command of a host. What was due is told, also where the command turns out to be wrong and raises."""
+
+    __slots__ = ("_host", "_links", "_now")
+
+    def __init__(self, host: Host, now: int, links: Sequence[Link] | None = None) -> None:
+        self._host, self._now, self._links = host, now, links
+
+    def __enter__(self) -> None:
+        self._host._begin(self._now)  # noqa: SLF001 - a part of the host
+
+    def __exit__(self, *_: object) -> None:
+        self._host._finish(self._now, self._links)  # noqa: SLF001
 
 
 class Host:
@@ -170,7 +184,7 @@ class Host:
         draft = Draft(
             destination, payload, attributes or {}, lifetime_us, label, persistent, priority, ordering
         )  # fmt: skip
-        with self._step(now):
+        with _Step(self, now):
             return self._publish(draft, now).id
 
     def subscribe(
@@ -182,7 +196,7 @@ class Host:
         at what else the pattern asks for: what is not taken would be waited for by those that follow it.
         """
         self._require_start()
-        with self._step(now):
+        with _Step(self, now):
             asked = entry(pattern, selector)
             taken = whole_destination(asked) if ordered else asked
             number, found = self._deliveries.subscribe(taken, asked)
@@ -194,7 +208,7 @@ class Host:
     def unsubscribe(self, subscriptions: int | Collection[int], now: int) -> None:
         """Want it no longer, one or several together: all of them, or none if one does not exist."""
         numbers = (subscriptions,) if isinstance(subscriptions, int) else subscriptions
-        with self._step(now):
+        with _Step(self, now):
             gone, unwanted = self._deliveries.unsubscribe(numbers)
             self._layers.left(unwanted, None)
             self._interests_changed(gone, now)
@@ -207,20 +221,20 @@ class Host:
     def confirm(self, deliveries: Iterable[Delivery | MessageId], now: int) -> None:
         """The consumer has them, named by themselves or by their ids; told back by `Confirmed` once that is durable."""
         messages = tuple([each.message if isinstance(each, Delivery) else each for each in deliveries])
-        with self._step(now, ()):
+        with _Step(self, now, ()):
             self._deliveries.confirm(messages)
             self._layers.confirmed(messages)
 
     def discard(self, message: MessageId, reason: Reason, now: int) -> None:
         """Take a copy out of the cache, for good."""
-        with self._step(now):
+        with _Step(self, now):
             copy = self._holdings.cache.get(message)
             if copy is not None and copy.here:
                 self._holdings.discard(copy, reason, done=True)
 
     def unreadable(self, message: MessageId, reason: str, now: int) -> None:
         """The consumer could not expand a payload (`pieces.unpack`): it is refused after all, for good."""
-        with self._step(now):
+        with _Step(self, now):
             copy = self._holdings.cache.get(message)
             if copy is not None and copy.here:
                 self._outputs.refuse(reason, copy.giver or "", copy.descriptor.shown)
@@ -228,7 +242,7 @@ class Host:
 
     def payload_gone(self, message: MessageId, now: int) -> None:
         """The driver no longer has the bytes of a message."""
-        with self._step(now):
+        with _Step(self, now):
             copy = self._holdings.cache.get(message)
             if copy is not None and copy.here:
                 self._holdings.discard(copy, Reason.PAYLOAD_GONE)
@@ -310,7 +324,7 @@ class Host:
             self._exchange.tick(now)
             self._finish(now)
             neighbours.look_ahead()
-        more = self._outputs.busy
+        more = self.busy
         if neighbours.beacon.due_us <= now:
             neighbours.announce(now)
             if self._ground.settings.paper_mode:
@@ -323,26 +337,38 @@ class Host:
 
     def next_deadline(self) -> int | None:
         """When the next tick is due."""
-        recovery = self._recovery
-        due = min(self._deadlines.due_us, self._layers.due_us, recovery.notes_us, recovery.relief_us)
+        # By comparisons: drivers ask after every step.
+        recovery, due = self._recovery, self._deadlines.due_us
+        for layer in self._layers.timed:
+            if layer.due_us < due:
+                due = layer.due_us
         if self._ready:
-            due = min(due, self._links.wake_us, self._neighbours.beacon.due_us)
+            if self._links.wake_us < due:
+                due = self._links.wake_us
+            if self._neighbours.beacon.due_us < due:
+                due = self._neighbours.beacon.due_us
+        if recovery.notes_us < due:
+            due = recovery.notes_us
+        if recovery.relief_us < due:
+            due = recovery.relief_us
         return None if due >= NEVER else due
 
     @property
     def busy(self) -> bool:
         """Whether there is anything to take: changes, what is to be sent, events."""
-        return self._outputs.busy
+        outputs, journal = self._outputs, self._outputs.journal
+        return bool(outputs.outgoing or outputs.events or journal.puts or journal.deletes or outputs.refusals)
 
     def durable(self, serial: int, now: int) -> None:
         """The batch is on disk."""
-        self._begin(now)  # What expired while its batch was written is not delivered any more.
+        changed = self._begin(now)  # What expired while its batch was written is not delivered any more.
         self._layers.durable(serial)
         self._outputs.journal.durable(serial)
-        permitted = self._publisher.permit()
+        permitted = bool(self._outputs.journal.permitted) and self._publisher.permit()
         if permitted:
             self._exchange.gained(now, own=True)
-        self._finish(now, None if permitted else ())
+        if permitted or changed or self._layers.finishing:
+            self._finish(now, None if permitted else ())
         if serial in self._first_batches and not self._ready:
             self._ready = True
             self._publisher.start()
@@ -351,7 +377,7 @@ class Host:
 
     def lost(self, serial: int, reason: str, now: int) -> None:
         """The batch could not be written."""
-        with self._step(now):
+        with _Step(self, now):
             self._recovery.lost(serial, reason, now)
         self._neighbours.look_ahead()
 
@@ -367,8 +393,7 @@ class Host:
         journal = self._outputs.journal
         if not (journal.puts or journal.deletes):
             return None
-        for rows in self._layers.rows(journal.serial):
-            journal.update(rows)
+        self._layers.write(journal)
         batch = journal.take()
         if batch is not None and not self._ready and keys.INCARNATION in batch.puts:
             self._first_batches.add(batch.serial)
@@ -376,26 +401,18 @@ class Host:
 
     def outgoing(self) -> list[fr.Transmission]:
         """What is to be sent."""
-        return self._outputs.take_outgoing()
+        return self._outputs.take_outgoing() if self._outputs.outgoing else []
 
     def events(self) -> list[Event]:
         """What happened."""
-        return self._outputs.take_events()
+        outputs = self._outputs
+        return outputs.take_events() if outputs.events or outputs.refusals else []
 
     # --- one step ------------------------------------------------------------------------------------------
 
     def _require_start(self) -> None:
         if not self._started:
             raise StateError("start or restore the host first")
-
-    @contextmanager
-    def _step(self, now: int, links: Sequence[Link] | None = None) -> Iterator[None]:
-        """One command or input. What was due is told, also where the command turns out to be wrong and raises."""
-        self._begin(now)
-        try:
-            yield
-        finally:
-            self._finish(now, links)
 
     def _begin(self, now: int) -> bool:
         """Expire what is due. Returns True if a step has to be finished for that alone."""
@@ -406,11 +423,12 @@ class Host:
             changed = self._departures.expire(now) and self._links.sending
             if self._holdings.cache.loosened:
                 self._exchange.room_appeared(now)
-        if self._layers.due_us <= now:
-            self._layers.expire(now)
-            self._pass_on(())
-            self._outputs.report()
-            changed = True
+        for layer in self._layers.timed:
+            if layer.due_us <= now:
+                layer.expire(now)
+                self._pass_on(())
+                self._outputs.report()
+                changed = True
         return changed
 
     def _finish(self, now: int, links: Sequence[Link] | None = None) -> None:
@@ -418,15 +436,18 @@ class Host:
 
         `links`: those whom the step was with, or None for any; what is due on others waits for its tick.
         """
-        outputs = self._outputs
-        outputs.report()
-        self._offer_news(now)
-        for draft in self._layers.finish(now):
-            self._publish_draft(draft, now)
+        if self._outputs.gathered:
+            self._outputs.report()
+        if self._receptions.news:
+            self._offer_news(now)
+        if self._layers.finishing:
+            for draft in self._layers.finish(now):
+                self._publish_draft(draft, now)
         if self._holdings.cache.changed:
             self._departures.sweep()
-        self._deliveries.flush()
-        if self._ready:
+        if self._deliveries.burst:
+            self._deliveries.flush()
+        if self._ready and (links is None or links or self._holdings.cache.loosened):
             if self._neighbours.lacking:
                 self._neighbours.ask_profiles(now)
             self._exchange.settle(now, links)

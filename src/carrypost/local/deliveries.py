@@ -44,13 +44,18 @@ class Deliveries(Layer):
         """What an earlier life delivered and nobody confirmed, until it is delivered again."""
         self._unconfirmed: dict[MessageId, Copy] = {}
         self._unconfirmed_bytes = 0
-        self._burst: list[Delivery] = []
+        self.burst: list[Delivery] = []
         """Delivered, and not handed over yet."""
 
     @property
     def unconfirmed(self) -> Mapping[MessageId, Copy]:
         """Deliveries that the application has not confirmed, as far as they are pinned."""
         return self._unconfirmed
+
+    @property
+    def redelivers(self) -> bool:
+        """Whether there is anything that comes again."""
+        return bool(self._again)
 
     def comes_again(self, copy: Copy) -> bool:
         """Whether an earlier life delivered it and nobody confirmed it: it is due, whatever else it waits for."""
@@ -104,9 +109,10 @@ class Deliveries(Layer):
 
         What no subscription asks for is passed over. Of messages that have an order, that is for good.
         """
-        holdings, burst, asking = self._holdings, self._burst, self.subscriptions.asking
+        holdings, burst, asking = self._holdings, self.burst, self.subscriptions.asking
         destinations = self.subscriptions.destinations
-        delivered = holdings.any_delivered(mask_of([copy.slot for copy in copies]))
+        mask = mask_of([copy.slot for copy in copies])
+        delivered = holdings.any_delivered(mask)
         new: list[Copy] = []
         done: list[Copy] = []
         for copy in copies:
@@ -124,16 +130,19 @@ class Deliveries(Layer):
         if done:
             self._again.difference_update([copy.id for copy in done])
             self._cache.mark_all_done(done)
-        holdings.mark_delivered(mask_of([copy.slot for copy in new]))
+        if not new:
+            return new
+        whole = len(new) == len(copies)
+        holdings.mark_delivered(mask if whole else mask_of([copy.slot for copy in new]))
         self._pin_all(new)
         self._cache.mark_all_done(new)  # Within one life it never comes again, also if it is not pinned and leaves.
-        return copies if len(new) == len(copies) else new
+        return copies if whole else new
 
     def flush(self) -> None:
         """Hand over what was delivered since the last call, once it is durable."""
-        if self._burst:
-            self._journal.hold(Delivered(tuple(self._burst)))
-            self._burst = []
+        if self.burst:
+            self._journal.hold(Delivered(tuple(self.burst)))
+            self.burst = []
 
     def take_back(self, copy: Copy) -> None:
         """That it was delivered could not be noted: so it is not."""
@@ -155,9 +164,9 @@ class Deliveries(Layer):
             self._again.discard(copy.id)
         holdings = self._holdings
         if holdings.is_delivered(copy) and not holdings.is_confirmed(copy):
-            waiting = [delivery for delivery in self._burst if delivery.message != copy.id]
-            if self._journal.retract(copy.id) or len(waiting) < len(self._burst):
-                self._burst = waiting
+            waiting = [delivery for delivery in self.burst if delivery.message != copy.id]
+            if self._journal.retract(copy.id) or len(waiting) < len(self.burst):
+                self.burst = waiting
                 holdings.unmark_delivered(copy)
 
     # --- confirmation --------------------------------------------------------------------------------------
@@ -165,17 +174,16 @@ class Deliveries(Layer):
     def confirm(self, messages: tuple[MessageId, ...]) -> None:
         """The application has them; told back by `Confirmed` once that is durable."""
         cache, holdings, pop = self._cache, self._holdings, self._unconfirmed.pop
-        confirmed: list[Copy] = []
+        known: list[Copy] = []
         for message in messages:
             held = pop(message, None)
             if held is not None:
                 self._unconfirmed_bytes -= held.descriptor.length
                 cache.unpin(held, DELIVERIES)
             copy = cache.get(message)
-            if copy is not None and holdings.is_delivered(copy) and not holdings.is_confirmed(copy):
-                confirmed.append(copy)
-        holdings.mark_confirmed(confirmed)
-        holdings.keep_confirmations(confirmed)
+            if copy is not None:
+                known.append(copy)
+        holdings.keep_confirmations(holdings.mark_confirmed(known))
         if messages:
             self._journal.hold(Confirmed(messages))
 

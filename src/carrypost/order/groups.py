@@ -12,7 +12,7 @@ groups are set back to what they were, and what was delivered since is delivered
 from __future__ import annotations
 
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.errors import OrderError
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from carrypost.events import Event
     from carrypost.gossip.holdings.cache import Copy
-    from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
@@ -75,7 +74,6 @@ class Order(Layer):
         """Groups with changes that no batch has."""
         self._open: dict[int, list[tuple[Group, Undo]]] = {}
         """Changes in batches that are not durable."""
-        self._turned_away: list[Copy] = []
         self._reopen_us, self._reopened_us = ENDLESS_US, -_REOPEN_US
         self._forgot_us = -_FORGET_US
         self._retry_us = ENDLESS_US
@@ -116,21 +114,25 @@ class Order(Layer):
         for (destination, ordering), some in groupby(copies, _group_of):
             if not ordering:
                 self._passing += some
-                continue
-            for again, found in groupby(some, self._deliveries.comes_again):
-                if again:
-                    self._passing += found
-                else:
-                    self._receive(destination, ordering, [copy for copy in found if not copy.finished])
+            elif not self._deliveries.redelivers:
+                self._receive(destination, ordering, [copy for copy in some if not copy.finished])
+            else:
+                for again, found in groupby(some, self._deliveries.comes_again):
+                    if again:
+                        self._passing += found
+                    else:
+                        self._receive(destination, ordering, [copy for copy in found if not copy.finished])
         passing, self._passing = self._passing, []
-        return passing
+        same = len(passing) == len(copies) and all(map(is_, passing, copies))
+        return copies if same else passing
 
     def _receive(self, destination: str, ordering: Ordering, copies: list[Copy]) -> None:
         if not copies:
             return
         group = self._group(destination, ordering)
         if group is None:
-            self._turned_away += copies
+            for copy in copies:
+                self._holdings.discard(copy, Reason.PENDING)
             return
         self._let_pass(group, group.receive_all([copy.descriptor for copy in copies], self._holdings.now_us))
         for copy in copies if group.pending else ():
@@ -160,15 +162,6 @@ class Order(Layer):
                 group = self._groups.get((copy.descriptor.destination, copy.descriptor.ordering))
                 if group is not None:
                     group.discard(copy.descriptor)
-
-    def finish(self, now: int) -> Sequence[Draft]:  # noqa: ARG002 - whenever it is
-        """Drop what may not wait here."""
-        if self._turned_away:
-            turned_away, self._turned_away = self._turned_away, []
-            for copy in turned_away:
-                if copy.here:
-                    self._holdings.discard(copy, Reason.PENDING)
-        return ()
 
     def registries(self, now: int) -> list[Registry]:
         """The sizes of all registries."""
@@ -207,7 +200,7 @@ class Order(Layer):
         if not self._waiting.enter(copy):
             self._look_outside(group.waits_until_us(copy.descriptor))
             group.discard(copy.descriptor)
-            self._turned_away.append(copy)
+            self._holdings.discard(copy, Reason.PENDING)
 
     def _look_outside(self, t_us: int) -> None:
         """What was turned away may come again then: it may be its turn, and others may wait here for it."""

@@ -396,7 +396,9 @@ class Neighbours:
 
     def wake_for(self, link: Link) -> None:
         """This link may need a tick sooner than was thought. Done after every step that it had a part in."""
-        self._links.sleep(self._due_us(link, self._links.wake_us))
+        due = self._due_us(link, self._links.wake_us)
+        if due < self._links.wake_us:
+            self._links.wake(due)
 
     def _due_us(self, link: Link, due: int) -> int:
         """When a link needs a tick, if that is before `due`."""

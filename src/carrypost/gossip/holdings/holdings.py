@@ -217,12 +217,17 @@ class Holdings:
         """Whether the application confirmed it: then it is never given again."""
         return copy.slot in self._seen
 
-    def mark_confirmed(self, copies: Iterable[Copy]) -> None:
-        """The application has these."""
-        seen, mark_done = self._seen, self.cache.mark_done
+    def mark_confirmed(self, copies: Iterable[Copy]) -> list[Copy]:
+        """The application has these. Returns those that it was given, and had not confirmed before."""
+        seen, delivered = self._seen, self._delivered
+        confirmed: list[Copy] = []
         for copy in copies:
-            seen[copy.slot] = copy.id
-            mark_done(copy)
+            slot = copy.slot
+            if slot not in seen and delivered >> slot & 1:
+                seen[slot] = copy.id
+                confirmed.append(copy)
+        self.cache.mark_all_done(confirmed)
+        return confirmed
 
     # --- the store -----------------------------------------------------------------------------------------
 

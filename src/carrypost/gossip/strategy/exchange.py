@@ -20,6 +20,7 @@ from carrypost.gossip.strategy.offers import Offers
 from carrypost.gossip.strategy.review import Review
 from carrypost.gossip.transfers.declined import Declined
 from carrypost.gossip.transfers.inbound import Inbound
+from carrypost.gossip.transfers.link import LINKED
 from carrypost.gossip.transfers.parcels import Parcels
 from carrypost.gossip.transfers.requests import Requests
 from carrypost.gossip.transfers.transfer import Transfer
@@ -137,7 +138,7 @@ class Exchange:
         if concerned is None or (concerned and self._quiet_us <= now):
             links, self._quiet_us = self._links.usable, NEVER
         else:
-            links = [link for link in concerned if link.usable]
+            links = [link for link in concerned if link.state is LINKED]
         offers, sends = self._answer(links, now)
         if offers:
             self._offers.settle(now)

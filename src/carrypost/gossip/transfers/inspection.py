@@ -30,9 +30,8 @@ class Inspection:
         self._skew_us = round(settings.skew_s_max * 1e6)
         lifetime_s = settings.lifetime_s_max
         self._lifetime_us = None if lifetime_s is None else round(lifetime_s * 1e6) + self._skew_us
-        plain = lifetime_s is None and not self._signed
-        self._plain_limits: object = self._limits if plain else self
-        """What the sizes of a message were checked against, if nothing else is to be asked; else nothing equals it."""
+        self._plain = lifetime_s is None and not self._signed
+        """Whether there is nothing dear to be asked of a message: neither a signature, nor how long it lives."""
 
     def plainly_wanted(self, found: Descriptor, entry: OfferEntry, now: int) -> bool:
         """Whether `inspect` would say that it is wanted here, as far as that is easily seen; it raises nothing.
@@ -41,7 +40,8 @@ class Inspection:
         """
         deadline_us, destinations = found.deadline_us, self._own.destinations
         return (
-            found.__dict__.get("within") is self._plain_limits
+            self._plain
+            and (found.__dict__.get("within") is self._limits or self._sized(found))
             and found.length == entry.length
             and found.id == entry.message
             and (deadline_us is None or deadline_us > now)
@@ -58,7 +58,6 @@ class Inspection:
             raise LimitError("message-size")
         if found.__dict__.get("within") is not self._limits:
             self._check_sizes(found)
-            found.__dict__["within"] = self._limits  # An emulation shows the same object to every host.
         if found.id != entry.message:
             raise ForgeryError("id")
         if found.author == self._author:
@@ -110,6 +109,13 @@ class Inspection:
             link.budgets.forgeries.spend(1, now)
             raise
 
+    def _sized(self, found: Descriptor) -> bool:
+        try:
+            self._check_sizes(found)
+        except LimitError:
+            return False
+        return True
+
     def _check_sizes(self, found: Descriptor) -> None:
         limits = self._limits
         if found.signed and (len(found.root) != HASH_BYTES or found.codec is PayloadCodec.BLANK):
@@ -126,6 +132,7 @@ class Inspection:
         if len(found.barrier) > limits.barrier_entries_max:
             raise LimitError("barrier")
         check_ratio(found, limits)
+        found.__dict__["within"] = limits  # An emulation shows the same object to every host.
 
 
 def _nbytes(text: str) -> int:

@@ -29,18 +29,19 @@ class Receptions:
         self._outputs = ground.outputs
         self._layers = layers
         self._departures = departures
-        self._whole = self._grown = False
+        self._whole = self._grown = self.news = False
+        """Something came since the last call of `take_news`."""
 
     def take_news(self) -> tuple[bool, bool]:
         """Whether messages became whole since the last call, and whether others got another piece."""
         news = self._whole, self._grown
-        self._whole = self._grown = False
+        self._whole = self._grown = self.news = False
         return news
 
     def piece(self, copy: Copy) -> None:
         """A message that is not whole yet got another piece."""
         self._holdings.keep(copy)
-        self._grown = True
+        self._grown = self.news = True
 
     def whole(self, copy: Copy, link: Link, reception: Reception) -> None:
         """The last piece of a message is here."""
@@ -57,10 +58,11 @@ class Receptions:
 
     def _take(self, copies: Sequence[Copy], link: Link) -> None:
         link.budgets.tally += MESSAGE * len(copies)
-        self._whole = True
+        self._whole = self.news = True
         delivered = self._layers.take(copies) if copies[0].interesting else copies
         self._holdings.keep_all(copies)
         if delivered is not copies:
+            arrived = {copy.slot for copy in copies}
             for copy in delivered:
-                if copy not in copies:  # It had been held back.
+                if copy.slot not in arrived:  # It had been held back.
                     self._holdings.keep(copy, again=True)
