@@ -21,7 +21,8 @@ from carrypost.errors import StateError
 from carrypost.events import Reason
 from carrypost.gossip.holdings import cache as cache_module
 from carrypost.gossip.holdings import heaps
-from carrypost.gossip.holdings.cache import Cache, Copy
+from carrypost.gossip.holdings.cache import Cache
+from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.slots import bits
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, NodeId

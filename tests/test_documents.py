@@ -19,7 +19,8 @@ import pytest
 from carrypost.config import Limits, Settings
 from carrypost.emu.scenario.scenario import MODELS, Scenario
 from carrypost.events import Reason
-from carrypost.gossip.holdings.cache import Cache, Copy
+from carrypost.gossip.holdings.cache import Cache
+from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.holdings.lives import COPY_TABLE, state_of
 from carrypost.gossip.wire.codec import Refusal
 from carrypost.gossip.wire.pieces import full_mask

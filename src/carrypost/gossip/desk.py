@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from carrypost.config import Settings
-    from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.interest.index import View
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import Transmission

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from carrypost.gossip.desk import Desk
-    from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.journal import Key, Value
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId

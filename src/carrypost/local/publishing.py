@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
     from carrypost.gossip.desk import Desk
-    from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.model.ids import MessageId
 
 PRIORITY_MAX = 9

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.errors import OrderError
 from carrypost.events import Expired, Reason
-from carrypost.gossip.holdings.ranking import Usage
+from carrypost.gossip.holdings.copies import Usage
 from carrypost.model.descriptor import ENDLESS_US, Descriptor, Ordering, Predecessor
 from carrypost.order import rows
 from carrypost.order.causal import Group, Undo
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from carrypost.gossip.desk import Desk
-    from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.journal import Key
     from carrypost.local.deliveries import Deliveries
 

@@ -24,23 +24,13 @@ from itertools import islice
 from carrypost.config import Settings
 from carrypost.errors import StateError
 from carrypost.events import Reason
+from carrypost.gossip.holdings.copies import Copy, Newcomer
 from carrypost.gossip.holdings.deadlines import Deadlines
-from carrypost.gossip.holdings.ranking import (
-    CREATED_BITS,
-    Copy,
-    Newcomer,
-    Room,
-    Waiting,
-    best_rank,
-    rank_of,
-    sending_order,
-)
+from carrypost.gossip.holdings.ranking import CREATED_BITS, Room, Waiting, best_rank, rank_of, sending_order
 from carrypost.gossip.slots import Slots, bits, mask_of
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
-
-__all__ = ["Cache", "Copy", "Newcomer"]
 
 _WANTED_RANK = rank_of(0, True, 0)
 """Whatever is below is only carried."""

@@ -23,7 +23,7 @@ from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from carrypost.gossip.desk import Desk
-    from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.transfer import Transfer
     from carrypost.gossip.transfers.wants import Wants
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from carrypost.gossip.desk import Desk
-    from carrypost.gossip.holdings.cache import Newcomer
+    from carrypost.gossip.holdings.copies import Newcomer
     from carrypost.gossip.transfers.inbound import Inbound
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.receptions import Receptions

@@ -29,7 +29,7 @@ from carrypost.model.descriptor import PayloadCodec
 
 if TYPE_CHECKING:
     from carrypost.gossip.desk import Desk
-    from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.link import Link
 
 HOPS_MAX = 255

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from carrypost.gossip.desk import Desk
-    from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.inbox import PieceBuffer
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import OfferEntry
