@@ -5,7 +5,8 @@ import pytest
 from carrypost.config import Limits, Settings
 from carrypost.errors import StateError
 from carrypost.events import Reason
-from carrypost.gossip.holdings.cache import Cache, Copy
+from carrypost.gossip.holdings.cache import Cache
+from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.holdings.owners import DELIVERIES, ORDER, PUBLISHING
 from carrypost.gossip.slots import bits
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
@@ -220,7 +221,7 @@ def test_a_pinned_copy_stays_until_it_is_unpinned() -> None:
     cache = cache_of(2)
     pinned = put(cache, message("p"), 0)
     put(cache, message("a"), 1)
-    cache.pin(pinned, DELIVERIES)
+    cache.pin((pinned,), DELIVERIES)
     put(cache, message("n"), 9)
     assert evicted(cache) == "a"
     assert not cache.admits(10, 8)
@@ -235,7 +236,7 @@ def test_no_owner_unpins_what_another_pinned() -> None:
     pinned = put(cache, message("p"), 0)
     put(cache, message("a"), 1)
     for owner in (DELIVERIES, ORDER, DELIVERIES):
-        cache.pin(pinned, owner)
+        cache.pin((pinned,), owner)
     cache.unpin(pinned, PUBLISHING)
     cache.unpin(pinned, DELIVERIES)
     put(cache, message("n"), 9)
@@ -252,7 +253,7 @@ def test_a_thousand_pins_and_removals_do_not_change_the_order() -> None:
     put(cache, message("b"), 2)
     assert not cache.admits(2_000, 9)
     for turn in range(1_000):
-        cache.pin(first, DELIVERIES)
+        cache.pin((first,), DELIVERIES)
         cache.unpin(first, DELIVERIES)
         cache.remove(put(cache, message("c", deadline_us=9_000), turn % 9), Reason.EXPIRED)
         cache.take_released()
@@ -400,7 +401,7 @@ def test_what_is_remembered_of_a_removed_copy(reason: Reason, done: bool, memory
 
 def test_a_copy_marked_done_is_never_wanted_again_once_it_leaves() -> None:
     cache = cache_of(1)
-    cache.mark_done(put(cache, message("a"), 1))
+    cache.mark_done((put(cache, message("a"), 1),))
     assert names(cache, cache.whole) == "a"
     put(cache, message("b"), 2)
     assert [
@@ -486,7 +487,7 @@ def test_what_is_remembered_after_a_restart_is_known() -> None:
 def test_everything_goes_at_its_deadline_and_only_copies_are_named() -> None:
     cache = cache_of(2)
     pinned = put(cache, message("p", deadline_us=3_000), 9)
-    cache.pin(pinned, DELIVERIES)
+    cache.pin((pinned,), DELIVERIES)
     put(cache, message("a", deadline_us=2_000), 5)
     offer(cache, message("n", deadline_us=2_500), 1)
     cache.remember(message("d", deadline_us=2_600))

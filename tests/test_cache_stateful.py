@@ -21,7 +21,8 @@ from carrypost.errors import StateError
 from carrypost.events import Reason
 from carrypost.gossip.holdings import cache as cache_module
 from carrypost.gossip.holdings import heaps
-from carrypost.gossip.holdings.cache import Cache, Copy
+from carrypost.gossip.holdings.cache import Cache
+from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.holdings.owners import DELIVERIES, ORDER, PUBLISHING
 from carrypost.gossip.slots import bits
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
@@ -391,13 +392,13 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(pick=picks)
     def mark_done(self, pick: int) -> None:
         if chosen := self.pick(pick):
-            self.cache.mark_done(chosen[0])
+            self.cache.mark_done((chosen[0],))
             chosen[1].finished = True
 
     @rule(pick=picks, owner=owners)
     def pin(self, pick: int, owner: int) -> None:
         if chosen := self.pick(pick):
-            self.cache.pin(chosen[0], owner)
+            self.cache.pin((chosen[0],), owner)
             chosen[1].owners |= {owner} if chosen[1].here else set()
 
     @rule(pick=picks, owner=owners)

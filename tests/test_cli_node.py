@@ -25,7 +25,7 @@ import pytest
 from tests.loopback import apart
 from tests.nodes import toml
 
-from carrypost.cli import _order
+from carrypost.cli import _launch
 from carrypost.cli import node as commands
 from carrypost.cli.app import run
 from carrypost.node.control.client import Client
@@ -55,7 +55,7 @@ class Shell:
         for name, value in (settings | {f"CARRYPOST_{name}": str(value) for name, value in ours.items()}).items():
             monkeypatch.setenv(name, value)
         monkeypatch.chdir(folder)
-        monkeypatch.setattr(_order, "become", _not_here)
+        monkeypatch.setattr(_launch, "become", _not_here)
         self._nodes: list[subprocess.Popen[str]] = []
 
     def run(self, *arguments: str, apart: bool = False) -> tuple[int, str, str]:

@@ -19,7 +19,8 @@ import pytest
 from carrypost.config import Limits, Settings
 from carrypost.emu.scenario.scenario import MODELS, Scenario
 from carrypost.events import Reason
-from carrypost.gossip.holdings.cache import Cache, Copy
+from carrypost.gossip.holdings.cache import Cache
+from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.holdings.lives import COPY_TABLE, state_of
 from carrypost.gossip.holdings.owners import DELIVERIES, ORDER, PUBLISHING
 from carrypost.gossip.wire.codec import Refusal
@@ -229,15 +230,15 @@ class Life:
 
     def confirm(self) -> None:
         self.cache.unpin(self.copy, DELIVERIES)
-        self.cache.mark_done(self.copy)
+        self.cache.mark_done((self.copy,))
 
     def deliver(self) -> None:
-        self.cache.unpin(self.copy, ORDER)
-        self.cache.pin(self.copy, DELIVERIES)
+        self.cache.unpin(self.copy, ORDER | PUBLISHING)
+        self.cache.pin((self.copy,), DELIVERIES)
 
     def publish_in_order(self) -> None:
         self.admit(self.ours, 1, full_mask(self.ours.pieces), own=True)
-        self.cache.pin(self.copy, PUBLISHING)
+        self.cache.pin((self.copy,), PUBLISHING)
 
     def decline(self) -> None:
         self.crowd()
@@ -266,7 +267,7 @@ MOVES: dict[str, dict[str, Callable[[Life], object]]] = {
     "partial": {"last piece": lambda life: life.cache.grow(life.copy, 1, PIECE_BYTES)},
     "whole": {
         "delivered": Life.deliver,
-        "held back": lambda life: life.cache.pin(life.copy, ORDER),
+        "held back": lambda life: life.cache.pin((life.copy,), ORDER),
         "too many held back": lambda life: life.cache.remove(life.copy, Reason.PENDING),
     },
     "waiting": {"delivered": Life.deliver, "wanted no more": lambda life: life.cache.unpin(life.copy, ORDER)},

@@ -15,7 +15,7 @@ import msgspec
 
 from carrypost.config import Settings
 from carrypost.events import Delivered, Dropped, Event, Reason
-from carrypost.gossip.holdings.cache import Copy
+from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.layer import Draft, Handler, Layer
 from carrypost.gossip.transfers.ground import Ground
 from carrypost.gossip.transfers.link import Link

@@ -20,7 +20,8 @@ from tests.loopback import apart
 from tests.nodes import QUICK, scene, until
 
 from carrypost import testing
-from carrypost.cli import _order, app, serve
+from carrypost.cli import _launch, app, serve
+from carrypost.cli._order import Order
 from carrypost.config import Limits, Settings
 from carrypost.errors import ConfigError
 from carrypost.events import Confirmed, Delivered, Delivery, Dropped
@@ -417,9 +418,9 @@ def test_an_order_that_is_too_long_for_a_new_process_is_carried_out_in_this_one(
     def refuse(*_args: object) -> None:
         raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
 
-    ran: list[_order.Order] = []
+    ran: list[Order] = []
     monkeypatch.setattr(os, "execv", refuse)
     monkeypatch.setattr(serve, "run", ran.append)
-    order = _order.Order(config=None, data="x", changes=("a=1",), json=True, verbose=False)
-    _order.become(order)
+    order = Order(config=None, data="x", changes=("a=1",), json=True, verbose=False)
+    _launch.become(order)
     assert ran == [order]

@@ -9,7 +9,8 @@ import pytest
 
 from carrypost import testing
 from carrypost.config import Settings
-from carrypost.gossip.holdings.cache import Cache, Copy
+from carrypost.gossip.holdings.cache import Cache
+from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.transfers.outbox import FRAGMENT, WINDOW_START_BYTES, Flight, Job, Outbox
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.times import NEVER

@@ -1,4 +1,4 @@
-"""The program of a process that is nothing but a node: `carrypost node` becomes it (`carrypost.cli._order`).
+"""The program of a process that is nothing but a node: `carrypost node` becomes it (`carrypost.cli._launch`).
 
 Signals have been held back since before this interpreter started; they get through before anything slow is loaded.
 """

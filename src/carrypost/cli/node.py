@@ -79,7 +79,7 @@ def node(
 
     * `carrypost node --config node.toml --record records` also writes what happens, as JSON lines
     """
-    from carrypost.cli import _order, _settings  # noqa: PLC0415 - needed by this command only
+    from carrypost.cli import _launch, _order, _settings  # noqa: PLC0415 - needed by this command only
 
     extra = [*changes, *([f"record.folder={_settings.absolute(record)}"] if record is not None else [])]
     _settings.settings_of(config, data, extra)  # A mistake in them is told before anything else happens.
@@ -90,7 +90,7 @@ def node(
         json=wants_json(json),
         verbose=verbose,
     )
-    raise typer.Exit(_order.become(order))
+    raise typer.Exit(_launch.become(order))
 
 
 def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOption = False) -> None:

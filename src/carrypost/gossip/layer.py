@@ -23,7 +23,7 @@ from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from carrypost.events import Event, Reason
-    from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import Frame
     from carrypost.journal import Journal, Key, Value

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from carrypost.config import Settings
     from carrypost.events import Event
-    from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.journal import Batch, Key, Value

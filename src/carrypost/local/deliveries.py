@@ -22,7 +22,7 @@ from carrypost.local.subscriptions import Subscriptions
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.ids import MessageId
     from carrypost.model.pattern import Entry
@@ -129,13 +129,13 @@ class Deliveries(Layer):
                 done.append(copy)
         if done:
             self._again.difference_update([copy.id for copy in done])
-            self._cache.mark_all_done(done)
+            self._cache.mark_done(done)
         if not new:
             return new
         whole = len(new) == len(copies)
         holdings.mark_delivered(mask if whole else mask_of([copy.slot for copy in new]))
         self._pin_all(new)
-        self._cache.mark_all_done(new)  # Within one life it never comes again, also if it is not pinned and leaves.
+        self._cache.mark_done(new)  # Within one life it never comes again, also if it is not pinned and leaves.
         return copies if whole else new
 
     def flush(self) -> None:
@@ -199,7 +199,7 @@ class Deliveries(Layer):
             len(self._unconfirmed) + len(copies) <= limits.unconfirmed_max
             and self._unconfirmed_bytes + nbytes <= limits.unconfirmed_bytes_max
         ):
-            self._cache.pin_all(copies, DELIVERIES)
+            self._cache.pin(copies, DELIVERIES)
             self._unconfirmed.update([(copy.id, copy) for copy in copies])
             self._unconfirmed_bytes += nbytes
         elif len(copies) > 1:

@@ -21,7 +21,7 @@ from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.ground import Ground
 
@@ -95,7 +95,7 @@ class Publisher:
             raise StateError(f"the cache is full ({copy}), and nothing in it may give way to this message")
         self._sequence += 1
         if draft.ordering:
-            self._holdings.cache.pin(copy, PUBLISHING)
+            self._holdings.cache.pin((copy,), PUBLISHING)
         if descriptor.pieces > 1 and packed.hashes:
             self._holdings.keep_hashes(copy, packed.hashes)
         return copy

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.errors import OrderError
 from carrypost.events import Reason
+from carrypost.gossip.holdings.copies import Usage
 from carrypost.gossip.holdings.owners import ORDER
-from carrypost.gossip.holdings.ranking import Usage
 from carrypost.gossip.layer import Layer
 from carrypost.journal import ORDER as ORDER_ROWS
 from carrypost.local.publishing import Stamp
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from carrypost.events import Event
-    from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
@@ -225,9 +225,10 @@ class Order(Layer):
         expired = group.take_expired()
         if expired:
             self._outputs.expire(expired)
-            for late in [copy for each in expired if (copy := get(each.id)) is not None]:
-                self._release(late)
-                self._cache.mark_all_done((late,))
+            late = [copy for each in expired if (copy := get(each.id)) is not None]
+            for copy in late:
+                self._release(copy)
+            self._cache.mark_done(late)
 
     def _release(self, copy: Copy) -> None:
         if self._waiting.leave(copy) and self._cache.turned_away and self._waiting.plenty:
@@ -317,7 +318,7 @@ class _Room:
             usage.messages += 1
             usage.bytes += nbytes
         self.copies[copy.id] = copy
-        self._cache.pin(copy, ORDER)
+        self._cache.pin((copy,), ORDER)
         return True
 
     @property

@@ -24,23 +24,13 @@ from itertools import islice
 from carrypost.config import Settings
 from carrypost.errors import StateError
 from carrypost.events import Reason
+from carrypost.gossip.holdings.copies import Copy, Newcomer
 from carrypost.gossip.holdings.deadlines import Deadlines
-from carrypost.gossip.holdings.ranking import (
-    CREATED_BITS,
-    Copy,
-    Newcomer,
-    Room,
-    Waiting,
-    best_rank,
-    rank_of,
-    sending_order,
-)
+from carrypost.gossip.holdings.ranking import CREATED_BITS, Room, Waiting, best_rank, rank_of, sending_order
 from carrypost.gossip.slots import Slots, bits, mask_of
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
-
-__all__ = ["Cache", "Copy", "Newcomer"]
 
 _WANTED_RANK = rank_of(0, True, 0)
 """Whatever is below is only carried."""
@@ -337,7 +327,7 @@ class Cache:
         elif reason is Reason.EXPIRED:
             self._forget([copy])
         elif done or reason is Reason.WITHDRAWN:
-            self.mark_done(copy)
+            self.mark_done((copy,))
 
     def remember(self, descriptor: Descriptor, *, done: bool = True) -> Copy:
         """Memory without a copy, as after a restart. Of one that is known already, `done` alone is noted."""
@@ -347,7 +337,7 @@ class Cache:
             copy.finished = done
             self._settle([copy])
         elif done:
-            self.mark_done(copy)
+            self.mark_done((copy,))
         return copy
 
     def note_removed(self, copy: Copy, reason: Reason) -> None:
@@ -358,28 +348,17 @@ class Cache:
         """A copy that is here may be wanted again once it leaves, unless it is the host's own."""
         copy.finished = copy.own
 
-    def mark_done(self, copy: Copy) -> None:
-        """It is never wanted again: `done` once it leaves, at once if it is not here."""
-        if not copy.finished and not copy.here and self.copies[copy.slot] is copy:
-            self.declined ^= 1 << copy.slot
-            self.done |= 1 << copy.slot
-        copy.finished = True
-
-    def mark_all_done(self, copies: Iterable[Copy]) -> None:
-        """None of these is wanted again."""
+    def mark_done(self, copies: Iterable[Copy]) -> None:
+        """These are never wanted again: `done` once they leave, at once if they are not here."""
         for copy in copies:
-            if copy.here:
-                copy.finished = True
-            else:
-                self.mark_done(copy)
+            if not copy.finished and not copy.here and self.copies[copy.slot] is copy:
+                self.declined ^= 1 << copy.slot
+                self.done |= 1 << copy.slot
+            copy.finished = True
 
-    def pin(self, copy: Copy, owner: int) -> None:
-        """Keep a copy, if it is here, from being evicted until this owner unpins it (`holdings.owners`)."""
-        self._room.pin_all((copy,), owner)
-
-    def pin_all(self, copies: Iterable[Copy], owner: int) -> None:
-        """Pin several."""
-        self._room.pin_all(copies, owner)
+    def pin(self, copies: Iterable[Copy], owner: int) -> None:
+        """Keep copies that are here from being evicted until this owner unpins them (`holdings.owners`)."""
+        self._room.pin(copies, owner)
 
     def unpin(self, copy: Copy, owner: int) -> None:
         """Let a copy be evicted again, as far as this owner is concerned."""

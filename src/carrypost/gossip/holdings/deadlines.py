@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Sequence
 
-from carrypost.gossip.holdings.ranking import Copy
+from carrypost.gossip.holdings.copies import Copy
 from carrypost.model.times import NEVER
 
 _STALE_SLACK = 64

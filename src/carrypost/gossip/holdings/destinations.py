@@ -15,7 +15,8 @@ from carrypost.model.pattern import DESTINATION, beginnings
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
 
-    from carrypost.gossip.holdings.cache import Cache, Copy
+    from carrypost.gossip.holdings.cache import Cache
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.model.pattern import Entry
 
 K = TypeVar("K", bound="Hashable")

@@ -7,10 +7,8 @@ with mostly such entries is rebuilt. Authors and givers have a heap only once th
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from carrypost.gossip.holdings.ranking import Copy, Usage
+from carrypost.gossip.holdings.copies import Copy, Usage
 
 _STALE_SLACK = 64
 """A heap is rebuilt when it has this many entries more than twice the copies it is for."""

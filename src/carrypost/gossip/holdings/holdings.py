@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from carrypost.config import Settings
-    from carrypost.gossip.holdings.cache import Copy, Newcomer
+    from carrypost.gossip.holdings.copies import Copy, Newcomer
     from carrypost.journal import Journal, Key, Value
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId, NodeId
@@ -226,7 +226,7 @@ class Holdings:
             if slot not in seen and delivered >> slot & 1:
                 seen[slot] = copy.id
                 confirmed.append(copy)
-        self.cache.mark_all_done(confirmed)
+        self.cache.mark_done(confirmed)
         return confirmed
 
     # --- the store -----------------------------------------------------------------------------------------

@@ -100,11 +100,11 @@ COPY_TABLE: dict[tuple[CopyState, Move], CopyState] = {
 
 
 _HELD_BY = (
-    (owners.DELIVERIES, CopyState.PINNED),
-    (owners.ORDER, CopyState.WAITING),
     (owners.PUBLISHING, CopyState.UNSENT),
+    (owners.ORDER, CopyState.WAITING),
+    (owners.DELIVERIES, CopyState.PINNED),
 )
-"""What those who pin a copy say of it; an own message may be delivered before it is sent."""
+"""What those who pin a copy say of it. An own message that is delivered here is handed over when it may be sent."""
 
 
 def state_of(cache: Cache, message: MessageId) -> CopyState:

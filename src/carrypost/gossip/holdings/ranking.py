@@ -13,81 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-
-import msgspec
+from typing import NamedTuple
 
 from carrypost.config import UNBOUNDED, Settings
 from carrypost.events import Reason
+from carrypost.gossip.holdings.copies import Copy, Usage
 from carrypost.gossip.holdings.heaps import Heap
-from carrypost.gossip.wire.frames import OfferEntry
-from carrypost.model.descriptor import Descriptor
-from carrypost.model.ids import MessageId, NodeId
 
 CREATED_BITS = 54
 """`created_us` is at most 2**53."""
 _HELD_BYTES = attrgetter("held_bytes")
-
-
-class Copy(msgspec.Struct, eq=False):
-    """What the cache has, or had, of one message: one object per tenancy of a slot, changed by the cache only.
-
-    `handle` and `entry` belong to the exchange. Of a copy that left (`here` is false) `held` and `held_bytes`
-    still say what it had, until it is admitted again. What follows `id` up to `sending_order` is set when it is
-    admitted, and known only then.
-    """
-
-    slot: int
-    serial: int
-    """Rises with every tenancy in this cache."""
-    descriptor: Descriptor
-    id: MessageId
-    privilege: int = 0
-    interesting: bool = False
-    """Wanted here, or own; else carried for others."""
-    own: bool = False
-    giver: NodeId | None = None
-    hops: int = 0
-    age_ms: int = 0
-    """At receipt."""
-    received_us: int = 0
-    rank: int = 0
-    """(interesting, privilege, created_us) as one number; the larger stays longer."""
-    sending_order: int = 0
-    held: int = 0
-    """Bitset of pieces."""
-    held_bytes: int = 0
-    """Bytes it is charged with: those given to `admit`, and those of every `grow`."""
-    here: bool = False
-    """It uses room: all, some or (just admitted) none of its pieces are held."""
-    whole: bool = False
-    """It is here with all of its pieces."""
-    finished: bool = False
-    """Once it leaves it is never wanted again."""
-    pins: int = 0
-    """Who keeps it from being evicted (`holdings.owners`); of one that left, who did when it left."""
-    handle: int = -1
-    entry: OfferEntry | None = None
-    # Whom its room is charged to: kept by `Room` for copies that are here, once room has been short.
-    author_party: Party | None = None
-    giver_party: Party | None = None
-    level: Usage = None  # type: ignore[assignment]
-
-    @property
-    def pinned(self) -> bool:
-        """Whether it is here and not evicted, whoever wants that."""
-        return self.here and self.pins > 0
-
-    @property
-    def complete(self) -> bool:
-        """Whether it has, or had when it left, all of its pieces."""
-        return self.held == (1 << self.descriptor.pieces) - 1
-
-    def __repr__(self) -> str:
-        return f"<Copy {self.descriptor.shown} slot={self.slot} here={self.here} held={self.held:#x}>"
-
-
-Newcomer = tuple[Descriptor, int, int, int]
-"""A descriptor, its privilege, hops and age in milliseconds."""
 
 
 def rank_of(privilege: int, interesting: bool, created_us: int) -> int:
@@ -103,16 +38,6 @@ def best_rank(privilege: int, interesting: bool) -> int:
 def sending_order(privilege: int, created_us: int) -> int:
     """As one number, the smaller sent first: by privilege, then the one that has waited longest."""
     return created_us - (privilege << CREATED_BITS)
-
-
-class Usage:
-    """So many messages of so many bytes."""
-
-    __slots__ = ("bytes", "messages")
-
-    def __init__(self) -> None:
-        self.messages = 0
-        self.bytes = 0
 
 
 class Share:
@@ -170,6 +95,15 @@ class Party(Usage):
             self.heap = None
 
 
+class Charge(NamedTuple):
+    """Whom the room of one copy is charged to."""
+
+    level: Usage
+    """Only while it may give way: pinned copies count in no level."""
+    author: Party | None
+    giver: Party | None
+
+
 class Waiting:
     """The highest rank and the smallest size of all that waits for room, or better than these."""
 
@@ -191,7 +125,8 @@ class Room(Usage):
     """The room there is, who uses it, and who gives way."""
 
     __slots__ = (
-        "_authors", "_booked", "_copies", "_givers", "_heap", "_levels", "_shares", "bytes_max", "messages_max",
+        "_authors", "_booked", "_charges", "_copies", "_givers", "_heap", "_levels", "_shares", "bytes_max",
+        "messages_max",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, copies: Sequence[Copy | None]) -> None:
@@ -206,8 +141,10 @@ class Room(Usage):
         self._levels: dict[int, Usage] = {}
         """What may give way, by level; 512 at most."""
         self._heap = Heap(self, [])
+        self._charges: dict[Copy, Charge] = {}
+        """Of every copy that is here: bounded by `cache_messages_max`."""
         self._booked = False
-        """Heap, levels and parties are kept once room has been short; before, nobody asks for them."""
+        """Heap, levels, parties and charges are kept once room has been short; before, nobody asks for them."""
 
     @property
     def plenty(self) -> bool:
@@ -254,9 +191,10 @@ class Room(Usage):
         self.bytes += nbytes
         if not self._booked:
             return
+        level, author, giver = self._charges[copy]
         if not copy.pins:
-            copy.level.bytes += nbytes
-        for share, party in ((self._authors, copy.author_party), (self._givers, copy.giver_party)):
+            level.bytes += nbytes
+        for share, party in ((self._authors, author), (self._givers, giver)):
             if party is not None:
                 party.bytes += nbytes
                 if party.bytes > share.bytes_max:
@@ -268,50 +206,56 @@ class Room(Usage):
         self.messages -= 1
         self.bytes -= nbytes
         if self._booked:
+            level, author, giver = self._charges.pop(copy)
             if not copy.pins:
-                copy.level.messages -= 1
-                copy.level.bytes -= nbytes
-            if copy.author_party is not None:
-                copy.author_party.quit(nbytes)
-            if copy.giver_party is not None:
-                copy.giver_party.quit(nbytes)
+                level.messages -= 1
+                level.bytes -= nbytes
+            if author is not None:
+                author.quit(nbytes)
+            if giver is not None:
+                giver.quit(nbytes)
         copy.here = False
 
-    def pin_all(self, copies: Iterable[Copy], owner: int) -> None:
-        """None of these copies gives way, as long as one owner says so."""
+    def pin(self, copies: Iterable[Copy], owner: int) -> None:
+        """Keep copies that are here from giving way until this owner unpins them."""
         for copy in copies:
             if not copy.here:
                 continue
             if self._booked and not copy.pins:
-                copy.level.messages -= 1
-                copy.level.bytes -= copy.held_bytes
+                self._withdraw(copy)
             copy.pins |= owner
 
     def unpin(self, copy: Copy, owner: int) -> None:
-        """A copy gives way again, unless another owner pins it."""
+        """Let a copy give way again, unless another owner pins it."""
         copy.pins &= ~owner
         if self._booked and not copy.pins and copy.here:
-            self._offer(copy)
-
-    def _offer(self, copy: Copy) -> None:
-        """A copy may give way."""
-        copy.level.messages += 1
-        copy.level.bytes += copy.held_bytes
-        self._heap.push(copy)
-        for party in (copy.author_party, copy.giver_party):
-            if party is not None and party.heap is not None:
-                party.heap.push(copy)
+            self._present(copy)
 
     def rerank(self, copy: Copy, rank: int) -> None:
         """A copy in it matters more, or less."""
         self._open_books()
         if not copy.pins:
-            copy.level.messages -= 1
-            copy.level.bytes -= copy.held_bytes
+            self._withdraw(copy)
         copy.rank = rank
-        copy.level = self._level(rank)
+        self._charges[copy] = self._charges[copy]._replace(level=self._level(rank))
         if not copy.pins:
-            self._offer(copy)
+            self._present(copy)
+
+    def _withdraw(self, copy: Copy) -> None:
+        """A copy does not give way."""
+        level = self._charges[copy].level
+        level.messages -= 1
+        level.bytes -= copy.held_bytes
+
+    def _present(self, copy: Copy) -> None:
+        """A copy may give way."""
+        level, author, giver = self._charges[copy]
+        level.messages += 1
+        level.bytes += copy.held_bytes
+        self._heap.push(copy)
+        for party in (author, giver):
+            if party is not None and party.heap is not None:
+                party.heap.push(copy)
 
     def clear(self, copy: Copy, messages: int, nbytes: int) -> list[Copy] | Reason:
         """Make room for so much more of a copy, which does not fit. All who had to leave, or why none did.
@@ -366,8 +310,7 @@ class Room(Usage):
 
     def _heap_of(self, party: Party) -> Heap:
         if party.heap is None:
-            ours = [copy for copy in self._heap.copies() if party in (copy.author_party, copy.giver_party)]
-            party.heap = Heap(party, ours)
+            party.heap = Heap(party, [copy for copy in self._heap.copies() if party in self._charges[copy]])
         return party.heap
 
     def _open_books(self) -> None:
@@ -380,15 +323,16 @@ class Room(Usage):
 
     def _book(self, copy: Copy) -> None:
         """Charge a copy to its level, its author and its giver."""
-        copy.level = level = self._level(copy.rank)
+        level = self._level(copy.rank)
         if not copy.pins:
             level.messages += 1
             level.bytes += copy.held_bytes
-        copy.author_party = copy.giver_party = None
+        author = giver = None
         if self._shares and not copy.own:
-            copy.author_party = self._authors.join(copy.descriptor.author, copy)
+            author = self._authors.join(copy.descriptor.author, copy)
             if copy.giver is not None:
-                copy.giver_party = self._givers.join(copy.giver, copy)
+                giver = self._givers.join(copy.giver, copy)
+        self._charges[copy] = Charge(level, author, giver)
 
     def _level(self, rank: int) -> Usage:
         level = self._levels.get(rank >> CREATED_BITS)

@@ -1,13 +1,13 @@
 """One interest profile against everything that is here: what matches, and the buckets by which it is compared.
 
-A view belongs to a `gossip.interest.index.ProfileBook`, which knows whose ids are known, and tells it of what comes and
-goes.
+A view belongs to a `gossip.interest.index.ProfileBook`, which tells it of what comes and goes. What it looks up there
+is `Known`, and that is all that it knows of the book.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_, xor
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -17,7 +17,6 @@ from carrypost.gossip.slots import bits, mask_of
 
 if TYPE_CHECKING:
     from carrypost.config import Limits
-    from carrypost.gossip.interest.index import ProfileBook
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.pattern import Entry
 
@@ -39,6 +38,33 @@ class Slotted(Protocol):
         """What profiles are matched against."""
 
 
+class Known(Protocol):
+    """Whose ids are known here, and their fingerprints: the same for all views of a host, and theirs to read only."""
+
+    @property
+    def known(self) -> int:
+        """Slots whose id is known: whole, done or declined."""
+
+    @property
+    def fingerprints(self) -> Sequence[int]:
+        """By slot."""
+
+    @property
+    def holders(self) -> Mapping[int, int]:
+        """The known slot of each fingerprint; of twins, one."""
+
+    @property
+    def by_bucket(self) -> Sequence[Collection[int]]:
+        """The known slots by the top bits of their fingerprints."""
+
+    @property
+    def twins(self) -> int:
+        """How many known slots have a fingerprint that another one had before."""
+
+    def apply(self) -> None:
+        """Tell all views of what became known since they were told last."""
+
+
 class _Sorted(NamedTuple):
     """What a view has in one of the 64 buckets."""
 
@@ -57,7 +83,7 @@ class View:
         "mixed", "references", "wants_something",
     )  # fmt: skip
 
-    def __init__(self, book: ProfileBook, digest: bytes, entries: tuple[Entry, ...], limits: Limits) -> None:
+    def __init__(self, book: Known, digest: bytes, entries: tuple[Entry, ...], limits: Limits) -> None:
         self.digest = digest
         self.entries = entries
         self.matcher = Matcher(entries, limits)

@@ -22,7 +22,7 @@ from carrypost.model.descriptor import PIECE_BYTES
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.transfer import Transfer
     from carrypost.gossip.transfers.wants import Wants

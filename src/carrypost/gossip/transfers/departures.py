@@ -13,7 +13,7 @@ from carrypost.gossip.holdings.owners import ORDER
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Layers
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link

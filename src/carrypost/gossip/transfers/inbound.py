@@ -17,10 +17,11 @@ from carrypost.errors import RemoteError
 from carrypost.events import Reason, Reception
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.transfers.accounts import FRAME, PARCEL
+from carrypost.gossip.transfers.inbox import PieceBuffer
 from carrypost.gossip.transfers.inspection import Inspection
 from carrypost.gossip.transfers.link import GIVER
 from carrypost.gossip.transfers.transfer import AGE_MS_MAX, HOPS_MAX
-from carrypost.gossip.transfers.wants import FRAGMENT_BYTES, SHARE_SPURN_US, SPURN_US, PieceBuffer
+from carrypost.gossip.transfers.wants import FRAGMENT_BYTES, SHARE_SPURN_US, SPURN_US
 from carrypost.gossip.wire.frames import BlankData, Data, DescriptorPart, HashList, OpenParcel, WholeDescriptor
 from carrypost.gossip.wire.parts import Parts
 from carrypost.gossip.wire.pieces import HASH_BYTES, full_mask, hash_of, root_of
@@ -31,11 +32,12 @@ from carrypost.model.ids import NodeId
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.inbox import Want
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.receptions import Receptions
-    from carrypost.gossip.transfers.wants import Want, Wants
+    from carrypost.gossip.transfers.wants import Wants
     from carrypost.model.pattern import Entry
 
 

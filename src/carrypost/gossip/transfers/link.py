@@ -8,12 +8,11 @@ each side lists the other, and one that is heard without hearing this host is de
 from __future__ import annotations
 
 import enum
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.slots import bits
-from carrypost.gossip.transfers.acks import Receipts
 from carrypost.gossip.transfers.budget import Budget, Volume
+from carrypost.gossip.transfers.inbox import Inbox
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.times import NEVER
 
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from carrypost.config import Limits, Settings
     from carrypost.gossip.interest.index import View
     from carrypost.gossip.transfers.outbox import Outbox
-    from carrypost.gossip.transfers.wants import Want
-    from carrypost.gossip.wire.frames import Announce, OfferEntry
+    from carrypost.gossip.wire.frames import Announce
 
 SILENT_PERIODS = 3
 """A neighbour that was not heard for so many of its periods is gone."""
@@ -232,31 +230,6 @@ class Agreement:
             if run is not None:
                 run.snapshot &= keep
                 run.mine_only &= keep
-
-
-class Inbox:
-    """What the neighbour offers to this host, and what has come of it (`gossip.transfers.requests`)."""
-
-    __slots__ = (
-        "ack_due_us", "answers", "declined", "fresh", "progress_us", "receipts", "request_due_us", "settled", "wants",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.wants: dict[int, Want] = {}
-        """By handle."""
-        self.settled: OrderedDict[int, OfferEntry] = OrderedDict()
-        """By handle: what was wanted lately and is no more. What still comes of it is acknowledged."""
-        self.declined: OrderedDict[int, OfferEntry] = OrderedDict()
-        """By handle: what was offered, and there was no room for; bounded by `offers_open_max`."""
-        self.answers: list[int] = []
-        """Serials of the neighbour's offers that are to be answered."""
-        self.fresh: list[int] = []
-        """Handles that are to be asked for."""
-        self.progress_us = 0
-        """When the neighbour last sent something that it was asked for."""
-        self.request_due_us = NEVER
-        self.receipts = Receipts()
-        self.ack_due_us = NEVER
 
 
 class Budgets:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from carrypost.config import Settings
-    from carrypost.gossip.holdings.ranking import Copy
+    from carrypost.gossip.holdings.copies import Copy
 
 DESCRIPTOR, HASHES, FRAGMENT, SMALL, PARCEL = range(5)
 _VOUCHING = (DESCRIPTOR, HASHES)

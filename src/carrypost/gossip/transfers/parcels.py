@@ -19,7 +19,7 @@ from carrypost.model.ids import NodeId
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from carrypost.gossip.holdings.cache import Newcomer
+    from carrypost.gossip.holdings.copies import Newcomer
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.inbound import Inbound
     from carrypost.gossip.transfers.link import Link

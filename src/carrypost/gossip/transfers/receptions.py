@@ -14,7 +14,7 @@ from carrypost.gossip.transfers.accounts import MESSAGE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Layers
     from carrypost.gossip.transfers.departures import Departures
     from carrypost.gossip.transfers.ground import Ground

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.transfers.declined import Declined
     from carrypost.gossip.transfers.ground import Ground
-    from carrypost.gossip.transfers.wants import Want, Wants
+    from carrypost.gossip.transfers.inbox import Want
+    from carrypost.gossip.transfers.wants import Wants
 
 _REQUEST_RETRY_US = 2_000_000
 _REQUEST_DOUBLINGS = 2

@@ -29,7 +29,7 @@ from carrypost.model.descriptor import PayloadCodec
 if TYPE_CHECKING:
     from random import Random
 
-    from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
 

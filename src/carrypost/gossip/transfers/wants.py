@@ -1,29 +1,27 @@
-"""What neighbours offer and this host would like: who was asked for it, and what has come of it so far.
+"""What neighbours offer and this host would like, over all its links: who offers a message, and who was asked for it.
 
-A `Want` is one message that one neighbour offered. Everything that is not verified yet belongs to the link that brought
-it, so that a neighbour who sends rubbish spoils nobody else's pieces, and is bounded per link and in all: half-received
-messages, and the fragments of pieces that are not whole. When a bound is reached the stalest gives way, and whoever
-fills most gives way first.
+What one neighbour offers, and what has come of it, is in the inbox of its link (`gossip.transfers.inbox`). What is not
+verified yet is bounded there per link, and in all: half-received messages, and the fragments of pieces that are not
+whole. When a bound is reached the stalest gives way, and whoever fills most gives way first.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from carrypost.gossip.holdings.ranking import best_rank
 from carrypost.gossip.slots import mask_of
+from carrypost.gossip.transfers.inbox import Want
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from carrypost.gossip.holdings.cache import Copy
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.inbox import PieceBuffer
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import OfferEntry
-    from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
 
 _SETTLED_MAX = 4096
@@ -39,65 +37,6 @@ PATIENCE_US = 20_000_000
 """So long a neighbour that was asked for a message, and sends none of it, keeps others from being asked."""
 LINK_SHARE = 8
 """One link may fill this part of the buffers for what is not verified yet."""
-
-
-class PieceBuffer:
-    """Fragments of a piece that is not whole yet."""
-
-    __slots__ = ("bytes", "fragments", "have")
-
-    def __init__(self) -> None:
-        self.have = 0
-        self.fragments: dict[int, bytes] = {}
-        self.bytes = 0
-
-
-class Want(msgspec.Struct, eq=False):
-    """One message that one neighbour offers and this host would like."""
-
-    entry: OfferEntry
-    requested: int = 0
-    """Bitset of the pieces asked for here and not come yet."""
-    asked_us: int = 0
-    """When they were asked for, or when something of them last came."""
-    tries: int = 0
-    unsure: bool = False
-    """It was offered a while ago: the neighbour may have it no more, and who has not is silent about it."""
-    descriptor: Descriptor | None = None
-    hashes: bytes = b""
-    interesting: bool = False
-    hops: int = 0
-    age_ms: int = 0
-    reset: bool = False
-    """What had come was given up for want of room; until the descriptor comes again, fragments are of no use."""
-    _buffers: dict[int, PieceBuffer] | None = None
-    _hash_parts: dict[int, bytes] | None = None
-
-    @property
-    def buffers(self) -> dict[int, PieceBuffer]:
-        """Pieces of which only some fragments are here. Most messages never need any."""
-        if self._buffers is None:
-            self._buffers = {}
-        return self._buffers
-
-    @property
-    def hash_parts(self) -> dict[int, bytes]:
-        """Parts of the hash list, by their first piece, until it is whole."""
-        if self._hash_parts is None:
-            self._hash_parts = {}
-        return self._hash_parts
-
-    @property
-    def has_buffers(self) -> bool:
-        """Whether there are any."""
-        return bool(self._buffers)
-
-    def clear(self) -> None:
-        """Start over."""
-        self.reset = True
-        self.descriptor = None
-        self.hashes = b""
-        self._buffers = self._hash_parts = None
 
 
 class Wants:

@@ -1,0 +1,104 @@
+"""What one neighbour offers to this host, and what has come of it so far.
+
+A `Want` is one message of those. Everything that is not verified yet belongs to the link that brought it, so that a
+neighbour who sends rubbish spoils nobody else's pieces. The inbox is gone with the contact; what all inboxes of a host
+have in common, and their bounds, is for `gossip.transfers.wants`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.gossip.transfers.acks import Receipts
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from carrypost.gossip.wire.frames import OfferEntry
+    from carrypost.model.descriptor import Descriptor
+
+
+class PieceBuffer:
+    """Fragments of a piece that is not whole yet."""
+
+    __slots__ = ("bytes", "fragments", "have")
+
+    def __init__(self) -> None:
+        self.have = 0
+        self.fragments: dict[int, bytes] = {}
+        self.bytes = 0
+
+
+class Want(msgspec.Struct, eq=False):
+    """One message that one neighbour offers and this host would like."""
+
+    entry: OfferEntry
+    requested: int = 0
+    """Bitset of the pieces asked for here and not come yet."""
+    asked_us: int = 0
+    """When they were asked for, or when something of them last came."""
+    tries: int = 0
+    unsure: bool = False
+    """It was offered a while ago: the neighbour may have it no more, and who has not is silent about it."""
+    descriptor: Descriptor | None = None
+    hashes: bytes = b""
+    interesting: bool = False
+    hops: int = 0
+    age_ms: int = 0
+    reset: bool = False
+    """What had come was given up for want of room; until the descriptor comes again, fragments are of no use."""
+    _buffers: dict[int, PieceBuffer] | None = None
+    _hash_parts: dict[int, bytes] | None = None
+
+    @property
+    def buffers(self) -> dict[int, PieceBuffer]:
+        """Pieces of which only some fragments are here. Most messages never need any."""
+        if self._buffers is None:
+            self._buffers = {}
+        return self._buffers
+
+    @property
+    def hash_parts(self) -> dict[int, bytes]:
+        """Parts of the hash list, by their first piece, until it is whole."""
+        if self._hash_parts is None:
+            self._hash_parts = {}
+        return self._hash_parts
+
+    @property
+    def has_buffers(self) -> bool:
+        """Whether there are any."""
+        return bool(self._buffers)
+
+    def clear(self) -> None:
+        """Start over."""
+        self.reset = True
+        self.descriptor = None
+        self.hashes = b""
+        self._buffers = self._hash_parts = None
+
+
+class Inbox:
+    """What the neighbour offers to this host, and what has come of it (`gossip.transfers.requests`)."""
+
+    __slots__ = (
+        "ack_due_us", "answers", "declined", "fresh", "progress_us", "receipts", "request_due_us", "settled", "wants",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.wants: dict[int, Want] = {}
+        """By handle."""
+        self.settled: OrderedDict[int, OfferEntry] = OrderedDict()
+        """By handle: what was wanted lately and is no more. What still comes of it is acknowledged."""
+        self.declined: OrderedDict[int, OfferEntry] = OrderedDict()
+        """By handle: what was offered, and there was no room for; bounded by `offers_open_max`."""
+        self.answers: list[int] = []
+        """Serials of the neighbour's offers that are to be answered."""
+        self.fresh: list[int] = []
+        """Handles that are to be asked for."""
+        self.progress_us = 0
+        """When the neighbour last sent something that it was asked for."""
+        self.request_due_us = NEVER
+        self.receipts = Receipts()
+        self.ack_due_us = NEVER
