@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from carrypost import journal as keys
 from carrypost.errors import LocalError, StateError
-from carrypost.events import Delivery, Reason
+from carrypost.events import Delivery, Published, Reason
 from carrypost.gossip.desk import Desk
 from carrypost.gossip.discovery.dispatch import Dispatch
 from carrypost.gossip.discovery.neighbours import Neighbours
@@ -151,6 +151,7 @@ class Host:
             destination, payload, attributes or {}, now=now, lifetime_us=lifetime_us, label=label,
             persistent=persistent, priority=priority, ordering=ordering, prepare=self._order.prepare,
         )  # fmt: skip
+        self._desk.events.append(Published(copy.descriptor))
         if ordering:
             self._order.published(copy, now)
             self._desk.keep(copy)
