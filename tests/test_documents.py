@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import inspect
 import io
 import re
 import subprocess
@@ -13,18 +14,21 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from itertools import zip_longest
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from carrypost import journal
 from carrypost.config import Limits, Settings
 from carrypost.emu.scenario.scenario import MODELS, Scenario
-from carrypost.events import Reason
+from carrypost.events import Event, Reason
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.holdings.lives import COPY_TABLE, state_of
 from carrypost.gossip.holdings.owners import DELIVERIES, ORDER, PUBLISHING
 from carrypost.gossip.wire.codec import Refusal
 from carrypost.gossip.wire.pieces import full_mask
+from carrypost.host import Host
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
 from carrypost.record import SCHEMA, Kind
 
@@ -188,6 +192,41 @@ def test_every_column_and_kind_of_a_record_is_told() -> None:
 def test_the_glossary_is_in_order_and_has_each_word_once() -> None:
     words = re.findall(r"^\| ([a-z][\w -]*) \|", text_of("glossary.md").split("## Papers")[0], re.MULTILINE)[1:]
     assert words == sorted(set(words))
+
+
+# --- the host ------------------------------------------------------------------------------------------------
+
+
+def codes(heading: str, document: str = "host.md") -> list[str]:
+    """All code in the first cells of the table under a heading."""
+    return [code for cells in rows(document, heading) for code in re.findall(r"`([^`]+)`", cells[0])]
+
+
+def as_told(name: str, member: object) -> str:
+    """A member of the host as its document writes it: parameters by name, those that go by keyword only with `=`."""
+    if isinstance(member, property):
+        return name
+    assert callable(member)
+    _, *parameters = inspect.signature(member).parameters.values()
+    shown = [each.name + "=" * (each.kind is inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+    return f"{name}({', '.join(shown)})"
+
+
+def test_every_call_of_a_host_is_told_with_its_parameters() -> None:
+    taken = re.findall(r"^\d\. \*\*`(.+?)`\*\*", text_of("host.md"), re.MULTILINE)
+    told = [*codes("Telling the host"), *codes("Asking the host"), *taken]
+    public = {name: member for name, member in vars(Host).items() if not name.startswith("_")}
+    assert sorted(told) == sorted(as_told(*each) for each in [*public.items(), ("Host", Host.__init__)])
+
+
+def test_every_event_of_a_host_is_told_once() -> None:
+    assert sorted(codes("Taking from the host")) == sorted(event.__name__ for event in get_args(Event))
+
+
+def test_every_kind_of_key_in_the_store_is_told_once() -> None:
+    kinds = [value for name, value in vars(journal).items() if name.isupper() and isinstance(value, str)]
+    told = [re.findall(r'^\("(\w+)", ', code) for code in codes("What is in the store")]
+    assert sorted(told) == sorted([kind] for kind in kinds)
 
 
 # --- a copy's life -------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 from tests.loopback import apart
 from tests.nodes import QUICK, scene
 
-from carrypost.errors import ConfigError
+from carrypost.errors import ConfigError, StateError
 from carrypost.events import Delivery
 from carrypost.node.recording.archive import Archive
 from carrypost.node.runtime import Node
@@ -302,6 +302,25 @@ async def test_the_record_of_two_real_nodes_tells_what_happened_in_order(tmp_pat
         assert not [row for row in rows["a"] if row["kind"] == kind]
     (up,) = [row for row in rows["a"] if row["kind"] == "up"]
     assert up["peer"] == "a-b"
+
+
+@scene
+async def test_the_row_of_a_publication_comes_before_those_of_what_it_sets_off(tmp_path: Path) -> None:
+    reader = Reader()
+    settings = {"udp": apart(), "node.data": str(tmp_path / "n"), "record.folder": str(tmp_path / "records")}
+    async with Node(parse("", {}, settings | {"cache_messages_max": 1})) as node:
+        node.subscribe(reader, "news")
+        await node.publish("news", b"x", label="first")
+        await until(lambda: reader.got)
+        with pytest.raises(StateError, match="the cache is full"):
+            await node.publish("news", b"x", label="never")
+        await node.confirm(reader, [reader.got[0].message])  # Now it may give way.
+        await node.publish("news", b"x", label="second")
+        await until(lambda: len(reader.got) == 2)
+    lines = [line for file in (tmp_path / "records").iterdir() for line in file.read_bytes().splitlines()]
+    assert [(row["kind"], row["message"]) for row in Record.from_json_lines(lines).rows() if row["message"]] == [
+        ("publish", "first"), ("deliver", "first"), ("publish", "second"), ("drop", "first"), ("deliver", "second"),
+    ]  # fmt: skip
 
 
 @scene

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -75,6 +76,17 @@ EVENTS: list[tuple[events.Event, list[dict[str, object]]]] = [
     (events.NeighbourUp(B), [{"kind": "up", "peer": "b"}]),
     (events.NeighbourDown(B), [{"kind": "down", "peer": "b"}]),
     (events.OneWay(B), [{"kind": "oneway", "peer": "b"}]),
+    (
+        events.Published(M1),
+        [
+            {
+                "kind": "publish",
+                **NAMED_1,
+                "source": "a",
+                "attrs": {"destination": "topic/news", "mode": "non-persistent", "priority": "4"},
+            }
+        ],
+    ),
     (events.Stored(M1.id), []),
     (events.Failed(MessageId(b"x"), "disk"), []),
     (events.Confirmed((M1.id,)), []),
@@ -89,6 +101,10 @@ def test_an_event_becomes_the_rows_that_the_schema_says(event: events.Event, row
     assert told(record) == rows
     assert len(record) == len(rows)
     assert {(row["run"], row["t"], row["node"]) for row in record.rows()} <= {("run", 1.5, "a")}
+
+
+def test_there_is_an_example_of_every_event() -> None:
+    assert {type(event) for event, _ in EVENTS} == set(get_args(events.Event))
 
 
 def test_every_row_has_every_column_in_order() -> None:

@@ -3,7 +3,8 @@
 `Watched` drives `testing.network` and checks, at every event that a host tells, what must hold whatever happens:
 only what was published is received and delivered, unchanged and before its deadline; nothing is delivered twice in
 one life of a host, nor ever after it was confirmed; what comes again after a crash says so; nothing leaves without a
-reason; ids are never used twice. The account is kept from what the public interface shows and from nothing else.
+reason; ids are never used twice; that a message was published is told once, before anything else of it. The account is
+kept from what the public interface shows and from nothing else.
 
 Every message carries its number as attribute `n`: so it is known also where a crash kept `publish` from returning.
 """
@@ -127,6 +128,8 @@ class Message:
     life: int
     """That of its author."""
     id: MessageId | None = None
+    published: bool = False
+    """Its author's host told so."""
     seen: bool = False
     """Anybody was told of it: before that it may vanish in a crash without a trace, its id included."""
     stored: bool = False
@@ -364,6 +367,8 @@ class Watched:
     def _take(self, t: float, node: str, event: events.Event) -> None:
         known, now = self.nodes[node], round(t * US)
         match event:
+            case events.Published(descriptor):
+                self._published(node, descriptor)
             case events.Received(peer, receptions):
                 assert self.net.name(peer) in self.nodes
                 self._received(node, [reception.descriptor for reception in receptions], now)
@@ -380,12 +385,18 @@ class Watched:
             case events.Failed(each, _):
                 self._failed(self._sent(each), known)
             case events.Dropped(descriptors, reason):
-                for descriptor in descriptors:
-                    self._dropped(node, descriptor, reason, now)
+                self._dropped(node, descriptors, reason, now)
             case events.Refused(reason):
                 assert reason not in FAULTS, event
             case _:
                 pass
+
+    def _published(self, node: str, descriptor: Descriptor) -> None:
+        message = self.messages[int(descriptor.attributes["n"])]
+        assert node == message.author
+        assert not message.published, "a publication is told twice"
+        message.published = True
+        self._number(descriptor)
 
     def _failed(self, message: Message, known: Node) -> None:
         assert known.was_full
@@ -396,12 +407,14 @@ class Watched:
         """The message that a host tells its author of, be it while it is being published."""
         n = self.ids.get(found, len(self.messages) - 1)
         self._identify(n, found)
+        assert self.messages[n].published
         return self.messages[n]
 
     def _number(self, descriptor: Descriptor) -> tuple[int, Message]:
         n = descriptor.attributes["n"]
         assert isinstance(n, int)
         message = self.messages[n]
+        assert message.published, "somebody has what nobody published"
         assert self.net.name(descriptor.node) == message.author
         assert (descriptor.destination, descriptor.deadline_us) == (message.destination, message.deadline_us)
         assert (descriptor.attributes["language"], descriptor.persistent) == (message.language, message.persistent)
@@ -444,17 +457,17 @@ class Watched:
         if self.config.confirm:
             known.confirming.add(n)
 
-    def _dropped(self, node: str, descriptor: Descriptor, reason: Reason, now: int) -> None:
+    def _dropped(self, node: str, descriptors: Iterable[Descriptor], reason: Reason, now: int) -> None:
         known = self.nodes[node]
-        n, message = self._number(descriptor)
-        known.held.pop(n, None)
-        if message.author == node:
-            message.sure = False
-        if reason is not Reason.STORE:  # A suspended host hears late that its disk failed.
-            assert (reason is Reason.EXPIRED) == (not message.alive(now)), (n, reason)
-        if self.config.roomy:
-            assert reason in (Reason.EXPIRED, Reason.STORE, Reason.PAYLOAD_GONE), (n, reason)
-        assert reason not in (Reason.STORE, Reason.PAYLOAD_GONE) or known.was_full
+        for n, message in map(self._number, descriptors):
+            known.held.pop(n, None)
+            if message.author == node:
+                message.sure = False
+            if reason is not Reason.STORE:  # A suspended host hears late that its disk failed.
+                assert (reason is Reason.EXPIRED) == (not message.alive(now)), (n, reason)
+            if self.config.roomy:
+                assert reason in (Reason.EXPIRED, Reason.STORE, Reason.PAYLOAD_GONE), (n, reason)
+            assert reason not in (Reason.STORE, Reason.PAYLOAD_GONE) or known.was_full
 
     # --- in the end ----------------------------------------------------------------------------------------
 

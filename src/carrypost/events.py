@@ -75,6 +75,12 @@ class Confirmed(msgspec.Struct, frozen=True):
     messages: tuple[MessageId, ...]
 
 
+class Published(msgspec.Struct, frozen=True):
+    """A message of this host is in its cache. Told at once, before what that sets off; `Stored` or `Failed` follows."""
+
+    descriptor: Descriptor
+
+
 class Stored(msgspec.Struct, frozen=True):
     """A send is complete: the message is in the store (PERSISTENT: safe from the loss of power)."""
 
@@ -132,6 +138,6 @@ class OneWay(msgspec.Struct, frozen=True):
 
 
 Event = (
-    Received | Delivered | Confirmed | Stored | Failed | Dropped | Expired | Refused | NeighbourUp | NeighbourDown
-    | OneWay
+    Received | Delivered | Confirmed | Published | Stored | Failed | Dropped | Expired | Refused | NeighbourUp
+    | NeighbourDown | OneWay
 )  # fmt: skip

@@ -127,6 +127,9 @@ _LINE_DECODER = msgspec.json.Decoder(_Line)
 # The columns hold plain text: a reader need not know our enumerations. As a look-up it also checks.
 _PLAIN = {kind: kind.value for kind in Kind}
 _REASONS = {reason: reason.value for reason in events.Reason}
+_SEEN: Mapping[type[events.Event], Kind] = {
+    events.NeighbourUp: Kind.UP, events.NeighbourDown: Kind.DOWN, events.OneWay: Kind.ONEWAY,
+}  # fmt: skip
 _RECEIVE, _DELIVER, _DROP, _EXPIRE = Kind.RECEIVE.value, Kind.DELIVER.value, Kind.DROP.value, Kind.EXPIRE.value
 
 
@@ -202,6 +205,8 @@ class Record:
         `again` has the ids of what this node received before and lost in a crash.
         """
         match event:
+            case events.Published():
+                self.published(t_us, node, event.descriptor)
             case events.Received():
                 self.received(t_us, node, event, again=again)
             case events.Delivered():
@@ -222,12 +227,8 @@ class Record:
                     detail=event.reason,
                     attrs=attrs,
                 )
-            case events.NeighbourUp():
-                self.add(Kind.UP, t_us, node, peer=event.node)
-            case events.NeighbourDown():
-                self.add(Kind.DOWN, t_us, node, peer=event.node)
-            case events.OneWay():
-                self.add(Kind.ONEWAY, t_us, node, peer=event.node)
+            case events.NeighbourUp() | events.NeighbourDown() | events.OneWay():
+                self.add(_SEEN[type(event)], t_us, node, peer=event.node)
             case events.Stored() | events.Failed() | events.Confirmed():
                 pass  # Between a host and its application; the log tells what happened to messages.
             case _:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from carrypost import journal as keys
 from carrypost.errors import LocalError, StateError
-from carrypost.events import Delivery, Reason
+from carrypost.events import Delivery, Published, Reason
 from carrypost.gossip.discovery.dispatch import Dispatch
 from carrypost.gossip.discovery.neighbours import Neighbours
 from carrypost.gossip.holdings.holdings import Holdings
@@ -466,6 +466,7 @@ class Host:
         if draft.ordering:
             stamp = self._order.stamp(draft.destination, draft.ordering, now)
         copy = publisher.admit(draft, packed, stamp, now)
+        self._outputs.tell(Published(copy.descriptor))
         self._layers.published((copy,))
         delivered = self._layers.take((copy,))
         publisher.journal(copy, packed)

@@ -21,7 +21,7 @@ from carrypost.gossip.wire import codec, frames
 from carrypost.gossip.wire.frames import Announce, Frame, Profile, Transmission
 from carrypost.gossip.wire.payloads import filled
 from carrypost.host import Host
-from carrypost.journal import Batch, Key, Value
+from carrypost.journal import Key, Value
 from carrypost.node.clock import MICROSECONDS, Clock
 from carrypost.node.store.disk_watch import DiskWatch
 from carrypost.node.store.store import Store
@@ -99,7 +99,7 @@ class Driver:
     def stop(self) -> None:
         """Hand the last changes to the store; nothing is sent any more, and time stands still."""
         if self._running:
-            self.write()
+            self._write()
         self._running = False
         self._disk.close()
         if self._timer is not None:
@@ -194,16 +194,16 @@ class Driver:
             if self._running:
                 self._set_timer()
 
-    def write(self) -> list[Batch]:
-        """Take the host's changes into the store, before anything else is taken; the batches, if any."""
-        batches: list[Batch] = []
+    def _write(self) -> bool:
+        """Hand the host's changes to the store; whether there were any."""
+        found = False
         while (batch := self.host.changes()) is not None:
-            batches.append(batch)
+            found = True
             self._store.submit(batch)
-        return batches
+        return found
 
     def _round(self) -> bool:
-        busy = self._running and bool(self.write())
+        busy = self._running and self._write()
         for transmission in self.host.outgoing():
             busy = True
             if self._running:

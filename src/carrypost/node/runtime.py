@@ -172,8 +172,6 @@ class Node:
         )  # fmt: skip
         future: asyncio.Future[MessageId] = asyncio.get_running_loop().create_future()
         self._sends[message] = future
-        if self.chronicle is not None:  # The row of a publication comes before those of what it sets off.
-            self.chronicle.published(message, driver.write())
         driver.settle()
         return future
 
@@ -254,7 +252,7 @@ class Node:
             case Dropped(descriptors):
                 self.consumers.forget(descriptors)
             case _:
-                pass  # Of neighbours and refusals the host keeps count itself.
+                pass  # For the record alone; of neighbours and refusals the host keeps count itself.
 
 
 def _settle(future: asyncio.Future[T] | None, value: T) -> None:

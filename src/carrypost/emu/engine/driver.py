@@ -20,7 +20,7 @@ from carrypost.emu.engine.memory import MemoryStore
 from carrypost.emu.engine.radio import Burst, Datagram, Radio
 from carrypost.emu.engine.scheduler import Phase, RunawayError, Scheduler, Token
 from carrypost.errors import StateError
-from carrypost.events import Event
+from carrypost.events import Event, Published
 from carrypost.gossip.wire.frames import Frame
 from carrypost.gossip.wire.payloads import filled
 from carrypost.host import Host
@@ -109,6 +109,8 @@ class Driver:
         """When the timer that is heeded comes."""
         self._answers: list[Token] = []
         self._late: list[Callable[[Host, int], None]] = []
+        self._untold: list[Event] = []
+        """Taken from the host with what was published, and not told yet."""
         self._written_us = 0
         world.radio.add(name, self._receive)
 
@@ -175,6 +177,7 @@ class Driver:
             cancel(token)
         self._answers.clear()
         self._late.clear()
+        self._untold.clear()
         self._written_us = 0
         self._stop_timer()
 
@@ -215,7 +218,7 @@ class Driver:
         self._settling = True
         rounds = 0
         try:
-            while (host := self._host) is not None and self.life is _RUNNING and host.busy:
+            while (host := self._host) is not None and self.life is _RUNNING and (host.busy or self._untold):
                 if not self._round(host):
                     break
                 rounds += 1
@@ -226,23 +229,33 @@ class Driver:
         if host is not None and self.life is _RUNNING:
             self._set_timer(host)
 
-    def write(self) -> list[Batch]:
-        """Take the host's changes into the store, before anything else is taken; the batches, if any."""
-        batches: list[Batch] = []
-        while (batch := self.host.changes()) is not None:
-            batches.append(batch)
+    def tell_published(self) -> None:
+        """Tell the application what was just published; what else there is to tell waits for `settle`, in order.
+
+        So a record has a publication before whatever else is told of that instant: what had expired at this node by
+        then and, where hosts answer later (ideal mode), what other nodes tell meanwhile.
+        """
+        host = self.host
+        events = host.events()
+        self._untold += [event for event in events if type(event) is not Published]
+        for event in events:
+            if type(event) is Published and self._host is host:
+                self._application.take(self, event)
+
+    def write(self) -> bool:
+        """Hand the host's changes to the disk; whether there were any."""
+        host, found = self.host, False
+        while (batch := host.changes()) is not None:
             self._write(batch)
-        return batches
+            found = True
+        return found
 
     def _round(self, host: Host) -> bool:
         """Changes, outgoing, events. The application may crash the node by what it does with an event.
 
         False: the host was told nothing, so there is nothing new.
         """
-        told = False
-        while (batch := host.changes()) is not None:
-            self._write(batch)
-            told = True
+        told = self.write()
         for transmission in host.outgoing():
             frames, gone = filled(transmission.frames, self.disk.store.piece)
             if gone:
@@ -250,7 +263,11 @@ class Driver:
                 told = True
             if frames:
                 self._world.radio.send(self.name, frames, transmission.to, self.settings.mtu_bytes)
-        for event in host.events():
+        events = host.events()
+        if self._untold:
+            events = self._untold + events
+            self._untold = []
+        for event in events:
             self._application.take(self, event)
             told = True
             if self._host is not host:

@@ -280,8 +280,7 @@ class Network:
             priority=priority,
             ordering=Ordering.named(ordering),
         )
-        if self._recorder is not None:  # The row of a publication comes before those of what it sets off.
-            self._recorder.published(driver, message, driver.write())
+        driver.tell_published()
         driver.settle()
         return message
 

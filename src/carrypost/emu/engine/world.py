@@ -277,7 +277,7 @@ class Emulation:
         if driver.identity.signed:
             payload = stream(self._seed, driver.name, "payload", index, self.now, label).randbytes(size)
         try:
-            message = driver.host.publish(
+            driver.host.publish(
                 self._topics[index], payload, now=driver.now, lifetime_us=lifetime_us, label=label,
                 ordering=self._orderings[index],
             )  # fmt: skip
@@ -287,7 +287,10 @@ class Emulation:
             reason = "barrier" if isinstance(error, OrderError) else Reason.NO_ROOM.value
             self.record.add(Kind.REFUSE, self.now, driver.name, message=label or None, detail=reason)
         else:
-            self._recorder.published(driver, message, driver.write())
+            driver.tell_published()
+            # Also in ideal mode, where the host answers later: each of several publications of one instant is a batch
+            # of its own, as on a real node, and not all of them together.
+            driver.write()
         self._answer(driver, Phase.PUBLISH)
 
     def _answer(self, driver: Driver, phase: Phase) -> None:

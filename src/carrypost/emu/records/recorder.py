@@ -9,11 +9,10 @@ remembered of the others.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from carrypost.emu.engine.driver import Driver
 from carrypost.events import Confirmed, Delivered, Dropped, Event, Expired, Failed, Received, Refused, Stored
-from carrypost.journal import MESSAGE, Batch, StoredMessage
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.record import Kind, Record
 
@@ -66,13 +65,6 @@ class Recorder:
         if driver.identity.signed:
             for column in (record.peer, record.source):
                 column[start:] = [shown and self._name(NodeId(shown)) for shown in column[start:]]
-
-    def published(self, driver: Driver, message: MessageId, batches: Sequence[Batch]) -> None:
-        """A publication, found in what the host wants stored; whether that can be stored shows later."""
-        for batch in batches:
-            kept = batch.puts.get((MESSAGE, message, 0))
-            if isinstance(kept, StoredMessage):
-                self._record.published(driver.t_us, driver.name, kept.descriptor)
 
 
 def _shown(driver: Driver) -> dict[str, str]:

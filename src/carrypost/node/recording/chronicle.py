@@ -1,18 +1,15 @@
-"""What of a node's life goes into its record: events, publications, and samples of traffic and sizes."""
+"""What of a node's life goes into its record: events, and samples of traffic and sizes."""
 
 from __future__ import annotations
 
 import asyncio
 import platform
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 from carrypost import __version__
 from carrypost.config import Settings, differences
 from carrypost.events import Event
-from carrypost.journal import MESSAGE, Batch, StoredMessage
-from carrypost.model.ids import MessageId
 from carrypost.node.driver import Driver
 from carrypost.node.recording.archive import Archive
 from carrypost.node.settings import NodeSettings
@@ -47,13 +44,6 @@ class Chronicle:
     def observe(self, event: Event) -> None:
         """Something that the host told."""
         self._archive.record.observe(self._driver.now(), self._node, event)
-
-    def published(self, message: MessageId, batches: Sequence[Batch]) -> None:
-        """A publication, found in what the host wants stored; whether that can be stored shows later."""
-        for batch in batches:
-            kept = batch.puts.get((MESSAGE, message, 0))
-            if isinstance(kept, StoredMessage):
-                self._archive.record.published(self._driver.now(), self._node, kept.descriptor)
 
     def close(self) -> None:
         """The last rows; the last file gets its name."""
