@@ -47,7 +47,7 @@ class Quorum(Layer):
         self.held: dict[MessageId, Copy] = {}
         self.vouchers: dict[MessageId, set[str]] = {}
         self.vouched_for: list[MessageId] = []
-        self.route = Link("route", ground.settings, Outbox(ground.settings), 0)
+        self.route = Link("route", ground.settings, Outbox(ground.settings))
         self.told: list[tuple[object, ...]] = []
         self._changed: set[MessageId] = set()
         self._drafts: list[Draft] = []
@@ -222,7 +222,7 @@ def test_what_waits_behind_a_gate_and_dies_there_is_told_and_leaves_the_routes_o
     site.hosts["a"].publish("asked", b"x", now=site.now, lifetime_us=8 * S)
     site.run(5)
     (copy,) = quorum.held.values()
-    quorum.route.offering.knows(1 << copy.slot)
+    quorum.route.learn(1 << copy.slot)
     for number in range(40):  # Slots of what expired are freed together.
         host.publish("elsewhere", b"x", now=site.now, lifetime_us=8 * S + number)
     site.drain()
@@ -230,7 +230,7 @@ def test_what_waits_behind_a_gate_and_dies_there_is_told_and_leaves_the_routes_o
     assert not quorum.held
     assert ("left", Reason.EXPIRED, 1) in quorum.told
     assert next(event.reason for event in site.events["b"] if isinstance(event, Dropped)) is Reason.EXPIRED
-    assert not quorum.route.offering.known >> copy.slot & 1
+    assert not quorum.route.known >> copy.slot & 1
 
 
 def test_rows_of_a_layer_are_in_the_batch_of_what_they_belong_to_and_come_back_to_it() -> None:

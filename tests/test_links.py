@@ -10,7 +10,7 @@ import pytest
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.events import Event, NeighbourDown, NeighbourUp, OneWay
-from carrypost.gossip.transfers.link import LINK_TABLE, LinkState, Sign
+from carrypost.gossip.discovery.neighbour import NEIGHBOUR_TABLE, NeighbourState, Sign
 from carrypost.gossip.wire.frames import Announce, Frame, Request
 from carrypost.host import Host
 from carrypost.model.ids import NodeId, node_prefix
@@ -296,7 +296,7 @@ def test_a_restarted_neighbour_is_recognised_and_an_old_announcement_is_not() ->
     assert alone.events() == [NeighbourUp(NodeId("b")), NeighbourDown(NodeId("b")), NeighbourUp(NodeId("b"))]
 
 
-@pytest.mark.parametrize("state", list(LinkState))
+@pytest.mark.parametrize("state", list(NeighbourState))
 @pytest.mark.parametrize("sign", list(Sign))
-def test_the_table_of_links_is_total_and_only_being_listed_makes_one_usable(state: LinkState, sign: Sign) -> None:
-    assert (LINK_TABLE[state, sign] is LinkState.LINKED) == (sign is Sign.LISTS_ME)
+def test_the_table_of_links_is_total_and_only_being_listed_makes_one_usable(state: NeighbourState, sign: Sign) -> None:
+    assert (NEIGHBOUR_TABLE[state, sign] is NeighbourState.LINKED) == (sign is Sign.LISTS_ME)

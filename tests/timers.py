@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from carrypost.gossip.transfers.link import SILENT_PERIODS, Link, LinkState
+from carrypost.gossip.discovery.neighbour import SILENT_PERIODS, Neighbour
 from carrypost.host import Host
 from carrypost.model.times import NEVER
 
@@ -26,19 +26,19 @@ def due_us(host: Host) -> int:
     if host._ready:  # noqa: SLF001
         beacon = host._neighbours.beacon  # noqa: SLF001
         dues.append(beacon.due_us)
-        for link in ground.links:
-            dues += _link_dues(link, SILENT_PERIODS * beacon.period_max_us)
+        for neighbour in host._neighbours:  # noqa: SLF001
+            dues += _dues(neighbour, SILENT_PERIODS * beacon.period_max_us)
     return min(dues)
 
 
-def _link_dues(link: Link, one_way_us: int) -> list[int]:
-    dues = [link.silent_us]
-    if link.state is LinkState.LINKED:
-        dues.append(link.due_us())
-        if link.view is None:
-            dues.append(link.profile_asked_us + PROFILE_RETRY_US)
-    elif not (link.told or link.one_way_told):
-        dues.append(link.first_us + one_way_us)
+def _dues(neighbour: Neighbour, one_way_us: int) -> list[int]:
+    dues = [neighbour.silent_us]
+    if neighbour.contact is not None:
+        dues.append(neighbour.contact.due_us())
+        if neighbour.view is None:
+            dues.append(neighbour.profile_asked_us + PROFILE_RETRY_US)
+    elif not (neighbour.told or neighbour.one_way_told):
+        dues.append(neighbour.first_us + one_way_us)
     return dues
 
 

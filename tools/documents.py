@@ -28,8 +28,8 @@ import msgspec
 
 from carrypost import config, gossip, host
 from carrypost.emu.scenario import scenario, tables
+from carrypost.gossip.discovery.neighbour import NEIGHBOUR_TABLE, NeighbourState, Sign
 from carrypost.gossip.holdings import lives
-from carrypost.gossip.transfers.link import LINK_TABLE, LinkState, Sign
 from carrypost.gossip.wire import frames
 from carrypost.lab import schemas
 from carrypost.lab.metrics import families
@@ -158,8 +158,8 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 def link_machine() -> str:
     """The table of a link's states, and its diagram."""
     head = ("state", *(sign.value for sign in Sign))
-    rows = [(state.value, *(LINK_TABLE[state, sign].value for sign in Sign)) for state in LinkState]
-    return _table(head, rows) + "\n\n" + _diagram(LinkState.SILENT, LINK_TABLE)
+    rows = [(state.value, *(NEIGHBOUR_TABLE[state, sign].value for sign in Sign)) for state in NeighbourState]
+    return _table(head, rows) + "\n\n" + _diagram(NeighbourState.SILENT, NEIGHBOUR_TABLE)
 
 
 def copy_machine() -> str:
@@ -266,9 +266,9 @@ def _scenario_table(title: str, kind: type) -> str:
 
 
 _CONSTANTS = (
-    ("link.SILENT_PERIODS", "periods without a word after which a link has ended"),
-    ("link._PERIOD_US_MIN", "a shorter announced period counts as this"),
-    ("link._PERIOD_US_MAX", "a longer announced period counts as this"),
+    ("neighbour.SILENT_PERIODS", "periods without a word after which a link has ended"),
+    ("neighbour._PERIOD_US_MIN", "a shorter announced period counts as this"),
+    ("neighbour._PERIOD_US_MAX", "a longer announced period counts as this"),
     ("beacon._HASTE_US", "a change is announced within this, at a moment chosen by chance"),
     ("beacon._GAP_US", "but not sooner than this after the last announcement"),
     ("beacon._JITTER", "part of a period by which chance may shorten it"),
@@ -281,7 +281,7 @@ _CONSTANTS = (
     ("places.WAITING_MAX", "so many may wait for a place"),
     ("places.HEARD_BYTES", "what an entry of a heard-list takes"),
     ("places.ANNOUNCE_BYTES", "what the rest of an announcement takes, at most"),
-    ("neighbours._REVIEW_GRACE", "announcements that the larger id waits longer before it repeats a review"),
+    ("review._REVIEW_GRACE", "announcements that the larger id waits longer before it repeats a review"),
     ("review._RETRY_US", "a review of which nothing is heard is begun anew after this; doubles"),
     ("review._RETRY_DOUBLINGS", "so many times at most"),
     ("review._TURN_US", "a neighbour that began a review may be silent for this long before this side begins"),

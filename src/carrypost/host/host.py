@@ -13,6 +13,7 @@ from carrypost import journal as keys
 from carrypost.errors import LocalError, StateError
 from carrypost.events import Delivery, Published, Reason
 from carrypost.gossip.discovery.dispatch import Dispatch
+from carrypost.gossip.discovery.neighbour import LINKED
 from carrypost.gossip.discovery.neighbours import Neighbours
 from carrypost.gossip.holdings.holdings import Holdings
 from carrypost.gossip.holdings.lives import CopyState, state_of
@@ -23,7 +24,6 @@ from carrypost.gossip.strategy.exchange import Exchange
 from carrypost.gossip.transfers.accounts import FRAME
 from carrypost.gossip.transfers.departures import Departures
 from carrypost.gossip.transfers.ground import Ground
-from carrypost.gossip.transfers.link import LINKED
 from carrypost.gossip.transfers.links import Links
 from carrypost.gossip.transfers.receptions import Receptions
 from carrypost.gossip.wire import frames as fr
@@ -135,8 +135,7 @@ class Host:
     def overview(self) -> Overview:
         """How things stand: neighbours, cache, counters."""
         unconfirmed = len(self._deliveries.unconfirmed)
-        places = self._neighbours.places
-        return overview(self._ground, places, incarnation=self._incarnation, unconfirmed=unconfirmed)
+        return overview(self._ground, self._neighbours, incarnation=self._incarnation, unconfirmed=unconfirmed)
 
     def registries(self, now: int) -> list[Registry]:
         """How much every order group remembers."""
@@ -258,33 +257,33 @@ class Host:
             return False
         if self._begin(now):
             self._finish(now)
-        link = self._links.get(peer)
+        neighbour = self._neighbours.get(peer)
         accounts = self._dispatch.accounts
-        if not accounts.listens(peer, now, neighbour=link is not None and link.state is LINKED):
+        if not accounts.listens(peer, now, neighbour=neighbour is not None and neighbour.state is LINKED):
             self._outputs.refuse_many("muted", peer, len(frames))
             return False
-        if link is not None:
-            if not link.budgets.volume.take(len(frames), nbytes, now):
+        if neighbour is not None:
+            if not neighbour.link.budgets.volume.take(len(frames), nbytes, now):
                 self._outputs.refuse_many("link-budget", peer, len(frames))
                 accounts.settle(peer, FRAME * len(frames), now)
                 return False
             first = frames[0] if len(frames) == 1 else None
-            if isinstance(first, fr.Announce) and link.repeats(first, self._prefix, now):
+            if isinstance(first, fr.Announce) and neighbour.repeats(first, self._prefix, now):
                 return False
-        if not self._dispatch.take(link, frames, peer, now):
+        if not self._dispatch.take(neighbour, frames, peer, now):
             return False
-        link = self._links.get(peer)
-        if link is not None and link.state is LINKED:
-            link.heard(now)
-        self._finish(now, None if link is None else (link,))
-        if link is not None:
-            self._neighbours.wake_for(link)
+        neighbour = self._neighbours.get(peer)
+        if neighbour is not None and neighbour.state is LINKED:
+            neighbour.heard(now)
+        self._finish(now, None if neighbour is None else (neighbour.link,))
+        if neighbour is not None:
+            self._neighbours.wake_for(neighbour)
         return True
 
     def listens(self, peer: str, now: int) -> bool:
         """Whether a datagram from a link address is worth decoding; else the driver drops it unread."""
         link = self._links.get(peer)
-        return self._dispatch.accounts.listens(peer, now, neighbour=link is not None and link.state is LINKED)
+        return self._dispatch.accounts.listens(peer, now, neighbour=link is not None and link.usable)
 
     def muted_until(self, peer: str) -> int:
         """Until when an address is not listened to, because it caused too much work for nothing."""
@@ -302,10 +301,10 @@ class Host:
         """A contact that the driver knows of begins or ends."""
         self._begin(now)
         self._neighbours.told(peer, up=up, now=now)
-        link = self._links.get(peer)
-        self._finish(now, None if link is None else (link,))
-        if link is not None:
-            self._neighbours.wake_for(link)
+        neighbour = self._neighbours.get(peer)
+        self._finish(now, None if neighbour is None else (neighbour.link,))
+        if neighbour is not None:
+            self._neighbours.wake_for(neighbour)
 
     def tick(self, now: int) -> bool:
         """Do what is due, if anything is. False: at most an announcement came of it; nothing else is to be taken."""

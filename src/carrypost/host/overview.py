@@ -10,7 +10,7 @@ import msgspec
 from carrypost.model.ids import NodeId
 
 if TYPE_CHECKING:
-    from carrypost.gossip.discovery.places import Places
+    from carrypost.gossip.discovery.neighbours import Neighbours
     from carrypost.gossip.transfers.ground import Ground
 
 ONE_WAY = "one-way"
@@ -54,24 +54,25 @@ class Overview(msgspec.Struct, frozen=True):
     """What peers sent and was not taken, by reason."""
 
 
-def overview(ground: Ground, places: Places, *, incarnation: int, unconfirmed: int) -> Overview:
+def overview(ground: Ground, neighbours: Neighbours, *, incarnation: int, unconfirmed: int) -> Overview:
     """How things stand."""
-    neighbours = tuple(
+    places = neighbours.places
+    views = tuple(
         NeighbourView(
-            node=link.node,
-            address=link.peer,
-            state=ONE_WAY if link.one_way_told else link.state.value,
-            since_us=link.linked_us if link.usable else link.first_us,
-            heard_us=link.heard_us,
-            queued=len(link.outbox.jobs),
-            wanted=len(link.inbox.wants),
+            node=each.link.node,
+            address=each.link.peer,
+            state=ONE_WAY if each.one_way_told else each.state.value,
+            since_us=each.linked_us if each.link.usable else each.first_us,
+            heard_us=each.heard_us,
+            queued=len(each.link.outbox.jobs),
+            wanted=len(each.link.inbox.wants),
         )
-        for link in ground.links
+        for each in neighbours
     )
     return Overview(
         node=ground.node,
         incarnation=incarnation,
-        neighbours=neighbours,
+        neighbours=views,
         places=places.count,
         waiting=places.waiting(ground.holdings.now_us),
         messages=ground.holdings.cache.messages,

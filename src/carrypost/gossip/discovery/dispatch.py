@@ -9,14 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.errors import RemoteError
+from carrypost.gossip.discovery.neighbour import LINKED
 from carrypost.gossip.transfers.accounts import PARCEL, Accounts, price
-from carrypost.gossip.transfers.link import LINKED
 from carrypost.gossip.wire import frames as fr
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from carrypost.gossip.discovery.neighbour import Neighbour
     from carrypost.gossip.discovery.neighbours import Neighbours
     from carrypost.gossip.layer import Layers
     from carrypost.gossip.strategy.exchange import Exchange
@@ -33,7 +34,7 @@ class Dispatch:
     """Hands out the frames of one host."""
 
     def __init__(self, ground: Ground, neighbours: Neighbours, exchange: Exchange, layers: Layers) -> None:
-        self._outputs, self._links, self._prefix = ground.outputs, ground.links, ground.prefix
+        self._outputs, self._prefix = ground.outputs, ground.prefix
         self._waste_max = ground.limits.link_waste_per_s
         self._neighbours = neighbours
         self._exchange = exchange
@@ -50,49 +51,50 @@ class Dispatch:
         """The host is done with it."""
         self._handlers.clear()
 
-    def take(self, link: Link | None, frames: Sequence[fr.Frame], peer: str, now: int) -> bool:
+    def take(self, neighbour: Neighbour | None, frames: Sequence[fr.Frame], peer: str, now: int) -> bool:
         """Take the frames one by one, and small messages together. False: they said nothing new."""
         new = False
         cost, waste_max = 0, self._waste_max
         parcels: list[fr.OpenParcel] = []
         for number, frame in enumerate(frames, 1):
-            if isinstance(frame, fr.OpenParcel) and link is not None and link.state is LINKED:
+            if isinstance(frame, fr.OpenParcel) and neighbour is not None and neighbour.state is LINKED:
                 parcels.append(frame)
                 continue
             cost += price(frame)
             if isinstance(frame, fr.Announce):
                 new = self._neighbours.announced(frame, peer, now) or new
-                link = self._links.get(peer)
-            elif link is None or (link.state is not LINKED and not _listens_to(link, frame)):
+                neighbour = self._neighbours.get(peer)
+            elif neighbour is None or (neighbour.state is not LINKED and not _listens_to(neighbour.link, frame)):
                 # What a stranger says changes nothing, so it must not cost a round over all neighbours.
-                self._outputs.refuse("not-linked" if link is not None and link.node else "unannounced", peer)
+                known = neighbour is not None and neighbour.link.node
+                self._outputs.refuse("not-linked" if known else "unannounced", peer)
             else:
                 new = True
-                self._take(link, frame, now)
+                self._take(neighbour, frame, now)
                 # Five hundred frames, each dearer than its price, would keep this host busy while all others wait.
-                if cost - link.budgets.tally > waste_max:
+                if cost - neighbour.link.budgets.tally > waste_max:
                     self._outputs.refuse_many("muted", peer, len(frames) - number)
                     break
-        if parcels and link is not None:
+        if parcels and neighbour is not None:
             cost += PARCEL * len(parcels)
-            self._exchange.parcels(link, parcels, now)
+            self._exchange.parcels(neighbour.link, parcels, now)
             new = True
         common = 0
-        if link is not None:
-            budgets = link.budgets
+        if neighbour is not None:
+            budgets = neighbour.link.budgets
             cost -= budgets.tally
             common = budgets.common
             budgets.tally = budgets.common = 0
         self.accounts.settle(peer, cost, now, common=common)
         return new
 
-    def _take(self, link: Link, frame: fr.Frame, now: int) -> None:
+    def _take(self, neighbour: Neighbour, frame: fr.Frame, now: int) -> None:
         try:
-            self._handlers[type(frame)](link, frame, now)
-            if link.begun_us == NEVER and not isinstance(frame, _INTRODUCTIONS):
-                link.begun(now)
+            self._handlers[type(frame)](neighbour.link, frame, now)
+            if neighbour.begun_us == NEVER and not isinstance(frame, _INTRODUCTIONS):
+                neighbour.begun(now)
         except RemoteError as error:
-            self._outputs.refuse(error.reason, link.peer)
+            self._outputs.refuse(error.reason, neighbour.link.peer)
 
     def _request(self, link: Link, frame: fr.Request, now: int) -> None:
         if frame.to != self._prefix:

@@ -19,15 +19,16 @@ from itertools import chain, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.transfers.link import GIVER, SILENT, SILENT_PERIODS
+from carrypost.gossip.discovery.neighbour import LINKED, SILENT, SILENT_PERIODS
+from carrypost.gossip.transfers.link import GIVER
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from carrypost.config import Settings
+    from carrypost.gossip.discovery.neighbour import Neighbour
     from carrypost.gossip.transfers.ground import Ground
-    from carrypost.gossip.transfers.link import Link
 
 HEARD_BYTES = 6
 """What an entry of a heard-list takes."""
@@ -38,7 +39,7 @@ ROTATING = 4
 were there before them."""
 STAY_PERIODS = 3
 """A place that rotates is kept for so many of the longest periods. By then it is known whether each hears the other
-(`link.SILENT_PERIODS`), and where that was so at once, most of the time was left for messages."""
+(`neighbour.SILENT_PERIODS`), and where that was so at once, most of the time was left for messages."""
 WAITING_MAX = 512
 """How many may wait. With the usual settings such a line has had its turn within about three minutes."""
 LAPSE_PERIODS = 2
@@ -56,8 +57,8 @@ def places(settings: Settings) -> int:
 class Places:
     """The places of one host."""
 
-    def __init__(self, ground: Ground) -> None:
-        self._links, self._limits = ground.links, ground.limits
+    def __init__(self, ground: Ground, neighbours: Mapping[str, Neighbour]) -> None:
+        self._neighbours, self._limits = neighbours, ground.limits
         self.count = places(ground.settings)
         self._lasting = self.count - max(1, self.count // ROTATING)
         self._period_us = round(ground.settings.announce_s_max * 1e6)
@@ -75,9 +76,9 @@ class Places:
 
     def room_for_told(self) -> bool:
         """Whether one more contact that the driver tells of may be kept."""
-        return len(self._links) < self._limits.neighbours_max
+        return len(self._neighbours) < self._limits.neighbours_max
 
-    def ask(self, peer: str, now: int) -> Sequence[Link] | None:
+    def ask(self, peer: str, now: int) -> Sequence[Neighbour] | None:
         """A newcomer announces itself: who has to go for it, one link or none. None: its turn has not come."""
         free = self._free()
         if free and not self._line:
@@ -100,11 +101,11 @@ class Places:
 
         Whom the driver told of needs no list, but to see in what is sent to itself that it was heard.
         """
-        heard = [link for link in self._links if link.state is not SILENT]
-        addressed = [link for link in heard if link.peer == to]
-        found = [link for link in heard if not link.told and link.peer != to]
-        told = (link for link in heard if link.told and link.peer != to)
-        return tuple([link.prefix for link in islice(chain(addressed, found, told), self.count)])
+        heard = [each for each in self._neighbours.values() if each.state is not SILENT]
+        addressed = [each for each in heard if each.link.peer == to]
+        found = [each for each in heard if not each.told and each.link.peer != to]
+        told = (each for each in heard if each.told and each.link.peer != to)
+        return tuple([each.link.prefix for each in islice(chain(addressed, found, told), self.count)])
 
     def clock_stepped(self, delta_us: int) -> None:
         """The clock was set forward: nobody waited for that long."""
@@ -112,11 +113,11 @@ class Places:
 
     def _free(self) -> int:
         """How many places nobody has."""
-        links, limits = self._links, self._limits
-        free = self.count - len(links)
+        known, limits = self._neighbours, self._limits
+        free = self.count - len(known)
         if free <= 0:
-            told = sum(link.told for link in links)
-            free = max(0, min(free + told, limits.neighbours_max - len(links)))
+            told = sum(each.told for each in known.values())
+            free = max(0, min(free + told, limits.neighbours_max - len(known)))
         return free
 
     def _look(self, now: int) -> None:
@@ -128,18 +129,18 @@ class Places:
         self._line = {peer: heard_us for peer, heard_us in self._line.items() if heard_us >= since_us}
         self._openings = len(self._expendable(now))
 
-    def _expendable(self, now: int) -> list[Link]:
+    def _expendable(self, now: int) -> list[Neighbour]:
         """Who could go: first who seems to be gone, then who has had its stay.
 
         Strangers may say that they will be silent for long; only of who gave something that is believed.
         """
-        links = [link for link in self._links if not link.told]
-        gone = [link for link in links if link.standing < GIVER and now - link.heard_us > self._patience_us(link)]
+        links = [each for each in self._neighbours.values() if not each.told]
+        gone = [each for each in links if each.link.standing < GIVER and now - each.heard_us > self._patience_us(each)]
         # Sorting leaves alone who came first among equals.
-        rotating = sorted(links, key=attrgetter("standing"), reverse=True)[self._lasting :]
+        rotating = sorted(links, key=attrgetter("link.standing"), reverse=True)[self._lasting :]
         stayed_us = now - STAY_PERIODS * self._period_us
-        stayed = [link for link in rotating if link.placed_us <= stayed_us and link not in gone]
+        stayed = [each for each in rotating if each.placed_us <= stayed_us and each not in gone]
         return gone + sorted(stayed, key=attrgetter("placed_us"))
 
-    def _patience_us(self, link: Link) -> int:
-        return SILENT_PERIODS * self._period_us if link.usable else self._period_us
+    def _patience_us(self, neighbour: Neighbour) -> int:
+        return SILENT_PERIODS * self._period_us if neighbour.state is LINKED else self._period_us

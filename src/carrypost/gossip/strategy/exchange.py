@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from carrypost.gossip.strategy.beliefs import Contacts
 from carrypost.gossip.strategy.offers import Offers
 from carrypost.gossip.strategy.review import Review
 from carrypost.gossip.transfers.declined import Declined
 from carrypost.gossip.transfers.inbound import Inbound
-from carrypost.gossip.transfers.link import LINKED
 from carrypost.gossip.transfers.parcels import Parcels
 from carrypost.gossip.transfers.requests import Requests
+from carrypost.gossip.transfers.serving import Serving
 from carrypost.gossip.transfers.transfer import Transfer
 from carrypost.gossip.transfers.wants import Wants
 from carrypost.gossip.wire import frames as fr
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
+    from carrypost.gossip.interest.index import View
+    from carrypost.gossip.strategy.beliefs import Contact
     from carrypost.gossip.transfers.departures import Departures
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
@@ -44,25 +47,26 @@ class Exchange:
 
     def __init__(self, ground: Ground, receptions: Receptions, departures: Departures, rng: Random) -> None:
         self._cache, self._links = ground.holdings.cache, ground.links
+        self._contacts = Contacts(ground.links, ground.settings)
         self._wants = Wants(ground)
         self._inbound = Inbound(ground, self._wants, receptions)
         self._parcels = Parcels(ground, self._wants, self._inbound, receptions)
         self._transfer = Transfer(ground, rng)
-        self._offers = Offers(ground, self._wants, self._transfer)
+        self._offers = Offers(ground, self._wants, Serving(ground, self._transfer), self._contacts)
         self._declined = Declined(ground, self._wants)
         self._requests = Requests(ground, self._wants, self._declined)
         self._review = Review(ground, departures)
         self._quiet_us = 0
         """Until then no link has anything to settle but for what comes from it. 0: that is not known."""
         self.handlers: dict[type, Callable[..., None]] = {
-            fr.Digest: self._review.take,
+            fr.Digest: self._digest,
             fr.Offer: self._offer,
             fr.WholeDescriptor: self._descriptor,
             fr.DescriptorPart: self._descriptor,
             fr.HashList: self._hash_list,
             fr.Data: self._data,
             fr.BlankData: self._data,
-            fr.Ack: self._offers.take_ack,
+            fr.Ack: self._ack,
         }
         """Kinds of frames that are taken from a usable link as they come."""
 
@@ -77,20 +81,34 @@ class Exchange:
 
     def request(self, link: Link, frame: fr.Request, now: int) -> None:
         """The neighbour asks for something."""
-        self._offers.take_request(link, frame, now)
+        self._offers.take_request(self._contacts.of(link), frame, now)
 
-    def up(self, link: Link, now: int) -> None:
-        """A contact began, or the neighbour's profile changed."""
-        link.agreement.synced = False
-        self._review.begin(link, now)
-        self._quiet_us = min(self._quiet_us, link.offering.due_us)
+    def begin(self, link: Link) -> Contact:
+        """Messages may be exchanged over a link; what the neighbour wants is not known yet."""
+        return self._contacts.begin(link)
 
-    def down(self, link: Link, now: int) -> None:
+    def learn(self, contact: Contact, view: View, now: int) -> None:
+        """The neighbour's profile is known: compare what there is for it."""
+        contact.learn(view)
+        self._review.begin(contact, now)
+        self._quiet_us = min(self._quiet_us, contact.offering.due_us)
+
+    def unlearn(self, contact: Contact) -> None:
+        """The neighbour wants something else, and it is not known yet what."""
+        contact.learn(None)
+
+    def review_due(self, contact: Contact, now: int) -> bool:
+        """An announcement says nothing new: whether something has to be done all the same."""
+        return contact.offering.stalled or (contact.agreement.synced and self._review.due(contact, now))
+
+    def end(self, contact: Contact, now: int) -> None:
         """The contact is over."""
         self._quiet_us = 0
+        link = contact.link
+        self._contacts.end(contact)
         others = self._wants.alternatives(link)
         self._inbound.drop_link(link)
-        link.forget()
+        link.clear()
         self._requests.released(others, now)
 
     def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:
@@ -116,12 +134,12 @@ class Exchange:
         """Do what is due on the links."""
         if self._declined.due_us <= now:
             self._declined.look(now)
-        for link in list(self._links.usable):
-            if link.due_us() <= now:
-                self._offers.tick(link, now)
-                self._requests.tick(link, now)
-                if link.agreement.due_us <= now:
-                    self._review.ask(link, now)
+        for contact in list(self._contacts.all):
+            if contact.due_us() <= now:
+                self._offers.tick(contact, now)
+                self._requests.tick(contact.link, now)
+                if contact.agreement.due_us <= now:
+                    self._review.ask(contact, now)
 
     def settle(self, now: int, concerned: Sequence[Link] | None = None) -> None:
         """The end of a step: answer, acknowledge, offer, send. `concerned`: whom the step was with; None: anybody.
@@ -136,22 +154,23 @@ class Exchange:
             for other, handle in self._wants.orphans():
                 other.inbox.fresh.append(handle)
         if concerned is None or (concerned and self._quiet_us <= now):
-            links, self._quiet_us = self._links.usable, NEVER
+            contacts, self._quiet_us = self._contacts.all, NEVER
         else:
-            links = [link for link in concerned if link.state is LINKED]
-        offers, sends = self._answer(links, now)
+            contacts = [self._contacts.of(link) for link in concerned if link.usable]
+        offers, sends = self._answer(contacts, now)
         if offers:
             self._offers.settle(now)
-            self._quiet_us = min(self._quiet_us, *[each.offering.due_us for each in links])
+            self._quiet_us = min(self._quiet_us, *[each.offering.due_us for each in contacts])
         if sends:
             self._transfer.flush(self._links.usable, now)
 
-    def _answer(self, links: list[Link], now: int) -> tuple[bool, bool]:
+    def _answer(self, contacts: list[Contact], now: int) -> tuple[bool, bool]:
         """Answer and acknowledge. Whether there is something to offer to somebody, and something to send."""
         offers = sends = False
         quiet_us = self._quiet_us
-        for link in links:
-            inbox, outbox, due_us = link.inbox, link.outbox, link.offering.due_us
+        for contact in contacts:
+            link, due_us = contact.link, contact.offering.due_us
+            inbox, outbox = link.inbox, link.outbox
             if inbox.answers or inbox.fresh or inbox.ack_due_us <= now:
                 self._requests.settle(link, now)
             # By comparisons: this is done after every step.
@@ -179,10 +198,18 @@ class Exchange:
             link.inbox.ack_due_us = now
 
     def _offer(self, link: Link, frame: fr.Offer, now: int) -> None:
-        waiting = bool(link.offering.open)
-        self._requests.take_offer(link, frame, now)
-        if waiting and not link.offering.open:
-            self._offers.all_answered(link, now)
+        contact = self._contacts.of(link)
+        offering = contact.offering
+        waiting = bool(offering.open)
+        offering.needless(self._requests.take_offer(link, frame, now, offered=offering.offered))
+        if waiting and not offering.open:
+            self._offers.all_answered(contact, now)
+
+    def _digest(self, link: Link, frame: fr.Digest, now: int) -> None:
+        self._review.take(self._contacts.of(link), frame, now)
+
+    def _ack(self, link: Link, frame: fr.Ack, now: int) -> None:
+        self._offers.take_ack(self._contacts.of(link), frame, now)
 
     def _descriptor(self, link: Link, frame: fr.WholeDescriptor | fr.DescriptorPart, now: int) -> None:
         if self._inbound.descriptor(link, frame, now):

@@ -16,18 +16,20 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.gossip.strategy import reconcile
+from carrypost.gossip.strategy.beliefs import Run
 from carrypost.gossip.transfers.accounts import price
-from carrypost.gossip.transfers.link import Run
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.frames import Digest, Frame
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from carrypost.gossip.interest.index import View
+    from carrypost.gossip.strategy.beliefs import Contact
     from carrypost.gossip.transfers.departures import Departures
     from carrypost.gossip.transfers.ground import Ground
-    from carrypost.gossip.transfers.link import Link
 
+_REVIEW_GRACE = 2
+"""The larger id leaves it to the other for so many announcements to begin the next one."""
 _RETRY_US = 2_000_000
 _RETRY_DOUBLINGS = 6
 _TURN_US = 4_000_000
@@ -53,99 +55,111 @@ class Review:
         self._number = 0
         self._wait_us = round(self._settings.coalesce_s * 1e6)
 
-    def begin(self, link: Link, now: int) -> None:
+    def begin(self, contact: Contact, now: int) -> None:
         """A contact began, or its profile changed."""
         if self._settings.paper_mode:
-            self._settle(link, Run(0, 0), now)
-        elif self._node < link.node:
-            self.ask(link, now)
+            self._settle(contact, Run(0, 0), now)
+        elif self._node < contact.link.node:
+            self.ask(contact, now)
         else:
-            link.agreement.due_us = now + self._wait_us
+            contact.agreement.due_us = now + self._wait_us
 
-    def ask(self, link: Link, now: int) -> None:
+    def ask(self, contact: Contact, now: int) -> None:
         """Begin a run."""
         self._departures.sweep()  # What expired is not compared any more.
         self._holdings.invite()
-        view, agreement = link.view, link.agreement
-        if view is None or not link.usable:
+        view, agreement = contact.view, contact.agreement
+        if view is None or not contact.link.usable:
             agreement.due_us = NEVER
             return
         self._number += 1
         run = Run(self._number, view.known)
         agreement.lacking = 0
         agreement.announcements = 0
-        if not run.snapshot and not self._same(link):
-            self._settle(link, run, now)
+        if not run.snapshot and not self._same(contact):
+            self._settle(contact, run, now)
             return
         agreement.asking = run
-        agreement.due_us = now + self._patience_us(link)
+        agreement.due_us = now + self._patience_us(contact)
         agreement.tries += 1
-        link.budgets.tally -= _RUN_COST
-        self._send(link, run, reconcile.opening(view), 0)
+        contact.link.budgets.tally -= _RUN_COST
+        self._send(contact, run, reconcile.opening(view), 0)
+
+    def due(self, contact: Contact, now: int) -> bool:
+        """Whether it is time to begin anew: beliefs go stale.
+
+        A review is repeated every so many announcements, by the smaller id if it can.
+        """
+        grace = 0 if self._node < contact.link.node else _REVIEW_GRACE
+        if contact.agreement.announcements < self._settings.digest_every + grace or self._settings.paper_mode:
+            return False
+        contact.agreement.due_us = now
+        return True
 
     @staticmethod
-    def _patience_us(link: Link) -> int:
-        return _RETRY_US << min(link.agreement.tries, _RETRY_DOUBLINGS)
+    def _patience_us(contact: Contact) -> int:
+        return _RETRY_US << min(contact.agreement.tries, _RETRY_DOUBLINGS)
 
-    def take(self, link: Link, frame: Digest, now: int) -> None:
+    def take(self, contact: Contact, frame: Digest, now: int) -> None:
         """A step from the neighbour; raises `RemoteError` for a senseless one."""
         self._departures.sweep()
         offering = frame.round % 2 == 1
-        view = link.view if offering else self._own.view
-        if view is None or not link.usable or frame.profile != view.digest:
-            self._outputs.refuse("profile-stale", link.peer)
+        view = contact.view if offering else self._own.view
+        if view is None or not contact.link.usable or frame.profile != view.digest:
+            self._outputs.refuse("profile-stale", contact.link.peer)
             return
-        run = link.agreement.asking if offering else self._answering(link, view, frame, now)
+        run = contact.agreement.asking if offering else self._answering(contact, view, frame, now)
         if run is None or run.number != frame.run or not _expected(run, frame):
             return
         if frame.answers:
-            link.outbox.expect(now - run.asked_us)
+            contact.link.outbox.expect(now - run.asked_us)
         if run.free:
-            link.budgets.tally += price(frame)
+            contact.link.budgets.tally += price(frame)
         if offering:
-            link.agreement.due_us = now + self._patience_us(link)
-        elif not link.agreement.synced or self._same(link):
-            link.agreement.due_us = now + _TURN_US
+            contact.agreement.due_us = now + self._patience_us(contact)
+        elif not contact.agreement.synced or self._same(contact):
+            contact.agreement.due_us = now + _TURN_US
         step = reconcile.answer(view, frame)
         run.mine_only |= step.mine_only | step.wanted_mine
         if step.reply is not None:
-            self._send(link, run, step.reply, frame.number)
+            self._send(contact, run, step.reply, frame.number)
         if not run.questions:
-            self._end(link, run, now, offering=offering)
+            self._end(contact, run, now, offering=offering)
 
-    def _answering(self, link: Link, view: View, frame: Digest, now: int) -> Run | None:
+    def _answering(self, contact: Contact, view: View, frame: Digest, now: int) -> Run | None:
         """The neighbour's run. Where both begin one for the same set, that of the smaller id stands."""
-        agreement = link.agreement
+        agreement = contact.agreement
         run = agreement.answering
         if frame.round == 0 and (run is None or run.number != frame.run):
-            if self._same(link):
-                if agreement.asking is not None and self._node < link.node:
+            if self._same(contact):
+                if agreement.asking is not None and self._node < contact.link.node:
                     return None
                 agreement.asking = None
             self._holdings.invite()
             run = agreement.answering = Run(frame.run, view.known)
-            run.free = link.budgets.runs.take(1, now)
+            run.free = contact.link.budgets.runs.take(1, now)
         if frame.round == 0 and run is not None:
             run.openings += 1
             run.free = run.free and run.openings <= _OPENINGS_MAX
         return run
 
-    def _end(self, link: Link, run: Run, now: int, *, offering: bool) -> None:
+    def _end(self, contact: Contact, run: Run, now: int, *, offering: bool) -> None:
         """No question of this run is open (though a part of its opening may still come, and mend what is believed)."""
-        agreement = link.agreement
-        if offering or self._same(link):
-            self._settle(link, run, now)
-        elif not agreement.synced and agreement.asking is None and link.view is not None:
-            agreement.lacking |= run.mine_only & link.view.matches & self._holdings.cache.whole & ~link.offering.known
+        agreement = contact.agreement
+        if offering or self._same(contact):
+            self._settle(contact, run, now)
+        elif not agreement.synced and agreement.asking is None and contact.view is not None:
+            agreement.lacking |= run.mine_only & contact.view.matches & self._holdings.cache.whole & ~contact.link.known
             if agreement.lacking:
-                link.offering.due_us = now
+                contact.offering.due_us = now
             else:
-                self.ask(link, now)
+                self.ask(contact, now)
 
-    def _same(self, link: Link) -> bool:
-        return self._own.view is not None and self._own.view.digest == link.profile
+    def _same(self, contact: Contact) -> bool:
+        """Whether the two want the same: then one run serves both."""
+        return contact.view is not None and contact.view is self._own.view
 
-    def _send(self, link: Link, run: Run, digest: Digest, answers: int) -> None:
+    def _send(self, contact: Contact, run: Run, digest: Digest, answers: int) -> None:
         run.asked_us = self._holdings.now_us
         pages = reconcile.split(digest, self._settings.mtu_bytes - FRAME_ROOM)
         frames: list[Frame] = []
@@ -161,13 +175,14 @@ class Review:
                     page, number=number, answers=answers, part=part, parts=len(pages), run=run.number
                 )
             )
-        self._outputs.send(frames, link.peer)
+        self._outputs.send(frames, contact.link.peer)
 
     @staticmethod
-    def _settle(link: Link, run: Run, now: int) -> None:
-        agreement = link.agreement
-        link.offering.known = (link.offering.known | run.snapshot) & ~run.mine_only
-        link.offering.due_us = now
+    def _settle(contact: Contact, run: Run, now: int) -> None:
+        agreement = contact.agreement
+        contact.link.learn(run.snapshot)
+        contact.link.unlearn(run.mine_only)
+        contact.offering.due_us = now
         agreement.synced = True
         agreement.asking = None
         agreement.announcements = 0

@@ -19,7 +19,6 @@ from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.transfers.accounts import FRAME, PARCEL
 from carrypost.gossip.transfers.inbox import PieceBuffer
 from carrypost.gossip.transfers.inspection import Inspection
-from carrypost.gossip.transfers.link import GIVER
 from carrypost.gossip.transfers.transfer import AGE_MS_MAX, HOPS_MAX
 from carrypost.gossip.transfers.wants import FRAGMENT_BYTES, SHARE_SPURN_US, SPURN_US
 from carrypost.gossip.wire.frames import BlankData, Data, DescriptorPart, HashList, OpenParcel, WholeDescriptor
@@ -245,7 +244,7 @@ class Inbound:
             self._holdings.discard(copy, Reason.NO_ROOM)
             return
         want.requested &= ~(1 << piece)
-        link.standing = GIVER
+        link.gave()
         self._wants.progressed(descriptor.id, now)
         self._holdings.keep_piece(descriptor, piece, body)
         if copy.whole:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.transfers.link import LINKED
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
@@ -42,12 +41,13 @@ class Links:
 
     def remove(self, link: Link) -> None:
         """Forget a link."""
+        self.open(link, usable=False)
         del self._by_peer[link.peer]
-        self.changed()
 
-    def changed(self) -> None:
-        """Note that a link became usable, or is so no more."""
-        self.usable = [link for link in self if link.state is LINKED]
+    def open(self, link: Link, *, usable: bool) -> None:
+        """Messages may be exchanged over a link, or no longer."""
+        link.usable = usable
+        self.usable = [link for link in self if link.usable]
 
     def wake(self, due_us: int) -> None:
         """Something on a link is due then."""

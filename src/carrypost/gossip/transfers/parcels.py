@@ -11,7 +11,6 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.transfers.link import GIVER
 from carrypost.gossip.transfers.transfer import AGE_MS_MAX, HOPS_MAX
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.ids import NodeId
@@ -91,5 +90,5 @@ class Parcels:
                 self._holdings.keep_piece(descriptor, 0, frame.body)
         copies = self._holdings.admit_small(newcomers, giver, now)
         self._wants.settle_all(copies)
-        link.standing = GIVER
+        link.gave()
         self._receptions.all_whole(copies, link)

@@ -58,8 +58,11 @@ class Requests:
         self._given_up_max = self._limits.offers_open_max // _GIVEN_UP_PART
         self._page_handles = min(self._limits.request_handles_max, room // _HANDLE_BYTES)
 
-    def take_offer(self, link: Link, frame: Offer, now: int) -> None:
-        """Note what the neighbour has; it is answered at the end of the step, several offers together."""
+    def take_offer(self, link: Link, frame: Offer, now: int, *, offered: int) -> int:
+        """Note what the neighbour has; it is answered at the end of the step, several offers together.
+
+        `offered`: slots that this host offered it, and that were not answered yet. Returns those slots that it has.
+        """
         cache = self._cache
         # Whether this host wants a message for itself is not known before its descriptor comes; of one that only
         # carries it is.
@@ -86,16 +89,17 @@ class Requests:
                 self._outputs.refuse("no-room", link.peer)
                 self._declined.declined(link, entry, now)
         mask = mask_of(known)
-        if len(known) < len(frame.entries) or mask & ~link.offering.offered:
+        if len(known) < len(frame.entries) or mask & ~offered:
             link.inbox.answers.append(frame.serial)
         # Else the two offered each other the same, and either offer answers the other.
         noted = len(link.inbox.wants) + len(link.inbox.declined) - noted_before
         if len(link.inbox.wants) >= self._limits.offers_open_max:
             noted = 0  # An honest neighbour offers the rest when the first are through.
-        news = (mask & ~link.offering.known).bit_count() + max(0, noted)
+        news = (mask & ~link.known).bit_count() + max(0, noted)
         if news:
             link.budgets.tally += FRAME + ENTRY * news
-        link.offering.knows(mask)
+        link.learn(mask)
+        return mask
 
     def _offered_before(self, link: Link, want: Want | None, entry: OfferEntry, now: int) -> None:
         """Take an offer of what was asked for already, or is not to be asked for now (no want)."""

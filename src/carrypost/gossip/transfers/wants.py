@@ -188,7 +188,7 @@ class Wants:
             if len(inbox.settled) > _SETTLED_MAX:
                 inbox.settled.popitem(last=False)
             if not want.entry.pieces:
-                link.offering.known |= bit
+                link.learn(bit)
             if self._open and (opened := self._open.get(link.peer)):
                 opened.pop(handle, None)
 
@@ -220,7 +220,7 @@ class Wants:
                     slots.append(copy.slot)
         for link, slots in known.items():
             inbox = link.inbox
-            link.offering.known |= mask_of(slots)
+            link.learn(mask_of(slots))
             if not inbox.wants:
                 inbox.request_due_us = NEVER
             while len(inbox.settled) > _SETTLED_MAX:

@@ -1,0 +1,154 @@
+"""One neighbour: what is heard of it, whether the link works both ways, and what it is interested in.
+
+Whether its link may be used is a small machine over what is heard (`NEIGHBOUR_TABLE`): it may when each side lists the
+other; a node that is heard and does not hear this host is detected, recorded and not used.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from carrypost.gossip.interest.index import View
+    from carrypost.gossip.strategy.beliefs import Contact
+    from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.wire.frames import Announce
+
+SILENT_PERIODS = 3
+"""A neighbour that was not heard for so many of its periods is gone."""
+_PERIOD_US_MIN = 50_000
+_PERIOD_US_MAX = 600_000_000
+
+
+class NeighbourState(enum.Enum):
+    """What may be done with a neighbour."""
+
+    SILENT = "silent"
+    HEARD = "heard"
+    LINKED = "linked"
+
+
+# To ask an enumeration for a member takes ten times as long as to look up a name, and these are asked for all the time.
+SILENT, HEARD, LINKED = NeighbourState.SILENT, NeighbourState.HEARD, NeighbourState.LINKED
+
+
+class Sign(enum.Enum):
+    """What moves a neighbour from state to state."""
+
+    LISTS_ME = "announcement that lists this host, or a request that names it"
+    OMITS_ME = "announcement that does not list this host"
+    SILENCE = "three silent periods, or the driver says that the contact ended"
+
+
+NEIGHBOUR_TABLE: dict[tuple[NeighbourState, Sign], NeighbourState] = {
+    (NeighbourState.SILENT, Sign.LISTS_ME): NeighbourState.LINKED,
+    (NeighbourState.SILENT, Sign.OMITS_ME): NeighbourState.HEARD,
+    (NeighbourState.SILENT, Sign.SILENCE): NeighbourState.SILENT,
+    (NeighbourState.HEARD, Sign.LISTS_ME): NeighbourState.LINKED,
+    (NeighbourState.HEARD, Sign.OMITS_ME): NeighbourState.HEARD,
+    (NeighbourState.HEARD, Sign.SILENCE): NeighbourState.SILENT,
+    (NeighbourState.LINKED, Sign.LISTS_ME): NeighbourState.LINKED,
+    (NeighbourState.LINKED, Sign.OMITS_ME): NeighbourState.HEARD,
+    (NeighbourState.LINKED, Sign.SILENCE): NeighbourState.SILENT,
+}
+
+
+class Neighbour:
+    """One neighbour, as its announcements show it."""
+
+    __slots__ = (
+        "announced_us", "begun_us", "boot", "contact", "counter", "first_us", "heard_us", "link", "linked_us",
+        "one_way_told", "period_us", "placed_us", "profile", "profile_asked_us", "state", "told", "told_us", "view",
+    )  # fmt: skip
+
+    def __init__(self, link: Link, now: int) -> None:
+        self.link = link
+        self.contact: Contact | None = None
+        """While messages may be exchanged."""
+        self.boot = -1
+        self.counter = -1
+        self.period_us = _PERIOD_US_MIN
+        self.placed_us = now
+        """When it got its place."""
+        self.first_us = now
+        """When this episode of hearing it began."""
+        self.heard_us = now
+        self.linked_us = now
+        """When it became usable."""
+        self.begun_us = NEVER
+        """When it was first known that this contact has begun for the neighbour as well."""
+        self.announced_us = -NEVER
+        self.state = SILENT
+        self.told = False
+        """The driver says that the contact is there (`Host.link`); then lists and silence do not matter."""
+        self.told_us = -NEVER
+        """When an announcement last went to it alone."""
+        self.one_way_told = False
+        self.profile = b""
+        self.profile_asked_us = -NEVER
+        self.view: View | None = None
+
+    def alive(self, heard_us: int) -> None:
+        """It was last heard then."""
+        self.heard_us = heard_us
+        if self.contact is not None:
+            self.contact.expect(self._overdue_us)
+
+    def heard(self, now: int) -> None:
+        """Anything at all from it shows that it is still there."""
+        self.heard_us = now
+        if self.contact is not None:
+            self.contact.heard(now, self._overdue_us)
+
+    def begun(self, now: int) -> None:
+        """The neighbour says what it says to those only with whom a contact has begun."""
+        if self.begun_us == NEVER:
+            self.begun_us = now
+
+    def announces_every(self, period_ms: int) -> None:
+        """So often it says that it announces itself."""
+        period_us = period_ms * 1000
+        if not _PERIOD_US_MIN <= period_us <= _PERIOD_US_MAX:
+            period_us = min(_PERIOD_US_MAX, max(_PERIOD_US_MIN, period_us))
+        self.period_us = period_us
+        if self.contact is not None:
+            self.contact.expect(self._overdue_us)
+
+    def repeats(self, frame: Announce, prefix: bytes, now: int) -> bool:
+        """Whether an announcement only says once more what is known, as most do. Then it is noted, and nothing is due.
+
+        The short way for what hosts hear most: a beacon from a neighbour over a link that works (`prefix` is this
+        host's). Anything that is not just like the last one goes the long way.
+        """
+        contact, period_us = self.contact, frame.period_ms * 1000
+        if (
+            frame.counter <= self.counter
+            or frame.boot != self.boot
+            or not self.period_us <= period_us <= _PERIOD_US_MAX  # Silence is expected later rather than sooner.
+            or frame.profile != self.profile
+            or contact is None
+            or self.view is None
+            or frame.begins
+            or frame.node != self.link.node
+            or prefix not in frame.heard
+            or not contact.announced()
+        ):
+            return False
+        self.counter = frame.counter
+        self.period_us = period_us
+        self.heard_us = self.announced_us = now
+        contact.expect(self._overdue_us)
+        return True
+
+    @property
+    def silent_us(self) -> int:
+        """When three periods will have passed without a word."""
+        return NEVER if self.told else self.heard_us + SILENT_PERIODS * self.period_us
+
+    @property
+    def _overdue_us(self) -> int:
+        """From when on it should have been heard again."""
+        return NEVER if self.told else self.heard_us + self.period_us + (self.period_us >> 1)

@@ -1,0 +1,249 @@
+"""What is believed of a neighbour's cache, and what follows from it: offers, and how far the two sets were compared.
+
+A `Contact` is soft state: it begins when a link becomes usable and is gone with it. Nothing in it is believed for
+longer than until the next review.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.gossip.slots import bits
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from carrypost.config import Settings
+    from carrypost.gossip.interest.index import View
+    from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.transfers.links import Links
+
+
+class OpenOffer:
+    """An offer that has not been answered yet."""
+
+    __slots__ = ("due_us", "mask", "tries")
+
+    def __init__(self, mask: int) -> None:
+        self.mask = mask
+        self.due_us = NEVER
+        self.tries = 0
+
+
+class Offering:
+    """What this host believes of the neighbour's cache, and offers it (`gossip.strategy.offers`)."""
+
+    __slots__ = (
+        "due_us", "offered", "offered_us", "open", "partials", "partials_us", "retry_us", "stalled",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.offered = 0
+        """Slots that stand in an offer not answered yet."""
+        self.offered_us = -NEVER
+        """When the last offer of something new went out."""
+        self.open: dict[int, OpenOffer] = {}
+        """Those offers, by serial."""
+        self.partials: dict[int, int] = {}
+        """By slot: which pieces of a half-received message stood in the last offer."""
+        self.partials_us = 0
+        """When their growth may be told again."""
+        self.due_us = NEVER
+        """When what is new goes out."""
+        self.retry_us = NEVER
+        """When the first of the open offers is repeated."""
+        self.stalled = False
+        """The neighbour is overdue: nothing is offered, or offered again, until it is heard."""
+
+    def stall(self) -> None:
+        """The neighbour is overdue."""
+        self.due_us = self.retry_us = NEVER
+        self.stalled = True
+
+    def revive(self, now: int) -> None:
+        """It is heard again."""
+        self.stalled = False
+        self.due_us = self.retry_us = now
+
+    def answered(self, serial: int) -> int | None:
+        """The neighbour answered an offer: what stood in it, which it has, or is on its way. None: there was none."""
+        offer = self.open.pop(serial, None)
+        if offer is None:
+            return None
+        if not self.open:
+            self.retry_us = NEVER
+        self.offered &= ~offer.mask
+        return offer.mask
+
+    def needless(self, mask: int) -> None:
+        """The neighbour offers these itself: offers of them need no answer any more."""
+        if not self.offered & mask:
+            return
+        self.offered &= ~mask
+        for serial, offer in list(self.open.items()):
+            if offer.mask & mask:
+                offer.mask &= ~mask
+                if not offer.mask:
+                    del self.open[serial]
+        if not self.open:
+            self.retry_us = NEVER
+
+    def forget_slots(self, mask: int) -> None:
+        """Believe nothing of these any more."""
+        keep = ~mask
+        self.offered &= keep
+        for offer in self.open.values():
+            offer.mask &= keep
+        for slot in bits(mask) if self.partials else ():
+            self.partials.pop(slot, None)
+
+
+class Run:
+    """One reconciliation, as one of its two sides sees it."""
+
+    __slots__ = ("answered", "asked_us", "free", "mine_only", "number", "openings", "questions", "snapshot")
+
+    def __init__(self, number: int, snapshot: int) -> None:
+        self.number = number
+        self.snapshot = snapshot
+        """Slots of the set as it was when the run began."""
+        self.asked_us = 0
+        """When something of it last went out."""
+        self.mine_only = 0
+        """Slots of what the other side turned out to lack of it."""
+        self.questions: dict[int, set[int]] = {}
+        """Numbers of the questions that are open, and the parts of each answer that have come."""
+        self.answered: dict[int, None] = {}
+        """Numbers of the other side's questions that were answered lately."""
+        self.openings = 0
+        """Frames of the other side that opened it."""
+        self.free = True
+        """It is what an honest neighbour would do, and not charged as waste."""
+
+
+class Agreement:
+    """How far the two have agreed on what the neighbour lacks (`gossip.strategy.review`)."""
+
+    __slots__ = ("announcements", "answering", "asking", "due_us", "lacking", "synced", "tries")
+
+    def __init__(self) -> None:
+        self.synced = False
+        """The two sets have been reconciled; from now on only increments are offered."""
+        self.asking: Run | None = None
+        """The run that this host began, for what the neighbour wants."""
+        self.answering: Run | None = None
+        """The last one that the neighbour began, for what this host wants."""
+        self.lacking = 0
+        """What that showed the neighbour to lack: offered before this host asks."""
+        self.announcements = 0
+        """Heard since the last review; every `digest_every`-th repeats it."""
+        self.tries = 0
+        self.due_us = NEVER
+        """When this host begins a run: anew, in its turn, or because it is time again."""
+
+    def forget_slots(self, mask: int) -> None:
+        """Believe nothing of these any more."""
+        keep = ~mask
+        self.lacking &= keep
+        for run in (self.asking, self.answering):
+            if run is not None:
+                run.snapshot &= keep
+                run.mine_only &= keep
+
+
+class Contact:
+    """One neighbour with whom messages may be exchanged, as the strategy sees it."""
+
+    __slots__ = ("_review_after", "agreement", "link", "offering", "overdue_us", "view")
+
+    def __init__(self, link: Link, settings: Settings) -> None:
+        self.link = link
+        self.offering = Offering()
+        self.agreement = Agreement()
+        self.view: View | None = None
+        """What it wants; None until its profile is known."""
+        self.overdue_us = NEVER
+        """From then on it should have been heard again: it may be gone, though it is too early to tell."""
+        self._review_after = settings.digest_every - 1
+        """After so many announcements the next one may be the time to compare sets again."""
+
+    def learn(self, view: View | None) -> None:
+        """The neighbour wants something else than was thought, if it is known what."""
+        self.view = view
+        if view is not None:
+            self.agreement.synced = False
+
+    def announced(self) -> bool:
+        """Count an announcement that says nothing new. False: something has to be looked at; nothing was counted."""
+        if self.offering.stalled or self.agreement.announcements >= self._review_after:
+            return False
+        self.agreement.announcements += 1
+        return True
+
+    def expect(self, overdue_us: int) -> None:
+        """From then on the neighbour should have been heard again."""
+        self.overdue_us = overdue_us
+
+    def heard(self, now: int, overdue_us: int) -> None:
+        """Anything at all from the neighbour shows that it is still there."""
+        self.overdue_us = overdue_us
+        if self.offering.stalled:
+            self.offering.revive(now)
+
+    def forget_slots(self, mask: int) -> None:
+        """Slots were freed for other messages."""
+        self.offering.forget_slots(mask)
+        agreement = self.agreement
+        if agreement.lacking or agreement.asking is not None or agreement.answering is not None:
+            agreement.forget_slots(mask)
+
+    def due_us(self, due: int = NEVER) -> int:
+        """When something of this contact is due, if that is before `due`. Asked after every step."""
+        agreement, inbox, outbox = self.agreement, self.link.inbox, self.link.outbox
+        offering = self.offering
+        if offering.due_us < due and self.view is not None and (agreement.synced or agreement.lacking):
+            due = offering.due_us
+        if offering.retry_us < due:
+            due = offering.retry_us
+        if agreement.due_us < due:
+            due = agreement.due_us
+        if inbox.request_due_us < due:
+            due = inbox.request_due_us
+        if inbox.ack_due_us < due:
+            due = inbox.ack_due_us
+        if outbox.lost_us < due:
+            due = outbox.lost_us
+        if outbox.wait_us < due:
+            due = outbox.wait_us
+        return due
+
+
+class Contacts:
+    """The contacts of one host."""
+
+    __slots__ = ("_by_link", "_links", "_settings", "all")
+
+    def __init__(self, links: Links, settings: Settings) -> None:
+        self._links = links
+        self._settings = settings
+        self._by_link: dict[Link, Contact] = {}
+        self.all: list[Contact] = []
+        """Those with whom messages may be exchanged, in the order of the links."""
+
+    def begin(self, link: Link) -> Contact:
+        """A link became usable."""
+        contact = self._by_link[link] = Contact(link, self._settings)
+        link.believe(contact)
+        self._changed()
+        return contact
+
+    def end(self, contact: Contact) -> None:
+        """Its link is not usable any more."""
+        del self._by_link[contact.link]
+        self._changed()
+
+    def of(self, link: Link) -> Contact:
+        """The contact over a usable link."""
+        return self._by_link[link]
+
+    def _changed(self) -> None:
+        self.all = [self._by_link[link] for link in self._links.usable if link in self._by_link]

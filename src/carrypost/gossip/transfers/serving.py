@@ -1,0 +1,92 @@
+"""What neighbours ask for: queued as jobs of their outboxes, and what they acknowledge of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.gossip.slots import mask_of
+from carrypost.gossip.transfers.accounts import price
+from carrypost.gossip.wire.pieces import from_bitmap
+from carrypost.model.descriptor import PIECE_BYTES
+
+if TYPE_CHECKING:
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.interest.index import View
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.transfers.transfer import Transfer
+    from carrypost.gossip.wire.frames import Ack, Request
+
+_LOOKS_AT_FLIGHTS = 4
+"""To look whether so many frames are acknowledged is one unit of waste."""
+_AGAIN_BYTES = 16
+"""So many bytes that are sent to the same neighbour again are one unit of waste (`gossip.transfers.accounts`)."""
+_WANTED = 256
+"""Added to the level of what the neighbour wants for itself: before anything that it would carry for others."""
+
+
+class Serving:
+    """The giving half of one host's links."""
+
+    def __init__(self, ground: Ground, transfer: Transfer) -> None:
+        self._holdings, self._outputs = ground.holdings, ground.outputs
+        self._transfer = transfer
+
+    def serve(self, link: Link, frame: Request, view: View | None, now: int, *, answers: bool) -> int:
+        """Queue what is asked for and not queued yet, and credit the request by that; the slots that were queued.
+
+        `view`: what the neighbour wants for itself comes first. `answers`: the request answers an offer.
+        """
+        known = self._holdings.by_handle
+        wanted = [copy for handle in frame.handles if (copy := known(handle)) is not None]
+        queued = [copy for copy in wanted if self._queue(link, copy, copy.held, view, now)]
+        asked = mask_of([copy.slot for copy in queued])
+        again_bytes = 0
+        if repeated := asked & link.served:
+            # What was sent in this contact already, and was lost, is sent again, but not as often as one likes.
+            again_bytes = sum(copy.descriptor.length for copy in queued if repeated >> copy.slot & 1)
+        link.serve_whole(asked)
+        unknown = len(frame.handles) - len(wanted)
+        for part in frame.parts:
+            copy = known(part.handle)
+            if copy is None:
+                unknown += 1
+            elif self._queue(link, copy, pieces := copy.held & from_bitmap(part.pieces), view, now):
+                asked |= 1 << copy.slot
+                again_bytes += PIECE_BYTES * link.serve(copy.slot, pieces)
+        if unknown:
+            self._outputs.refuse_many("handle", link.peer, unknown)
+        if asked or answers:
+            link.budgets.tally += price(frame) - unknown - again_bytes // _AGAIN_BYTES
+        return asked
+
+    def _queue(self, link: Link, copy: Copy, wanted: int, view: View | None, now: int) -> bool:
+        """Queue these pieces of a message, unless it is queued already: then False."""
+        if not wanted:
+            return False
+        outbox = link.outbox
+        running = outbox.jobs.get(copy.slot)
+        if running is not None:
+            # What is on its way, or was lost and is to go out again, was asked for twice; what came in since was not.
+            running.more |= wanted & ~running.wanted
+            return False
+        level = copy.privilege
+        if view is not None and (not view.mixed or view.wants(copy.descriptor)):
+            level += _WANTED
+        vouched = not copy.descriptor.small and outbox.vouched(copy, now)
+        outbox.add(self._transfer.job(copy, wanted, level, vouched=vouched))
+        return True
+
+    def acknowledge(self, link: Link, frame: Ack, now: int) -> None:
+        """The neighbour has these in memory."""
+        outbox = link.outbox
+        unanswered = outbox.unanswered
+        through = outbox.acknowledge(frame.base, from_bitmap(frame.bitmap), now)
+        link.learn(through)
+        if through:
+            link.took()
+        # Each was looked at, at worst: whoever acknowledges nothing again and again pays for it.
+        link.budgets.tally += price(frame) if outbox.unanswered < unanswered else -(unanswered // _LOOKS_AT_FLIGHTS)
+        for job in outbox.unfinished:
+            outbox.add(self._transfer.job(job.copy, job.more, job.level, vouched=True))
+        outbox.unfinished.clear()
