@@ -24,7 +24,7 @@ from carrypost.model.selector.tree import (
     Or,
     Sign,
 )
-from carrypost.model.selector.values import RELATIONS, Properties, Value, bare, compared, operation, signed
+from carrypost.model.selector.values import RELATIONS, SIGNS, Properties, Value, bare, compared, operation
 
 Condition = Callable[[Properties], bool | None]
 Operand = Callable[[Properties], Value]
@@ -141,8 +141,8 @@ def _operand(node: Node) -> Operand:
         case Literal(value):
             return lambda _: value
         case Sign(symbol, operand):
-            inner = _operand(operand)
-            return lambda properties: signed(symbol, inner(properties))
+            inner, sign = _operand(operand), SIGNS[symbol]
+            return lambda properties: sign(inner(properties))
         case Arithmetic(first, rest):
             return _arithmetic(_operand(first), [(operation(symbol), _operand(operand)) for symbol, operand in rest])
         case _:

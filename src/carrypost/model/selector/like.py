@@ -50,10 +50,10 @@ class LikePattern(msgspec.Struct, frozen=True):
 
     @property
     def weight(self) -> int:
-        """Steps that a value can cost."""
+        """Steps that a value can cost. Each of its characters is looked at for one segment at most."""
         sought = self.segments[1:-1]
-        plain = sum(segment.length for segment in sought if segment.plain)
-        return len(self.text) + _FIND_STEPS * plain + VALUE_STEPS * sum(not segment.plain for segment in sought)
+        longest = max((segment.length for segment in sought if segment.plain), default=0)
+        return len(self.text) + _FIND_STEPS * longest + VALUE_STEPS * any(not segment.plain for segment in sought)
 
 
 def read(text: str, escape: str | None) -> LikePattern:

@@ -26,6 +26,8 @@ NUMERAL = rf"""
 
 def wrapped(number: int) -> int:
     """The long that has the last 64 bits of a number."""
+    if -LONG_MAX <= number <= LONG_MAX:
+        return number
     return ((number + LONG_MAX + 1) & _MASK) - LONG_MAX - 1
 
 

@@ -42,7 +42,7 @@ from carrypost.model.selector.tree import (
     Or,
     Sign,
 )
-from carrypost.model.selector.values import RELATIONS, signed
+from carrypost.model.selector.values import RELATIONS, SIGNS
 
 _MORE = ("AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "IS", "ESCAPE")
 """Words that can follow something."""
@@ -243,7 +243,7 @@ class _Parser:
         else:
             operand = self._factor()
             checks.number(operand, at, repr(symbol))
-            number = signed(symbol, operand.value) if isinstance(operand, Literal) else None
+            number = SIGNS[symbol](operand.value) if isinstance(operand, Literal) else None
             operand = Sign(symbol, operand) if number is None else Literal(number)
         self._depth -= 1
         return operand

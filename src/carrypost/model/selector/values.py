@@ -36,7 +36,8 @@ class _Alien:
 
 
 _ALIEN = _Alien()
-_BARE = frozenset({bool, int, float, str, _Alien})
+_BARE = frozenset({bool, int, float, str, type(None), _Alien})
+_NUMBERS = frozenset({int, float})
 
 
 def bare(value: object) -> object:
@@ -58,29 +59,23 @@ def compared(relation: Relation, left: object, right: object) -> bool | None:
     """Whether a relation holds: unknown if a value is NULL, false between unlike types, whatever the relation."""
     if left is None or right is None:
         return None
-    left, right = bare(left), bare(right)
-    if type(left) is type(right):
-        if isinstance(left, int | float) and type(left) is not bool:
-            return relation(left, right)
-        return relation in _EQUALITY and left is not _ALIEN and relation(left, right)
-    if isinstance(left, float) and type(right) is int:
-        return relation(left, _double(right))
-    if type(left) is int and isinstance(right, float):
-        return relation(_double(left), right)
+    one, other = type(left), type(right)
+    if one is other and one in _NUMBERS:
+        return relation(left, right)
+    if one not in _BARE or other not in _BARE:
+        return compared(relation, bare(left), bare(right))
+    if one is other:
+        return relation in _EQUALITY and one is not _Alien and relation(left, right)
+    if one in _NUMBERS and other in _NUMBERS:
+        return relation(_double(left), _double(right))  # type: ignore[arg-type]  # they are numbers
     return False
 
 
-def number(value: object) -> int | float | None:
-    """The value if it is a number, else None: arithmetic with anything else is unknown."""
-    found = bare(value)
-    return found if isinstance(found, int | float) and type(found) is not bool else None
-
-
-def _double(long: int) -> float:
+def _double(number: float) -> float:
     try:
-        return float(long)
+        return float(number)
     except OverflowError:
-        return math.inf if long > 0 else -math.inf
+        return math.inf if number > 0 else -math.inf
 
 
 # ----------------------------------------------------------------------------------------------- arithmetic
@@ -93,15 +88,15 @@ def operation(symbol: str) -> Operation:
     exact, approximate = _OPERATIONS[symbol]
 
     def result(left: object, right: object) -> int | float | None:
-        left, right = number(left), number(right)
-        if left is None or right is None:
-            return None
+        one, other = type(left), type(right)
         try:
-            if isinstance(left, int) and isinstance(right, int):
+            if one is int and other is int:
                 return wrapped(exact(left, right))
-            return approximate(left, right)
+            if one in _NUMBERS and other in _NUMBERS:
+                return approximate(left, right)
         except (ZeroDivisionError, OverflowError):
             return None
+        return None if one in _BARE and other in _BARE else result(bare(left), bare(right))
 
     return result
 
@@ -112,7 +107,7 @@ def _quotient(dividend: int, divisor: int) -> int:
     return quotient if (dividend < 0) == (divisor < 0) else -quotient
 
 
-_OPERATIONS: dict[str, tuple[Callable[[int, int], int], Callable[[float, float], float]]] = {
+_OPERATIONS: dict[str, tuple[Callable[[Any, Any], int], Callable[[Any, Any], float]]] = {
     "+": (operator.add, operator.add),
     "-": (operator.sub, operator.sub),
     "*": (operator.mul, operator.mul),
@@ -120,9 +115,18 @@ _OPERATIONS: dict[str, tuple[Callable[[int, int], int], Callable[[float, float],
 }
 
 
-def signed(symbol: str, value: object) -> int | float | None:
-    """Plus or minus a value."""
-    found = number(value)
-    if found is None or symbol == "+":
-        return found
-    return wrapped(-found) if isinstance(found, int) else -found
+def plus(value: object) -> int | float | None:
+    """A number; arithmetic with anything else is unknown."""
+    found = bare(value)
+    return found if type(found) in _NUMBERS else None  # type: ignore[return-value]  # it is one
+
+
+def minus(value: object) -> int | float | None:
+    """Minus a number, likewise."""
+    if type(value) is int:
+        return wrapped(-value)
+    found = plus(value)
+    return found if found is None else wrapped(-found) if isinstance(found, int) else -found
+
+
+SIGNS = {"+": plus, "-": minus}
