@@ -93,13 +93,13 @@ def test_a_selector_that_is_too_long_is_refused() -> None:
 @pytest.mark.parametrize(
     "selector", ["((( no selector", "price >", "price > 'three'", "JMSExpiration > 0", "a\ud800", 3]
 )
-def test_a_selector_that_is_none_is_refused_when_the_entry_is_made(selector: str) -> None:
+def test_a_text_that_is_no_selector_is_refused_when_the_entry_is_made(selector: str) -> None:
     with pytest.raises(InvalidSelectorException):
         entry("news", selector)
 
 
 @pytest.mark.parametrize("blank", ["", " \t\f\r\n"])
-def test_a_blank_selector_is_none(blank: str) -> None:
+def test_a_blank_text_means_no_selector(blank: str) -> None:
     assert entry("news", blank) == entry("news")
 
 

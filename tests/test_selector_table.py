@@ -6,9 +6,16 @@ Jakarta asks for is among them. Where the specification leaves a choice, `docs/s
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
+
 import pytest
 
 from carrypost import Selector
+from carrypost.model.selector import DEPTH_MAX, STEPS_MAX, TEXT_MAX
+from carrypost.model.selector.names import RESERVED
+from carrypost.model.selector.tree import HEADERS as HEADER_FIELDS
 from carrypost.model.selector.values import Value
 
 T, F, U = True, False, None
@@ -496,3 +503,33 @@ def test_the_negation_of_an_expression_is_the_opposite_and_of_unknown_unknown() 
     for text, expected in ROWS:
         negation = f"NOT ({text})" if text.strip() else "FALSE"
         assert Selector(negation).evaluate(MESSAGE) is opposite[expected], text
+
+
+# -------------------------------------------------------------------------------------------- the document
+
+DOCUMENT = (Path(__file__).resolve().parents[1] / "docs" / "selectors.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"^\|[^|]*\| `([^|]+)` \| `(\{[^|]*\})` \| (true|false|unknown) \|$", DOCUMENT, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("text", "message", "expected"), EXAMPLES)
+def test_an_example_of_the_document_is_what_it_says(text: str, message: str, expected: str) -> None:
+    truths = {"true": True, "false": False, "unknown": None}
+    assert Selector(text).evaluate(ast.literal_eval(message)) is truths[expected]
+
+
+def test_the_document_has_every_operator_reserved_word_header_field_and_bound() -> None:
+    assert len(EXAMPLES) > 30
+    shown = " ".join(text for text, _, _ in EXAMPLES)
+    assert all(f" {operator} " in shown for operator in ("=", "<>", "<", ">=", "+", "*", "/"))
+    assert all(word in DOCUMENT for word in RESERVED)
+    assert all(f"`{field}`" in DOCUMENT for field in HEADER_FIELDS)
+    for name, bound in (("TEXT_MAX", TEXT_MAX), ("DEPTH_MAX", DEPTH_MAX), ("STEPS_MAX", STEPS_MAX)):
+        assert re.search(rf"^\| `{name}`[^|]*\| {bound:,}[ ;]", DOCUMENT, re.MULTILINE)
+
+
+def test_the_literals_of_the_document_are_literals() -> None:
+    rows = re.findall(r"^\| (string|whole number|other number|boolean) \| (.*) \|$", DOCUMENT, re.MULTILINE)
+    assert len(rows) == 4
+    for _, examples in rows:
+        for literal in re.findall(r"`([^`]+)`", examples):
+            assert Selector(f"{literal} = {literal}").evaluate({}) is True

@@ -49,7 +49,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, order=True):
 def entry(pattern: str | Mapping[str, str], selector: str | None = None, *, limits: Limits = _LIMITS) -> Entry:
     """Make an entry for a destination's pattern, or for several attributes; raises `PatternError`.
 
-    A selector has to be one (`InvalidSelectorException` is a `PatternError`); a blank one is none.
+    A text that is no selector raises `InvalidSelectorException`, which is one; a blank text means no selector.
     """
     if not isinstance(pattern, str | Mapping):
         raise PatternError(f"a pattern is text, or a pattern for each attribute, not a {type(pattern).__name__}")
