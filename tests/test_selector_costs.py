@@ -170,5 +170,6 @@ def test_weight_grows_with_what_is_evaluated() -> None:
     ]
     assert weights == sorted(set(weights))
     assert Selector("a IN ('a', 'b', 'c')").weight > Selector("a IN ('a')").weight
-    assert Selector("a LIKE '%a_b%'").weight > VALUE
+    assert VALUE < Selector("a LIKE '%a_b%'").weight < 2 * VALUE
+    assert Selector(f"a LIKE '%{'_b' * 500}%'").weight > 4 * VALUE  # Wide integers: 33 words for each character.
     assert Selector("a AND b OR c").weight == Selector("(a AND b) OR (c)").weight == 5

@@ -17,7 +17,10 @@ import msgspec
 VALUE_STEPS = 1_024
 """Characters of the longest value that `Limits.attribute_bytes_max` lets through by default: a step each."""
 _FIND_STEPS = 5
-"""Steps per character of a segment that `str.find` looks for in such a value, measured at the worst of values."""
+"""Steps per character of a segment that `str.find` looks for in such a value, measured at the worst of values. It is
+linear only in longer ones: in short ones it is quicker to try every place."""
+_SHIFTED = 256
+"""Characters of a segment for which the integers of the shift-and method are small enough to cost a step."""
 _ONE = "_"
 _MANY = "%"
 
@@ -52,8 +55,9 @@ class LikePattern(msgspec.Struct, frozen=True):
     def weight(self) -> int:
         """Steps that a value can cost. Each of its characters is looked at for one segment at most."""
         sought = self.segments[1:-1]
-        longest = max((segment.length for segment in sought if segment.plain), default=0)
-        return len(self.text) + _FIND_STEPS * longest + VALUE_STEPS * any(not segment.plain for segment in sought)
+        found = max((segment.length for segment in sought if segment.plain), default=0)
+        shifted = max((segment.length for segment in sought if not segment.plain), default=0)
+        return len(self.text) + _FIND_STEPS * found + VALUE_STEPS * -(-shifted // _SHIFTED)
 
 
 def read(text: str, escape: str | None) -> LikePattern:
@@ -171,14 +175,15 @@ def _shift_and(segment: Segment) -> _Search:
     for place, run in segment.runs:
         for offset, character in enumerate(run, place):
             allowed[character] = allowed.get(character, anything) | 1 << offset
-    whole = 1 << (segment.length - 1)
+    last = segment.length - 1
+    whole = 1 << last
 
     def search(value: str, start: int, stop: int) -> int:
         matched = 0
-        for begun, character in enumerate(value[start:stop], start - segment.length + 1):
-            matched = (matched << 1 | 1) & allowed.get(character, anything)
+        for place in range(start, stop):
+            matched = (matched << 1 | 1) & allowed.get(value[place], anything)
             if matched & whole:
-                return begun
+                return place - last
         return -1
 
     return search

@@ -16,11 +16,6 @@ _IGNORABLE = frozenset(map(chr, (*range(0x09), *range(0x0E, 0x1C), *range(0x7F, 
 """Control characters that Java lets stand in identifiers."""
 
 
-def is_identifier(text: str) -> bool:
-    """Whether a property may have this name."""
-    return bool(text) and stranger(text) is None and not (text.isascii() and text.upper() in RESERVED)
-
-
 def stranger(word: str) -> int | None:
     """Index of the first character that may not stand where it does in an identifier, or None."""
     if not _is_start(word[0]):

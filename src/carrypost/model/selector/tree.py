@@ -175,8 +175,8 @@ class Like(Node, frozen=True):
 
     @property
     def weight(self) -> int:
-        """By the length of the pattern."""
-        return 2 + self.pattern.weight
+        """By the length of the pattern; whatever it is, the ends of the value are compared."""
+        return 4 + self.pattern.weight
 
 
 class IsNull(Node, frozen=True):
