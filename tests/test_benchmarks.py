@@ -39,6 +39,16 @@ def match() -> Tables:
     return tables("match", "--repeats", "1")  # Into a pipe, so it is JSON without being asked.
 
 
+def test_selectors_have_a_figure_for_parsing_and_for_evaluation_beside_python() -> None:
+    shown = tables("messaging", "--repeats", "1")
+    assert list(shown) == ["Selectors"]
+    assert [row["work"] for row in shown["Selectors"]] == ["parse", "evaluate, selected", "evaluate, not selected"]
+    for row in shown["Selectors"]:
+        assert row["selector µs"] > row["Python µs"] > 0
+        assert row["times"] == pytest.approx(row["selector µs"] / row["Python µs"])
+        assert row["met"] is (row["times"] <= row["goal"])
+
+
 def test_every_table_is_there_and_has_the_same_columns_in_every_row(core: Tables, match: Tables) -> None:
     assert list(core) == ["Exchange", "Contacts", "Cliques", "Matching", "Goal"]
     assert list(match) == ["Matching", "Goal"]
@@ -89,7 +99,7 @@ def test_matching_has_a_rate_for_every_method_and_load(name: str, request: pytes
     assert goal["met"] is (goal["slowest median/s"] >= goal["goal/s"])
 
 
-@pytest.mark.parametrize("name", ["core", "match"])
+@pytest.mark.parametrize("name", ["core", "match", "messaging"])
 def test_help_gives_an_example(name: str) -> None:
     outcome = bench(name, "--help")
     assert outcome.returncode == 0

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carrypost.config import Limits
-from carrypost.errors import DecodeError, LimitError, PatternError
+from carrypost.errors import DecodeError, InvalidSelectorException, LimitError, PatternError
 from carrypost.model.descriptor import AttributeValue, Descriptor, PayloadCodec
 from carrypost.model.pattern import (
     DESTINATION,
@@ -85,8 +85,27 @@ def test_a_pattern_that_is_no_text_is_refused() -> None:
 
 
 def test_a_selector_that_is_too_long_is_refused() -> None:
+    assert entry("news", "x" * 1024).selector == "x" * 1024
     with pytest.raises(PatternError, match="selector"):
         entry("news", "x" * 1025)
+
+
+@pytest.mark.parametrize(
+    "selector", ["((( no selector", "price >", "price > 'three'", "JMSExpiration > 0", "a\ud800", 3]
+)
+def test_a_text_that_is_no_selector_is_refused_when_the_entry_is_made(selector: str) -> None:
+    with pytest.raises(InvalidSelectorException):
+        entry("news", selector)
+
+
+@pytest.mark.parametrize("blank", ["", " \t\f\r\n"])
+def test_a_blank_text_means_no_selector(blank: str) -> None:
+    assert entry("news", blank) == entry("news")
+
+
+def test_a_strangers_selector_that_does_not_parse_is_kept() -> None:
+    foreign = Entry(((DESTINATION, "news"),), "((( of a later version")
+    assert decode_entries(encode_entries([foreign]), LIMITS) == (foreign,)
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "", "^a$", "(?i)news", "a\0b", "日本.*", r"\pL+", "[^/]+/.*"])

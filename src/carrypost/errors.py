@@ -17,9 +17,11 @@
     ├── StoreError                 the disk could not take or give back a batch
     ├── SendError                 a message was not stored: it is not here
     ├── LabError                  Java, Spark or a cluster does not do what the laboratory needs
-    └── NodeError                  this machine does not let a node run; the message says what to do
-        ├── RunningError         a node runs in that folder
-        └── NoNodeError                 no node answers at that control socket
+    ├── NodeError                  this machine does not let a node run; the message says what to do
+    │   ├── RunningError         a node runs in that folder
+    │   └── NoNodeError                 no node answers at that control socket
+    └── JMSException               what the JMS API raises; each is also the error above that it is
+        └── InvalidSelectorException       a message selector that may not be used; a PatternError
 
 A `LocalError` reaches the caller who made the mistake. A `RemoteError` never leaves the core: the one place
 that takes frames from a peer turns it into a counted refusal with `reason`.
@@ -102,3 +104,21 @@ class RunningError(NodeError):
 
 class NoNodeError(NodeError):
     """No node answers at that control socket."""
+
+
+class JMSException(CarrypostError):  # noqa: N818 - the name is that of the JMS API
+    """Root of what the JMS API raises. What caused it is its `__cause__`, which JMS calls the linked exception."""
+
+    def __init__(self, reason: str = "", error_code: str | None = None) -> None:
+        super().__init__(reason)
+        self.error_code = error_code
+        """A short word for programs, or None."""
+
+
+class InvalidSelectorException(JMSException, PatternError):  # noqa: N818 - likewise
+    """A message selector that is not valid, or beyond the bounds of selectors."""
+
+    def __init__(self, reason: str = "", error_code: str | None = None, position: int | None = None) -> None:
+        super().__init__(reason, error_code)
+        self.position = position
+        """The character at which the text goes wrong, counted from 1, or None where it is the text as a whole."""

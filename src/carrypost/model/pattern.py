@@ -25,6 +25,7 @@ import re2  # type: ignore[import-untyped]  # the package has no type stubs; all
 from carrypost.config import Limits
 from carrypost.errors import DecodeError, LimitError, PatternError
 from carrypost.model.descriptor import AttributeValue, Descriptor
+from carrypost.model.selector import Selector
 
 DESTINATION = "destination"
 PROFILE_DIGEST_BYTES = 8
@@ -46,11 +47,14 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 def entry(pattern: str | Mapping[str, str], selector: str | None = None, *, limits: Limits = _LIMITS) -> Entry:
-    """Make an entry for a destination's pattern, or for several attributes; raises `PatternError`."""
+    """Make an entry for a destination's pattern, or for several attributes; raises `PatternError`.
+
+    A text that is no selector raises `InvalidSelectorException`, which is one; a blank text means no selector.
+    """
     if not isinstance(pattern, str | Mapping):
         raise PatternError(f"a pattern is text, or a pattern for each attribute, not a {type(pattern).__name__}")
-    if not isinstance(selector, str | None):
-        raise PatternError(f"a selector is text, not a {type(selector).__name__}")
+    if selector is not None and not str(Selector(selector)):
+        selector = None
     patterns = {DESTINATION: pattern} if isinstance(pattern, str) else dict(pattern)
     if not patterns:
         raise PatternError("an interest names at least one attribute; everything is destination '.*'")
@@ -118,8 +122,8 @@ def encode_entries(entries: Iterable[Entry]) -> bytes:
 def decode_entries(encoded: bytes, limits: Limits) -> tuple[Entry, ...]:
     """The entries of a profile; raises `DecodeError` or `LimitError`.
 
-    A pattern that RE2 does not take is no error here: a newer neighbour may know more than this host, which
-    then over-forwards.
+    A pattern that RE2 does not take is no error here, nor is a selector that does not parse: a newer neighbour may
+    know more than this host, which then over-forwards.
     """
     if len(encoded) > limits.profile_bytes_max:
         raise LimitError("profile", f"a profile of {len(encoded)} bytes; {limits.profile_bytes_max} are allowed")

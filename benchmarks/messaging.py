@@ -1,0 +1,45 @@
+"""Messaging: what selectors cost, beside Python itself.
+
+Run: carrypost bench messaging [--repeats N] [--strict] [--json]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from benchmarks import _report, _selectors
+
+
+def selectors(repeats: int, *, json: bool | None) -> bool:
+    """Measure and show; whether the goals are met."""
+    figures = _selectors.measure(repeats)
+    rows = [
+        {
+            "work": one.work,
+            "selector µs": one.selector_us,
+            "Python µs": one.python_us,
+            "times": one.times,
+            "goal": one.goal,
+            "met": one.met,
+        }
+        for one in figures
+    ]
+    _report.show("Selectors: six conditions beside Python, CPU time", rows, json=json)
+    return all(one.met for one in figures)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the tables; 1 if the goals are to be met and are missed."""
+    parser = _report.parser("messaging", __doc__.split("\n\n")[0], "--repeats 3 --json")
+    parser.add_argument(
+        "--repeats", type=_report.positive, default=9, metavar="N", help="measure so many times (default 9)"
+    )
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a goal is missed")
+    options = parser.parse_args(argv)
+    met = selectors(options.repeats, json=options.json)
+    return 1 if options.strict and not met else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,15 @@
+"""What a selector may be at most, whoever wrote it. These are constants of the wire version, not settings.
+
+Both sides of a contact have to come to the same answer for a selector, else one would offer for ever what the other
+does not want. So what a stranger's selector may be is the same on every node, and nobody may make one beyond it.
+"""
+
+from __future__ import annotations
+
+TEXT_MAX = 65_536
+"""Characters of a text. What travels is shorter: see `Limits.selector_bytes_max`."""
+DEPTH_MAX = 32
+"""Parentheses, NOT and signs inside each other."""
+STEPS_MAX = 32_768
+"""Weight of a selector, see `tree.Node.weight`. A step was measured to take 0.1 to 0.3 microseconds, so that these are
+no longer than the patterns of one profile may take for one descriptor, which is 10 to 20 milliseconds."""

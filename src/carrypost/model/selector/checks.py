@@ -1,0 +1,74 @@
+"""Type rules, as far as types are known when a selector is made: those of literals, operations and header fields.
+
+JMS lets providers check them then, and its test suite expects it of strings in order and of booleans beside numbers.
+What depends on the types of properties shows when a message is there: it makes a comparison false.
+"""
+
+from __future__ import annotations
+
+from carrypost.model.selector.fault import TYPE, Fault, listed, nearest, shortened
+from carrypost.model.selector.tree import HEADERS, Identifier, Kind, Literal, Node
+
+_EQUALITY = ("=", "<>")
+_ANY = Kind.ANY
+_CONDITIONS = (Kind.BOOLEAN, Kind.ANY)
+_NUMBERS = (Kind.NUMBER, Kind.ANY)
+_STRINGS = (Kind.STRING, Kind.ANY)
+_HEADER_PREFIX = "JMS"
+_OPEN_PREFIXES = ("JMSX", "JMS_")
+"""Properties that JMS defines, and those of providers; no other property has a name that begins with JMS."""
+_OTHER_HEADERS = ("JMSDeliveryTime", "JMSDestination", "JMSExpiration", "JMSRedelivered", "JMSReplyTo")
+
+
+def identifier(name: str, at: int) -> Identifier:
+    """A property, or a header field that selectors may name."""
+    if name.startswith(_HEADER_PREFIX) and name not in HEADERS and not name.startswith(_OPEN_PREFIXES):
+        fields = tuple(HEADERS)
+        hint = "" if name in _OTHER_HEADERS else nearest(name, fields)
+        allowed = f"no header field that a selector may name; those are {listed(fields, 'and')}"
+        raise Fault(at, f"{shortened(name)} is {allowed}{hint}")
+    return Identifier(name)
+
+
+def condition(node: Node, at: int, where: str) -> None:
+    """Refuse what is known to be neither true nor false."""
+    if node.kind not in _CONDITIONS:
+        raise Fault(at, f"{where} needs a condition; {_described(node)}", TYPE)
+
+
+def number(node: Node, at: int, where: str) -> None:
+    """Refuse what is known to be no number."""
+    if node.kind not in _NUMBERS:
+        raise Fault(at, f"{where} needs numbers; {_described(node)}", TYPE)
+
+
+def named_string(node: Node, at: int, where: str) -> Identifier:
+    """The identifier that IN and LIKE look at."""
+    found = named(node, at, where)
+    if found.kind not in _STRINGS:
+        raise Fault(at, f"{where} needs strings; {_described(node)}", TYPE)
+    return found
+
+
+def named(node: Node, at: int, where: str) -> Identifier:
+    """The identifier before an operator that takes nothing else."""
+    if not isinstance(node, Identifier):
+        raise Fault(at, f"{where} needs an identifier before it; {_described(node)}", TYPE)
+    return node
+
+
+def comparison(symbol: str, left: Node, right: Node, places: tuple[int, int]) -> None:
+    """Refuse a comparison that no message could make true; `places` are those of the operands."""
+    if symbol not in _EQUALITY:
+        for node, at in zip((left, right), places, strict=True):
+            number(node, at, f"{symbol!r}")
+    elif left.kind is not right.kind and _ANY not in (left.kind, right.kind):
+        raise Fault(places[1], f"{symbol!r} compares like with like; {_described(left)}, and {_described(right)}", TYPE)
+
+
+def _described(node: Node) -> str:
+    if isinstance(node, Identifier):
+        return f"{node.name} is {node.kind.value}"
+    if isinstance(node, Literal):
+        return f"{shortened(node.text)} is {node.kind.value}"
+    return f"this is {node.kind.value}"

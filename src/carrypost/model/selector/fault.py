@@ -1,0 +1,49 @@
+"""What is wrong with a selector, told where it is found, and how the caller hears of it."""
+
+from __future__ import annotations
+
+from carrypost.errors import InvalidSelectorException
+
+SYNTAX = "selector-syntax"
+TYPE = "selector-type"
+BOUND = "selector-bound"
+_SHOWN_MAX = 40
+
+
+class Fault(Exception):  # noqa: N818 - never leaves the package
+    """The text goes wrong at the character with this index, or as a whole."""
+
+    def __init__(self, at: int | None, reason: str, code: str = SYNTAX) -> None:
+        super().__init__(reason)
+        self.at = at
+        self.reason = reason
+        self.code = code
+
+    def exception(self, text: str) -> InvalidSelectorException:
+        """The same for whoever wrote the text, part of which is shown."""
+        if self.at is None:
+            return InvalidSelectorException(self.reason, self.code)
+        start = max(0, self.at - _SHOWN_MAX)
+        before, after = text[start : self.at], text[self.at : self.at + _SHOWN_MAX]
+        shown = f"{'...' * (start > 0)}{before}{after}{'...' * (len(text) > self.at + _SHOWN_MAX)}"
+        position = self.at + 1
+        return InvalidSelectorException(f"{shown!r}, character {position}: {self.reason}", self.code, position)
+
+
+def shortened(text: str) -> str:
+    """Text of whoever wrote the selector, short enough for a message."""
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
+
+
+def listed(words: tuple[str, ...], last: str = "or") -> str:
+    """Words as a sentence has them."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def nearest(word: str, words: tuple[str, ...]) -> str:
+    """``; did you mean X?`` if one of the words is nearly the same, else nothing."""
+    import difflib  # noqa: PLC0415 - only who errs has to wait for it
+
+    known = {each.upper(): each for each in words}
+    found = difflib.get_close_matches(word.upper(), known, n=1)
+    return f"; did you mean {known[found[0]]}?" if found else ""

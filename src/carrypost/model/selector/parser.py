@@ -1,0 +1,302 @@
+"""From text to tree, by recursive descent: one method per level of precedence, loosest first.
+
+::
+
+    disjunction  =  conjunction { OR conjunction }
+    conjunction  =  negation { AND negation }
+    negation     =  NOT negation | predicate
+    predicate    =  sum [ relation sum | [NOT] BETWEEN sum AND sum | [NOT] IN ( string { , string } )
+                        | [NOT] LIKE string [ ESCAPE string ] | IS [NOT] NULL ]
+    sum          =  product { (+ | -) product }
+    product      =  factor { (* | /) factor }
+    factor       =  (+ | -) factor | literal | identifier | ( disjunction )
+
+Every token is looked at once. Only parentheses, NOT and signs nest, and no deeper than `DEPTH_MAX`, so that neither
+this nor the evaluation of a stranger's selector can use up the stack. Types are checked as soon as they are known,
+while it is known where they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from carrypost.model.selector import checks, like, numerals
+from carrypost.model.selector.bounds import DEPTH_MAX
+from carrypost.model.selector.fault import BOUND, Fault, listed, nearest, shortened
+from carrypost.model.selector.names import RESERVED
+from carrypost.model.selector.tokens import END, NAME, NUMBER, STRING, source, tokens
+from carrypost.model.selector.tree import (
+    And,
+    Arithmetic,
+    Between,
+    Comparison,
+    Identifier,
+    In,
+    IsNull,
+    Junction,
+    Like,
+    Literal,
+    Node,
+    Not,
+    Or,
+    Sign,
+)
+from carrypost.model.selector.values import RELATIONS, SIGNS
+
+_MORE = ("AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "IS", "ESCAPE")
+"""Words that can follow something."""
+_ADDITIVE = ("+", "-")
+_MULTIPLICATIVE = ("*", "/")
+_LITERALS = {"TRUE": True, "FALSE": False}
+
+
+def parse(text: str) -> Node:
+    """The tree of a selector that is not blank; raises `Fault`."""
+    parser = _Parser(text)
+    at = parser.at
+    node = parser.disjunction()
+    if parser.kind != END:
+        parser.refuse_more(END)
+    checks.condition(node, at, "a selector")
+    return node
+
+
+class _Parser:
+    __slots__ = ("_depth", "_next", "_text", "_tokens", "at", "kind", "value")
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = tokens(text)
+        self._next = 1
+        self._depth = 0
+        self.kind, self.value, self.at = self._tokens[0]
+        """The token that has not been taken yet, see `tokens`."""
+
+    def _advance(self) -> None:
+        self.kind, self.value, self.at = self._tokens[self._next]
+        self._next += 1
+
+    # ---------------------------------------------------------------------------------------- conditions
+
+    def disjunction(self) -> Node:
+        at = self.at
+        node = self._conjunction()
+        return self._junction(node, at, Or, self._conjunction) if self.kind == "OR" else node
+
+    def _conjunction(self) -> Node:
+        at = self.at
+        node = self._negation()
+        return self._junction(node, at, And, self._negation) if self.kind == "AND" else node
+
+    def _junction(self, node: Node, at: int, form: type[Junction], term: Callable[[], Node]) -> Node:
+        word = self.kind
+        terms: list[Node] = []
+        while True:
+            checks.condition(node, at, word)
+            if isinstance(node, form):
+                terms.extend(node.terms)  # Parentheses that change nothing.
+            else:
+                terms.append(node)
+            if self.kind != word:
+                return form(tuple(terms))
+            self._advance()
+            at = self.at
+            node = term()
+
+    def _negation(self) -> Node:
+        if self.kind != "NOT":
+            return self._predicate()
+        self._enter()
+        at = self.at
+        operand = self._negation()
+        checks.condition(operand, at, "NOT")
+        self._depth -= 1
+        return Not(operand)
+
+    def _predicate(self) -> Node:
+        at = self.at
+        left = self._sum()
+        symbol = self.kind
+        if symbol in RELATIONS:
+            self._advance()
+            right_at = self.at
+            right = self._sum()
+            checks.comparison(symbol, left, right, (at, right_at))
+            return Comparison(symbol, left, right)
+        if symbol == "IS":
+            return self._is_null(checks.named(left, at, "IS"))
+        negated = symbol == "NOT"
+        if negated:
+            self._advance()
+            symbol = self.kind
+        if symbol == "BETWEEN":
+            return self._between(left, at, negated=negated)
+        if symbol == "IN":
+            return self._in(checks.named_string(left, at, "IN"), negated=negated)
+        if symbol == "LIKE":
+            return self._like(checks.named_string(left, at, "LIKE"), negated=negated)
+        if negated:
+            self._refuse("BETWEEN", "IN", "LIKE")
+        return left
+
+    def _is_null(self, identifier: Identifier) -> Node:
+        self._advance()
+        negated = self.kind == "NOT"
+        if negated:
+            self._advance()
+        self._take("NULL", *(() if negated else ("NOT NULL",)))
+        return IsNull(identifier, negated)
+
+    def _between(self, value: Node, at: int, *, negated: bool) -> Node:
+        checks.number(value, at, "BETWEEN")
+        low = self._bound("BETWEEN")
+        return Between(value, low, self._bound("AND"), negated)
+
+    def _bound(self, word: str) -> Node:
+        self._take(word)
+        at = self.at
+        bound = self._sum()
+        checks.number(bound, at, "BETWEEN")
+        return bound
+
+    def _in(self, identifier: Identifier, *, negated: bool) -> Node:
+        self._advance()
+        self._take("(")
+        values = {self._string()}
+        while self.kind == ",":
+            self._advance()
+            values.add(self._string())
+        self._take(")", ",")
+        return In(identifier, tuple(sorted(values)), negated)
+
+    def _like(self, identifier: Identifier, *, negated: bool) -> Node:
+        self._advance()
+        at, text, escape = self.at, self._string(), None
+        if self.kind == "ESCAPE":
+            self._advance()
+            escape_at, escape = self.at, self._string()
+            if len(escape) != 1:
+                raise Fault(escape_at, "ESCAPE needs a string of one character")
+        try:
+            return Like(identifier, like.read(text, escape), negated)
+        except ValueError as error:
+            raise Fault(at, f"{error}; {escape!r} may stand before '_', '%' and itself") from None
+
+    # --------------------------------------------------------------------------------------------- values
+
+    def _sum(self) -> Node:
+        at = self.at
+        first = self._product()
+        return self._arithmetic(first, at, _ADDITIVE, self._product) if self.kind in _ADDITIVE else first
+
+    def _product(self) -> Node:
+        at = self.at
+        first = self._factor()
+        return self._arithmetic(first, at, _MULTIPLICATIVE, self._factor) if self.kind in _MULTIPLICATIVE else first
+
+    def _arithmetic(self, first: Node, at: int, symbols: tuple[str, str], operand: Callable[[], Node]) -> Node:
+        checks.number(first, at, repr(self.kind))
+        rest: list[tuple[str, Node]] = []
+        if isinstance(first, Arithmetic) and first.rest[0][0] in symbols:  # It was in parentheses that change nothing.
+            rest.extend(first.rest)
+            first = first.first
+        while self.kind in symbols:
+            symbol = self.kind
+            self._advance()
+            at = self.at
+            node = operand()
+            checks.number(node, at, repr(symbol))
+            rest.append((symbol, node))
+        return Arithmetic(first, tuple(rest))
+
+    def _factor(self) -> Node:
+        kind, value, at = self.kind, self.value, self.at
+        if kind == NAME:
+            self._advance()
+            return checks.identifier(value, at)
+        if kind == NUMBER:
+            return self._number(negative=False)
+        if kind == STRING:
+            self._advance()
+            return Literal(value)
+        if kind in _LITERALS:
+            self._advance()
+            return Literal(_LITERALS[kind])
+        if kind in _ADDITIVE:
+            return self._sign(kind)
+        if kind != "(":
+            self._refuse_operand()
+        self._enter()
+        node = self.disjunction()
+        if self.kind != ")":
+            self.refuse_more(")")
+        self._advance()
+        self._depth -= 1
+        return node
+
+    def _sign(self, symbol: str) -> Node:
+        self._enter()
+        at = self.at
+        if self.kind == NUMBER:
+            operand: Node = self._number(negative=symbol == "-")
+        else:
+            operand = self._factor()
+            checks.number(operand, at, repr(symbol))
+            number = SIGNS[symbol](operand.value) if isinstance(operand, Literal) else None
+            operand = Sign(symbol, operand) if number is None else Literal(number)
+        self._depth -= 1
+        return operand
+
+    def _number(self, *, negative: bool) -> Literal:
+        try:
+            number = numerals.value_of(self.value, negative=negative)
+        except ValueError as error:
+            raise Fault(self.at, f"{self._found()} is {error}") from None
+        self._advance()
+        return Literal(number)
+
+    def _string(self) -> str:
+        value = self.value
+        self._take(STRING)
+        return value
+
+    # ------------------------------------------------------------------------------------------- refusals
+
+    def _enter(self) -> None:
+        """Take a token behind which the text is one deeper."""
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise Fault(self.at, f"parentheses, NOT and signs nest more than {DEPTH_MAX} deep", BOUND)
+        self._advance()
+
+    def _take(self, kind: str, *others: str) -> None:
+        """Take a token of this kind; `others` would be right, too."""
+        if self.kind != kind:
+            self._refuse(*others, kind)
+        self._advance()
+
+    def refuse_more(self, end: str) -> NoReturn:
+        """Say what can follow what is complete already."""
+        if self.kind in RELATIONS:
+            raise Fault(self.at, f"a second {self.kind!r}: join comparisons by AND, or put one into parentheses")
+        self._refuse("AND", "OR", "an operator", end, words=_MORE)
+
+    def _refuse_operand(self) -> NoReturn:
+        if self.kind == "NULL":
+            raise Fault(self.at, "NULL stands only in IS NULL and IS NOT NULL; no value is equal to it")
+        self._refuse("an identifier", "a literal", "(")
+
+    def _refuse(self, *expected: str, words: tuple[str, ...] = ()) -> NoReturn:
+        """Say what is expected; `words` are those that may be misspelt, if not what is expected."""
+        hint = nearest(self.value, words or expected) if self.kind == NAME else ""
+        named = tuple(each if each[0].isalpha() else repr(each) for each in expected)
+        raise Fault(self.at, f"found {self._found()}, expected {listed(named)}{hint}")
+
+    def _found(self) -> str:
+        if self.kind == END:
+            return END
+        found = shortened(source(self._text, self.at))
+        if self.kind in RESERVED:
+            return f"the reserved word {found}"
+        return found if self.kind in (NAME, NUMBER, STRING) else repr(found)

@@ -1,0 +1,73 @@
+"""A message selector, ready to be asked about messages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from carrypost.model.selector import bounds, closures, printing
+from carrypost.model.selector.fault import BOUND, TYPE, Fault
+from carrypost.model.selector.parser import parse
+from carrypost.model.selector.tree import Node
+from carrypost.model.selector.values import Properties
+
+_WHITESPACE: Final = " \t\f\r\n"
+
+
+class Selector:
+    """A condition on the header fields and properties of a message.
+
+    ``Selector("price > 3 AND colour LIKE 'r%'")`` parses and checks the text; what may not be used raises
+    `InvalidSelectorException`, whose message says where the text goes wrong and what is expected there. A blank text is
+    no condition: it matches everything. Selectors are equal if their normal forms are, which `str` gives and which
+    parse back to an equal selector (unless they are longer than `TEXT_MAX`, to which only texts near it can grow).
+    """
+
+    __slots__ = ("_condition", "_normal_form", "_tree", "text", "weight")
+
+    def __init__(self, text: str) -> None:
+        self.text: Final = text
+        """As it was given."""
+        try:
+            self._tree: Final = _parsed(text)
+        except Fault as fault:
+            raise fault.exception(text) from None
+        self.weight: Final = 0 if self._tree is None else self._tree.weight
+        """Steps that an evaluation takes at worst."""
+        if self.weight > bounds.STEPS_MAX:
+            reason = f"an evaluation could take {self.weight:,} steps; {bounds.STEPS_MAX:,} are allowed"
+            raise Fault(None, f"{reason}; LIKE with '_' between two '%' weighs most", BOUND).exception(text)
+        self._condition: Final = closures.everything if self._tree is None else closures.condition(self._tree)
+        self._normal_form: str | None = None
+
+    def matches(self, properties: Properties) -> bool:
+        """Whether a message with these is selected: what is unknown is not. Never raises."""
+        return self._condition(properties) is True
+
+    def evaluate(self, properties: Properties) -> bool | None:
+        """True, False, or None for unknown; never raises."""
+        return self._condition(properties)
+
+    def __str__(self) -> str:
+        if self._normal_form is None:
+            self._normal_form = "" if self._tree is None else printing.printed(self._tree)
+        return self._normal_form
+
+    def __repr__(self) -> str:
+        return f"Selector({self.text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return str(self) == str(other) if isinstance(other, Selector) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __reduce__(self) -> tuple[type[Selector], tuple[str]]:
+        return Selector, (self.text,)  # Closures cannot be copied; the text says everything.
+
+
+def _parsed(text: str) -> Node | None:
+    if not isinstance(text, str):
+        raise Fault(None, f"a selector is text, not a {type(text).__name__}", TYPE)
+    if len(text) > bounds.TEXT_MAX:
+        raise Fault(None, f"a text of {len(text):,} characters; {bounds.TEXT_MAX:,} are allowed", BOUND)
+    return parse(text) if text.strip(_WHITESPACE) else None
