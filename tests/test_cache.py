@@ -225,7 +225,7 @@ def test_a_pinned_copy_stays_until_it_is_unpinned() -> None:
     put(cache, message("n"), 9)
     assert evicted(cache) == "a"
     assert not cache.admits(10, 8)
-    cache.unpin(pinned, DELIVERIES)
+    cache.unpin((pinned,), DELIVERIES)
     assert cache.admits(10, 8)
     put(cache, message("o"), 8)
     assert evicted(cache) == "p"
@@ -237,12 +237,12 @@ def test_no_owner_unpins_what_another_pinned() -> None:
     put(cache, message("a"), 1)
     for owner in (DELIVERIES, ORDER, DELIVERIES):
         cache.pin((pinned,), owner)
-    cache.unpin(pinned, PUBLISHING)
-    cache.unpin(pinned, DELIVERIES)
+    cache.unpin((pinned,), PUBLISHING)
+    cache.unpin((pinned,), DELIVERIES)
     put(cache, message("n"), 9)
     assert evicted(cache) == "a"
     assert not cache.admits(10, 8)
-    cache.unpin(pinned, ORDER)
+    cache.unpin((pinned,), ORDER)
     put(cache, message("o"), 8)
     assert evicted(cache) == "p"
 
@@ -254,7 +254,7 @@ def test_a_thousand_pins_and_removals_do_not_change_the_order() -> None:
     assert not cache.admits(2_000, 9)
     for turn in range(1_000):
         cache.pin((first,), DELIVERIES)
-        cache.unpin(first, DELIVERIES)
+        cache.unpin((first,), DELIVERIES)
         cache.remove(put(cache, message("c", deadline_us=9_000), turn % 9), Reason.EXPIRED)
         cache.take_released()
     for name in "def":

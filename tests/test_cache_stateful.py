@@ -408,7 +408,7 @@ class CacheMachine(RuleBasedStateMachine):
             known = pinned[pick % len(pinned)]
             copy = self.cache.get(known.descriptor.id)
             assert copy is not None
-            self.cache.unpin(copy, owner)
+            self.cache.unpin((copy,), owner)
             known.owners.discard(owner)
 
     @rule(pick=picks, interesting=st.booleans())

@@ -268,11 +268,11 @@ class Life:
             self.cache.remove(other, Reason.EXPIRED)
 
     def confirm(self) -> None:
-        self.cache.unpin(self.copy, DELIVERIES)
+        self.cache.unpin((self.copy,), DELIVERIES)
         self.cache.mark_done((self.copy,))
 
     def deliver(self) -> None:
-        self.cache.unpin(self.copy, ORDER | PUBLISHING)
+        self.cache.unpin((self.copy,), ORDER | PUBLISHING)
         self.cache.pin((self.copy,), DELIVERIES)
 
     def publish_in_order(self) -> None:
@@ -309,8 +309,8 @@ MOVES: dict[str, dict[str, Callable[[Life], object]]] = {
         "held back": lambda life: life.cache.pin((life.copy,), ORDER),
         "too many held back": lambda life: life.cache.remove(life.copy, Reason.PENDING),
     },
-    "waiting": {"delivered": Life.deliver, "wanted no more": lambda life: life.cache.unpin(life.copy, ORDER)},
-    "unsent": {"delivered": Life.deliver, "order durable": lambda life: life.cache.unpin(life.copy, PUBLISHING)},
+    "waiting": {"delivered": Life.deliver, "wanted no more": lambda life: life.cache.unpin((life.copy,), ORDER)},
+    "unsent": {"delivered": Life.deliver, "order durable": lambda life: life.cache.unpin((life.copy,), PUBLISHING)},
     "finished": {"delivered": Life.deliver},
     "pinned": {"confirmed": Life.confirm},
 }

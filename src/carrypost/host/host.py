@@ -13,7 +13,7 @@ from carrypost import journal as keys
 from carrypost.errors import LocalError, StateError
 from carrypost.events import Delivery, Published, Reason
 from carrypost.gossip.discovery.dispatch import Dispatch
-from carrypost.gossip.discovery.neighbour import LINKED
+from carrypost.gossip.discovery.neighbour import LINKED, Neighbour
 from carrypost.gossip.discovery.neighbours import Neighbours
 from carrypost.gossip.holdings.holdings import Holdings
 from carrypost.gossip.holdings.lives import CopyState, state_of
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from carrypost.config import Settings
     from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.journal import Batch, Key, Value
     from carrypost.model.descriptor import AttributeValue, Descriptor
@@ -63,14 +62,14 @@ class _Step:
 
     __slots__ = ("_host", "_links", "_now")
 
-    def __init__(self, host: Host, now: int, links: Sequence[Link] | None = None) -> None:
+    def __init__(self, host: Host, now: int, *, links: bool = True) -> None:
         self._host, self._now, self._links = host, now, links
 
     def __enter__(self) -> None:
         self._host._begin(self._now)  # noqa: SLF001 - a part of the host
 
     def __exit__(self, *_: object) -> None:
-        self._host._finish(self._now, self._links)  # noqa: SLF001
+        self._host._finish(self._now, links=self._links)  # noqa: SLF001
 
 
 class Host:
@@ -109,6 +108,7 @@ class Host:
         self._publisher = Publisher(ground)
         self._recovery = Recovery(ground, self._layers, self._departures, self._deliveries, self._publisher)
         self._prefix = ground.prefix
+        self._timed = self._layers.timed
         self._deadlines = self._holdings.cache.deadlines
         self._incarnation = 0
         self._started = False
@@ -220,7 +220,7 @@ class Host:
     def confirm(self, deliveries: Iterable[Delivery | MessageId], now: int) -> None:
         """The consumer has them, named by themselves or by their ids; told back by `Confirmed` once that is durable."""
         messages = tuple([each.message if isinstance(each, Delivery) else each for each in deliveries])
-        with _Step(self, now, ()):
+        with _Step(self, now, links=False):
             self._deliveries.confirm(messages)
             self._layers.confirmed(messages)
 
@@ -275,7 +275,7 @@ class Host:
         neighbour = self._neighbours.get(peer)
         if neighbour is not None and neighbour.state is LINKED:
             neighbour.heard(now)
-        self._finish(now, None if neighbour is None else (neighbour.link,))
+        self._finish(now, neighbour)
         if neighbour is not None:
             self._neighbours.wake_for(neighbour)
         return True
@@ -302,7 +302,7 @@ class Host:
         self._begin(now)
         self._neighbours.told(peer, up=up, now=now)
         neighbour = self._neighbours.get(peer)
-        self._finish(now, None if neighbour is None else (neighbour.link,))
+        self._finish(now, neighbour)
         if neighbour is not None:
             self._neighbours.wake_for(neighbour)
 
@@ -338,7 +338,7 @@ class Host:
         """When the next tick is due."""
         # By comparisons: drivers ask after every step.
         recovery, due = self._recovery, self._deadlines.due_us
-        for layer in self._layers.timed:
+        for layer in self._timed:
             if layer.due_us < due:
                 due = layer.due_us
         if self._ready:
@@ -367,7 +367,7 @@ class Host:
         if permitted:
             self._exchange.gained(now, own=True)
         if permitted or changed or self._layers.finishing:
-            self._finish(now, None if permitted else ())
+            self._finish(now, links=permitted)
         if serial in self._first_batches and not self._ready:
             self._ready = True
             self._publisher.start()
@@ -415,14 +415,14 @@ class Host:
 
     def _begin(self, now: int) -> bool:
         """Expire what is due. Returns True if a step has to be finished for that alone."""
-        self._holdings.begin(now)
+        self._holdings.now_us = now
         changed = False
         if self._deadlines.due_us <= now:
             # Of all that a step may end with, only what was on its way to somebody can have changed.
             changed = self._departures.expire(now) and self._links.sending
             if self._holdings.cache.loosened:
                 self._exchange.room_appeared(now)
-        for layer in self._layers.timed:
+        for layer in self._timed:
             if layer.due_us <= now:
                 layer.expire(now)
                 self._pass_on(())
@@ -430,15 +430,16 @@ class Host:
                 changed = True
         return changed
 
-    def _finish(self, now: int, links: Sequence[Link] | None = None) -> None:
+    def _finish(self, now: int, neighbour: Neighbour | None = None, *, links: bool = True) -> None:
         """Publish what layers want, answer, acknowledge, offer, send; tell what happened.
 
-        `links`: those whom the step was with, or None for any; what is due on others waits for its tick.
+        `neighbour`: whom the step was with, if with one alone. Without `links` it was with none, and what is due on
+        them waits for its tick.
         """
         if self._outputs.gathered:
             self._outputs.report()
         if self._receptions.news:
-            self._offer_news(now)
+            self._exchange.news(now, *self._receptions.take_news())
         if self._layers.finishing:
             for draft in self._layers.finish(now):
                 self._publish_draft(draft, now)
@@ -446,17 +447,13 @@ class Host:
             self._departures.sweep()
         if self._deliveries.burst:
             self._deliveries.flush()
-        if self._ready and (links is None or links or self._holdings.cache.loosened):
+        if links and self._ready:
             if self._neighbours.lacking:
                 self._neighbours.ask_profiles(now)
-            self._exchange.settle(now, links)
-
-    def _offer_news(self, now: int) -> None:
-        whole, grown = self._receptions.take_news()
-        if whole:
-            self._exchange.gained(now)
-        if grown:
-            self._exchange.gained(now, partial=True)
+            contact = None if neighbour is None else neighbour.contact
+            self._exchange.settle(now, contact, everybody=neighbour is None)
+        elif self._holdings.cache.loosened:
+            self._exchange.room_appeared(now)
 
     def _publish(self, draft: Draft, now: int) -> Copy:
         """Validate, stamp, admit; let the layers have it, and journal it once."""

@@ -110,15 +110,14 @@ class Deliveries(Layer):
         What no subscription asks for is passed over. Of messages that have an order, that is for good.
         """
         holdings, burst, asking = self._holdings, self.burst, self.subscriptions.asking
-        destinations = self.subscriptions.destinations
-        mask = mask_of([copy.slot for copy in copies])
-        delivered = holdings.any_delivered(mask)
+        destinations, awaited = self.subscriptions.destinations, self._again
         new: list[Copy] = []
         done: list[Copy] = []
         for copy in copies:
             descriptor, again = copy.descriptor, False
-            if delivered and holdings.is_delivered(copy):
-                again = copy.id in self._again
+            # What was delivered in this life is finished.
+            if (awaited or copy.finished) and holdings.is_delivered(copy):
+                again = copy.id in awaited
                 if not again:
                     continue
             numbers = asking(descriptor) if destinations is None else destinations.get(descriptor.destination)
@@ -132,11 +131,10 @@ class Deliveries(Layer):
             self._cache.mark_done(done)
         if not new:
             return new
-        whole = len(new) == len(copies)
-        holdings.mark_delivered(mask if whole else mask_of([copy.slot for copy in new]))
+        holdings.mark_delivered(mask_of([copy.slot for copy in new]))
         self._pin_all(new)
         self._cache.mark_done(new)  # Within one life it never comes again, also if it is not pinned and leaves.
-        return copies if whole else new
+        return copies if len(new) == len(copies) else new
 
     def flush(self) -> None:
         """Hand over what was delivered since the last call, once it is durable."""
@@ -147,7 +145,7 @@ class Deliveries(Layer):
     def take_back(self, copy: Copy) -> None:
         """That it was delivered could not be noted: so it is not."""
         self._forget(copy)
-        self._cache.unpin(copy, DELIVERIES)
+        self._cache.unpin((copy,), DELIVERIES)
         self._holdings.unmark_delivered(copy)
         self._cache.mark_undone(copy)
 
@@ -173,17 +171,18 @@ class Deliveries(Layer):
 
     def confirm(self, messages: tuple[MessageId, ...]) -> None:
         """The application has them; told back by `Confirmed` once that is durable."""
-        cache, holdings, pop = self._cache, self._holdings, self._unconfirmed.pop
+        get, unconfirmed = self._cache.get, self._unconfirmed
         known: list[Copy] = []
+        pinned: list[Copy] = []
         for message in messages:
-            held = pop(message, None)
-            if held is not None:
-                self._unconfirmed_bytes -= held.descriptor.length
-                cache.unpin(held, DELIVERIES)
-            copy = cache.get(message)
+            copy = get(message)
             if copy is not None:
                 known.append(copy)
-        holdings.keep_confirmations(holdings.mark_confirmed(known))
+            if message in unconfirmed:
+                pinned.append(unconfirmed.pop(message))
+        self._unconfirmed_bytes -= sum(map(_LENGTH, pinned))
+        self._cache.unpin(pinned, DELIVERIES)
+        self._holdings.confirm(known)
         if messages:
             self._journal.hold(Confirmed(messages))
 
@@ -210,11 +209,10 @@ class Deliveries(Layer):
         """A copy of an earlier life is back."""
         if copy.interesting and not copy.own:
             self._inherited |= 1 << copy.slot
-        if delivered or confirmed:
-            self._holdings.mark_delivered(1 << copy.slot)
         if confirmed:
-            self._holdings.mark_confirmed((copy,))
+            self._holdings.mark_confirmed(copy)
         elif delivered:
+            self._holdings.mark_delivered(1 << copy.slot)
             self._again.add(copy.id)
             self._pin_all([copy])
 

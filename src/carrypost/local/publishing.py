@@ -127,7 +127,7 @@ class Publisher:
             copy = self._holdings.cache.get(message)
             if copy is not None and copy.here:
                 self._holdings.permit(copy, PUBLISHING)
-                self._holdings.cache.unpin(copy, PUBLISHING)
+                self._holdings.cache.unpin((copy,), PUBLISHING)
                 found = True
         return found
 

@@ -97,9 +97,10 @@ class Order(Layer):
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Own messages pass at once."""
-        for descriptor in [copy.descriptor for copy in copies if copy.descriptor.ordering]:
-            group = self._groups[descriptor.destination, descriptor.ordering]
-            self._let_pass(group, group.published(descriptor, self._holdings.now_us))
+        for copy in copies:
+            if copy.descriptor.ordering:
+                group = self._groups[_group_of(copy)]
+                self._let_pass(group, group.published(copy.descriptor, self._holdings.now_us))
 
     # --- reception -----------------------------------------------------------------------------------------
 
@@ -330,7 +331,7 @@ class _Room:
         """A copy waits no more; False if it did not."""
         if self.copies.pop(copy.id, None) is None:
             return False
-        self._cache.unpin(copy, ORDER)
+        self._cache.unpin((copy,), ORDER)
         author = copy.descriptor.author
         mine = self._by_author[author]
         for usage in (self._all, mine):

@@ -101,7 +101,8 @@ class Neighbour:
         """Anything at all from it shows that it is still there."""
         self.heard_us = now
         if self.contact is not None:
-            self.contact.heard(now, self._overdue_us)
+            period_us = self.period_us
+            self.contact.heard(now, NEVER if self.told else now + period_us + (period_us >> 1))
 
     def begun(self, now: int) -> None:
         """The neighbour says what it says to those only with whom a contact has begun."""
@@ -134,13 +135,12 @@ class Neighbour:
             or frame.begins
             or frame.node != self.link.node
             or prefix not in frame.heard
-            or not contact.announced()
+            or not contact.announced(NEVER if self.told else now + period_us + (period_us >> 1))
         ):
             return False
         self.counter = frame.counter
         self.period_us = period_us
         self.heard_us = self.announced_us = now
-        contact.expect(self._overdue_us)
         return True
 
     @property

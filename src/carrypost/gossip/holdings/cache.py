@@ -360,13 +360,10 @@ class Cache:
         """Keep copies that are here from being evicted until this owner unpins them (`holdings.owners`)."""
         self._room.pin(copies, owner)
 
-    def unpin(self, copy: Copy, owner: int) -> None:
-        """Let a copy be evicted again, as far as this owner is concerned."""
-        if not copy.pins & owner:
-            return
-        self._room.unpin(copy, owner)
-        if copy.here:
-            self.loosened = self.short  # `loosen`, in the way of every message.
+    def unpin(self, copies: Iterable[Copy], owner: int) -> None:
+        """Let copies be evicted again, as far as this owner is concerned."""
+        if self._room.unpin(copies, owner):
+            self.loosen()
 
     def set_interesting(self, copy: Copy, interesting: bool) -> None:
         """The local interests changed: a copy is carried for others only, or is not."""

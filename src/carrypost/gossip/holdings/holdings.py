@@ -49,7 +49,7 @@ class Holdings:
         self.cache = Cache(settings)
         self.index = ProfileBook(settings.limits)
         self.now_us = 0
-        """The time of the step that is being done."""
+        """The time of the step that is being done: written by the host when one begins, many times a message."""
         self.withheld = 0
         """Slots of messages that must not be offered yet."""
         self._withholders: dict[int, int] = {}
@@ -70,10 +70,6 @@ class Holdings:
         """Let go of what refers to each other: the host is gone."""
         self.index.close()
         self.cache.copies.clear()
-
-    def begin(self, now: int) -> None:
-        """A step begins."""
-        self.now_us = now
 
     def rank(self, descriptor: Descriptor) -> int:
         """The privilege of a message, by the papers' rule or the application's own."""
@@ -201,10 +197,6 @@ class Holdings:
         """Whether the application was given it, in this life or, unconfirmed, in an earlier one."""
         return bool(self._delivered >> copy.slot & 1)
 
-    def any_delivered(self, mask: int) -> bool:
-        """Whether any of these slots was delivered."""
-        return bool(self._delivered & mask)
-
     def mark_delivered(self, mask: int) -> None:
         """These slots are given to the application."""
         self._delivered |= mask
@@ -217,17 +209,28 @@ class Holdings:
         """Whether the application confirmed it: then it is never given again."""
         return copy.slot in self._seen
 
-    def mark_confirmed(self, copies: Iterable[Copy]) -> list[Copy]:
-        """The application has these. Returns those that it was given, and had not confirmed before."""
-        seen, delivered = self._seen, self._delivered
-        confirmed: list[Copy] = []
+    def confirm(self, copies: Iterable[Copy]) -> None:
+        """Journal that the application has these, as far as it was given them, and did not say so before."""
+        seen, delivered, journal = self._seen, self._delivered, self._journal
+        confirmed: dict[Key, Value] = {}
+        done: list[Copy] = []
         for copy in copies:
             slot = copy.slot
-            if slot not in seen and delivered >> slot & 1:
-                seen[slot] = copy.id
-                confirmed.append(copy)
-        self.cache.mark_done(confirmed)
-        return confirmed
+            if slot in seen or not delivered >> slot & 1:
+                continue
+            seen[slot] = copy.id
+            done.append(copy)
+            confirmed[keys.SEEN, copy.id, 0] = descriptor = copy.descriptor
+            if descriptor.persistent:
+                journal.put((keys.SEEN, copy.id, 0), descriptor, Durability.FULL)
+        self.cache.mark_done(done)
+        journal.put_all(confirmed)
+
+    def mark_confirmed(self, copy: Copy) -> None:
+        """An earlier life knew that the application has it."""
+        self._delivered |= 1 << copy.slot
+        self._seen[copy.slot] = copy.id
+        self.cache.mark_done((copy,))
 
     # --- the store -----------------------------------------------------------------------------------------
 
@@ -260,15 +263,10 @@ class Holdings:
             self._journal.put((keys.PIECE, descriptor.id, piece), body)
 
     def keep_confirmations(self, copies: Iterable[Copy]) -> None:
-        """Journal that these are never to be delivered again."""
-        confirmed: dict[Key, Value] = {}
+        """Journal once more that these are never to be delivered again."""
         for copy in copies:
-            if copy.descriptor.persistent:
-                self._journal.put((keys.SEEN, copy.id, 0), copy.descriptor, Durability.FULL)
-            else:
-                confirmed[keys.SEEN, copy.id, 0] = copy.descriptor
-        if confirmed:
-            self._journal.put_all(confirmed)
+            durability = Durability.FULL if copy.descriptor.persistent else Durability.NORMAL
+            self._journal.put((keys.SEEN, copy.id, 0), copy.descriptor, durability)
 
     def forget(self, descriptor: Descriptor, held: int) -> None:
         """Journal that the store may forget a copy."""

@@ -225,11 +225,18 @@ class Room(Usage):
                 self._withdraw(copy)
             copy.pins |= owner
 
-    def unpin(self, copy: Copy, owner: int) -> None:
-        """Let a copy give way again, unless another owner pins it."""
-        copy.pins &= ~owner
-        if self._booked and not copy.pins and copy.here:
-            self._present(copy)
+    def unpin(self, copies: Iterable[Copy], owner: int) -> bool:
+        """Let copies give way again, unless another owner pins them. Returns True if there are any here."""
+        found = False
+        for copy in copies:
+            if not copy.pins & owner:
+                continue
+            copy.pins &= ~owner
+            if copy.here:
+                found = True
+                if self._booked and not copy.pins:
+                    self._present(copy)
+        return found
 
     def rerank(self, copy: Copy, rank: int) -> None:
         """A copy in it matters more, or less."""

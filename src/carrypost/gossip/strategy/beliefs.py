@@ -172,11 +172,16 @@ class Contact:
         if view is not None:
             self.agreement.synced = False
 
-    def announced(self) -> bool:
-        """Count an announcement that says nothing new. False: something has to be looked at; nothing was counted."""
-        if self.offering.stalled or self.agreement.announcements >= self._review_after:
+    def announced(self, overdue_us: int) -> bool:
+        """Count an announcement that says nothing new, and expect the next one until `overdue_us`.
+
+        False: something has to be looked at, and nothing was counted.
+        """
+        agreement = self.agreement
+        if agreement.announcements >= self._review_after or self.offering.stalled:
             return False
-        self.agreement.announcements += 1
+        agreement.announcements += 1
+        self.overdue_us = overdue_us
         return True
 
     def expect(self, overdue_us: int) -> None:

@@ -116,6 +116,13 @@ class Exchange:
         self._quiet_us = 0
         self._offers.gained(now, own=own, partial=partial)
 
+    def news(self, now: int, whole: bool, grown: bool) -> None:
+        """Messages became whole, or others got another piece."""
+        if whole:
+            self.gained(now)
+        if grown:
+            self.gained(now, partial=True)
+
     def interests_changed(self, entries: Sequence[Entry]) -> None:
         """These came or went: what was of no interest may be now."""
         self._quiet_us = 0
@@ -141,8 +148,8 @@ class Exchange:
                 if contact.agreement.due_us <= now:
                     self._review.ask(contact, now)
 
-    def settle(self, now: int, concerned: Sequence[Link] | None = None) -> None:
-        """The end of a step: answer, acknowledge, offer, send. `concerned`: whom the step was with; None: anybody.
+    def settle(self, now: int, contact: Contact | None, *, everybody: bool) -> None:
+        """The end of a step with one contact, or none: answer, acknowledge, offer, send.
 
         Most of what a host hears concerns one link alone, and nothing is due on the others. Then they are not looked
         at: among hundreds of neighbours that look took longer than everything else.
@@ -153,10 +160,10 @@ class Exchange:
             self._quiet_us = 0
             for other, handle in self._wants.orphans():
                 other.inbox.fresh.append(handle)
-        if concerned is None or (concerned and self._quiet_us <= now):
+        if everybody or self._quiet_us <= now:
             contacts, self._quiet_us = self._contacts.all, NEVER
         else:
-            contacts = [self._contacts.of(link) for link in concerned if link.usable]
+            contacts = [] if contact is None else [contact]
         offers, sends = self._answer(contacts, now)
         if offers:
             self._offers.settle(now)
