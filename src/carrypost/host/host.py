@@ -20,12 +20,13 @@ from carrypost.gossip.holdings.lives import CopyState, state_of
 from carrypost.gossip.interest.own import Own
 from carrypost.gossip.layer import Draft, Layer, Layers
 from carrypost.gossip.outputs import Outputs
-from carrypost.gossip.strategy.exchange import Exchange
+from carrypost.gossip.strategy.choice import chosen
 from carrypost.gossip.transfers.accounts import FRAME
 from carrypost.gossip.transfers.departures import Departures
 from carrypost.gossip.transfers.ground import Ground
 from carrypost.gossip.transfers.links import Links
 from carrypost.gossip.transfers.receptions import Receptions
+from carrypost.gossip.transfers.transfers import Transfers
 from carrypost.gossip.wire import frames as fr
 from carrypost.host.overview import Overview, overview
 from carrypost.host.recovery import Recovery
@@ -102,9 +103,10 @@ class Host:
         self._layers = Layers([self._order, *[make(ground) for make in layers], self._deliveries])
         self._departures = Departures(ground, self._layers)
         self._receptions = Receptions(ground, self._layers, self._departures)
-        self._exchange = Exchange(ground, self._receptions, self._departures, rng)
-        self._neighbours = Neighbours(ground, self._exchange, self._layers, rng)
-        self._dispatch = Dispatch(ground, self._neighbours, self._exchange, self._layers)
+        transfers = Transfers(ground, self._receptions, rng)
+        self._strategy = chosen(settings)(ground, transfers, self._departures)
+        self._neighbours = Neighbours(ground, self._strategy, self._layers, rng)
+        self._dispatch = Dispatch(ground, self._neighbours, self._strategy, self._layers)
         self._publisher = Publisher(ground)
         self._recovery = Recovery(ground, self._layers, self._departures, self._deliveries, self._publisher)
         self._prefix = ground.prefix
@@ -159,7 +161,7 @@ class Host:
     def close(self) -> None:
         """The driver is done with it: what refers to each other lets go, so that the memory is free at once."""
         self._dispatch.close()
-        self._exchange.close()
+        self._strategy.close()
         self._layers.close()
         self._holdings.close()
 
@@ -320,14 +322,13 @@ class Host:
             neighbours.look_ahead()  # What was due may have come to pass meanwhile.
         if links.wake_us <= now:
             neighbours.tick(now)
-            self._exchange.tick(now)
+            self._strategy.tick(now)
             self._finish(now)
             neighbours.look_ahead()
         more = self.busy
         if neighbours.beacon.due_us <= now:
             neighbours.announce(now)
-            if self._ground.settings.paper_mode:
-                self._exchange.announced(now)
+            if self._strategy.announced(now):
                 self._finish(now)
                 more = True
             if links.wake_us < neighbours.beacon.due_us:
@@ -365,7 +366,7 @@ class Host:
         self._outputs.journal.durable(serial)
         permitted = bool(self._outputs.journal.permitted) and self._publisher.permit()
         if permitted:
-            self._exchange.gained(now, own=True)
+            self._strategy.gained(now, own=True)
         if permitted or changed or self._layers.finishing:
             self._finish(now, links=permitted)
         if serial in self._first_batches and not self._ready:
@@ -421,7 +422,7 @@ class Host:
             # Of all that a step may end with, only what was on its way to somebody can have changed.
             changed = self._departures.expire(now) and self._links.sending
             if self._holdings.cache.loosened:
-                self._exchange.room_appeared(now)
+                self._strategy.room_appeared(now)
         for layer in self._timed:
             if layer.due_us <= now:
                 layer.expire(now)
@@ -439,7 +440,7 @@ class Host:
         if self._outputs.gathered:
             self._outputs.report()
         if self._receptions.news:
-            self._exchange.news(now, *self._receptions.take_news())
+            self._strategy.news(now, *self._receptions.take_news())
         if self._layers.finishing:
             for draft in self._layers.finish(now):
                 self._publish_draft(draft, now)
@@ -451,9 +452,9 @@ class Host:
             if self._neighbours.lacking:
                 self._neighbours.ask_profiles(now)
             contact = None if neighbour is None else neighbour.contact
-            self._exchange.settle(now, contact, everybody=neighbour is None)
+            self._strategy.flush(now, contact, everybody=neighbour is None)
         elif self._holdings.cache.loosened:
-            self._exchange.room_appeared(now)
+            self._strategy.room_appeared(now)
 
     def _publish(self, draft: Draft, now: int) -> Copy:
         """Validate, stamp, admit; let the layers have it, and journal it once."""
@@ -469,7 +470,7 @@ class Host:
         for each in delivered:
             if each is not copy:
                 self._holdings.keep(each, again=True)
-        self._exchange.gained(now, own=True)
+        self._strategy.gained(now, own=True)
         return copy
 
     def _publish_draft(self, draft: Draft, now: int) -> None:
@@ -484,6 +485,6 @@ class Host:
             self._holdings.keep(copy, again=True)
 
     def _interests_changed(self, entries: Sequence[Entry], now: int) -> None:
-        self._exchange.interests_changed(entries)
+        self._strategy.interests_changed(entries)
         if self._ready:
             self._neighbours.interests_changed(now)

@@ -2,7 +2,7 @@
 
 The period doubles from `announce_s_min` to `announce_s_max` while nothing changes, and falls back when something does;
 then the next announcement comes soon, at a moment spread by chance, so that neighbours do not all speak at once.
-`paper_mode` has a fixed period; without `beacons` there are no periodic announcements at all.
+Some strategies have a fixed period; without `beacons` there are no periodic announcements at all.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Beacon:
 
     __slots__ = ("_fixed", "_last_us", "_on", "_rng", "due_us", "period_max_us", "period_min_us", "period_us")
 
-    def __init__(self, settings: Settings, rng: Random) -> None:
+    def __init__(self, settings: Settings, rng: Random, *, fixed: bool = False) -> None:
         self._on = settings.beacons
-        self._fixed = settings.paper_mode
+        self._fixed = fixed
         self._rng = rng
         self.period_max_us = round(settings.announce_s_max * 1e6)
         self.period_min_us = self.period_max_us if self._fixed else round(settings.announce_s_min * 1e6)

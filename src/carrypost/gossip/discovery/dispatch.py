@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.discovery.neighbour import Neighbour
     from carrypost.gossip.discovery.neighbours import Neighbours
     from carrypost.gossip.layer import Layers
-    from carrypost.gossip.strategy.exchange import Exchange
+    from carrypost.gossip.strategy.strategy import Strategy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
 
@@ -33,17 +33,17 @@ _BEFORE_LINKED = (*_INTRODUCTIONS, fr.Request)
 class Dispatch:
     """Hands out the frames of one host."""
 
-    def __init__(self, ground: Ground, neighbours: Neighbours, exchange: Exchange, layers: Layers) -> None:
+    def __init__(self, ground: Ground, neighbours: Neighbours, strategy: Strategy, layers: Layers) -> None:
         self._outputs, self._prefix = ground.outputs, ground.prefix
         self._waste_max = ground.limits.link_waste_per_s
         self._neighbours = neighbours
-        self._exchange = exchange
+        self._strategy = strategy
         self.accounts = Accounts(ground.limits)
         self._handlers: dict[type, Callable[..., None]] = {
             fr.Profile: neighbours.take_profile,
             fr.ProfileRequest: neighbours.answer_profile,
             fr.Request: self._request,
-            **exchange.handlers,
+            **strategy.handlers,
             **layers.handlers,
         }
 
@@ -77,7 +77,7 @@ class Dispatch:
                     break
         if parcels and neighbour is not None:
             cost += PARCEL * len(parcels)
-            self._exchange.parcels(neighbour.link, parcels, now)
+            self._strategy.transfers.take_parcels(neighbour.link, parcels, now)
             new = True
         common = 0
         if neighbour is not None:
@@ -101,7 +101,7 @@ class Dispatch:
             self._outputs.refuse("not-for-me", link.peer)
             return
         self._neighbours.named(link, now)
-        self._exchange.request(link, frame, now)
+        self._strategy.request(link, frame, now)
 
 
 def _listens_to(link: Link, frame: fr.Frame) -> bool:

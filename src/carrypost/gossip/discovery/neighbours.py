@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.interest.index import View
     from carrypost.gossip.layer import Layers
-    from carrypost.gossip.strategy.exchange import Exchange
+    from carrypost.gossip.strategy.strategy import Strategy
     from carrypost.gossip.transfers.ground import Ground
 
 _OVERTAKEN_US = 250_000
@@ -52,14 +52,14 @@ _CHANGE_COST = 25
 class Neighbours:
     """The links of one host, and its own announcements."""
 
-    def __init__(self, ground: Ground, exchange: Exchange, layers: Layers, rng: Random) -> None:
+    def __init__(self, ground: Ground, strategy: Strategy, layers: Layers, rng: Random) -> None:
         self._holdings, self._outputs = ground.holdings, ground.outputs
         self._links, self._own = ground.links, ground.own
         self._settings, self._limits = ground.settings, ground.limits
         self._node, self._prefix = ground.node, ground.prefix
-        self._exchange = exchange
+        self._strategy = strategy
         self._layers = layers
-        self.beacon = Beacon(self._settings, rng)
+        self.beacon = Beacon(self._settings, rng, fixed=strategy.fixed_period)
         self._parts = Parts(self._limits.descriptor_buffer_bytes_max)
         self._neighbours: dict[str, Neighbour] = {}
         self.get = self._neighbours.get
@@ -196,7 +196,7 @@ class Neighbours:
         return self._new(peer, now)
 
     def _new(self, peer: str, now: int) -> Neighbour:
-        link = Link(peer, self._settings, Outbox(self._settings))
+        link = Link(peer, self._settings, Outbox(self._settings, stop_and_wait=self._strategy.stop_and_wait))
         self._links.add(link)
         neighbour = self._neighbours[peer] = Neighbour(link, now)
         return neighbour
@@ -256,7 +256,7 @@ class Neighbours:
     def _anything_due(self, neighbour: Neighbour, now: int) -> bool:
         """Whether an announcement that says nothing new lets something happen all the same."""
         sooner = neighbour.silent_us < self._links.wake_us  # A shorter period may end before the expected silence.
-        return sooner or (neighbour.contact is not None and self._exchange.review_due(neighbour.contact, now))
+        return sooner or (neighbour.contact is not None and self._strategy.stale(neighbour.contact, now))
 
     def _fresh(self, neighbour: Neighbour, frame: Announce, now: int) -> bool:
         """False for a replay. A node that restarted counts from the start, with a larger boot number.
@@ -302,16 +302,16 @@ class Neighbours:
             neighbour.linked_us = now
             neighbour.begun_us = now if answer else NEVER
             neighbour.one_way_told = False
-            neighbour.contact = contact = self._exchange.begin(neighbour.link)
+            neighbour.contact = contact = self._strategy.begin(neighbour.link)
             neighbour.alive(neighbour.heard_us)
             if not neighbour.told:
                 # What follows goes to somebody who may not have heard yet that it is heard.
                 self.announce(now, neighbour.link.peer, begins=not answer)
             if neighbour.view is not None:
-                self._exchange.learn(contact, neighbour.view, now)
+                self._strategy.learn(contact, neighbour.view, now)
         elif neighbour.contact is not None:
             self._outputs.tell(NeighbourDown(neighbour.link.node))
-            self._exchange.end(neighbour.contact, now)
+            self._strategy.end(neighbour.contact, now)
             neighbour.contact = None
             neighbour.first_us = now
             self.beacon.hasten(now)
@@ -344,7 +344,7 @@ class Neighbours:
     def _learnt(self, neighbour: Neighbour, view: View, now: int) -> None:
         neighbour.view = self._holdings.index.keep(view.digest)
         if neighbour.contact is not None:
-            self._exchange.learn(neighbour.contact, neighbour.view, now)
+            self._strategy.learn(neighbour.contact, neighbour.view, now)
             if self._settings.horizon_hops > 1:
                 self.refresh_profile(now)
 
@@ -353,7 +353,7 @@ class Neighbours:
             self._holdings.index.drop(neighbour.view.digest)
             neighbour.view = None
             if neighbour.contact is not None:
-                self._exchange.unlearn(neighbour.contact)
+                self._strategy.unlearn(neighbour.contact)
 
     def take_profile(self, link: Link, frame: Profile, now: int) -> None:
         """A neighbour's profile, or a part of it; raises `RemoteError`."""
@@ -407,7 +407,7 @@ class Neighbours:
 
     def look_ahead(self) -> None:
         """Find out when the next link needs a tick."""
-        due = self._exchange.look_us
+        due = self._strategy.transfers.look_us
         for neighbour in self._neighbours.values():
             due = self._due_us(neighbour, due)
         self._links.sleep(due)

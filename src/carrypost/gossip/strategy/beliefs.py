@@ -54,6 +54,12 @@ class Offering:
         self.stalled = False
         """The neighbour is overdue: nothing is offered, or offered again, until it is heard."""
 
+    def withdraw(self) -> None:
+        """No answer is waited for any more."""
+        self.open.clear()
+        self.retry_us = NEVER
+        self.offered = 0
+
     def stall(self) -> None:
         """The neighbour is overdue."""
         self.due_us = self.retry_us = NEVER

@@ -20,11 +20,12 @@ from carrypost.gossip.wire.pieces import to_bitmap
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.strategy.beliefs import Contact, Contacts
     from carrypost.gossip.transfers.ground import Ground
-    from carrypost.gossip.transfers.serving import Serving
-    from carrypost.gossip.transfers.wants import Wants
+    from carrypost.gossip.transfers.transfers import Transfers
 
 _OPEN_PAGES_MAX = 16
 """So many offer frames to one neighbour may be without an answer; the rest follows."""
@@ -46,11 +47,10 @@ _SENDING_ORDER = attrgetter("sending_order")
 class Offers:
     """Offers of one host to all its neighbours."""
 
-    def __init__(self, ground: Ground, wants: Wants, serving: Serving, contacts: Contacts) -> None:
+    def __init__(self, ground: Ground, transfers: Transfers, contacts: Contacts) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._outputs, self._links, self._settings = ground.outputs, ground.links, ground.settings
-        self._wants = wants
-        self._serving = serving
+        self._wants, self._serving = transfers.wants, transfers.serving
         self._contacts = contacts
         self._serial = 0
         self._coalesce_us = round(self._settings.coalesce_s * 1e6)
@@ -67,8 +67,6 @@ class Offers:
         At once, if nothing is on its way to them and nobody else could tell them first: it is this host's own, or few
         are in reach. Else it waits for company; and where many are in reach, most hear of it meanwhile.
         """
-        if self._settings.paper_mode:
-            return
         prompt = own or self._few_links()
         delay_us = max(_PARTIAL_US, self._coalesce_us) if partial else self._coalesce_us
         for contact in self._contacts.all:
@@ -112,17 +110,6 @@ class Offers:
         others = (contact for contact in usable if contact not in lacking)
         return not any(mask & ~contact.link.known for contact in others)
 
-    def offer_everything(self, now: int) -> None:
-        """`paper_mode`: with each announcement the whole catalogue, for whoever is there."""
-        for contact in self._contacts.all:
-            contact.offering.open.clear()
-            contact.offering.retry_us = NEVER
-            contact.offering.offered = 0
-            if contact.view is not None and (
-                mask := contact.view.matches & self._cache.whole & ~self._holdings.withheld
-            ):
-                self._offer([contact], mask, contact.link.peer, now)
-
     def _new_for(self, contact: Contact) -> int:
         view, cache = contact.view, self._cache
         if view is None:
@@ -132,10 +119,7 @@ class Offers:
         return mask & cache.whole & ~(contact.link.known | offering.offered | self._holdings.withheld)
 
     def _offer(self, links: list[Contact], mask: int, to: str | None, now: int) -> None:
-        pages = _OPEN_PAGES_MAX - max(len(contact.offering.open) for contact in links)
-        most = min(_OPEN_JOBS_MAX - max(len(contact.link.outbox.jobs) for contact in links), pages * self._page_entries)
-        if self._settings.paper_mode:
-            pages = most = mask.bit_count()
+        pages, most = self._room(links, mask)
         if pages <= 0 or most <= 0:
             return
         frames: list[Frame] = []
@@ -147,6 +131,12 @@ class Offers:
         if frames:
             self._outputs.send(frames, to)
 
+    def _room(self, contacts: Sequence[Contact], mask: int) -> tuple[int, int]:  # noqa: ARG002 - however many there are
+        """How many pages, and how many messages, may be offered now."""
+        pages = _OPEN_PAGES_MAX - max(len(each.offering.open) for each in contacts)
+        most = min(_OPEN_JOBS_MAX - max(len(each.link.outbox.jobs) for each in contacts), pages * self._page_entries)
+        return pages, most
+
     def _note_offer(self, contact: Contact, mask: int, now: int) -> None:
         offering = contact.offering
         offer = offering.open[self._serial] = OpenOffer(mask)
@@ -156,9 +146,6 @@ class Offers:
 
     def _wait_for_answer(self, contact: Contact, offer: OpenOffer, now: int) -> None:
         """Longer each time, and longer on a slow link: an offer repeated too soon only delays its answer."""
-        if self._settings.paper_mode:
-            offer.due_us = NEVER  # Every announcement repeats it.
-            return
         offering = contact.offering
         patience_us = max(_OFFER_RETRY_US, 2 * contact.link.outbox.timeout_us)
         if offer.tries:
@@ -312,8 +299,7 @@ class Offers:
             agreement.due_us = now
 
     def tick(self, contact: Contact, now: int) -> None:
-        """Repeat what was lost: transfer frames, and offers."""
-        contact.link.outbox.tick(now)
+        """Repeat offers that were lost."""
         if contact.offering.retry_us <= now:
             self._repeat_offers(contact, now)
 

@@ -57,12 +57,14 @@ class Review:
 
     def begin(self, contact: Contact, now: int) -> None:
         """A contact began, or its profile changed."""
-        if self._settings.paper_mode:
-            self._settle(contact, Run(0, 0), now)
-        elif self._node < contact.link.node:
+        if self._node < contact.link.node:
             self.ask(contact, now)
         else:
             contact.agreement.due_us = now + self._wait_us
+
+    def conclude(self, contact: Contact, now: int) -> None:
+        """Compare nothing: the neighbour may lack anything that it is not known to have."""
+        self._settle(contact, Run(0, 0), now)
 
     def ask(self, contact: Contact, now: int) -> None:
         """Begin a run."""
@@ -91,7 +93,7 @@ class Review:
         A review is repeated every so many announcements, by the smaller id if it can.
         """
         grace = 0 if self._node < contact.link.node else _REVIEW_GRACE
-        if contact.agreement.announcements < self._settings.digest_every + grace or self._settings.paper_mode:
+        if contact.agreement.announcements < self._settings.digest_every + grace:
             return False
         contact.agreement.due_us = now
         return True

@@ -143,8 +143,8 @@ class Outbox:
         "unfinished", "wait_us", "window",
     )  # fmt: skip
 
-    def __init__(self, settings: Settings) -> None:
-        self.stop_and_wait = settings.paper_mode
+    def __init__(self, settings: Settings, *, stop_and_wait: bool = False) -> None:
+        self.stop_and_wait = stop_and_wait
         self._window_min = settings.mtu_bytes * _DATAGRAMS_MIN
         self._window_max = max(settings.window_bytes_max, self._window_min)
         self.jobs: dict[int, Job] = {}

@@ -1,0 +1,20 @@
+"""Which strategy a host has, by its settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.gossip.strategy.exchange import Exchange
+from carrypost.gossip.strategy.paper import Paper
+
+if TYPE_CHECKING:
+    from carrypost.config import Settings
+    from carrypost.gossip.strategy.strategy import Strategy
+
+STRATEGIES: dict[str, type[Strategy]] = {"exchange": Exchange, "paper": Paper}
+"""By name."""
+
+
+def chosen(settings: Settings) -> type[Strategy]:
+    """The strategy that the settings ask for."""
+    return STRATEGIES["paper" if settings.paper_mode else "exchange"]

@@ -1,0 +1,68 @@
+"""The papers' strategy, for comparison (`paper_mode`): all that matches is offered with every announcement.
+
+Announcements come at a fixed period, nothing is compared or coalesced, an offer is repeated by the next announcement,
+and each message is acknowledged before the next is sent (JOMS-15 §2.2, figure 3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.gossip.strategy.exchange import Exchange
+from carrypost.gossip.strategy.offers import Offers
+from carrypost.gossip.strategy.strategy import Strategy
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from carrypost.gossip.strategy.beliefs import Contact, OpenOffer
+    from carrypost.gossip.transfers.departures import Departures
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.transfers import Transfers
+
+
+class _Catalogues(Offers):
+    """Offers of everything, however long they are."""
+
+    def everything(self, now: int) -> None:
+        """Offer the whole catalogue to whoever is there."""
+        offered = self._cache.whole & ~self._holdings.withheld
+        for contact in self._contacts.all:
+            contact.offering.withdraw()
+            if contact.view is not None and (mask := contact.view.matches & offered):
+                self._offer([contact], mask, contact.link.peer, now)
+
+    def _room(self, contacts: Sequence[Contact], mask: int) -> tuple[int, int]:  # noqa: ARG002
+        return mask.bit_count(), mask.bit_count()
+
+    def _wait_for_answer(self, contact: Contact, offer: OpenOffer, now: int) -> None:  # noqa: ARG002
+        offer.due_us = NEVER  # Every announcement repeats it.
+
+
+class Paper(Exchange):
+    """Full catalogues, at a fixed period, one message at a time."""
+
+    fixed_period = True
+    stop_and_wait = True
+
+    def __init__(self, ground: Ground, transfers: Transfers, departures: Departures) -> None:
+        super().__init__(ground, transfers, departures)
+        self.offers: _Catalogues = _Catalogues(ground, transfers, self.contacts)
+
+    def meet(self, contact: Contact, now: int) -> None:
+        """Nothing is compared."""
+        Strategy.meet(self, contact, now)
+
+    def stale(self, contact: Contact, now: int) -> bool:
+        """Nothing is compared again."""
+        return Strategy.stale(self, contact, now)
+
+    def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:
+        """What is new is in the next catalogue."""
+        Strategy.gained(self, now, own=own, partial=partial)
+
+    def announced(self, now: int) -> bool:
+        """Offer everything."""
+        self.offers.everything(now)
+        return True

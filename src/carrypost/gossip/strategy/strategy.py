@@ -1,0 +1,198 @@
+"""What every strategy is: it decides what a contact begins with and what is offered; `gossip.transfers` moves it.
+
+A strategy is told when a contact begins, when it is known what the neighbour wants, when something new is here, when
+this host announced itself and when a contact is over; at the end of a step it makes its offers. It answers what
+neighbours with other strategies send: everybody takes offers, serves requests, and compares sets when asked to. So a
+strategy overrides what it wants to do differently, and hosts with different ones get along in one network.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from carrypost.gossip.strategy.beliefs import Contact, Contacts
+from carrypost.gossip.strategy.review import Review
+from carrypost.gossip.wire import frames as fr
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from carrypost.gossip.interest.index import View
+    from carrypost.gossip.transfers.departures import Departures
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.transfers.transfers import Transfers
+    from carrypost.model.pattern import Entry
+
+
+class Strategy:
+    """The deciding half of one host's contacts. By itself it offers nothing."""
+
+    fixed_period: ClassVar = False
+    """Announcements come at a fixed period, as in the papers."""
+    stop_and_wait: ClassVar = False
+    """Each message is acknowledged before the next is sent, as in the papers."""
+
+    def __init__(self, ground: Ground, transfers: Transfers, departures: Departures) -> None:
+        self.ground = ground
+        self.transfers = transfers
+        self.contacts = Contacts(ground.links, ground.settings)
+        self.review = Review(ground, departures)
+        self._cache = ground.holdings.cache
+        self.quiet_us = 0
+        """Until then no contact has anything to do but for what comes from it. 0: that is not known."""
+        self.handlers: dict[type, Callable[..., None]] = {
+            **transfers.handlers,
+            fr.Digest: self._take_digest,
+            fr.Offer: self._take_offer,
+            fr.Ack: self._take_ack,
+        }
+        """Kinds of frames that are taken from a usable link as they come."""
+
+    def close(self) -> None:
+        """The host is done with it."""
+        self.handlers.clear()
+        self.transfers.handlers.clear()
+
+    # --- contacts ------------------------------------------------------------------------------------------
+
+    def begin(self, link: Link) -> Contact:
+        """Messages may be exchanged over a link; what the neighbour wants is not known yet."""
+        return self.contacts.begin(link)
+
+    def learn(self, contact: Contact, view: View, now: int) -> None:
+        """The neighbour's profile is known."""
+        contact.learn(view)
+        self.meet(contact, now)
+        self.quiet_us = min(self.quiet_us, contact.offering.due_us)
+
+    def unlearn(self, contact: Contact) -> None:
+        """The neighbour wants something else, and it is not known yet what."""
+        contact.learn(None)
+
+    def end(self, contact: Contact, now: int) -> None:
+        """The contact is over."""
+        self.quiet_us = 0
+        self.contacts.end(contact)
+        self.transfers.end(contact.link, now)
+
+    # --- what a strategy decides ---------------------------------------------------------------------------
+
+    def meet(self, contact: Contact, now: int) -> None:
+        """What a contact begins with, and begins anew with when the neighbour wants something else."""
+        self.review.conclude(contact, now)
+
+    def stale(self, contact: Contact, now: int) -> bool:  # noqa: ARG002 - others look at the time
+        """An announcement of the neighbour says nothing new. Returns True if something has to be done all the same."""
+        return contact.offering.stalled
+
+    def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:  # noqa: ARG002
+        """Something new is here: published (`own`), received, or only a piece of something (`partial`)."""
+        self.quiet_us = 0
+
+    def announced(self, now: int) -> bool:  # noqa: ARG002 - others offer then
+        """This host announced itself to everybody. Returns True if the step has to be finished for that."""
+        return False
+
+    def offer(self, now: int) -> None:
+        """Make the offers that are due."""
+
+    def repeat(self, contact: Contact, now: int) -> None:
+        """Something is due on a contact: do again what was lost."""
+        self.transfers.repeat(contact.link, now)
+
+    def take_request(self, contact: Contact, frame: fr.Request, now: int) -> None:
+        """The neighbour asks for something."""
+        self.transfers.serving.serve(contact.link, frame, contact.view, now, answers=False)
+
+    def take_offer(self, contact: Contact, frame: fr.Offer, now: int) -> None:
+        """The neighbour offers something."""
+        self.transfers.requests.take_offer(contact.link, frame, now, offered=0)
+
+    def take_ack(self, contact: Contact, frame: fr.Ack, now: int) -> None:
+        """The neighbour has these in memory."""
+        self.transfers.serving.acknowledge(contact.link, frame, now)
+
+    # --- what happens --------------------------------------------------------------------------------------
+
+    def request(self, link: Link, frame: fr.Request, now: int) -> None:
+        """A request that names this host came over a usable link."""
+        self.take_request(self.contacts.of(link), frame, now)
+
+    def news(self, now: int, whole: bool, grown: bool) -> None:
+        """Messages became whole, or others got another piece."""
+        if whole:
+            self.gained(now)
+        if grown:
+            self.gained(now, partial=True)
+
+    def interests_changed(self, entries: Sequence[Entry]) -> None:
+        """These came or went: what was of no interest may be now."""
+        self.quiet_us = 0
+        self.transfers.interests_changed(entries)
+
+    def room_appeared(self, now: int) -> None:
+        """There may be room for something that was declined."""
+        self.quiet_us = 0
+        self.transfers.room_appeared(now)
+
+    def tick(self, now: int) -> None:
+        """Do what is due on the contacts."""
+        self.transfers.look(now)
+        for contact in list(self.contacts.all):
+            if contact.due_us() <= now:
+                self.repeat(contact, now)
+
+    def flush(self, now: int, contact: Contact | None, *, everybody: bool) -> None:
+        """The end of a step with one contact, or none: answer, acknowledge, offer, send.
+
+        Most of what a host hears concerns one link alone, and nothing is due on the others. Then they are not looked
+        at: among hundreds of neighbours that look took longer than everything else.
+        """
+        if self._cache.loosened:
+            self.room_appeared(now)
+        if self.transfers.wants.orphaned and self.transfers.adopt_orphans():
+            self.quiet_us = 0
+        if everybody or self.quiet_us <= now:
+            contacts, self.quiet_us = self.contacts.all, NEVER
+        else:
+            contacts = [] if contact is None else [contact]
+        offers, sends = self._answer(contacts, now)
+        if offers:
+            self.offer(now)
+            self.quiet_us = min(self.quiet_us, *[each.offering.due_us for each in contacts])
+        if sends:
+            self.transfers.flush(now)
+
+    def _answer(self, contacts: list[Contact], now: int) -> tuple[bool, bool]:
+        """Answer and acknowledge. Whether there is something to offer to somebody, and something to send."""
+        offers = sends = False
+        quiet_us = self.quiet_us
+        for contact in contacts:
+            link, due_us = contact.link, contact.offering.due_us
+            inbox, outbox = link.inbox, link.outbox
+            if inbox.answers or inbox.fresh or inbox.ack_due_us <= now:
+                self.transfers.requests.settle(link, now)
+            # By comparisons: this is done after every step.
+            if due_us <= now:
+                offers = True
+            elif due_us < quiet_us:
+                quiet_us = due_us
+            if outbox.jobs:
+                sends = True
+            if inbox.ack_due_us < quiet_us:
+                quiet_us = inbox.ack_due_us
+            if outbox.wait_us < quiet_us:
+                quiet_us = outbox.wait_us
+        self.quiet_us = quiet_us
+        return offers, sends
+
+    def _take_digest(self, link: Link, frame: fr.Digest, now: int) -> None:
+        self.review.take(self.contacts.of(link), frame, now)
+
+    def _take_offer(self, link: Link, frame: fr.Offer, now: int) -> None:
+        self.take_offer(self.contacts.of(link), frame, now)
+
+    def _take_ack(self, link: Link, frame: fr.Ack, now: int) -> None:
+        self.take_ack(self.contacts.of(link), frame, now)

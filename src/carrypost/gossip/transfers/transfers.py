@@ -1,0 +1,118 @@
+"""Moving messages over links, whoever decided what is offered: requests, pieces, bursts, acknowledgements.
+
+This joins the parts: what neighbours offer becomes wants (`wants`, `requests`, `declined`), what comes becomes whole
+messages (`inbound`, `parcels`, `receptions`), what they ask for becomes bursts (`serving`, `transfer`, `outbox`). Both
+directions run side by side, over several links at the same time. Everything is soft state: a lost request or
+acknowledgement costs a timeout, a lost link costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.gossip.transfers.declined import Declined
+from carrypost.gossip.transfers.inbound import Inbound
+from carrypost.gossip.transfers.parcels import Parcels
+from carrypost.gossip.transfers.requests import Requests
+from carrypost.gossip.transfers.serving import Serving
+from carrypost.gossip.transfers.transfer import Transfer
+from carrypost.gossip.transfers.wants import Wants
+from carrypost.gossip.wire import frames as fr
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.transfers.receptions import Receptions
+    from carrypost.model.pattern import Entry
+
+
+class Transfers:
+    """The moving half of one host's contacts."""
+
+    def __init__(self, ground: Ground, receptions: Receptions, rng: Random) -> None:
+        self._links = ground.links
+        self.wants = Wants(ground)
+        self._inbound = Inbound(ground, self.wants, receptions)
+        self._parcels = Parcels(ground, self.wants, self._inbound, receptions)
+        self._transfer = Transfer(ground, rng)
+        self.serving = Serving(ground, self._transfer)
+        self._declined = Declined(ground, self.wants)
+        self.requests = Requests(ground, self.wants, self._declined)
+        self.handlers: dict[type, Callable[..., None]] = {
+            fr.WholeDescriptor: self._take_descriptor,
+            fr.DescriptorPart: self._take_descriptor,
+            fr.HashList: self._take_hash_list,
+            fr.Data: self._take_data,
+            fr.BlankData: self._take_data,
+        }
+        """Kinds of frames that a strategy need not see."""
+
+    @property
+    def look_us(self) -> int:
+        """When to look again at what was declined: due on no link in particular."""
+        return self._declined.due_us
+
+    def end(self, link: Link, now: int) -> None:
+        """The contact over a link is over: others who offered the same are asked."""
+        others = self.wants.alternatives(link)
+        self._inbound.drop_link(link)
+        link.clear()
+        self.requests.released(others, now)
+
+    def interests_changed(self, entries: Sequence[Entry]) -> None:
+        """These came or went: what is on its way may be wanted here by now, or not any more."""
+        self._inbound.interests_changed(entries)
+
+    def room_appeared(self, now: int) -> None:
+        """There may be room for something that was declined."""
+        self._declined.room_appeared(now)
+
+    def look(self, now: int) -> None:
+        """Look again at what was declined, if it is time."""
+        if self._declined.due_us <= now:
+            self._declined.look(now)
+
+    def repeat(self, link: Link, now: int) -> None:
+        """Send and ask again what was lost."""
+        link.outbox.tick(now)
+        self.requests.tick(link, now)
+
+    def adopt_orphans(self) -> bool:
+        """What somebody was asked for in vain is asked of others. Returns True if there is anything."""
+        if not self.wants.orphaned:
+            return False
+        for other, handle in self.wants.orphans():
+            other.inbox.fresh.append(handle)
+        return True
+
+    def flush(self, now: int) -> None:
+        """Send what the windows of all links allow."""
+        self._transfer.flush(self._links.usable, now)
+
+    def take_parcels(self, link: Link, frames: Sequence[fr.OpenParcel], now: int) -> None:
+        """Small messages came, each of them whole."""
+        serials = self._parcels.take(link, frames, now)
+        # Several bursts may come together, or the end of one first.
+        last = frames[-1].last or any(frame.last for frame in frames)
+        if serials:
+            self.requests.all_arrived(link, serials, now, last=last)
+        elif last:
+            link.inbox.ack_due_us = now
+
+    def _take_descriptor(self, link: Link, frame: fr.WholeDescriptor | fr.DescriptorPart, now: int) -> None:
+        if self._inbound.descriptor(link, frame, now):
+            self.requests.arrived(link, frame.serial, now, last=False)
+
+    def _take_hash_list(self, link: Link, frame: fr.HashList, now: int) -> None:
+        if self._inbound.hash_list(link, frame, now):
+            self.requests.arrived(link, frame.serial, now, last=False)
+
+    def _take_data(self, link: Link, frame: fr.Data | fr.BlankData, now: int) -> None:
+        if self._inbound.data(link, frame, now):
+            self.requests.arrived(link, frame.serial, now, last=frame.last)
+            self.requests.progress(link, now)
+        elif frame.last:
+            link.inbox.ack_due_us = now

@@ -1,0 +1,111 @@
+"""Strategies behind one seam: a flood of about fifty lines beside ours and the papers', in one network."""
+
+from __future__ import annotations
+
+import pytest
+
+from carrypost import testing
+from carrypost.events import Delivered, Event
+from carrypost.gossip.slots import bits
+from carrypost.gossip.strategy.beliefs import Contact
+from carrypost.gossip.strategy.choice import STRATEGIES
+from carrypost.gossip.strategy.strategy import Strategy
+from carrypost.gossip.wire.frames import Offer, OfferEntry
+from carrypost.model.times import NEVER
+
+PAGE = 20
+
+
+class Flood(Strategy):
+    """Offers everything that matches, to everybody, whenever there is anything new, and with every announcement."""
+
+    serial = 0
+
+    def meet(self, contact: Contact, now: int) -> None:
+        super().meet(contact, now)
+        contact.offering.due_us = now
+
+    def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:
+        super().gained(now, own=own, partial=partial)
+        self._all_due(now)
+
+    def announced(self, now: int) -> bool:
+        self._all_due(now)
+        return True
+
+    def offer(self, now: int) -> None:
+        for contact in self.contacts.all:
+            if contact.offering.due_us <= now:
+                contact.offering.due_us = NEVER
+                self._flood(contact)
+
+    def _all_due(self, now: int) -> None:
+        for contact in self.contacts.all:
+            contact.offering.due_us = now
+        self.quiet_us = 0
+
+    def _flood(self, contact: Contact) -> None:
+        holdings, cache = self.ground.holdings, self.ground.holdings.cache
+        if contact.view is None:
+            return
+        mask = contact.view.matches & cache.whole & ~(holdings.withheld | contact.link.known)
+        copies = [copy for slot in bits(mask) if (copy := cache.copies[slot]) is not None]
+        entries = [
+            OfferEntry(copy.id, holdings.handle_of(copy), copy.descriptor.length, copy.privilege) for copy in copies
+        ]
+        for at in range(0, len(entries), PAGE):
+            self.serial += 1
+            self.ground.outputs.send((Offer(self.serial, tuple(entries[at : at + PAGE])),), contact.link.peer)
+
+
+@pytest.fixture(autouse=True)
+def _flooding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is in `paper_mode` floods."""
+    monkeypatch.setitem(STRATEGIES, "paper", Flood)
+
+
+def delivered(net: testing.Network) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+
+    def note(_t: float, node: str, event: Event) -> None:
+        if isinstance(event, Delivered):
+            found.setdefault(node, set()).update(each.descriptor.label for each in event.deliveries)
+
+    net.watch(note)
+    return found
+
+
+@pytest.mark.parametrize("relay", ["ours", "other"])
+def test_hosts_with_another_strategy_pass_on_what_ours_publish_and_the_other_way_round(relay: str) -> None:
+    """A chain: what each end publishes reaches the other, whoever stands in the middle."""
+    with testing.network("a", seed=1, loss=0.1, altruistic=True) as net:
+        net.add("b", paper_mode=relay == "other")
+        net.add("c", paper_mode=relay == "ours")
+        found = delivered(net)
+        for node in "abc":
+            net.subscribe(node, "news")
+        net.link("a", "b")
+        net.link("b", "c")
+        net.advance(5)
+        for number in range(30):
+            net.publish("a" if number % 2 else "c", "news", b"x" * 500, label=f"m{number}")
+            net.advance(0.5)
+        net.advance(60)
+        everything = {f"m{number}" for number in range(30)}
+        assert found == dict.fromkeys("abc", everything)
+
+
+def test_a_flood_ends_when_everybody_has_everything() -> None:
+    """What a neighbour is known to have is not offered again, however often there is an announcement."""
+    with testing.network("a", seed=2) as net:
+        net.add("b", paper_mode=True)
+        for node in "ab":
+            net.subscribe(node, "news")
+        net.link("a", "b")
+        for number in range(10):
+            net.publish("b", "news", b"x", label=f"m{number}")
+        net.advance(60)
+        before = net.sent("b").frame_bytes["Offer"]
+        assert before
+        net.advance(120)
+        assert net.sent("b").frame_bytes["Offer"] == before
