@@ -164,7 +164,7 @@ class Offers:
             offer.due_us = NEVER  # Every announcement repeats it.
             return
         offering = link.offering
-        patience_us = max(_OFFER_RETRY_US, 2 * link.outbox.timeout_us)
+        patience_us = max(_OFFER_RETRY_US, 2 * link.outbox.recovery.timeout_us)
         if offer.tries:
             patience_us <<= min(offer.tries, _OFFER_DOUBLINGS)
         offer.due_us = due_us = now + patience_us
@@ -310,20 +310,20 @@ class Offers:
         running = outbox.jobs.get(copy.slot)
         if running is not None:
             # What is on its way, or was lost and is to go out again, was asked for twice; what came in since was not.
-            running.more |= wanted & ~running.wanted
+            running.ask_more(wanted)
             return False
         view = link.view
         level = copy.privilege
         if view is not None and (not view.mixed or view.wants(copy.descriptor)):
             level += _WANTED
-        vouched = not copy.descriptor.small and outbox.vouched(copy, now)
-        outbox.add(self._transfer.job(copy, wanted, level, vouched=vouched))
+        skip_preamble = not copy.descriptor.small and outbox.knows_preamble(copy, now)
+        outbox.add(self._transfer.job(copy, wanted, level, skip_preamble=skip_preamble))
         return True
 
     def _wait_for_others(self, link: Link, asked: int, now: int) -> None:
         """One transmission may serve several requesters, if it waits a moment for them."""
         outbox = link.outbox
-        if outbox.flights or not self._share_wait_us:
+        if outbox.recovery.in_flight or not self._share_wait_us:
             return
         for other in self._links.usable:
             if other.offering.offered & asked and other is not link:
@@ -334,16 +334,16 @@ class Offers:
     def take_ack(self, link: Link, frame: Ack, now: int) -> None:
         """The neighbour has these in memory."""
         outbox = link.outbox
-        unanswered = outbox.unanswered
+        unacknowledged = outbox.recovery.unacknowledged
         through = outbox.acknowledge(frame.base, from_bitmap(frame.bitmap), now)
         link.offering.known |= through
         if through and link.standing is STRANGER:
             link.standing = TAKER
         # Each was looked at, at worst: whoever acknowledges nothing again and again pays for it.
-        link.budgets.tally += price(frame) if outbox.unanswered < unanswered else -(unanswered // _LOOKS_AT_FLIGHTS)
-        for job in outbox.unfinished:
-            outbox.add(self._transfer.job(job.copy, job.more, job.level, vouched=True))
-        outbox.unfinished.clear()
+        looked_at = unacknowledged // _LOOKS_AT_FLIGHTS
+        link.budgets.tally += price(frame) if outbox.recovery.unacknowledged < unacknowledged else -looked_at
+        for job in outbox.take_unfinished():
+            outbox.add(self._transfer.job(job.copy, job.more, job.level, skip_preamble=True))
         if not outbox.jobs:
             if self._prompt(link) and (self._new_for(link) or (self._cache.partial and self._few_links())):
                 link.offering.due_us = now

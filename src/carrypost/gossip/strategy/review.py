@@ -99,7 +99,7 @@ class Review:
         if run is None or run.number != frame.run or not _expected(run, frame):
             return
         if frame.answers:
-            link.outbox.expect(now - run.asked_us)
+            link.outbox.recovery.expect(now - run.asked_us)
         if run.free:
             link.budgets.tally += price(frame)
         if offering:
