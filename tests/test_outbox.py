@@ -11,7 +11,8 @@ from carrypost import testing
 from carrypost.config import Settings
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import Copy
-from carrypost.gossip.transfers.outbox import FRAGMENT, WINDOW_START_BYTES, Flight, Job, Outbox
+from carrypost.gossip.transfers.congestion import INITIAL_WINDOW_BYTES
+from carrypost.gossip.transfers.outbox import FRAGMENT, Job, Outbox
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.times import NEVER
 
@@ -25,7 +26,7 @@ class Bench:
     def __init__(self, **settings: object) -> None:
         self.settings = Settings.emulated(**settings)
         self.cache = Cache(self.settings)
-        self.outbox = Outbox(self.settings)
+        self.outbox = Outbox(self.settings, stop_and_wait=self.settings.paper_mode)
         self.serial = 0
         self.now = 0
         self.number = 0
@@ -37,7 +38,7 @@ class Bench:
         copy = self.cache.admit(descriptor, nbytes=size, privilege=0, interesting=True, held=(1 << pieces) - 1, now=0)
         assert isinstance(copy, Copy)
         job = Job(copy, (1 << pieces) - 1, level, b"")
-        job.plan(MTU, random.Random(1), vouched=False)
+        job.plan(MTU, random.Random(1), skip_preamble=False)
         self.outbox.add(job)
         return job
 
@@ -46,7 +47,7 @@ class Bench:
         sent = []
         for _ in range(count):
             self.serial += 1
-            self.outbox.track(self.serial, Flight(job, (FRAGMENT, self.serial), SIZE, self.now))
+            self.outbox.sent(self.serial, (job, (FRAGMENT, self.serial)), SIZE, self.now)
             sent.append(self.serial)
         return sent
 
@@ -55,7 +56,7 @@ class Bench:
         return self.outbox.acknowledge(base, sum(1 << serial - base for serial in serials), self.now)
 
     def retried(self) -> list[int]:
-        return [item[1] for _, item in self.outbox.retries]
+        return [item[1] for _, item in self.outbox.retransmissions]
 
 
 def test_the_most_privileged_job_goes_first_and_equals_in_order() -> None:
@@ -85,25 +86,25 @@ def test_a_job_plans_its_descriptor_first_and_every_fragment_once() -> None:
 def test_the_window_closes_when_it_is_full_and_opens_with_acknowledgements() -> None:
     bench = Bench()
     job = bench.job()
-    sent = bench.send(job, WINDOW_START_BYTES // SIZE)
-    assert bench.outbox.flying_bytes < bench.outbox.window
+    sent = bench.send(job, INITIAL_WINDOW_BYTES // SIZE)
+    assert bench.outbox.recovery.bytes_in_flight < bench.outbox.recovery.window.nbytes
     sent += bench.send(job)
-    assert not bench.outbox.open
+    assert not bench.outbox.recovery.open
     bench.acknowledge(*sent)
-    assert bench.outbox.flying_bytes == 0
+    assert bench.outbox.recovery.bytes_in_flight == 0
 
 
 def test_the_window_doubles_per_round_trip_until_its_bound() -> None:
     bench = Bench(window_bytes_max=100_000)
     job = bench.job()
-    windows = [bench.outbox.window]
+    windows = [bench.outbox.recovery.window.nbytes]
     for _ in range(6):
         sent = []
-        while bench.outbox.open:
+        while bench.outbox.recovery.open:
             sent += bench.send(job)
         bench.now += 50_000
         bench.acknowledge(*sent)
-        windows.append(bench.outbox.window)
+        windows.append(bench.outbox.recovery.window.nbytes)
     for before, after in pairwise(windows):
         assert after == 100_000 or 1.9 * before <= after <= 2.2 * before
     assert windows[-1] == 100_000
@@ -121,16 +122,16 @@ def test_a_loss_shrinks_the_window_once_per_round_trip() -> None:
     bench = Bench()
     job = bench.job()
     sent = bench.send(job, 16)
-    before = bench.outbox.window
+    before = bench.outbox.recovery.window.nbytes
     bench.acknowledge(*sent[1:8])
-    shrunk = bench.outbox.window
+    shrunk = bench.outbox.recovery.window.nbytes
     assert shrunk < before
     bench.acknowledge(*sent[9:])  # Another loss among what was out already.
-    assert bench.outbox.window >= shrunk
+    assert bench.outbox.recovery.window.nbytes >= shrunk
     assert bench.retried() == [sent[0], sent[8]]
     later = bench.send(job, 6)
     bench.acknowledge(*later[1:])
-    assert bench.outbox.window < shrunk * 1.1
+    assert bench.outbox.recovery.window.nbytes < shrunk * 1.1
 
 
 def test_after_a_loss_the_window_grows_by_a_datagram_per_round_trip() -> None:
@@ -138,25 +139,25 @@ def test_after_a_loss_the_window_grows_by_a_datagram_per_round_trip() -> None:
     job = bench.job()
     sent = bench.send(job, 16)
     bench.acknowledge(*sent[1:])
-    bench.outbox.retries.clear()
+    bench.outbox.retransmissions.clear()
     for _ in range(5):
-        before = bench.outbox.window
+        before = bench.outbox.recovery.window.nbytes
         sent = []
-        while bench.outbox.open:
+        while bench.outbox.recovery.open:
             sent += bench.send(job)
         bench.acknowledge(*sent)
-        assert before + 0.8 * MTU <= bench.outbox.window <= before + 1.4 * MTU
+        assert before + 0.8 * MTU <= bench.outbox.recovery.window.nbytes <= before + 1.4 * MTU
 
 
 def test_silence_for_a_whole_timeout_loses_everything_in_flight_and_closes_the_window() -> None:
     bench = Bench()
     sent = bench.send(bench.job(), 10)
-    due = bench.outbox.lost_us
+    due = bench.outbox.recovery.due_us
     assert due == 1_000_000
     bench.outbox.time_out(due)
     assert bench.retried() == sent
-    assert bench.outbox.window == 2 * MTU
-    assert bench.outbox.flying_bytes == 0
+    assert bench.outbox.recovery.window.nbytes == 2 * MTU
+    assert bench.outbox.recovery.bytes_in_flight == 0
 
 
 def test_timeouts_follow_the_round_trip_and_double_when_nothing_comes() -> None:
@@ -167,16 +168,16 @@ def test_timeouts_follow_the_round_trip_and_double_when_nothing_comes() -> None:
         bench.now += 200_000
         bench.acknowledge(*sent)
     bench.send(job)
-    bench.outbox.arm(bench.now)
-    first = bench.outbox.lost_us - bench.now
+    bench.outbox.recovery.restart(bench.now)
+    first = bench.outbox.recovery.due_us - bench.now
     assert 200_000 <= first <= 300_000
     waits = []
     for _ in range(8):
         bench.outbox.time_out(bench.now)
-        bench.outbox.retries.clear()
+        bench.outbox.retransmissions.clear()
         bench.send(job)
-        bench.outbox.arm(bench.now)
-        waits.append(bench.outbox.lost_us - bench.now)
+        bench.outbox.recovery.restart(bench.now)
+        waits.append(bench.outbox.recovery.due_us - bench.now)
     assert waits[0] == 2 * first
     assert waits == sorted(waits)
     assert waits[-1] == 4_000_000
@@ -188,70 +189,76 @@ def test_before_anything_is_measured_the_wait_grows_further_for_the_link_may_be_
     waits = []
     for _ in range(6):
         bench.send(job)
-        bench.outbox.arm(bench.now)
-        waits.append(bench.outbox.lost_us - bench.now)
-        bench.now = bench.outbox.lost_us
+        bench.outbox.recovery.restart(bench.now)
+        waits.append(bench.outbox.recovery.due_us - bench.now)
+        bench.now = bench.outbox.recovery.due_us
         bench.outbox.time_out(bench.now)
-        bench.outbox.retries.clear()
+        bench.outbox.retransmissions.clear()
     assert waits == [1_000_000, 2_000_000, 4_000_000, 8_000_000, 16_000_000, 16_000_000]
 
 
 def test_a_slow_answer_to_something_else_lengthens_the_first_wait_and_a_fast_one_does_not_shorten_it() -> None:
     bench = Bench()
-    bench.outbox.expect(1_000)
-    assert bench.outbox.timeout_us == 1_000_000
-    bench.outbox.expect(20_000_000)
-    assert bench.outbox.timeout_us == 60_000_000
+    bench.outbox.recovery.expect(1_000)
+    assert bench.outbox.recovery.timeout_us == 1_000_000
+    bench.outbox.recovery.expect(20_000_000)
+    assert bench.outbox.recovery.timeout_us == 60_000_000
     sent = bench.send(bench.job())
     bench.now += 10_000
     bench.acknowledge(*sent)
-    bench.outbox.expect(20_000_000)  # What is measured counts from then on.
-    assert bench.outbox.timeout_us == 100_000
+    bench.outbox.recovery.expect(20_000_000)  # What is measured counts from then on.
+    assert bench.outbox.recovery.timeout_us == 100_000
 
 
 def test_a_late_acknowledgement_of_what_is_to_go_out_again_keeps_it_from_going_out() -> None:
     bench = Bench()
     job = bench.job()
     sent = bench.send(job, 3)
-    job.spent = True
-    bench.now = bench.outbox.lost_us
+    job.exhausted = True
+    bench.now = bench.outbox.recovery.due_us
     bench.outbox.time_out(bench.now)
     assert bench.retried() == sent
     bench.now += 4_000_000
     assert bench.acknowledge(*sent[:2]) == 0
     assert bench.retried() == sent[2:]
-    assert bench.outbox.timeout_us == 15_000_000  # The round trip took 5 s: that, and twice 5 s for its variation.
+    assert (
+        bench.outbox.recovery.timeout_us == 15_000_000
+    )  # The round trip took 5 s: that, and twice 5 s for its variation.
     assert bench.acknowledge(*sent) == 1 << job.copy.slot
-    assert (bench.retried(), bench.outbox.jobs, bench.outbox.flying_bytes) == ([], {}, 0)
+    assert (bench.retried(), bench.outbox.jobs, bench.outbox.recovery.bytes_in_flight) == ([], {}, 0)
 
 
 def test_a_late_acknowledgement_of_what_went_out_again_ends_the_wait_for_it() -> None:
     bench = Bench()
     job = bench.job()
     (first,) = bench.send(job)
-    job.spent = True
+    job.exhausted = True
     for _ in range(3):
-        bench.now = bench.outbox.lost_us
+        bench.now = bench.outbox.recovery.due_us
         bench.outbox.time_out(bench.now)
-        lost, item = bench.outbox.retries.popleft()
+        lost, item = bench.outbox.retransmissions.popleft()
         bench.serial += 1
-        bench.outbox.track(bench.serial, Flight(lost, item, SIZE, bench.now))
+        bench.outbox.sent(bench.serial, (lost, item), SIZE, bench.now)
     assert bench.acknowledge(first) == 1 << job.copy.slot
-    assert (bench.outbox.flying_bytes, bench.outbox.flights, bench.outbox.lost_us) == (0, {}, NEVER)
+    assert (bench.outbox.recovery.bytes_in_flight, bench.outbox.recovery.in_flight, bench.outbox.recovery.due_us) == (
+        0,
+        {},
+        NEVER,
+    )
 
 
 def test_an_acknowledgement_that_is_late_for_some_and_makes_others_seem_lost_takes_both_into_account() -> None:
     bench = Bench()
     job = bench.job()
     first, *_ = bench.send(job, 6)
-    bench.outbox.time_out(bench.outbox.lost_us)
-    lost, item = bench.outbox.retries.popleft()
+    bench.outbox.time_out(bench.outbox.recovery.due_us)
+    lost, item = bench.outbox.retransmissions.popleft()
     bench.serial += 1
-    bench.outbox.track(bench.serial, Flight(lost, item, SIZE, bench.now))  # The first once more,
+    bench.outbox.sent(bench.serial, (lost, item), SIZE, bench.now)  # The first once more,
     later = bench.send(job, 4)
     bench.acknowledge(first, *later)  # which seems lost, since later ones came, but the first is there.
     assert first not in bench.retried()
-    assert bench.outbox.flights == {}
+    assert bench.outbox.recovery.in_flight == {}
 
 
 def test_serials_of_lost_frames_are_remembered_within_a_bound_and_no_longer_than_there_are_jobs() -> None:
@@ -261,11 +268,11 @@ def test_serials_of_lost_frames_are_remembered_within_a_bound_and_no_longer_than
     for _ in range(30):
         sent += bench.send(job, 200)
         bench.outbox.time_out(bench.now)
-    assert len(bench.outbox._given_up) == 4096  # noqa: SLF001 - what a silent neighbour makes a host keep
-    bench.outbox.retries.clear()
-    job.spent = True
+    assert len(bench.outbox.recovery._lost) == 4096  # noqa: SLF001 - what a silent neighbour makes a host keep
+    bench.outbox.retransmissions.clear()
+    job.exhausted = True
     assert bench.acknowledge(sent[-1]) == 1 << job.copy.slot
-    assert not bench.outbox._given_up  # noqa: SLF001
+    assert not bench.outbox.recovery._lost  # noqa: SLF001
 
 
 def test_a_message_is_through_when_everything_went_out_and_was_acknowledged() -> None:
@@ -273,7 +280,7 @@ def test_a_message_is_through_when_everything_went_out_and_was_acknowledged() ->
     job, other = bench.job(), bench.job()
     sent = bench.send(job, 3)
     assert bench.acknowledge(sent[0]) == 0
-    job.spent = True
+    job.exhausted = True
     assert bench.acknowledge(sent[1]) == 0
     bench.send(other)
     assert bench.acknowledge(sent[2]) == 1 << job.copy.slot
@@ -283,10 +290,10 @@ def test_a_message_is_through_when_everything_went_out_and_was_acknowledged() ->
 def test_an_acknowledgement_of_nothing_that_is_out_changes_nothing() -> None:
     bench = Bench()
     sent = bench.send(bench.job(), 3)
-    window = bench.outbox.window
+    window = bench.outbox.recovery.window.nbytes
     assert bench.outbox.acknowledge(1_000, 0b1111, 0) == 0
     assert bench.outbox.acknowledge(0, 0, 0) == 0
-    assert (bench.outbox.window, list(bench.outbox.flights)) == (window, sent)
+    assert (bench.outbox.recovery.window.nbytes, list(bench.outbox.recovery.in_flight)) == (window, sent)
 
 
 def test_a_message_that_left_the_cache_is_not_sent_any_more() -> None:
@@ -297,7 +304,7 @@ def test_a_message_that_left_the_cache_is_not_sent_any_more() -> None:
     bench.acknowledge(*sent[3:])
     bench.outbox.cancel(gone.copy.slot)
     bench.outbox.cancel(999)
-    assert (bench.retried(), bench.outbox.flying_bytes) == ([], SIZE)
+    assert (bench.retried(), bench.outbox.recovery.bytes_in_flight) == ([], SIZE)
     assert [bench.outbox.pull(), bench.outbox.pull()] == [kept, None]
 
 
@@ -306,7 +313,11 @@ def test_a_new_contact_starts_afresh() -> None:
     bench.send(bench.job(), 10)
     bench.outbox.time_out(500_000)
     bench.outbox.clear()
-    assert (bench.outbox.window, bench.outbox.flying_bytes, bench.retried()) == (WINDOW_START_BYTES, 0, [])
+    assert (bench.outbox.recovery.window.nbytes, bench.outbox.recovery.bytes_in_flight, bench.retried()) == (
+        INITIAL_WINDOW_BYTES,
+        0,
+        [],
+    )
     assert bench.outbox.pull() is None
 
 

@@ -221,8 +221,8 @@ class Contact:
             due = inbox.request_due_us
         if inbox.ack_due_us < due:
             due = inbox.ack_due_us
-        if outbox.lost_us < due:
-            due = outbox.lost_us
+        if outbox.recovery.due_us < due:
+            due = outbox.recovery.due_us
         if outbox.wait_us < due:
             due = outbox.wait_us
         return due

@@ -147,7 +147,7 @@ class Offers:
     def _wait_for_answer(self, contact: Contact, offer: OpenOffer, now: int) -> None:
         """Longer each time, and longer on a slow link: an offer repeated too soon only delays its answer."""
         offering = contact.offering
-        patience_us = max(_OFFER_RETRY_US, 2 * contact.link.outbox.timeout_us)
+        patience_us = max(_OFFER_RETRY_US, 2 * contact.link.outbox.recovery.timeout_us)
         if offer.tries:
             patience_us <<= min(offer.tries, _OFFER_DOUBLINGS)
         offer.due_us = due_us = now + patience_us
@@ -267,7 +267,7 @@ class Offers:
     def _wait_for_others(self, contact: Contact, asked: int, now: int) -> None:
         """One transmission may serve several requesters, if it waits a moment for them."""
         outbox = contact.link.outbox
-        if outbox.flights or not self._share_wait_us:
+        if outbox.recovery.in_flight or not self._share_wait_us:
             return
         for other in self._contacts.all:
             if other.offering.offered & asked and other is not contact:

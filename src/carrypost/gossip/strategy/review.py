@@ -114,7 +114,7 @@ class Review:
         if run is None or run.number != frame.run or not _expected(run, frame):
             return
         if frame.answers:
-            contact.link.outbox.expect(now - run.asked_us)
+            contact.link.outbox.recovery.expect(now - run.asked_us)
         if run.free:
             contact.link.budgets.tally += price(frame)
         if offering:

@@ -68,25 +68,25 @@ class Serving:
         running = outbox.jobs.get(copy.slot)
         if running is not None:
             # What is on its way, or was lost and is to go out again, was asked for twice; what came in since was not.
-            running.more |= wanted & ~running.wanted
+            running.ask_more(wanted)
             return False
         level = copy.privilege
         if view is not None and (not view.mixed or view.wants(copy.descriptor)):
             level += _WANTED
-        vouched = not copy.descriptor.small and outbox.vouched(copy, now)
-        outbox.add(self._transfer.job(copy, wanted, level, vouched=vouched))
+        skip_preamble = not copy.descriptor.small and outbox.knows_preamble(copy, now)
+        outbox.add(self._transfer.job(copy, wanted, level, skip_preamble=skip_preamble))
         return True
 
     def acknowledge(self, link: Link, frame: Ack, now: int) -> None:
         """The neighbour has these in memory."""
         outbox = link.outbox
-        unanswered = outbox.unanswered
+        unacknowledged = outbox.recovery.unacknowledged
         through = outbox.acknowledge(frame.base, from_bitmap(frame.bitmap), now)
         link.learn(through)
         if through:
             link.took()
         # Each was looked at, at worst: whoever acknowledges nothing again and again pays for it.
-        link.budgets.tally += price(frame) if outbox.unanswered < unanswered else -(unanswered // _LOOKS_AT_FLIGHTS)
-        for job in outbox.unfinished:
-            outbox.add(self._transfer.job(job.copy, job.more, job.level, vouched=True))
-        outbox.unfinished.clear()
+        looked_at = unacknowledged // _LOOKS_AT_FLIGHTS
+        link.budgets.tally += price(frame) if outbox.recovery.unacknowledged < unacknowledged else -looked_at
+        for job in outbox.take_unfinished():
+            outbox.add(self._transfer.job(job.copy, job.more, job.level, skip_preamble=True))

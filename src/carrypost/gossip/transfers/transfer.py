@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.gossip.transfers import outbox as ob
-from carrypost.gossip.transfers.outbox import FRAME_ROOM, SMALL_HEADER_BYTES, THE_PARCEL, Flight, Item, Job, Outbox
+from carrypost.gossip.transfers.outbox import FRAME_ROOM, SMALL_HEADER_BYTES, Item, Job, Outbox
 from carrypost.gossip.wire.frames import (
     BlankData,
     Data,
@@ -54,84 +54,65 @@ class Transfer:
         self._serial = 0
         self._body_bytes_max = ground.settings.mtu_bytes - FRAME_ROOM
 
-    def job(self, copy: Copy, wanted: int, level: int, *, vouched: bool = False) -> Job:
-        """A message that a neighbour asked for; `vouched`: it has descriptor and hash list already."""
+    def job(self, copy: Copy, wanted: int, level: int, *, skip_preamble: bool = False) -> Job:
+        """Plan a message that a neighbour asked for; `skip_preamble`: it has descriptor and hash list already."""
         descriptor, whole = copy.descriptor, copy.whole
         if whole and descriptor.small:
-            size = len(descriptor.wire) + descriptor.length + SMALL_HEADER_BYTES
-            if size <= self._body_bytes_max + ob.PARCEL_GAIN:  # What `plan` would make of it, as of most.
-                return Job(copy, wanted, level, b"", True, 0, iter(ob.PARCEL_ITEMS), 1, False, False, True, size)
+            nbytes = len(descriptor.wire) + descriptor.length + SMALL_HEADER_BYTES
+            if nbytes <= self._body_bytes_max + ob.PARCEL_GAIN:  # What `plan` would make of it, as of most.
+                return Job(copy, wanted, level, b"", items=iter(ob.PARCEL_ITEMS), left=1, parcel=True, nbytes=nbytes)
         job = Job(copy, wanted, level, self._holdings.hashes(copy), whole)
-        job.plan(self._body_bytes_max, self._rng, vouched=vouched)
+        job.plan(self._body_bytes_max, self._rng, skip_preamble=skip_preamble)
         return job
 
     def flush(self, links: list[Link], now: int) -> None:
         """Send what the windows allow."""
         for link in links:
             outbox = link.outbox
-            if outbox.not_before_us <= now and (outbox.retries or outbox.jobs) and outbox.open:
+            if outbox.not_before_us <= now and (outbox.retransmissions or outbox.jobs) and outbox.recovery.open:
                 self._burst(link, links, now)
         wake_us = self._links.wake_us
         for link in links:  # Also those who only follow another's burst.
             outbox = link.outbox
-            if outbox.lost_us < wake_us:
-                wake_us = outbox.lost_us
+            if outbox.recovery.due_us < wake_us:
+                wake_us = outbox.recovery.due_us
             if outbox.wait_us < wake_us:
                 wake_us = outbox.wait_us
         self._links.wake(wake_us)
 
     def _burst(self, link: Link, links: list[Link], now: int) -> None:
         outbox = link.outbox
+        recovery = outbox.recovery
         alone: list[Unit] = []
         shared: list[Unit] = []
-        while outbox.retries and outbox.open:
-            lost, item = outbox.retries.popleft()
+        while outbox.retransmissions and recovery.open:
+            lost, item = outbox.pull_retransmission()
             alone.append(self._send(outbox, lost, item, now, shared=False))
         others = [other.outbox for other in links if other is not link and other.outbox.jobs]
         if not others and not outbox.stop_and_wait:
             alone += self._parcels(outbox, now)
-        while outbox.open and not outbox.waits_for_ack:
+        while recovery.open and not outbox.waits_for_ack:
             job = outbox.pull()
             if job is None:
                 break
             if others:
-                self._find_followers(job, others)
+                job.find_followers(others)
             self._run(outbox, job, shared if job.followers else alone, now)
         self._close(alone, link.peer)
         self._close(shared, None)
         if alone or shared:
-            outbox.arm(now)
+            recovery.restart(now)
 
     def _run(self, outbox: Outbox, job: Job, burst: list[Unit], now: int) -> None:
         """Send of one job what the window allows; in stop-and-wait the whole message counts as one."""
-        job.begun = True
-        for _, follower in job.followers:
-            follower.begun = True
-        for item in job.items:
-            job.left -= 1
-            if not job.left:
-                job.spent = True
-                for _, follower in job.followers:
-                    follower.spent = True
-            burst.append(self._send(outbox, job, item, now))
-            if job.left and not outbox.open:
+        recovery = outbox.recovery
+        job.begin()
+        while job.left:
+            burst.append(self._send(outbox, job, job.take(), now))
+            if job.left and not recovery.open:
                 outbox.put_back(job)
-                outbox.part(job, fast=True)
+                job.release_followers(fast=True)
                 return
-
-    @staticmethod
-    def _find_followers(job: Job, others: list[Outbox]) -> None:
-        if job.begun:
-            return
-        slot = job.copy.slot
-        for other in others:
-            twin = other.jobs.get(slot)
-            if twin is None:
-                continue
-            alike = twin.wanted == job.wanted and twin.vouched == job.vouched
-            if alike and not twin.begun and other.open:
-                other.follow(twin)
-                job.followers = (*job.followers, (other, twin))
 
     def _close(self, burst: list[Unit], to: str | None) -> None:
         """Mark the end of a burst, so that it is acknowledged at once, and send it."""
@@ -179,12 +160,10 @@ class Transfer:
 
     def _parcels(self, outbox: Outbox, now: int) -> list[Unit]:
         """What most bursts are: messages of one frame each, for one neighbour alone."""
-        flights, serial = outbox.flights, self._serial
+        serial = self._serial
         units: list[Unit] = []
-        for job in outbox.pull_parcels():
+        for copy in outbox.send_parcels(serial + 1, now):
             serial += 1
-            copy = job.copy
-            flights[serial] = Flight(job, THE_PARCEL, job.size, now)
             hops, age_ms = _passed_on(copy, now)
             units.append((OpenParcel(copy.handle, serial, hops, age_ms, False, copy.descriptor),))
         self._serial = serial
@@ -197,24 +176,21 @@ class Transfer:
         if kind == ob.PARCEL:
             hops, age_ms = _passed_on(job.copy, now)
             frames = (OpenParcel(job.copy.handle, serial, hops, age_ms, False, job.copy.descriptor),)
-            size = len(job.copy.descriptor.wire) + job.copy.descriptor.length + SMALL_HEADER_BYTES
+            nbytes = len(job.copy.descriptor.wire) + job.copy.descriptor.length + SMALL_HEADER_BYTES
         elif kind == ob.SMALL:
             frames = (self._descriptor(job.copy, 0, serial, now), self._fragment(job.copy, 0, serial))
-            size = len(job.copy.descriptor.wire) + job.copy.descriptor.length + SMALL_HEADER_BYTES
+            nbytes = len(job.copy.descriptor.wire) + job.copy.descriptor.length + SMALL_HEADER_BYTES
         elif kind == ob.FRAGMENT:
             frames = (self._fragment(job.copy, index, serial),)
-            size = job.copy.descriptor.fragment_bytes + _DATA_HEADER_BYTES
+            nbytes = job.copy.descriptor.fragment_bytes + _DATA_HEADER_BYTES
         elif kind == ob.HASHES:
             body = job.hashes[index * HASH_BYTES :][: self._body_bytes_max // HASH_BYTES * HASH_BYTES]
             frames = (HashList(job.copy.handle, serial, index, body),)
-            size = len(body) + _DATA_HEADER_BYTES
+            nbytes = len(body) + _DATA_HEADER_BYTES
         else:
             frames = (self._descriptor(job.copy, index, serial, now),)
-            size = min(len(job.copy.descriptor.wire), self._body_bytes_max) + _DESCRIPTOR_HEADER_BYTES
-        outbox.track(serial, Flight(job, item, size, now))
-        for other, follower in job.followers if shared else ():
-            if other.jobs.get(job.copy.slot) is follower:
-                other.track(serial, Flight(follower, item, size, now))
+            nbytes = min(len(job.copy.descriptor.wire), self._body_bytes_max) + _DESCRIPTOR_HEADER_BYTES
+        outbox.sent(serial, (job, item), nbytes, now, shared=shared)
         return frames
 
     @staticmethod

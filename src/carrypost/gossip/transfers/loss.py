@@ -1,0 +1,256 @@
+"""Loss recovery: what was sent and is not acknowledged, when it counts as lost, and how much may be sent.
+
+Theory of operation
+-------------------
+A neighbour acknowledges *serials*. Each transmission of anything has a serial of its own, higher than all before it,
+so an acknowledgement tells which of several transmissions of one content arrived: there is no ambiguity of
+retransmissions (RFC 9002 §2), and every acknowledgement may measure the round trip. From `sent` on a frame is *in
+flight*. It leaves that state in exactly one of these ways:
+
+    acknowledged    the neighbour named its serial;
+    lost            declared so, by the packet threshold or by a timeout; its content is given back to be sent again;
+    spurious        it was a retransmission, and an earlier transmission of the same content arrived after all;
+    discarded       nobody wants its content to arrive any more.
+
+This module knows contents as values that can be compared and nothing of what they mean. It calls nobody: each input
+(`sent`, `acknowledged`, `timed_out`, `discard`) says by what it returns what became of frames, and whoever sent them
+decides what follows. It is bound by time only through `due_us`, the one timer.
+
+Rules
+-----
+1. *Packet threshold* (RFC 9002 §6.1.1). A frame is lost when an acknowledgement that leaves it out names three frames
+   in flight that were sent later. Acknowledgements repeat each other, but what was named once is in flight no more, and
+   does not count again.
+2. *Timeout* (RFC 6298 §5). When nothing was acknowledged for a whole timeout, everything in flight is lost. The timer
+   starts when something is sent while it does not run, restarts at the end of a burst (`restart`) and with each
+   acknowledgement, and stops when nothing is in flight. `Timeout` says how long it is.
+3. *Window* (RFC 9002 §7). A frame may be sent while the window is `open`: while fewer bytes are in flight than it has.
+   So the last frame may exceed it, by less than its own size. `CongestionWindow` says how large it is.
+4. *Late acknowledgements*. What is lost stays known by its serial. If that is acknowledged after all, its content is
+   there: it need not be sent again, and a retransmission of it that is in flight is spurious and no longer waited for.
+
+Why it differs from QUIC
+------------------------
+- No probes. After a timeout RFC 9002 §6.2 sends one or two packets, and declares nothing lost until an acknowledgement
+  comes. Here, as in TCP, a timeout gives everything back to be sent again, and the two datagrams of the smallest window
+  are the probe; rule 4 makes up for a timeout that came too early.
+- No time threshold (RFC 9002 §6.1.2). What it is for, the last frames of a burst, which nothing overtakes, is left to
+  the timeout.
+- Rule 4 (TCP has F-RTO for it, RFC 5682). Without it a link whose round trip is longer than the timeout never measured
+  it, since all that was acknowledged counted as lost by then: it declared everything lost again and again, and filled
+  itself with repetitions.
+- An acknowledgement may come from anybody who can forge an address. One that names nothing in flight is found out by
+  its ends, without a look at every frame; one that names what is not in flight changes nothing; and what is remembered
+  of lost frames is bounded.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from itertools import count
+from operator import attrgetter
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from carrypost.gossip.slots import bits
+from carrypost.gossip.transfers.congestion import CongestionWindow
+from carrypost.gossip.transfers.timeout import Timeout
+from carrypost.model.times import NEVER
+
+PACKET_THRESHOLD = 3
+"""kPacketThreshold of RFC 9002 §6.1.1, and the three duplicate acknowledgements of RFC 5681. Where nothing is reordered
+it hardly matters: 2 and 5 make as many kB/s as 3, within 4 %."""
+_LOST_MAX = 4096
+"""So many lost frames may still be acknowledged: as many serials as a receiver looks back (`transfers.acks`)."""
+
+_NBYTES = attrgetter("nbytes")
+
+Content = TypeVar("Content")
+
+
+class SentFrame(msgspec.Struct, Generic[Content], eq=False):
+    """One transmission of something, which is hashable: equal contents are the same thing sent twice."""
+
+    content: Content
+    nbytes: int
+    sent_us: int
+
+
+class Outcome(NamedTuple, Generic[Content]):
+    """What an acknowledgement changed. Every frame in it was in flight, but for those that came late."""
+
+    arrived: list[SentFrame[Content]]
+    """Acknowledged; the newest first."""
+    late: list[SentFrame[Content]]
+    """Acknowledged although they counted as lost; the oldest first."""
+    spurious: list[SentFrame[Content]]
+    """Retransmissions of what came late."""
+    lost: list[SentFrame[Content]]
+    """The oldest first."""
+
+
+class LossRecovery(Generic[Content]):
+    """What is in flight to one neighbour. Serials rise from `sent` to `sent`."""
+
+    __slots__ = ("_lost", "_timeout", "bytes_in_flight", "due_us", "in_flight", "timeouts", "window")
+
+    def __init__(self, datagram_bytes: int, window_bytes_max: int) -> None:
+        self.window = CongestionWindow(datagram_bytes, window_bytes_max)
+        self._timeout = Timeout()
+        self.timeouts = 0
+        """In a row, without an acknowledgement of anything (`pto_count` of RFC 9002)."""
+        self.in_flight: dict[int, SentFrame[Content]] = {}
+        """By serial, rising. The window bounds it."""
+        self.bytes_in_flight = 0
+        self._lost: OrderedDict[int, SentFrame[Content]] = OrderedDict()
+        """By serial: lost frames, which may be acknowledged late; at most `_LOST_MAX`."""
+        self.due_us = NEVER
+        """When what is in flight counts as lost."""
+
+    @property
+    def open(self) -> bool:
+        """Whether another frame may go out."""
+        return self.bytes_in_flight < self.window.nbytes
+
+    @property
+    def room_bytes(self) -> float:
+        """How many bytes may still go out."""
+        return self.window.nbytes - self.bytes_in_flight
+
+    @property
+    def timeout_us(self) -> int:
+        """How long an acknowledgement is waited for."""
+        return self._timeout.us
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many frames an acknowledgement may speak of: those in flight, and the lost ones that are remembered."""
+        return len(self.in_flight) + len(self._lost)
+
+    def expect(self, round_trip_us: int) -> None:
+        """Learn how long something else took to be answered: what is sent here will hardly take less."""
+        self._timeout.expect(round_trip_us)
+
+    def sent(self, serial: int, content: Content, nbytes: int, now: int) -> None:
+        """Note a frame that went out."""
+        self.in_flight[serial] = SentFrame(content, nbytes, now)
+        self.bytes_in_flight += nbytes
+        if self.due_us == NEVER:
+            self.due_us = now + self._timeout.us
+
+    def sent_burst(self, serial: int, frames: list[SentFrame[Content]], now: int) -> None:
+        """Note frames that went out now, under this serial and those that follow it.
+
+        What `sent` does for one. Most frames that a node sends are parcels and come this way: a call for each of them
+        cost 0.2 µs of the 1.6 µs that sending one takes.
+        """
+        self.in_flight.update(zip(count(serial), frames))
+        self.bytes_in_flight += sum(map(_NBYTES, frames))
+        if frames and self.due_us == NEVER:
+            self.due_us = now + self._timeout.us
+
+    def restart(self, now: int) -> None:
+        """Wait a whole timeout from now on, if anything is in flight."""
+        self.due_us = now + self._timeout.us if self.in_flight else NEVER
+
+    def acknowledged(self, base: int, bitmap: int, now: int) -> Outcome[Content]:
+        """Take an acknowledgement: the frame with serial base + i has arrived if bit i of the bitmap is set."""
+        in_flight = self.in_flight
+        arrived: list[SentFrame[Content]] = []
+        overtaken: list[int] = []
+        nbytes = 0
+        # What speaks of nothing that is in flight is not held against every frame: anybody can send it.
+        if in_flight and next(iter(in_flight)) < base + bitmap.bit_length() and base <= next(reversed(in_flight)):
+            for serial in list(reversed(in_flight)):
+                offset = serial - base
+                if offset >= 0 and bitmap >> offset & 1:
+                    frame = in_flight.pop(serial)
+                    arrived.append(frame)
+                    nbytes += frame.nbytes
+                elif len(arrived) >= PACKET_THRESHOLD:
+                    overtaken.append(serial)
+            self.bytes_in_flight -= nbytes
+        late = self._take_late(base, bitmap) if self._lost else []
+        spurious = self._take_spurious(late) if late else []
+        if arrived or late:
+            # What is acknowledged for the first time in a later report would seem to have taken longer than it did: so
+            # a late frame tells the round trip only where nothing else does.
+            newest = arrived[0] if arrived else late[-1]
+            self.timeouts = 0
+            self._timeout.measure(now - newest.sent_us)
+        if nbytes:
+            self.window.on_acknowledged(nbytes)
+        if spurious:
+            overtaken = [serial for serial in overtaken if serial in in_flight]
+        lost: list[SentFrame[Content]] = []
+        if overtaken:
+            self.window.on_loss(overtaken[0], next(reversed(in_flight)))
+            overtaken.reverse()
+            lost = self._declare_lost(overtaken)
+        self.restart(now)
+        return Outcome(arrived, late, spurious, lost)
+
+    def timed_out(self, now: int) -> list[SentFrame[Content]]:
+        """Declare everything in flight lost, since nothing was acknowledged for a whole timeout; the oldest first."""
+        lost: list[SentFrame[Content]] = []
+        if self.in_flight:
+            self.window.on_timeout(next(reversed(self.in_flight)))
+            self._timeout.back_off()
+            self.timeouts += 1
+            lost = self._declare_lost(list(self.in_flight))
+        self.restart(now)
+        return lost
+
+    def discard(self, serials: Iterable[int]) -> None:
+        """Wait no more for these frames, which tell nothing about the link.
+
+        The timer runs on. Should nothing be left in flight when it ends, it only stops.
+        """
+        for serial in serials:
+            self._take(serial)
+
+    def forget_lost(self) -> None:
+        """Stop waiting for late acknowledgements: nobody needs to know any more."""
+        self._lost.clear()
+
+    def _take(self, serial: int) -> SentFrame[Content]:
+        frame = self.in_flight.pop(serial)
+        self.bytes_in_flight -= frame.nbytes
+        return frame
+
+    def _declare_lost(self, serials: list[int]) -> list[SentFrame[Content]]:
+        lost = self._lost
+        frames = []
+        for serial in serials:
+            frame = lost[serial] = self._take(serial)
+            frames.append(frame)
+        while len(lost) > _LOST_MAX:
+            lost.popitem(last=False)
+        return frames
+
+    def _take_late(self, base: int, bitmap: int) -> list[SentFrame[Content]]:
+        lost = self._lost
+        # By whichever is shorter, what is named or what is lost: an acknowledgement may name 65,536 serials.
+        if bitmap.bit_count() <= len(lost):
+            serials = [base + offset for offset in bits(bitmap) if base + offset in lost]
+        else:
+            serials = _named(lost, base, bitmap)
+        return [lost.pop(serial) for serial in serials]
+
+    def _take_spurious(self, late: list[SentFrame[Content]]) -> list[SentFrame[Content]]:
+        contents = {frame.content for frame in late}
+        return [self._take(serial) for serial, frame in list(self.in_flight.items()) if frame.content in contents]
+
+
+def _named(serials: Iterable[int], base: int, bitmap: int) -> list[int]:
+    """Those of the serials that an acknowledgement names, rising."""
+    # By bytes: to shift a bitmap of 65,536 bits for every serial would take a hundred times as long.
+    octets = bitmap.to_bytes((bitmap.bit_length() + 7) // 8, "little")
+    nbits = 8 * len(octets)
+    return sorted(
+        serial
+        for serial in serials
+        if 0 <= (offset := serial - base) < nbits and octets[offset >> 3] >> (offset & 7) & 1
+    )
