@@ -282,7 +282,7 @@ class Network:
         )
         if self._recorder is not None:  # The row of a publication comes before those of what it sets off.
             self._recorder.published(driver, message, driver.write())
-        driver.settle()
+        driver.drain()
         return message
 
     def subscribe(
@@ -313,7 +313,7 @@ class Network:
         self._check(node)
         driver = self._driver(node)
         driver.command().confirm(message_ids(messages), driver.now)
-        driver.settle()
+        driver.drain()
 
     # ---------------------------------------------------------------------------------------- what happened
 
@@ -369,7 +369,7 @@ class Network:
         duration_us = microseconds(seconds)
         for driver, _ in self._nodes.values():
             if driver.life is Life.RUNNING:
-                driver.settle()
+                driver.drain()
         return duration_us
 
     def _check(self, *names: str) -> None:
