@@ -46,7 +46,7 @@ class Wrong:
             )
             self.drivers[name].boot()
         self.inboxes["b"].subscribe(self.drivers["b"], "news")
-        self.drivers["b"].settle()
+        self.drivers["b"].drain()
         self.radio.link("a", "b")
 
     def run(self, seconds: float) -> None:
@@ -57,7 +57,7 @@ class Wrong:
         driver = self.drivers["a"]
         lifetime_us = None if lifetime_s is None else round(lifetime_s * SECOND)
         driver.host.publish("news", b"hello", now=driver.now, lifetime_us=lifetime_us)
-        driver.settle()
+        driver.drain()
 
     def told(self, kind: type[Event], node: str = "b") -> list[int]:
         return [t_us for t_us, event in self.inboxes[node].told if isinstance(event, kind)]

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carrypost.emu.engine.chance import stream
-from carrypost.emu.engine.scheduler import Phase, RunawayError, Scheduler
-from carrypost.errors import StateError
+from carrypost.emu.engine.scheduler import Phase, Scheduler
+from carrypost.errors import RunawayError, StateError
 
 
 def nothing() -> None:

@@ -56,7 +56,7 @@ class Stage:
             self.inboxes[driver.name].subscribe(driver, "news")
             for size in (10, 100, 40_000):
                 driver.host.publish("news", driver.name.encode() * size, now=0)
-            driver.settle()
+            driver.drain()
         self.radio.link("a", "b")
 
     def run(self, seconds: float) -> None:

@@ -16,6 +16,7 @@
     ├── FileError                  a file that the machine refuses to read or write, or a damaged one
     ├── StoreError                 the disk could not take or give back a batch
     ├── SendError                 a message was not stored: it is not here
+    ├── RunawayError               hosts, or tasks, keep busy without time moving on
     ├── LabError                  Java, Spark or a cluster does not do what the laboratory needs
     ├── NodeError                  this machine does not let a node run; the message says what to do
     │   ├── RunningError         a node runs in that folder
@@ -88,6 +89,10 @@ class StoreError(CarrypostError):
 
 class SendError(CarrypostError):
     """A message was not stored: it is not here, and the application has to send it again."""
+
+
+class RunawayError(CarrypostError):
+    """Hosts, or tasks, keep busy without time moving on."""
 
 
 class LabError(CarrypostError):

@@ -28,7 +28,6 @@ from carrypost.emu.engine.loop import DeadlockError, TimeLimitError, run
 from carrypost.emu.engine.network import Network, Options, Watcher
 from carrypost.emu.engine.playback import RecordFile
 from carrypost.emu.engine.radio import LinkModel, Traffic
-from carrypost.emu.engine.scheduler import RunawayError
 from carrypost.emu.scenario.checks import (
     check_callable,
     check_flag,
@@ -38,6 +37,7 @@ from carrypost.emu.scenario.checks import (
     microseconds,
 )
 from carrypost.emu.traces.contacts import read_contacts
+from carrypost.errors import RunawayError
 from carrypost.events import Delivered, Dropped, Event, NeighbourDown, NeighbourUp, Received
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.privilege import Privilege

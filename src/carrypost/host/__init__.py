@@ -1,4 +1,4 @@
-"""One node of the network, sans I/O: `Host` composes the layers; beside it what it tells of itself, and recovery."""
+"""One node of the network, sans I/O: `Host` composes the layers; beside it its report, recovery, its drivers' loop."""
 
 from carrypost.host.host import Host
 

@@ -1,9 +1,9 @@
 """Drives one host by real time, real sockets and a real disk.
 
-After anything that happens to the host the driver goes round changes, outgoing, events until nothing is new
-(docs/host.md has the rules). Datagrams come in batches, and what one neighbour sent in one batch is given to the host
-at once, so that it is acknowledged once. Only the store's writer is a thread of its own; what it answers comes back to
-the loop.
+The loop is that of `host.driving`; here is what it is joined with. Datagrams come in batches, and what one neighbour
+sent in one batch is given to the host at once, so that it is acknowledged once. Only the store's writer is a thread of
+its own; what it answers comes back to the event loop. A driver that was stopped writes, sends and waits for nothing any
+more, but reports what the store's last answers set free.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from carrypost.gossip.wire import codec, frames
 from carrypost.gossip.wire.frames import Announce, Frame, Profile, Transmission
 from carrypost.gossip.wire.payloads import filled
 from carrypost.host import Host
-from carrypost.journal import Key, Value
+from carrypost.host.driving import HostDriver
+from carrypost.journal import Batch, Key, Value
 from carrypost.node.clock import MICROSECONDS, Clock
 from carrypost.node.store.disk_watch import DiskWatch
 from carrypost.node.store.store import Store
@@ -63,10 +64,11 @@ class _Heard:
         self.price = 0
 
 
-class Driver:
+class Driver(HostDriver):
     """Joins one host with one machine, on one event loop."""
 
     def __init__(self, host: Host, settings: Settings, machine: Machine, take: Callable[[Event], None]) -> None:
+        super().__init__(host)
         self.host = host
         self.gone = 0
         """Frames that were not sent because their payload was no longer in the store."""
@@ -86,20 +88,18 @@ class Driver:
         self._take = take
         self._loop = asyncio.get_running_loop()
         self._running = False
-        self._settling = False
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_us = 0
 
     def start(self, state: Iterable[tuple[Key, Value]]) -> None:
         """Begin, from what the store holds."""
         self._running = True
         self.host.restore(state, self.now())
-        self.settle()
+        self.drain()
 
     def stop(self) -> None:
         """Hand the last changes to the store; nothing is sent any more, and time stands still."""
-        if self._running:
-            self._write()
+        while self._running and (batch := self.host.changes()) is not None:
+            self._write(batch)
         self._running = False
         self._disk.close()
         if self._timer is not None:
@@ -152,7 +152,7 @@ class Driver:
         for peer, found in heard.items():
             host.receive(found.frames, peer, now, nbytes=found.nbytes)
         self._count_unread(unread, now)
-        self.settle()
+        self.drain()
 
     def _count_unread(self, unread: int, now: int) -> None:
         """Datagrams of muted peers were taken off the sockets; where they are many, the system is to do that."""
@@ -177,46 +177,24 @@ class Driver:
                 self.host.durable(serial, now)
             else:
                 self.host.lost(serial, reason, now)
-        self.settle()
+        self.drain()
 
     # --- what the host wants -------------------------------------------------------------------------------
 
-    def settle(self) -> None:
-        """Go round until the host has nothing new. Inside an event it only marks that there is more to do."""
-        if self._settling:
-            return
-        self._settling = True
-        try:
-            while self._round():
-                pass
-        finally:
-            self._settling = False
-            if self._running:
-                self._set_timer()
-
-    def _write(self) -> bool:
-        """Hand the host's changes to the store; whether there were any."""
-        found = False
-        while (batch := self.host.changes()) is not None:
-            found = True
+    def _write(self, batch: Batch) -> None:
+        if self._running:
             self._store.submit(batch)
-        return found
 
-    def _round(self) -> bool:
-        busy = self._running and self._write()
-        for transmission in self.host.outgoing():
-            busy = True
-            if self._running:
-                self._transmit(transmission)
-        for event in self.host.events():
-            busy = True
+    def _report(self, events: Sequence[Event]) -> None:
+        for event in events:
             try:
                 self._take(event)
             except Exception:  # noqa: BLE001 - Who cannot take one must not cost others theirs: each is told once.
                 _log.exception("an event of the host was not taken: %s", type(event).__name__)
-        return busy
 
     def _transmit(self, transmission: Transmission) -> None:
+        if not self._running:
+            return
         sent = self._resolved(transmission.frames)
         if not sent:
             return
@@ -246,36 +224,20 @@ class Driver:
 
     # --- time ----------------------------------------------------------------------------------------------
 
-    def _set_timer(self) -> None:
-        deadline = self.host.next_deadline()
+    def _arm(self, deadline_us: int) -> None:
+        if self._running:
+            self._wake_in(min((deadline_us - self.now()) / MICROSECONDS, _WAIT_S_MAX))
+
+    def _wake_in(self, delay_s: float) -> None:
         if self._timer is not None:
-            # A timer that comes too early is left to come: it looks again. Deadlines mostly move later.
-            if deadline is not None and self._timer_us <= deadline:
-                return
             self._timer.cancel()
-            self._timer = None
-        if deadline is not None:
-            now = self.now()
-            self._timer_us = max(deadline, now)
-            delay_s = min((self._timer_us - now) / MICROSECONDS, _WAIT_S_MAX)
-            self._timer = self._loop.call_later(delay_s, self._timer_fired)
+        self._timer = self._loop.call_later(delay_s, self._timer_fired)
 
     def _timer_fired(self) -> None:
         self._timer = None
         try:
-            now = self.now()
-            deadline = self.host.next_deadline()
-            if deadline is not None and deadline <= now:
-                self.host.tick(now)
-                self.settle()
-            else:
-                self._set_timer()
+            self._wake(self.now())
         except Exception:
-            self._look_again()
+            self._wake_in(_AGAIN_S)
+            self._armed_us = 0  # What is overdue, because it failed, is no reason to come sooner.
             raise
-
-    def _look_again(self) -> None:
-        """Whatever went wrong, the next step comes: a node whose timer stopped would be silent for ever."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._timer_us = self._loop.call_later(_AGAIN_S, self._timer_fired), 0

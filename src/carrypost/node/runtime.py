@@ -172,7 +172,7 @@ class Node:
         )  # fmt: skip
         future: asyncio.Future[MessageId] = asyncio.get_running_loop().create_future()
         self._sends[message] = future
-        driver.settle()
+        driver.drain()
         return future
 
     def subscribe(
@@ -185,19 +185,19 @@ class Node:
     ) -> int:
         """Want what matches, for a consumer; returns the subscription's number. `ordered`: as `Host.subscribe`."""
         number = self.consumers.subscribe(consumer, pattern, selector, self.driver.now(), ordered=ordered)
-        self.driver.settle()
+        self.driver.drain()
         return number
 
     def unsubscribe(self, consumer: Consumer, number: int) -> None:
         """Want it no longer."""
         self.consumers.unsubscribe(consumer, number, self.driver.now())
-        self.driver.settle()
+        self.driver.drain()
 
     def leave(self, consumer: Consumer) -> None:
         """A consumer is gone; what it did not confirm is kept for the next."""
         if self._driver is not None:
             self.consumers.leave(consumer, self._driver.now())
-            self._driver.settle()
+            self._driver.drain()
 
     def confirm(self, consumer: Consumer, messages: Iterable[MessageId]) -> asyncio.Future[None]:
         """The consumer has these; the future is done once that is durable."""
@@ -208,7 +208,7 @@ class Node:
             self._confirmations.setdefault(done[-1], []).append(future)  # They leave the host together.
         else:
             future.set_result(None)
-        driver.settle()
+        driver.drain()
         return future
 
     def payload(self, descriptor: Descriptor) -> bytes | None:
@@ -220,7 +220,7 @@ class Node:
         except StoreError as error:
             _log.warning("%s", error)
             self.host.payload_gone(descriptor.id, self.driver.now())
-        self.driver.settle()
+        self.driver.drain()
         return None
 
     # --- joints --------------------------------------------------------------------------------------------

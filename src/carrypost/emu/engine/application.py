@@ -73,7 +73,7 @@ class Inbox:
         self._number += 1
         self._wanted[self._number] = pattern, selector, ordered
         self._subscriptions[self._number] = subscription
-        driver.settle()
+        driver.drain()
         return self._number
 
     def unsubscribe(self, driver: Driver, number: int) -> None:
@@ -82,7 +82,7 @@ class Inbox:
         if self._wanted.pop(number, None) is None:
             raise LocalError(f"node {driver.name!r} has no subscription {number}")
         host.unsubscribe(self._subscriptions.pop(number), driver.now)
-        driver.settle()
+        driver.drain()
 
     def take(self, driver: Driver, event: Event) -> None:
         """Something that the host tells. What has no readable payload is not delivered, whatever the event says."""

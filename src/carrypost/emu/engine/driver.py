@@ -1,9 +1,8 @@
 """One emulated node: a host, its store, its place on the radio, its one timer.
 
-After anything that happens to the host the driver goes round changes, outgoing, events until nothing is
-new: a batch is readable at once and answered at once or after the disk's delay; stored payloads are put
-into the frames that name them; events go to the application. A crash takes everything but what was durable;
-a suspended node misses what is sent to it, and does on its return what fell due.
+The loop is that of `host.driving`. A batch is readable at once and answered at once or after the disk's delay; stored
+payloads are put into the frames that name them; events go to the application. A crash takes everything but what was
+durable; a suspended node misses what is sent to it, and does on its return what fell due.
 """
 
 from __future__ import annotations
@@ -18,20 +17,17 @@ from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.clock import Clock
 from carrypost.emu.engine.memory import MemoryStore
 from carrypost.emu.engine.radio import Burst, Datagram, Radio
-from carrypost.emu.engine.scheduler import Phase, RunawayError, Scheduler, Token
+from carrypost.emu.engine.scheduler import Phase, Scheduler, Token
 from carrypost.errors import StateError
 from carrypost.events import Event, Published
-from carrypost.gossip.wire.frames import Frame
+from carrypost.gossip.wire.frames import Frame, Transmission
 from carrypost.gossip.wire.payloads import filled
 from carrypost.host import Host
+from carrypost.host.driving import HostDriver
 from carrypost.journal import Batch
-from carrypost.model.ids import MessageId
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.times import NEVER
 from carrypost.security.identity import Identity
-
-ROUNDS_MAX = 100_000
-"""How often a host may have something new without anything else happening."""
 
 
 class Life(enum.Enum):
@@ -75,7 +71,7 @@ class Disk:
     store: MemoryStore = field(default_factory=MemoryStore)
 
 
-class Driver:
+class Driver(HostDriver):
     """Joins one host with the emulated world."""
 
     def __init__(
@@ -89,6 +85,7 @@ class Driver:
         privilege: Privilege = privilege,
         clock: Clock | None = None,
     ) -> None:
+        super().__init__()
         self.name = name
         self.identity = identity
         self.settings = settings
@@ -99,14 +96,14 @@ class Driver:
         self.clock = clock or Clock()
         self._skewed = not self.clock.right
         self._scheduler = world.scheduler
-        self._world = world
+        self._radio = world.radio
+        self._seed = world.seed
         self._application = application
         self._privilege = privilege
         self._host: Host | None = None
         self._boots = 0
-        self._settling = False
-        self._timer_us = NEVER
-        """When the timer that is heeded comes."""
+        self._timer = 0
+        """Which of the timers that were posted is heeded."""
         self._answers: list[Token] = []
         self._late: list[Callable[[Host, int], None]] = []
         self._untold: list[Event] = []
@@ -139,8 +136,7 @@ class Driver:
             self._host.clock_stepped(delta_us)
         if self.life is _RUNNING:
             self._stop_timer()
-            self.host.tick(self.now)
-            self.settle()
+            self._wake(self.now)
 
     @property
     def store(self) -> MemoryStore:
@@ -152,8 +148,8 @@ class Driver:
         if self.life is not _DOWN:
             raise StateError(f"node {self.name!r} is {self.life.value} already")
         self._boots += 1
-        chance = stream(self._world.seed, self.name, "host", self._boots)
-        host = self._host = Host(self.identity, self.settings, chance, privilege=self._privilege)
+        chance = stream(self._seed, self.name, "host", self._boots)
+        host = self._host = self._driven = Host(self.identity, self.settings, chance, privilege=self._privilege)
         self.life = _RUNNING
         now = self.now
         state = list(self.store.state())
@@ -162,7 +158,7 @@ class Driver:
         else:
             host.start(now)
         self._application.started(self)
-        self.settle()
+        self.drain()
 
     def crash(self) -> None:
         """End without notice; batches that were not answered are lost."""
@@ -170,7 +166,7 @@ class Driver:
             raise StateError(f"node {self.name!r} is down already")
         self.life = _DOWN
         self.host.close()
-        self._host = None
+        self._host = self._driven = None
         self.store.crash()
         cancel = self._scheduler.cancel
         for token in self._answers:
@@ -186,6 +182,7 @@ class Driver:
         if self.life is not _RUNNING:
             raise StateError(f"node {self.name!r} is {self.life.value} and cannot be suspended")
         self.life = _SUSPENDED
+        self._driven = None
         self._stop_timer()
 
     def resume(self) -> None:
@@ -193,15 +190,15 @@ class Driver:
         if self.life is not _SUSPENDED:
             raise StateError(f"node {self.name!r} is {self.life.value}, not suspended")
         self.life = _RUNNING
+        self._driven = self._host
         now = self.now
         late, self._late = self._late, []
         for answer in late:
             answer(self.host, now)
-        self.host.tick(now)
-        self.settle()
+        self._wake(now)
 
     def command(self) -> Host:
-        """The host, to tell it something; `settle` must follow."""
+        """The host, to tell it something; `drain` must follow."""
         if self.life is _SUSPENDED:
             raise StateError(f"node {self.name!r} is suspended: resume it first")
         return self.host
@@ -211,26 +208,8 @@ class Driver:
         self.command()
         self._receive([Datagram(tuple(frames), 0)], peer)
 
-    def settle(self) -> None:
-        """Go round until the host has nothing new. Inside an event it only marks that there is more to do."""
-        if self._settling:
-            return
-        self._settling = True
-        rounds = 0
-        try:
-            while (host := self._host) is not None and self.life is _RUNNING and (host.busy or self._untold):
-                if not self._round(host):
-                    break
-                rounds += 1
-                if rounds > ROUNDS_MAX:
-                    raise RunawayError(f"the host of {self.name!r} has something new after {ROUNDS_MAX} rounds")
-        finally:
-            self._settling = False
-        if host is not None and self.life is _RUNNING:
-            self._set_timer(host)
-
     def tell_published(self) -> None:
-        """Tell the application what was just published; what else there is to tell waits for `settle`, in order.
+        """Tell the application what was just published; what else there is to tell waits for `drain`, in order.
 
         So a record has a publication before whatever else is told of that instant: what had expired at this node by
         then and, where hosts answer later (ideal mode), what other nodes tell meanwhile.
@@ -242,37 +221,28 @@ class Driver:
             if type(event) is Published and self._host is host:
                 self._application.take(self, event)
 
-    def write(self) -> bool:
-        """Hand the host's changes to the disk; whether there were any."""
-        host, found = self.host, False
-        while (batch := host.changes()) is not None:
+    def write(self) -> None:
+        """Take the host's changes into the store at once, before anything else is taken."""
+        while (batch := self.host.changes()) is not None:
             self._write(batch)
-            found = True
-        return found
 
-    def _round(self, host: Host) -> bool:
-        """Changes, outgoing, events. The application may crash the node by what it does with an event.
+    def _transmit(self, transmission: Transmission) -> None:
+        frames, gone = filled(transmission.frames, self.disk.store.piece)
+        for message in gone:
+            self.gone += 1
+            self.host.payload_gone(message, self.now)
+        if frames:
+            self._radio.send(self.name, frames, transmission.to, self.settings.mtu_bytes)
 
-        False: the host was told nothing, so there is nothing new.
-        """
-        told = self.write()
-        for transmission in host.outgoing():
-            frames, gone = filled(transmission.frames, self.disk.store.piece)
-            if gone:
-                self._tell_gone(gone)
-                told = True
-            if frames:
-                self._world.radio.send(self.name, frames, transmission.to, self.settings.mtu_bytes)
-        events = host.events()
+    def _report(self, events: Sequence[Event]) -> None:
+        host = self._host
         if self._untold:
-            events = self._untold + events
+            events = [*self._untold, *events]
             self._untold = []
         for event in events:
             self._application.take(self, event)
-            told = True
             if self._host is not host:
-                break
-        return told
+                return  # The application crashed its node, and the rest of what it was to be told with it.
 
     def _write(self, batch: Batch) -> None:
         disk, scheduler = self.disk, self._scheduler
@@ -287,9 +257,9 @@ class Driver:
             return
         self._written_us = due
         self._answers = [token for token in self._answers if token.pending]
-        self._answers.append(scheduler.at(due, Phase.DISK, self.name, lambda: self._answer(batch, settle=True)))
+        self._answers.append(scheduler.at(due, Phase.DISK, self.name, lambda: self._answer(batch, drain=True)))
 
-    def _answer(self, batch: Batch, *, settle: bool = False) -> None:
+    def _answer(self, batch: Batch, *, drain: bool = False) -> None:
         if self.disk.full and batch.puts:
             for serial in self.store.unanswered:  # A lost one takes all with it that are not answered, as on a node.
                 self.store.refuse(serial)
@@ -299,8 +269,8 @@ class Driver:
         else:
             self.store.commit(batch.serial)
             self._tell(lambda host, now: host.durable(batch.serial, now))
-        if settle:
-            self.settle()
+        if drain:
+            self.drain()
 
     def _tell(self, answer: Callable[[Host, int], None]) -> None:
         if self.life is _SUSPENDED:
@@ -308,15 +278,9 @@ class Driver:
         else:
             answer(self.host, self.now)
 
-    def _tell_gone(self, messages: Sequence[MessageId]) -> None:
-        """The payloads of these are no longer in the store."""
-        for message in messages:
-            self.gone += 1
-            self.host.payload_gone(message, self.now)
-
     def _receive(self, burst: Burst, peer: str) -> None:
-        host = self._host
-        if self.life is not _RUNNING or host is None:
+        host = self._driven
+        if host is None:
             return
         now = self.clock.local(self._scheduler.now) if self._skewed else self._scheduler.now
         if len(burst) == 1 and not burst[0].refused:
@@ -332,32 +296,33 @@ class Driver:
                     host.refused(datagram.refused, peer, now, nbytes=datagram.size)
             frames = found
         if host.receive(frames, peer, now, nbytes=nbytes) or host.busy:
-            self.settle()
+            self.drain()
 
-    def _set_timer(self, host: Host) -> None:
-        deadline = host.next_deadline()
-        if self._skewed and deadline is not None:
-            deadline = self.clock.world(deadline, self._scheduler.now)
-        # A timer that comes too early is left to come: it looks again. Deadlines mostly move later.
-        if deadline is None or self._timer_us <= deadline:
-            return
-        # One that would come too late is left, too, and not heeded any more: to post another is cheaper than to cancel.
+    def _arm(self, deadline_us: int) -> None:
         scheduler = self._scheduler
-        if deadline < scheduler.now:
-            deadline = scheduler.now
-        self._timer_us = deadline
-        scheduler.post(deadline, _TIMER, self.name, self._timer_fired, deadline, self._boots)
+        t_us = scheduler.now
+        if self._skewed:
+            t_us = self.clock.world(deadline_us, t_us)
+        elif deadline_us > t_us:
+            t_us = deadline_us
+        # The one that would come too late is posted and will come, but is not heeded: cheaper than to cancel it.
+        self._timer += 1
+        scheduler.post(t_us, _TIMER, self.name, self._timer_fired, self._timer)
 
     def _stop_timer(self) -> None:
-        self._timer_us = NEVER
+        self._timer += 1
+        self._armed_us = NEVER
 
-    def _timer_fired(self, timer_us: int, boot: int) -> None:
-        if timer_us == self._timer_us and boot == self._boots:
-            self._timer_us = NEVER
-            host = self.host
-            if host.tick(self.clock.local(timer_us) if self._skewed else timer_us):
-                self.settle()
-                return
-            for transmission in host.outgoing():
-                self._world.radio.send(self.name, transmission.frames, transmission.to, self.settings.mtu_bytes)
-            self._set_timer(host)
+    def _timer_fired(self, timer: int) -> None:
+        host = self._driven
+        if timer != self._timer or host is None:
+            return
+        now = self._scheduler.now
+        self._armed_us = NEVER
+        if host.tick(self.clock.local(now) if self._skewed else now):
+            self.drain()
+            return
+        # Nothing but an announcement, as of most ticks. To drain the host for it would cost nodes alone 4 % more.
+        for transmission in host.outgoing():
+            self._radio.send(self.name, transmission.frames, transmission.to, self.settings.mtu_bytes)
+        self._rearm()

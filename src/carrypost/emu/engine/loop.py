@@ -15,9 +15,9 @@ from collections.abc import Callable, Coroutine
 from types import CoroutineType
 from typing import Any, NoReturn, TypeVar
 
-from carrypost.emu.engine.scheduler import RunawayError, Scheduler
+from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.emu.scenario.checks import is_number
-from carrypost.errors import CarrypostError, LocalError, StateError
+from carrypost.errors import CarrypostError, LocalError, RunawayError, StateError
 
 MICROSECONDS = 1_000_000
 LIMIT_S = 86_400.0

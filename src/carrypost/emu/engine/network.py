@@ -281,7 +281,7 @@ class Network:
             ordering=Ordering.named(ordering),
         )
         driver.tell_published()
-        driver.settle()
+        driver.drain()
         return message
 
     def subscribe(
@@ -312,7 +312,7 @@ class Network:
         self._check(node)
         driver = self._driver(node)
         driver.command().confirm(message_ids(messages), driver.now)
-        driver.settle()
+        driver.drain()
 
     # ---------------------------------------------------------------------------------------- what happened
 
@@ -368,7 +368,7 @@ class Network:
         duration_us = microseconds(seconds)
         for driver, _ in self._nodes.values():
             if driver.life is Life.RUNNING:
-                driver.settle()
+                driver.drain()
         return duration_us
 
     def _check(self, *names: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from carrypost.errors import CarrypostError, StateError
+from carrypost.errors import RunawayError, StateError
 
 INSTANT_STEPS_MAX = 1_000_000
 """Default for how many steps may run without time moving on."""
@@ -36,10 +36,6 @@ class Phase(enum.IntEnum):
     """Or a restart."""
     UP = 6
     PUBLISH = 7
-
-
-class RunawayError(CarrypostError):
-    """Hosts, or tasks, keep busy without time moving on."""
 
 
 class Token:

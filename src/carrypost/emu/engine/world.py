@@ -296,7 +296,7 @@ class Emulation:
     def _answer(self, driver: Driver, phase: Phase) -> None:
         """The host may answer: at once, or, in ideal mode, after all that happens in this phase of this instant."""
         if not self.scenario.ideal:
-            driver.settle()
+            driver.drain()
             return
         if not self._touched:
             self._scheduler.post(self.now, phase, _LAST, self._answer_all)
@@ -305,7 +305,7 @@ class Emulation:
     def _answer_all(self) -> None:
         touched, self._touched = self._touched, {}
         for _, driver in sorted(touched.items()):
-            driver.settle()
+            driver.drain()
 
 
 def run_attributes(scenario: Scenario, seed: int | str, inputs: Inputs) -> dict[str, str]:

@@ -23,8 +23,9 @@ Read = Callable[[MessageId, int], bytes | None]
 def filled(frames: Sequence[Frame], read: Read) -> tuple[Sequence[Frame], Sequence[MessageId]]:
     """The frames with their payload, less those whose payload is gone; and which messages those were of."""
     for frame in frames:
-        if isinstance(frame, StoredData) or (
-            isinstance(frame, OpenParcel) and frame.body is None and frame.descriptor.codec is not _BLANK
+        # Of most frames nothing is to be filled in: that is seen by `type`, at a fifth of what `isinstance` takes.
+        if type(frame) is StoredData or (
+            type(frame) is OpenParcel and frame.body is None and frame.descriptor.codec is not _BLANK
         ):
             break
     else:

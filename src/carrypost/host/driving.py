@@ -1,0 +1,105 @@
+"""The loop that all drivers share: something happens to a host, the host is drained, its timer is set again.
+
+To drain it is to take changes, then what is to be sent, then events, and to go round until there are no more: what is
+done about one of them may give the host more. Changes come first, so that the store has what is sent and told of.
+A driver derives from `HostDriver` and says how a batch is written, a transmission sent, an event reported and a timer
+set. It calls `drain` after every call to the host, and `_wake` when the timer comes. Disks that are slow or full,
+payloads that are gone, applications that fail and nodes that stop are its own affair.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from carrypost.errors import RunawayError
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from carrypost.events import Event
+    from carrypost.gossip.wire.frames import Transmission
+    from carrypost.host.host import Host
+    from carrypost.journal import Batch
+
+ROUNDS_MAX = 100_000
+"""How often a host may have something new without anything else happening."""
+
+
+class HostDriver(ABC):
+    """Drains one host and keeps its one timer."""
+
+    def __init__(self, host: Host | None = None) -> None:
+        self._driven = host
+        """The host to take from; None while it is to be left alone. Drivers set it, and may do so inside a verb."""
+        self._draining = False
+        self._armed_us = NEVER
+        """The deadline for which the timer is set: only an earlier one has it set again. `NEVER` if it is not set."""
+
+    def drain(self) -> None:
+        """Take from the host until it has nothing new, then set the timer.
+
+        Inside a verb it returns at once, as the loop that called the verb will come round to what is new. The timer is
+        set even if a verb raised: a host that nobody wakes would be silent for ever.
+        """
+        if self._draining:
+            return
+        self._draining = True
+        rounds = 0
+        try:
+            while (host := self._driven) is not None:
+                if rounds == ROUNDS_MAX:
+                    raise RunawayError(f"the host of {host.node!r} has something new after {ROUNDS_MAX} rounds")
+                rounds += 1
+                while (batch := host.changes()) is not None:
+                    self._write(batch)
+                for transmission in host.outgoing():
+                    self._transmit(transmission)
+                self._report(host.events())
+                if host is self._driven and not host.busy:
+                    break
+        finally:
+            self._draining = False
+            self._rearm()
+
+    def _wake(self, now: int) -> None:
+        """The timer has come: do what is due, if anything is, and what follows from it."""
+        self._armed_us = NEVER
+        host = self._driven
+        if host is not None:
+            host.tick(now)
+            self.drain()
+
+    def _rearm(self) -> None:
+        host = self._driven
+        if host is None:
+            return
+        deadline_us = host.next_deadline()
+        # Deadlines mostly move later. A timer that has become too early is left to come: nothing will be due, and it
+        # is set again then.
+        if deadline_us is not None and deadline_us < self._armed_us:
+            self._arm(deadline_us)
+            self._armed_us = deadline_us
+
+    # --- verbs: what differs from driver to driver ---------------------------------------------------------
+
+    @abstractmethod
+    def _write(self, batch: Batch) -> None:
+        """Give a batch to the store. It can be read from there at once; `durable` or `lost` follows, now or later."""
+
+    @abstractmethod
+    def _transmit(self, transmission: Transmission) -> None:
+        """Send frames, together with the payloads that they name."""
+
+    @abstractmethod
+    def _report(self, events: Sequence[Event]) -> None:
+        """Tell the application what happened in this round, if anything did.
+
+        They come together, because only the driver knows what becomes of the rest when the application fails with one
+        of them, or ends the node.
+        """
+
+    @abstractmethod
+    def _arm(self, deadline_us: int) -> None:
+        """Call `_wake` at that time by the host's clock, or soon if it has passed, and not at the time set before."""
