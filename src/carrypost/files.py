@@ -60,6 +60,16 @@ def _others(name: object) -> Path | None:
     return None
 
 
+def read_text(path: Path, told: str, misnamed: type[LocalError] = LocalError) -> str:
+    """The text of a file that people write; `told` says what cannot be done where there is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise misnamed(f"{told}: it is not UTF-8 text") from None
+    except OSError as error:
+        raise refused(told, error, misnamed=misnamed) from None
+
+
 # --- whole, or not there ---------------------------------------------------------------------------------------------
 
 

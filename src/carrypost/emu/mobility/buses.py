@@ -15,14 +15,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from carrypost.config import DAY_S, HOUR_S, UNBOUNDED
-from carrypost.config.rules import flag, keep_checked, number, text, texts, whole
+from carrypost.config.rules import flag, number, rows, table, text, texts, whole, wholes
+from carrypost.config.tables import made
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.mobility.hours import clock_s
-from carrypost.emu.mobility.lists import made, tables, wholes
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError
@@ -42,7 +41,7 @@ Crossing = tuple[int, int]
 Sample = tuple[int, float, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("line")
 class Line:
     """One bus line."""
 
@@ -58,13 +57,12 @@ class Line:
     """Whether it goes on to a second terminus; otherwise it ends at its last hub."""
 
     def __post_init__(self) -> None:
-        keep_checked(self, "line")
         if not self.name:
             raise ConfigError("line.name is missing: buses are called after their line")
         _services(self.service, f"service of line {self.name}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("mobility")
 class Buses:
     """Bus lines through one town."""
 
@@ -106,11 +104,10 @@ class Buses:
     """By what share stops are shorter or longer, at most."""
     jitter_s: float = number(30.0, 0.0, HOUR_S)
     """How late a bus departs, at most, although it was there in time."""
-    line: tuple[Line, ...] = tables(Line)
+    line: tuple[Line, ...] = rows(Line)
     """The lines, where they are not all alike."""
 
     def __post_init__(self) -> None:
-        keep_checked(self, "mobility")
         object.__setattr__(self, "line", made(Line, self.line))
         clock_s(self.start, "mobility.start")
         _services(self.service, "mobility.service")

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass
 
-from carrypost.config.rules import keep_checked, number, whole
+from carrypost.config.rules import number, table, whole
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.mobility.paths import Sample, cut, names
 from carrypost.emu.traces.contacts import Presence
@@ -29,7 +28,7 @@ _TRIES = 200
 """Each try divides the error by host speed / cloud speed; who is only a little faster arrives a little off."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("mobility")
 class Community:
     """Hosts that move in groups, on a square."""
 
@@ -53,7 +52,6 @@ class Community:
     """Probability that a host, having reached a place, goes over to another cloud."""
 
     def __post_init__(self) -> None:
-        keep_checked(self, "mobility")
         for name in ("cloud_speed", "speed"):
             low, high = getattr(self, f"{name}_min_m_per_s"), getattr(self, f"{name}_max_m_per_s")
             if high < low:

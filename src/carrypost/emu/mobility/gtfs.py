@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from carrypost.config import DAY_S
-from carrypost.config.rules import flag, keep_checked, number, text
+from carrypost.config.rules import flag, number, table, text
 from carrypost.emu.mobility.feed import Call, Feed, Shape, Trip
 from carrypost.emu.mobility.hours import clock_s
 from carrypost.emu.mobility.shapes import Floats, Place, Plane, Way, placed
@@ -37,7 +37,7 @@ MICROSECONDS = 1_000_000
 Sample = tuple[int, float, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("mobility")
 class Gtfs:
     """One day of a public timetable."""
 
@@ -55,7 +55,6 @@ class Gtfs:
     """Whether trips follow their shapes, where the feed has them; otherwise they go straight from stop to stop."""
 
     def __post_init__(self) -> None:
-        keep_checked(self, "mobility")
         if not self.file:
             raise ConfigError("mobility.file is missing: a GTFS zip file or folder")
         clock_s(self.start, "mobility.start")

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import NormalDist
 from typing import NamedTuple
 
-from carrypost.config.rules import DAY_S, keep_checked, number, numbers
+from carrypost.config.rules import DAY_S, number, numbers, table
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.mobility.paths import Sample, cut, names
 from carrypost.emu.traces.contacts import Presence
@@ -33,7 +32,7 @@ _MICROSECONDS = 1_000_000
 _SIDE_M_MAX = 1e6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("mobility")
 class Streets:
     """A district of streets, and who walks there."""
 
@@ -67,7 +66,6 @@ class Streets:
     """Mean of how long; pauses are distributed exponentially."""
 
     def __post_init__(self) -> None:
-        keep_checked(self, "mobility")
         self._check_streets("columns_m", self.columns_m, "width_m", self.width_m)
         self._check_streets("rows_m", self.rows_m, "height_m", self.height_m)
         if not self.speed_min_m_per_s <= self.speed_mean_m_per_s <= self.speed_max_m_per_s:

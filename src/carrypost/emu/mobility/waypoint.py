@@ -10,9 +10,8 @@ take longer. `warm_up_s` lets that pass before the run begins.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from carrypost.config.rules import DAY_S, keep_checked, number, number_or_none, whole
+from carrypost.config.rules import DAY_S, number, number_or_none, table, whole
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.mobility.paths import Sample, cut, names
 from carrypost.emu.traces.contacts import Presence
@@ -24,7 +23,7 @@ _SIDE_M = 1_000.0
 _SIDE_M_MAX = 1e7
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("mobility")
 class RandomWaypoint:
     """Nodes in a square, each on its way from one random place to the next."""
 
@@ -46,7 +45,6 @@ class RandomWaypoint:
     """Nodes have moved for so long when the run begins."""
 
     def __post_init__(self) -> None:
-        keep_checked(self, "mobility")
         if self.side_m is not None and self.nodes_per_km2 is not None:
             raise ConfigError("mobility: the area follows from side_m or from nodes_per_km2, not from both")
         for name, low, high in (
