@@ -16,8 +16,8 @@ from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
 from carrypost.cli.emu import needs_extra
 from carrypost.errors import LocalError
+from carrypost.model.times import MICROSECONDS
 
-_SECOND = 1e6
 _SECONDS_MAX = 1e9
 
 
@@ -103,7 +103,7 @@ def contacts(
         engine=Engine(engine),
         slab_us=None if slab_s is None else max(1, _microseconds("--slab-s", slab_s)),
         statistics=statistics,
-        window_s=max(1, _microseconds("--window-s", window_s)) / _SECOND,
+        window_s=max(1, _microseconds("--window-s", window_s)) / MICROSECONDS,
         options=spark_options(master, memory, conf),
     )
     with orderly(), _busy(f"searching {positions}"):
@@ -127,11 +127,11 @@ def _busy(what: str) -> Iterator[None]:
 
 
 def _microseconds(option: str, seconds: float, *, least: int = 0) -> int:
-    if not 0 <= seconds < _SECONDS_MAX or round(seconds * _SECOND) < least:
+    if not 0 <= seconds < _SECONDS_MAX or round(seconds * MICROSECONDS) < least:
         raise LocalError(
             f"{option} must be a number of seconds, {'above 0' if least else '0 or more'}, not {seconds!r}"
         )
-    return round(seconds * _SECOND)
+    return round(seconds * MICROSECONDS)
 
 
 def _show(told: list[dict[str, Any]], *, json: bool) -> None:

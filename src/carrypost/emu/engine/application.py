@@ -16,8 +16,8 @@ from carrypost.errors import LocalError, RemoteError, StoreError
 from carrypost.events import Delivered, Event
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, shown
+from carrypost.model.times import MICROSECONDS
 
-MICROSECONDS = 1_000_000
 Pattern = str | Mapping[str, str]
 Watch = Callable[[Driver, Event], None]
 

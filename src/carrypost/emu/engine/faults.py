@@ -17,8 +17,8 @@ from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.clock import Clock
 from carrypost.emu.scenario.tables import EventTable, FaultsTable
 from carrypost.emu.traces.contacts import Contact, Presence
+from carrypost.model.times import MICROSECONDS
 
-MICROSECONDS = 1_000_000
 HOUR_US = 3_600 * MICROSECONDS
 LEAVE, AWAY, SUSPEND, CRASH, CRASH_LOST = "leave", "away", "suspend", "crash", "crash-lost"
 DISK_FULL, CLOCK_STEP = "disk-full", "clock-step"

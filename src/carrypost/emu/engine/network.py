@@ -34,10 +34,10 @@ from carrypost.host import Host
 from carrypost.model.descriptor import AttributeValue, Ordering
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.privilege import Privilege
+from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind, Record
 from carrypost.security.identity import Identity
 
-MICROSECONDS = 1_000_000
 _INSTANT_STEPS_MAX = 100_000
 """Fewer than in large emulations: a test that hangs should say so within seconds."""
 Watcher = Callable[[float, str, Event], None]

@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from carrypost.config import Limits
 from carrypost.emu.engine.driver import Driver
-from carrypost.emu.scenario.csvfiles import MICROSECONDS, Line, Row, read_text, rows
+from carrypost.emu.scenario.csvfiles import Line, Row, read_text, rows
 from carrypost.emu.traces.contacts import Presence
 from carrypost.events import Delivered, Event
+from carrypost.model.times import MICROSECONDS
 
 
 class Publication(NamedTuple):

@@ -23,13 +23,14 @@ from carrypost.emu.engine.scheduler import Phase, Scheduler
 from carrypost.emu.engine.workload import Application, Publication
 from carrypost.emu.records.recorder import Recorder
 from carrypost.emu.scenario.inputs import Inputs
-from carrypost.emu.scenario.scenario import MICROSECONDS, Scenario, topic
+from carrypost.emu.scenario.scenario import Scenario, topic
 from carrypost.emu.traces.contacts import Contact, clipped
 from carrypost.errors import OrderError, StateError
 from carrypost.events import Reason
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import NodeId
+from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind, Record
 from carrypost.security.identity import Identity
 

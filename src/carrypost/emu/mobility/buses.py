@@ -25,8 +25,8 @@ from carrypost.emu.mobility.hours import clock_s
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError
+from carrypost.model.times import MICROSECONDS
 
-MICROSECONDS = 1_000_000
 _HUBS_MAX = 1_000
 _BEND_RAD = 0.8
 """The termini of a line lie opposite each other, as seen from the middle, give or take this."""

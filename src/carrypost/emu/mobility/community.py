@@ -21,8 +21,8 @@ from carrypost.emu.mobility.paths import Sample, cut, names
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError
+from carrypost.model.times import MICROSECONDS
 
-_MICROSECONDS = 1_000_000
 _CLOSE_S = 1e-7
 _TRIES = 200
 """Each try divides the error by host speed / cloud speed; who is only a little faster arrives a little off."""
@@ -86,7 +86,7 @@ class Community:
             speed = self.speed_min_m_per_s + chance.random() * (self.speed_max_m_per_s - self.speed_min_m_per_s)
             t_s = _meeting(clouds[member], place, (t_s, x, y), speed)
             x, y = clouds[member].at(t_s, place)
-            path.append((round(t_s * _MICROSECONDS), x, y))
+            path.append((round(t_s * MICROSECONDS), x, y))
         return path
 
     def _place(self, far: float, turn: float) -> tuple[float, float]:

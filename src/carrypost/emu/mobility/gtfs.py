@@ -31,8 +31,7 @@ from carrypost.emu.mobility.shapes import Floats, Place, Plane, Way, placed
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError
-
-MICROSECONDS = 1_000_000
+from carrypost.model.times import MICROSECONDS
 
 Sample = tuple[int, float, float]
 

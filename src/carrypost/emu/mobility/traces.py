@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from carrypost.config.rules import DAY_S, choice, number_or_none, table, text
-from carrypost.emu.scenario.csvfiles import MICROSECONDS, TIME_S_MAX, Line, read_text, rows
+from carrypost.emu.scenario.csvfiles import TIME_S_MAX, Line, read_text, rows
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.formats import FORMATS, Options, read_whole, settle_whole
 from carrypost.emu.traces.formats.events import is_walkers
@@ -27,6 +27,7 @@ from carrypost.emu.traces.formats.keys import column, ranked
 from carrypost.emu.traces.formats.tables import OneMovement
 from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError, LocalError
+from carrypost.model.times import MICROSECONDS
 
 _HEADER_NUMBERS = (6, 8)
 _COLUMNS = ("node", "t", "x", "y")

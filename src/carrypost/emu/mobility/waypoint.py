@@ -17,8 +17,8 @@ from carrypost.emu.mobility.paths import Sample, cut, names
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError
+from carrypost.model.times import MICROSECONDS
 
-_MICROSECONDS = 1_000_000
 _SIDE_M = 1_000.0
 _SIDE_M_MAX = 1e7
 
@@ -63,7 +63,7 @@ class RandomWaypoint:
 
     def move(self, seed: int | str, duration_us: int) -> Movement:
         """Everybody's path from 0 to the end of the run."""
-        start_us = round(self.warm_up_s * _MICROSECONDS)
+        start_us = round(self.warm_up_s * MICROSECONDS)
         nodes = names(self.count)
         paths = {
             name: cut(self._path(seed, index, start_us + duration_us), start_us, start_us + duration_us)
@@ -83,7 +83,7 @@ class RandomWaypoint:
             goal_x, goal_y = side_m * chance(), side_m * chance()
             t_s += math.hypot(goal_x - x, goal_y - y) / (slowest + faster * chance())
             x, y = goal_x, goal_y
-            path.append((round(t_s * _MICROSECONDS), x, y))
+            path.append((round(t_s * MICROSECONDS), x, y))
             t_s += shortest + longer * chance()
-            path.append((round(t_s * _MICROSECONDS), x, y))
+            path.append((round(t_s * MICROSECONDS), x, y))
         return path

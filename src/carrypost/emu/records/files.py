@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 
 from carrypost.errors import FileError, LocalError
 from carrypost.files import clear, partial, refused
+from carrypost.model.times import MICROSECONDS
 from carrypost.record import SCHEMA, Record
 
 ROWS_MAX = 100_000
 """Rows that are kept as Python values."""
-MICROSECONDS = 1_000_000
 _ATTRS = pa.map_(pa.string(), pa.string())
 _TYPES = {"string": pa.string(), "float64": pa.float64(), "int32": pa.int32(), "int64": pa.int64()}
 _CODES = pa.dictionary(pa.int32(), pa.string())

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from carrypost.emu.engine.samples import AT, AT_LEAVE
-from carrypost.emu.records.log import KIND, MICROSECONDS, Flags, Ints
+from carrypost.emu.records.log import KIND, Flags, Ints
 from carrypost.emu.verify.facts import Facts
+from carrypost.model.times import MICROSECONDS
 from carrypost.record import AGAIN, REDELIVERED, Kind
 
 _PLACES = 3

@@ -17,9 +17,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pyarrow as pa
 
-from carrypost.emu.records.log import KIND, MICROSECONDS, Flags, Ints, log_of
+from carrypost.emu.records.log import KIND, Flags, Ints, log_of
 from carrypost.emu.records.ordered import Ordered, ordered
 from carrypost.emu.verify.facts import Facts
+from carrypost.model.times import MICROSECONDS
 from carrypost.record import AGAIN, REDELIVERED, Kind, Record
 
 DATA_FRAMES = ("DescriptorPart", "HashList", "Data", "Parcel")

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from carrypost.errors import LocalError
 from carrypost.files import refused
+from carrypost.model.times import MICROSECONDS
 from carrypost.security.identity import Identity
 
-MICROSECONDS = 1_000_000
 TIME_S_MAX = 9e9
 """Beyond, a float no longer holds every microsecond, and somebody mistook the unit."""
 

@@ -22,11 +22,11 @@ from carrypost.config.settings import FIELDS as SETTINGS_FIELDS
 from carrypost.config.tables import changed, written
 from carrypost.emu.scenario import tables
 from carrypost.files import read_text
+from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
     from carrypost.emu.traces.tracks import Movement
 
-MICROSECONDS = 1_000_000
 MODELS = {
     "random-waypoint": ("waypoint", "RandomWaypoint"),
     "community": ("community", "Community"),

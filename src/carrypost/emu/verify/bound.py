@@ -24,8 +24,7 @@ from itertools import pairwise
 from numbers import Real
 
 from carrypost.errors import LocalError
-
-MICROSECONDS = 1_000_000
+from carrypost.model.times import MICROSECONDS
 
 Span = tuple[int, int]
 """Microseconds, half open."""

@@ -26,7 +26,6 @@ _SAMPLES_PER_NODE = 4
 """In a slab, at least: nodes that are seldom sampled would otherwise be sent to many slabs without a sample."""
 _CELLS_PER_SLAB = 8
 _CELLS_MAX = 1 << 16
-_MICROSECONDS = 1e6
 SAMPLES = ("slab", "code", "t_us", "x", "y")
 """What a task gets."""
 PIECES = pa.schema(

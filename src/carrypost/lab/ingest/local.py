@@ -23,8 +23,8 @@ from carrypost.lab import folders
 from carrypost.lab.ingest import sources
 from carrypost.lab.ingest.stages import Sum, checked, other_way, usable
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
+from carrypost.model.times import MICROSECONDS
 
-_MICROSECONDS = 1e6
 Tell = Callable[[str, float], None]
 """What is being done, and how much of it is."""
 
@@ -126,7 +126,7 @@ def _seconds(rows: pa.Table, scenario: str) -> pa.Table:
     arrays = {"scenario": pa.array(np.full(rows.num_rows, scenario, dtype=object), pa.string())}
     for name in rows.column_names:
         timed = name.endswith("_us")
-        arrays[name.removesuffix("_us")] = pc.divide(rows[name].cast("float64"), _MICROSECONDS) if timed else rows[name]
+        arrays[name.removesuffix("_us")] = pc.divide(rows[name].cast("float64"), MICROSECONDS) if timed else rows[name]
     return pa.table(arrays)
 
 

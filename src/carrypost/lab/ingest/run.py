@@ -25,6 +25,7 @@ from carrypost.lab.ingest.local import Outcome, Tell, Work
 from carrypost.lab.ingest.stages import told_bad
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
 from carrypost.lab.spark.session import SparkOptions, session
+from carrypost.model.times import MICROSECONDS
 
 GTFS = "gtfs"
 NAMES = (*FORMATS, *ALIASES, GTFS)
@@ -32,7 +33,6 @@ LOCAL_BYTES_MAX = 256 << 20
 """Of text, of which one process needs about seven times as much memory; up to there it is also quicker."""
 SPAN_DEG_MAX = 5.0
 """Beyond, distances at the edge are more than a few per cent off."""
-_MICROSECONDS = 1e6
 _OPTIONS = ("interval_s", "distance_m", "columns", "overlaps", "unsorted", "both_ways", "same_time")
 
 
@@ -255,12 +255,12 @@ def _counts(work: Work, found: Outcome) -> dict[str, Any]:
         "left_out_rows": read.left_out,
         "nodes": found.nodes,
         work.table.name: found.written,
-        "first_s": found.first_us / _MICROSECONDS,
-        "last_s": found.last_us / _MICROSECONDS,
+        "first_s": found.first_us / MICROSECONDS,
+        "last_s": found.last_us / MICROSECONDS,
     }
     more = dict(found.counts)
     if (lasting_us := more.pop("lasting_us", None)) is not None:
-        counts["mean_s"] = round(lasting_us / max(1, found.written) / _MICROSECONDS, 3)
+        counts["mean_s"] = round(lasting_us / max(1, found.written) / MICROSECONDS, 3)
     return counts | more
 
 

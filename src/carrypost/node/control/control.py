@@ -25,8 +25,8 @@ from carrypost.events import Delivery
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import MessageId, shown
+from carrypost.model.times import MICROSECONDS
 from carrypost.node.carrying import Carrying
-from carrypost.node.clock import MICROSECONDS
 from carrypost.node.control import calls
 from carrypost.node.runtime import Node
 

@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from carrypost.emu.scenario.csvfiles import MICROSECONDS
 from carrypost.emu.traces.formats.keys import Settled, column, ranked
 from carrypost.emu.traces.formats.lines import Floats, Numbers, Truths
 from carrypost.emu.traces.formats.rules import Fault, Options
 from carrypost.emu.traces.formats.tables import brief
 from carrypost.emu.traces.tracks import SAME_PLACE_M
+from carrypost.model.times import MICROSECONDS
 
 PLACES = pa.schema([("node", pa.string()), ("t_us", pa.int64()), ("x", pa.float64()), ("y", pa.float64())])
 SPEED_MAX_M_PER_S = 150.0

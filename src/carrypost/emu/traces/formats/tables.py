@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from carrypost.emu.scenario.csvfiles import MICROSECONDS, TIME_S_MAX, Line
+from carrypost.emu.scenario.csvfiles import TIME_S_MAX, Line
 from carrypost.emu.traces.formats import headers
 from carrypost.emu.traces.formats.headers import Header
 from carrypost.emu.traces.formats.lines import Cells, Floats, Lines, Numbers, Truths, is_number, words_of
 from carrypost.emu.traces.formats.rules import Fault, Options, Parsed, at, pairs, rows, told
 from carrypost.emu.traces.formats.why import degrees, measure, moment, name, numeral, seconds
 from carrypost.emu.traces.tracks import COORDINATE_M_MAX
+from carrypost.model.times import MICROSECONDS
 
 _ONE_HEADER = (6, 8)
 _PLACE = ("t", "node", "x", "y")
