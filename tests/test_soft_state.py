@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
+from tests.air import datagram_sizes
 
 from carrypost import testing
 from carrypost.config import Settings
@@ -13,7 +14,6 @@ from carrypost.emu.engine.driver import Driver, World
 from carrypost.emu.engine.radio import Radio
 from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.events import Dropped, Event, Reason, Refused
-from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import WIRE_KINDS, Frame, kind
 from carrypost.security.identity import Identity
 
@@ -30,7 +30,7 @@ class LosingRadio(Radio):
     """Of the datagrams that were sent, in bytes."""
 
     def send(self, sender: str, frames: Sequence[Frame], to: str | None, mtu_bytes: int) -> None:
-        self.longest = max(self.longest, *codec.datagram_sizes(frames, mtu_bytes))
+        self.longest = max(self.longest, *datagram_sizes(frames, mtu_bytes))
         kept = [frame for frame in frames if not self.loses(sender, frame)]
         if kept:
             super().send(sender, kept, to, mtu_bytes)

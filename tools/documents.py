@@ -352,10 +352,8 @@ def lab_tables() -> str:
 
 
 def family_tables() -> str:
-    """The families of metrics, and those that are still to come."""
-    told = [_lab_table(each) for each in families.FAMILIES]
-    names = ", ".join(f"`{each.name}` ({', '.join(each.names)})" for each in families.TO_COME)
-    return "\n\n".join([*told, f"With the overlay will come: {names}."])
+    """The families of metrics."""
+    return "\n\n".join(_lab_table(each) for each in families.FAMILIES)
 
 
 def _lab_table(table: schemas.Table) -> str:

@@ -24,9 +24,7 @@ from carrypost.model.times import MICROSECONDS
 from carrypost.record import AGAIN, REDELIVERED, Kind, Record
 
 DATA_FRAMES = ("DescriptorPart", "HashList", "Data", "Parcel")
-"""Kinds of frames that carry messages."""
-CONTROL_FRAMES = ("Announce", "Profile", "ProfileRequest", "Digest", "Offer", "Request", "Ack")
-"""All other kinds; what stands around frames is control too."""
+"""Kinds of frames that carry messages; all others, and what stands around frames, are control."""
 _PLACES = 3
 
 

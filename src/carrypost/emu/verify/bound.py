@@ -95,13 +95,6 @@ def flood_bound(
     return set(flood(contacts, messages, nodes))
 
 
-def flood_count(
-    contacts: Iterable[Contact], messages: Iterable[Message], nodes: Iterable[Presence] | None = None
-) -> int:
-    """The size of the bound, without the memory for its members."""
-    return len(flood(contacts, messages, nodes))
-
-
 def flood(contacts: Iterable[Contact], messages: Iterable[Message], nodes: Iterable[Presence] | None = None) -> Flood:
     """The bound as bits: what `flood_bound` has as a set."""
     contacts_us = [
