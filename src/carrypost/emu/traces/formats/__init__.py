@@ -15,7 +15,7 @@ from typing import Literal
 import pyarrow as pa
 
 from carrypost.emu.traces.formats import meetings, orders, places, tables
-from carrypost.emu.traces.formats.events import Ns2, OneConnections, Plan, Walkers
+from carrypost.emu.traces.formats.events import ContactPlan, Ns2, OneConnections, Walkers
 from carrypost.emu.traces.formats.keys import Settled
 from carrypost.emu.traces.formats.lines import cut
 from carrypost.emu.traces.formats.rules import Options, Parsed, Rule, first
@@ -48,6 +48,7 @@ class Format:
 _MOVED = ("a", "at", "t_us", "x", "y")
 _MET = ("a", "b", "at", "t_us")
 _SEEN = (*_MET, "until_us")
+_PLANNED = (*_SEEN, "kind")
 _PLACED = frozenset({"unsorted", "same_time"})
 _ORDERED = (*_MOVED, "kind", "v")
 _WALKED = (*_MOVED, "kind", "until_us")
@@ -72,9 +73,9 @@ FORMATS = {
                frozenset({"interval_s", "columns", "overlaps"})),
         Format("haslemere", "contacts", "time_step,user1_id,user2_id,distance_m",
                tables.Sightings.haslemere, meetings.merged, _SEEN, frozenset({"distance_m"})),
-        Format("ion", "contacts", "a contact +0 +60 1 2 100000", Plan.begin, meetings.plan, (*_SEEN, "kind"),
+        Format("ion", "contacts", "a contact +0 +60 1 2 100000", ContactPlan.begin, meetings.plan, _PLANNED,
                _BOTH_WAYS),
-        Format("ccp", "contacts", "a contact 0 60 1 2 100000 0.0 0 0", Plan.begin, meetings.plan, (*_SEEN, "kind"),
+        Format("ccp", "contacts", "a contact 0 60 1 2 100000 0.0 0 0", ContactPlan.begin, meetings.plan, _PLANNED,
                _BOTH_WAYS, symmetric=True),
         Format("contacts-csv", "contacts", "columns a, b, start, end", tables.Contacts.begin, meetings.exact, _SEEN,
                frozenset({"columns"})),

@@ -18,8 +18,7 @@ from carrypost.emu.traces.formats.events import CREATE, DESTROY, ORDER, PLACE_X,
 from carrypost.emu.traces.formats.keys import Settled, begins, column, rank_within, ranked
 from carrypost.emu.traces.formats.lines import Floats, Numbers, Truths, flags
 from carrypost.emu.traces.formats.places import PLACES, Samples, first_line, settled
-from carrypost.emu.traces.formats.rules import Fault, Options
-from carrypost.emu.traces.formats.tables import brief
+from carrypost.emu.traces.formats.rules import Fault, Options, brief
 from carrypost.model.times import MICROSECONDS
 
 _NEVER = np.iinfo(np.int64).max

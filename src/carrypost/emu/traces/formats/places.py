@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from carrypost.emu.traces.formats.keys import Settled, column, ranked
 from carrypost.emu.traces.formats.lines import Floats, Numbers, Truths
-from carrypost.emu.traces.formats.rules import Fault, Options
-from carrypost.emu.traces.formats.tables import brief
+from carrypost.emu.traces.formats.rules import Fault, Options, brief
 from carrypost.emu.traces.tracks import SAME_PLACE_M
 from carrypost.model.times import MICROSECONDS
 
