@@ -91,6 +91,16 @@ def staged(target: Path) -> Iterator[Path]:
         raise refused(f"{target} cannot be written", error) from None
 
 
+def keep_entry(path: Path) -> None:
+    """Make the name of a file safe: a new one is, once its folder is written."""
+    with suppress(OSError):  # Windows cannot, and does not need it.
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
 def partial(target: Path) -> Path:
     """What this process calls a file, or a folder, until it is whole."""
     return target.with_name(f".{target.name}.{os.getpid()}{PARTIAL}")
