@@ -16,7 +16,7 @@ from carrypost.cli import _signals
 from carrypost.errors import ConfigError
 
 
-class Order(msgspec.Struct, frozen=True):
+class NodeCommand(msgspec.Struct, frozen=True):
     """What the command line said."""
 
     config: str | None
@@ -26,7 +26,7 @@ class Order(msgspec.Struct, frozen=True):
     verbose: bool
 
 
-def become(order: Order) -> int:
+def become(order: NodeCommand) -> int:
     """Become the process that runs the node; where the system cannot do that, run it here and return its exit code."""
     try:
         text = msgspec.json.encode(order).decode()

@@ -47,7 +47,7 @@ def progress(name: str, unit: str, *, even: bool = True) -> Iterator[Move]:
 
     with bars(columns) as shown:
         if shown is None:
-            yield _Lines(name, unit, since)
+            yield _ProgressLines(name, unit, since)
             return
         task = shown.add_task(name, total=None, state="", left="")
         begun_s = time.monotonic()
@@ -59,7 +59,7 @@ def progress(name: str, unit: str, *, even: bool = True) -> Iterator[Move]:
         yield move
 
 
-class _Lines:
+class _ProgressLines:
     """A line when some time has passed and something has moved."""
 
     def __init__(self, name: str, unit: str, since: float) -> None:

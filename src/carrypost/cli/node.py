@@ -64,7 +64,7 @@ def node(
 
     extra = [*changes, *([f"record.folder={_settings.absolute(record)}"] if record is not None else [])]
     _settings.settings_of(config, data, extra)  # A mistake in them is told before anything else happens.
-    order = _order.Order(
+    order = _order.NodeCommand(
         config=None if config is None else str(config),
         data=None if data is None else str(data),
         changes=tuple(extra),

@@ -19,9 +19,9 @@ from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_o
 from carrypost.errors import LocalError
 
 if TYPE_CHECKING:
-    from carrypost.lab.campaign.campaign import Campaign, Found, Progress
+    from carrypost.lab.campaign.campaign import Campaign, CampaignProgress, Found
     from carrypost.lab.campaign.grid import Grid
-    from carrypost.lab.campaign.states import Plan, State
+    from carrypost.lab.campaign.states import CampaignPlan, State
     from carrypost.lab.spark.session import SparkOptions
 
 _LOCAL = "local[*]"
@@ -129,11 +129,11 @@ def _conduct(made: Grid, out: Path, options: SparkOptions, *, json: bool) -> int
     return Exit.FAILED if found.failed else Exit.DONE
 
 
-def _moved(move: Move, told: Progress) -> None:
+def _moved(move: Move, told: CampaignProgress) -> None:
     move(told.done + told.failed, told.todo, f", {told.failed:,} failed" if told.failed else "")
 
 
-def _tell(plan: Plan, out: Path) -> None:
+def _tell(plan: CampaignPlan, out: Path) -> None:
     """What was found in the folder, on stderr."""
     said = []
     if plan.done:
@@ -169,7 +169,7 @@ def _show(running: Campaign, found: Found, elapsed_s: float, *, json: bool) -> N
         table(title, ("run", "error"), failures[:_SHOWN_MAX], breakable=("error",))
 
 
-def _show_plan(made: Grid, plan: Plan, *, json: bool) -> None:
+def _show_plan(made: Grid, plan: CampaignPlan, *, json: bool) -> None:
     rows = [(run.name, plan.todo.get(run.name, "done")) for run in made.runs]
     if json:
         for run, state in rows:

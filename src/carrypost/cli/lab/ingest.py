@@ -105,7 +105,7 @@ def ingest(
         columns=tuple(each.strip() for each in columns.split(",") if columns),
         overlaps=overlaps, both_ways=both_ways,
     )  # fmt: skip
-    request = run.Request(
+    request = run.IngestRequest(
         paths=files, format=format_, scenario=scenario, out=out, options=options, day=day, shapes=shapes,
         lenient=lenient, engine=engine, spark=spark_options(master, memory, conf),
     )  # fmt: skip

@@ -57,7 +57,7 @@ class Application(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Environment:
     """What all nodes of one emulation share."""
 
     scheduler: Scheduler
@@ -83,7 +83,7 @@ class Driver:
         name: str,
         identity: Identity,
         settings: Settings,
-        world: World,
+        environment: Environment,
         application: Application,
         *,
         privilege: Privilege = privilege,
@@ -98,8 +98,8 @@ class Driver:
         """Messages that were not sent because their payload was no longer in the store."""
         self.clock = clock or Clock()
         self._skewed = not self.clock.right
-        self._scheduler = world.scheduler
-        self._world = world
+        self._scheduler = environment.scheduler
+        self._environment = environment
         self._application = application
         self._privilege = privilege
         self._host: Host | None = None
@@ -110,7 +110,7 @@ class Driver:
         self._answers: list[Token] = []
         self._late: list[Callable[[Host, int], None]] = []
         self._written_us = 0
-        world.radio.add(name, self._receive)
+        environment.radio.add(name, self._receive)
 
     @property
     def host(self) -> Host:
@@ -150,7 +150,7 @@ class Driver:
         if self.life is not _DOWN:
             raise StateError(f"node {self.name!r} is {self.life.value} already")
         self._boots += 1
-        chance = stream(self._world.seed, self.name, "host", self._boots)
+        chance = stream(self._environment.seed, self.name, "host", self._boots)
         host = self._host = Host(self.identity, self.settings, chance, privilege=self._privilege)
         self.life = _RUNNING
         now = self.now
@@ -249,7 +249,7 @@ class Driver:
                 self._tell_gone(gone)
                 told = True
             if frames:
-                self._world.radio.send(self.name, frames, transmission.to, self.settings.mtu_bytes)
+                self._environment.radio.send(self.name, frames, transmission.to, self.settings.mtu_bytes)
         for event in host.events():
             self._application.take(self, event)
             told = True
@@ -342,5 +342,5 @@ class Driver:
                 self.settle()
                 return
             for transmission in host.outgoing():
-                self._world.radio.send(self.name, transmission.frames, transmission.to, self.settings.mtu_bytes)
+                self._environment.radio.send(self.name, transmission.frames, transmission.to, self.settings.mtu_bytes)
             self._set_timer(host)

@@ -153,7 +153,7 @@ class _Parquet:
         self._writer.close()
 
 
-class _Lines:
+class _JsonLines:
     """A file of JSON lines."""
 
     def __init__(self, path: Path) -> None:
@@ -182,7 +182,7 @@ class Sink:
         self._partial = partial(path)
         with self._explained():
             clear(path)
-            self._to = _Lines(self._partial) if _is_lines(path) else _Parquet(self._partial)
+            self._to = _JsonLines(self._partial) if _is_lines(path) else _Parquet(self._partial)
 
     def __enter__(self) -> Self:
         return self

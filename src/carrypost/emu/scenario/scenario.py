@@ -115,7 +115,7 @@ class Scenario:
         file: str = "the scenario",
     ) -> Scenario:
         """The scenario of a text; `folder` is what the files that it names are relative to."""
-        return _Reader(Document(text, file, overrides), file, Path(folder)).scenario()
+        return _ScenarioReader(Document(text, file, overrides), file, Path(folder)).scenario()
 
     def in_force(self) -> str:
         """Every key with the value that holds, defaults included, as TOML."""
@@ -141,7 +141,7 @@ class Scenario:
         return self.folder / file
 
 
-class _Reader:
+class _ScenarioReader:
     """Makes a scenario of what TOML says."""
 
     def __init__(self, document: Document, file: str, folder: Path) -> None:

@@ -91,10 +91,10 @@ def load(path: str | Path) -> Grid:
     """The campaign of a file, checked with all that it names."""
     path = Path(path)
     text = read_text(path, f"the campaign {path} cannot be read")
-    return _Reader(path, Document(text, path.name)).grid()
+    return _CampaignReader(path, Document(text, path.name)).grid()
 
 
-class _Reader:
+class _CampaignReader:
     """Makes a campaign of what TOML says."""
 
     def __init__(self, path: Path, document: Document) -> None:

@@ -18,7 +18,7 @@ from carrypost.emu.traces.formats import meetings, orders, places, tables
 from carrypost.emu.traces.formats.events import ContactPlan, Ns2, OneConnections, Walkers
 from carrypost.emu.traces.formats.keys import Settled
 from carrypost.emu.traces.formats.lines import cut
-from carrypost.emu.traces.formats.rules import Options, Parsed, Rule, first
+from carrypost.emu.traces.formats.rules import LineRule, Options, Parsed, first
 from carrypost.errors import LocalError
 
 
@@ -30,7 +30,7 @@ class Format:
     gives: Literal["positions", "contacts"]
     line: str
     """How a line reads, for people."""
-    begin: Callable[[bytes, str, Options], Rule]
+    begin: Callable[[bytes, str, Options], LineRule]
     """The rule of a file: from its first bytes, how it is called, and what the user says."""
     settle: Callable[[pa.Table, Options], Settled]
     uses: tuple[str, ...]
@@ -68,7 +68,7 @@ FORMATS = {
         Format("imote", "contacts", "ID1 ID2 FIRST LAST …",
                tables.Sightings.imote, meetings.merged, _SEEN, frozenset({"interval_s"})),
         Format("gps-csv", "positions", "columns t, node and x, y or lat, lon",
-               tables.Places.begin, places.places, _MOVED, _PLACED | {"columns"}),
+               tables.Positions.begin, places.places, _MOVED, _PLACED | {"columns"}),
         Format("pairs", "contacts", "T I J …", tables.Sightings.pairs, meetings.sampled, _SEEN,
                frozenset({"interval_s", "columns", "overlaps"})),
         Format("haslemere", "contacts", "time_step,user1_id,user2_id,distance_m",
@@ -85,7 +85,7 @@ FORMATS = {
 ALIASES = {"csv": "gps-csv"}
 
 
-def read_whole(format_: Format, content: str, name: str, options: Options) -> tuple[Rule, Parsed]:
+def read_whole(format_: Format, content: str, name: str, options: Options) -> tuple[LineRule, Parsed]:
     """The rows of a text of which every line must be right; what is wrong is told with file and line."""
     data = content.encode()
     rule = format_.begin(data, name, options)
@@ -105,4 +105,4 @@ def settle_whole(format_: Format, rows: pa.Table, name: str, options: Options) -
     return found.rows
 
 
-__all__ = ["ALIASES", "FORMATS", "Format", "Options", "Parsed", "Rule", "read_whole", "settle_whole"]
+__all__ = ["ALIASES", "FORMATS", "Format", "LineRule", "Options", "Parsed", "read_whole", "settle_whole"]

@@ -18,7 +18,17 @@ from numpy.typing import NDArray
 
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX
 from carrypost.emu.traces.formats.lines import Cells, Lines, flags, microseconds, numbers
-from carrypost.emu.traces.formats.rules import Fault, Headless, Options, Parsed, at, brief, ends_first, pairs, parsed
+from carrypost.emu.traces.formats.rules import (
+    FileFault,
+    Headless,
+    Options,
+    Parsed,
+    at,
+    brief,
+    ends_first,
+    pairs,
+    parsed,
+)
 from carrypost.emu.traces.formats.why import name, numeral, seconds
 from carrypost.emu.traces.tracks import COORDINATE_M_MAX
 
@@ -84,10 +94,10 @@ class OneConnections:
         return next(filter(None, checks), f"{self.hosts.get(words[2], words[2])} is in contact with itself")
 
 
-def back(place: int, before_us: int, after_us: int) -> Fault:
+def back(place: int, before_us: int, after_us: int) -> FileFault:
     """Time goes back in a log of events."""
     hint = "; if lines may come in any order: --unsorted"
-    return Fault(place, f"time goes back, from {brief(before_us)} s to {brief(after_us)} s{hint}")
+    return FileFault(place, f"time goes back, from {brief(before_us)} s to {brief(after_us)} s{hint}")
 
 
 # ------------------------------------------------------------------------------------------------------ walkers
@@ -130,7 +140,7 @@ class Walkers(Headless):
         for index in np.flatnonzero(~cells.wrong & sent & (until_us < t_us))[:1]:
             arrival, start = brief(int(until_us[index])), brief(int(t_us[index]))
             message = f"node {node[int(index)]} arrives at {arrival} s, before it starts at {start} s"
-            made.fault = Fault(at(file, int(lines.number[index])), message)
+            made.fault = FileFault(at(file, int(lines.number[index])), message)
         return made
 
     def why(self, text: str) -> str:

@@ -61,7 +61,7 @@ class Bad(NamedTuple):
     why: str
 
 
-class Fault(NamedTuple):
+class FileFault(NamedTuple):
     """What makes a file as a whole useless; {other} in the message stands for another line."""
 
     at: int
@@ -121,7 +121,7 @@ class Parsed:
     """Rows that an option leaves out."""
     bad_lines: int = 0
     bad: list[Bad] = field(default_factory=list)
-    fault: Fault | None = None
+    fault: FileFault | None = None
     """The first."""
     least: dict[str, float] = field(default_factory=dict)
     most: dict[str, float] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class Parsed:
     """Of event logs: line and time of the first row and of the last."""
 
 
-class Rule(Protocol):
+class LineRule(Protocol):
     """How the lines of one file read."""
 
     def parse(self, lines: Lines, file: int) -> Parsed:
@@ -157,7 +157,7 @@ class Headless:
 
 
 def parsed(
-    rule: Rule,
+    rule: LineRule,
     lines: Lines,
     wrong: Truths,
     file: int,
@@ -186,12 +186,12 @@ def parsed(
     )
 
 
-def ends_first(lines: Lines, wrong: Truths, start_us: Numbers, until_us: Numbers, file: int) -> Fault | None:
+def ends_first(lines: Lines, wrong: Truths, start_us: Numbers, until_us: Numbers, file: int) -> FileFault | None:
     """The first contact that ends before it starts."""
     for index in np.flatnonzero(~wrong & (until_us < start_us))[:1]:
         until, start = (brief(int(each[index])) for each in (until_us, start_us))
         message = f"the contact ends at {until} s, before it starts at {start} s"
-        return Fault(at(file, int(lines.number[index])), message)
+        return FileFault(at(file, int(lines.number[index])), message)
     return None
 
 
@@ -228,6 +228,6 @@ def pairs(a: pa.Array, b: pa.Array) -> tuple[pa.Array, pa.Array, Truths]:
     return pc.if_else(swapped, b, a), pc.if_else(swapped, a, b), same
 
 
-def first(faults: list[Fault]) -> Fault | None:
+def first(faults: list[FileFault]) -> FileFault | None:
     """The one that people should hear of."""
     return min(faults, default=None)

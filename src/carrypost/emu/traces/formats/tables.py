@@ -56,7 +56,7 @@ def _why_cells(header: Header, text: str) -> tuple[dict[str, str], str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Positions:
     """Where nodes are, row by row."""
 
     header: Header
@@ -64,7 +64,7 @@ class Places:
     """Longitudes are counted from here, so that the date line cuts nothing."""
 
     @classmethod
-    def begin(cls, head: bytes, called: str, options: Options) -> Places:
+    def begin(cls, head: bytes, called: str, options: Options) -> Positions:
         """By the first lines of the file."""
         if options.metres:
             return cls(headers.find(head, called, (("node", "t", "x", "y"),), options, usual=False, hint=""))
