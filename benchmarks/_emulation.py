@@ -25,10 +25,11 @@ import pyarrow.compute as pc
 from carrypost.emu import runs
 from carrypost.emu.records import files as records
 from carrypost.emu.records.summary import summarise
-from carrypost.emu.scenario.scenario import MICROSECONDS, Scenario
+from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.traces.contacts import Contact
 from carrypost.emu.verify.bound import flood_us
 from carrypost.errors import CarrypostError
+from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind
 
 BOUND_ROUNDS = 3

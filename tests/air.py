@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from carrypost.emu.engine.radio import Airtime, Burst, LinkModel, Radio
 from carrypost.emu.engine.scheduler import Scheduler
+from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Announce, BlankData, Data, Frame
 from carrypost.model.ids import NodeId
 
@@ -56,6 +58,11 @@ class Air:
         return [
             frame.serial for _, _, frames in self.heard[node] for frame in frames if isinstance(frame, Data | BlankData)
         ]
+
+
+def datagram_sizes(frames: Iterable[Frame], mtu_bytes: int) -> list[int]:
+    """The lengths of what `codec.datagrams` would make, as the radio counts them."""
+    return [size for _, _, size in codec.runs(codec.wire_sizes(list(frames)), mtu_bytes)]
 
 
 def hello(name: str = "a") -> Announce:

@@ -89,15 +89,15 @@ def sent(runs: Sequence[Run]) -> dict[str, Any]:
     return {digest: Broadcast(content) for digest, content in contents([each for run in runs for each in run.files])}
 
 
-def desk(running: Campaign, runs: Sequence[Run]) -> task.Desk:
-    return task.Desk(str(running.place.root), running.token, sent(runs))
+def context_of(running: Campaign, runs: Sequence[Run]) -> task.TaskContext:
+    return task.TaskContext(str(running.place.root), running.token, sent(runs))
 
 
 @contextmanager
 def played(path: Path, out: Path) -> Iterator[Campaign]:
     """A campaign whose runs this process did, one after the other."""
     with begun(load(path), out) as running:
-        shared = desk(running, running.todo)
+        shared = context_of(running, running.todo)
         yield running
         ended = [task.play(shared, run) for run in running.todo]
         running.close(ended)

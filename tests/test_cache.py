@@ -11,6 +11,7 @@ from carrypost.gossip.holdings.owners import DELIVERIES, ORDER, PUBLISHING
 from carrypost.gossip.slots import bits
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
 from carrypost.model.ids import NodeId
+from carrypost.model.times import NEVER
 
 NOW = 1_000
 
@@ -492,11 +493,11 @@ def test_everything_goes_at_its_deadline_and_only_copies_are_named() -> None:
     offer(cache, message("n", deadline_us=2_500), 1)
     cache.remember(message("d", deadline_us=2_600))
     cache.remember(message("e"))
-    assert (cache.deadlines.next(), cache.expire(1_999)) == (2_000, [])
+    assert (cache.deadlines.due_us, cache.expire(1_999)) == (2_000, [])
     assert [copy.descriptor.label for copy in cache.expire(3_000)] == ["a", "p"]
     assert (cache.whole, cache.declined, names(cache, cache.done), cache.messages) == (0, 0, "e", 0)
     assert cache.take_released() == 0b1111
-    assert cache.deadlines.next() is None
+    assert cache.deadlines.due_us == NEVER
 
 
 def test_a_slot_is_not_given_again_before_its_release_was_told() -> None:
@@ -509,9 +510,11 @@ def test_a_slot_is_not_given_again_before_its_release_was_told() -> None:
     assert put(cache, message("c")).slot == 0
 
 
-def test_the_next_deadline_forgets_what_was_released_before() -> None:
+def test_what_was_released_before_its_deadline_does_not_expire() -> None:
     cache = cache_of()
     first = put(cache, message("a", deadline_us=2_000))
     put(cache, message("b", deadline_us=5_000))
     cache.remove(first, Reason.EXPIRED)
-    assert cache.deadlines.next() == 5_000
+    assert cache.expire(4_999) == []
+    assert cache.deadlines.due_us == 5_000
+    assert [copy.descriptor.label for copy in cache.expire(5_000)] == ["b"]

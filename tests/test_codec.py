@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.air import datagram_sizes
 
 from carrypost.config import Limits
 from carrypost.errors import LocalError
@@ -289,7 +290,7 @@ def test_next_frame_would_not_have_fitted(frames: list[Frame], mtu_bytes: int) -
 @given(st.lists(FRAMES, max_size=8), st.integers(20, 3000))
 def test_datagram_sizes_are_the_real_lengths(frames: list[Frame], mtu_bytes: int) -> None:
     real = codec.datagrams(map(resolved, frames), mtu_bytes)
-    assert codec.datagram_sizes(frames, mtu_bytes) == [len(each) for each in real]
+    assert datagram_sizes(frames, mtu_bytes) == [len(each) for each in real]
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, 512])
@@ -301,8 +302,8 @@ def test_overhead_is_what_is_not_frames(count: int) -> None:
 def test_sixteenth_frame_pays_for_the_longer_array_head() -> None:
     fifteen = 15 * codec.wire_size(GOOD) + codec.datagram_overhead(15)
     sixteen = 16 * codec.wire_size(GOOD) + codec.datagram_overhead(16)
-    assert codec.datagram_sizes([GOOD] * 16, sixteen - 1) == [fifteen, 4 + codec.wire_size(GOOD)]
-    assert codec.datagram_sizes([GOOD] * 16, sixteen) == [sixteen]
+    assert datagram_sizes([GOOD] * 16, sixteen - 1) == [fifteen, 4 + codec.wire_size(GOOD)]
+    assert datagram_sizes([GOOD] * 16, sixteen) == [sixteen]
 
 
 def test_no_datagram_has_more_frames_than_a_receiver_allows() -> None:
@@ -312,4 +313,4 @@ def test_no_datagram_has_more_frames_than_a_receiver_allows() -> None:
 
 def test_nothing_to_send_is_no_datagram() -> None:
     assert codec.datagrams([], 1200) == []
-    assert codec.datagram_sizes([], 1200) == []
+    assert datagram_sizes([], 1200) == []

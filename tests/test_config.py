@@ -7,7 +7,9 @@ import math
 
 import pytest
 
-from carrypost.config import UNBOUNDED, Limits, Settings, parse
+from carrypost.config import UNBOUNDED, Limits, Settings, differences, parse
+from carrypost.config.rules import inner, table, text, texts_or, whole
+from carrypost.config.tables import Fields, changed, merged, written
 from carrypost.errors import ConfigError
 
 WRONG_TEXTS = [
@@ -190,3 +192,53 @@ def test_settings_can_be_shared_and_compared() -> None:
     assert hash(Settings(altruistic=("a",))) == hash(Settings(altruistic=("a",)))
     with pytest.raises(dataclasses.FrozenInstanceError):
         Settings().mtu_bytes = 3  # type: ignore[misc]
+
+
+@table("overlay")
+class Overlay:
+    """What any later table looks like."""
+
+    homes: int = whole(3, 1, 9)
+    relays: tuple[str, ...] | None = texts_or("any", "a list of relays")
+
+
+@table()
+class Whole:
+    """Settings that have such a table."""
+
+    name: str = text("", "a name")
+    overlay: Overlay = inner(Overlay)
+
+
+def test_a_table_in_settings_is_known_by_its_name_wherever_settings_come_from() -> None:
+    fields = Fields({"": Whole})
+    told = fields.read("name = 'x'\n[overlay]\nhomes = 4")
+    variables = fields.read_environment({"CARRYPOST_OVERLAY_RELAYS": "a, b"})
+    keywords = fields.check({"overlay.homes": 5})
+    made = changed(Whole(), merged(told, variables, keywords))
+    assert made == Whole(name="x", overlay=Overlay(homes=5, relays=("a", "b")))
+    assert differences(made, Whole()) == {"name": "x", "overlay.homes": "5", "overlay.relays": "['a', 'b']"}
+    assert written(Whole()) == {"name": "", "overlay": {"homes": 3, "relays": "any"}}
+    assert changed(made, fields.check(written(Whole()))) == Whole()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[overlay]\nhome = 1", "in the settings, overlay.home is not a setting; did you mean overlay.homes?"),
+        ("[overlays]\nhomes = 1", "in the settings, overlays is not a setting; did you mean overlay?"),
+        ("[overlay]\nhomes = 10", "in the settings, overlay.homes must be a whole number from 1 to 9, not 10"),
+        ("overlay = 1", "in the settings, overlay must be a table, not 1"),
+    ],
+)
+def test_mistakes_in_a_table_in_settings_are_told_by_its_name(text: str, told: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        Fields({"": Whole}).read(text)
+    assert str(refusal.value) == told
+
+
+def test_a_value_of_another_class_is_no_table_in_settings() -> None:
+    with pytest.raises(ConfigError, match="limits must be Limits here"):
+        Settings(limits=3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"overlay\.homes must be a whole number from 1 to 9, not 0"):
+        Overlay(homes=0)

@@ -6,9 +6,9 @@ import pytest
 from tests import timers
 
 from carrypost.config import Settings
-from carrypost.emu.engine.application import Inbox
+from carrypost.emu.engine.application import InboxApplication
 from carrypost.emu.engine.clock import Clock
-from carrypost.emu.engine.driver import Driver, World
+from carrypost.emu.engine.driver import Driver, Environment
 from carrypost.emu.engine.radio import Radio
 from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.emu.records.recorder import Recorder
@@ -19,7 +19,7 @@ from carrypost.security.identity import Identity
 SECOND = 1_000_000
 
 
-class Watching(Inbox):
+class Watching(InboxApplication):
     """Notes what its node tells, at the true time."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Wrong:
         self.radio = Radio(self.scheduler, 1)
         self.inboxes = {name: Watching() for name in "ab"}
         self.drivers: dict[str, Driver] = {}
-        world = World(self.scheduler, self.radio, 1)
+        world = Environment(self.scheduler, self.radio, 1)
         for name, clock in zip("ab", clocks, strict=True):
             self.drivers[name] = Driver(
                 name, Identity.plain(name), Settings.emulated(**settings), world, self.inboxes[name], clock=clock

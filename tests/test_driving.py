@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from carrypost.config import Settings
-from carrypost.emu.engine.application import Inbox
-from carrypost.emu.engine.driver import Driver, World
+from carrypost.emu.engine.application import InboxApplication
+from carrypost.emu.engine.driver import Driver, Environment
 from carrypost.emu.engine.radio import Radio
 from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.errors import RunawayError
@@ -190,7 +190,7 @@ def test_the_timer_is_set_though_a_verb_failed(verb: str, monkeypatch: pytest.Mo
 # --- emulated nodes ----------------------------------------------------------------------------------------------
 
 
-class Reacting(Inbox):
+class Reacting(InboxApplication):
     """An application that does something when it is told of something, once."""
 
     def __init__(self, kind: type[Event], react: Callable[[Driver], None]) -> None:
@@ -210,7 +210,7 @@ class Reacting(Inbox):
 def emulated(application: Reacting) -> tuple[Driver, Scheduler, Radio]:
     scheduler = Scheduler()
     radio = Radio(scheduler, 1)
-    driver = Driver("a", Identity.plain("a"), Settings.emulated(), World(scheduler, radio, 1), application)
+    driver = Driver("a", Identity.plain("a"), Settings.emulated(), Environment(scheduler, radio, 1), application)
     driver.boot()
     return driver, scheduler, radio
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from tests.examples import examples
 from tests.schedules import END_S, Schedule, schedules, there
 
-from carrypost.emu.verify.bound import Contact, Message, Presence, flood, flood_bound, flood_count
+from carrypost.emu.verify.bound import Contact, Message, Presence, flood, flood_bound
 from carrypost.errors import LocalError
 
 STAY: list[Presence] = [("a", 0, None), ("b", 0, None), ("c", 0, None)]
@@ -80,7 +80,7 @@ def test_an_edge_of_a_contact_life_or_presence(
     contacts: list[Contact], messages: list[Message], nodes: list[Presence] | None, reached: set[tuple[str, str]]
 ) -> None:
     assert flood_bound(contacts, messages, nodes) == reached
-    assert flood_count(contacts, messages, nodes) == len(reached)
+    assert len(flood(contacts, messages, nodes)) == len(reached)
 
 
 MISTAKES: list[tuple[list[Contact], list[Message], list[Presence] | None, str]] = [

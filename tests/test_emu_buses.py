@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tools import calibration
 
-from carrypost.emu.mobility.buses import Buses, Line
+from carrypost.emu.mobility.buses import Buses, BusLine
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.traces.tracks import Movement
 from carrypost.errors import ConfigError
@@ -80,7 +80,7 @@ def test_one_more_line_leaves_the_others_alone() -> None:
 
 
 def test_line_passes_the_hubs_that_it_names_and_stands_there_longer() -> None:
-    town = Buses(**PUNCTUAL, hubs=3, dwell_s=10, hub_dwell_s=100, line=(Line(name="A", buses=1, via=(2, 0)),))
+    town = Buses(**PUNCTUAL, hubs=3, dwell_s=10, hub_dwell_s=100, line=(BusLine(name="A", buses=1, via=(2, 0)),))
     path = paths(town.move(1, 2 * HOUR))["A-1"]
     stood = {(x, y): t1 - t0 for (t0, x, y), (t1, *there) in pairwise(path) if (x, y) == tuple(there)}
     assert stood[0.0, 0.0] == 100 * SECOND
@@ -91,7 +91,7 @@ def test_line_passes_the_hubs_that_it_names_and_stands_there_longer() -> None:
 
 
 def test_line_that_does_not_cross_ends_at_its_last_hub() -> None:
-    line = Line(name="S", buses=1, via=(0,), across=False, service=("06:00-06:00",))
+    line = BusLine(name="S", buses=1, via=(0,), across=False, service=("06:00-06:00",))
     path = paths(Buses(line=(line,)).move(1, 2 * HOUR))["S-1"]
     assert path[-1][1:] == (0.0, 0.0)
 
@@ -132,7 +132,7 @@ def test_presence_is_from_first_departure_to_last_arrival() -> None:
 
 
 def test_school_bus_is_away_between_its_hours() -> None:
-    line = Line(name="S01", buses=1, service=("07:30-07:30", "16:00-16:00"))
+    line = BusLine(name="S01", buses=1, service=("07:30-07:30", "16:00-16:00"))
     movement = Buses(start="06:00", jitter_s=20, line=(line,)).move(1, 12 * HOUR)
     (_, join, leave), (_, join_again, leave_again) = movement.presences
     assert 90 * MINUTE <= join <= 90 * MINUTE + 20 * SECOND
@@ -167,7 +167,7 @@ def test_trip_that_left_before_the_run_is_no_part_of_it() -> None:
 
 
 def test_line_whose_service_is_over_has_no_buses() -> None:
-    lines = (Line(name="A", buses=1), Line(name="B", buses=1, service=("05:00-05:30",)))
+    lines = (BusLine(name="A", buses=1), BusLine(name="B", buses=1, service=("05:00-05:30",)))
     assert Buses(start="06:00", line=lines).move(1, HOUR).tracks.nodes == ("A-1",)
 
 

@@ -6,19 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carrypost.emu.engine.clock import Clock
-from carrypost.emu.engine.faults import Plan, plan
+from carrypost.emu.engine.faults import FaultPlan, plan
 from carrypost.emu.scenario.tables import EventTable, FaultsTable
 from carrypost.emu.traces.contacts import Contact, Presence
 
 SECOND = 1_000_000
 
 
-def planned(*events: EventTable, presences: tuple[Presence, ...] = (Presence("a", 0, None),)) -> Plan:
+def planned(*events: EventTable, presences: tuple[Presence, ...] = (Presence("a", 0, None),)) -> FaultPlan:
     return plan(FaultsTable(), events, presences, 1, 100 * SECOND)
 
 
-def lives(made: Plan) -> list[tuple[str, float, float, str]]:
-    return [(life.node, life.start_us / SECOND, life.end_us / SECOND, life.end) for life in made.lives]
+def lives(made: FaultPlan) -> list[tuple[str, float, float, str]]:
+    return [(life.node, life.start_us / SECOND, life.end_us / SECOND, life.end) for life in made.stays]
 
 
 def event(t: float, kind: str = "away", duration_s: float = 10, node: str = "a") -> EventTable:
@@ -32,7 +32,7 @@ def test_a_fault_splits_a_presence_in_two() -> None:
 def test_a_fault_of_a_node_that_is_not_there_does_nothing() -> None:
     made = planned(event(20), event(25), event(20, "crash"), event(99, duration_s=5))
     assert lives(made) == [("a", 0, 20, "away"), ("a", 30, 99, "away")]
-    assert [life.last for life in made.lives] == [False, True]
+    assert [life.last for life in made.stays] == [False, True]
 
 
 def test_a_fault_that_lasts_beyond_a_presence_shortens_the_next() -> None:
@@ -43,7 +43,7 @@ def test_a_fault_that_lasts_beyond_a_presence_shortens_the_next() -> None:
 def test_who_lost_its_store_gets_a_name_that_nobody_has() -> None:
     there = Presence("a", 0, None), Presence("a.2", 0, None)
     made = planned(event(20, "crash-lost"), event(50, "crash-lost"), presences=there)
-    assert [life.node for life in made.lives if life.place == "a"] == ["a", "a.3", "a.4"]
+    assert [life.node for life in made.stays if life.place == "a"] == ["a", "a.3", "a.4"]
     contact = Contact("a", "b", 0, 100 * SECOND)
     both = planned(event(20, "crash-lost"), presences=(Presence("a", 0, None), Presence("b", 0, None)))
     assert [each[:2] for each in both.contacts([contact])] == [("a", "b"), ("a.2", "b")]
@@ -57,13 +57,13 @@ def test_drawn_faults_differ_by_node_and_kind_and_come_again_with_the_seed() -> 
     assert first == plan(faults, (), nodes, 1, hour)
     assert first != plan(faults, (), nodes, 2, hour)
     crashes = {
-        node: [life.end_us for life in first.lives if life.place == node and life.end == "crash"] for node in ("a", "b")
+        node: [life.end_us for life in first.stays if life.place == node and life.end == "crash"] for node in ("a", "b")
     }
     assert crashes["a"] != crashes["b"]
     assert all(15 < len(times) < 45 for times in crashes.values())
     # Without the other kind of fault the crashes are the same.
     alone = plan(FaultsTable(crash_per_h=30, restart_s=1), (), nodes, 1, hour)
-    told = {life.end_us for life in alone.lives if life.place == "a"}
+    told = {life.end_us for life in alone.stays if life.place == "a"}
     assert len(told & set(crashes["a"])) > len(crashes["a"]) * 0.9
 
 

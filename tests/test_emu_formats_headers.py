@@ -6,7 +6,7 @@ import pytest
 from tests.trace_texts import parsed, settled, whys
 
 from carrypost.emu.traces.formats import FORMATS, Options
-from carrypost.emu.traces.formats.tables import Places
+from carrypost.emu.traces.formats.tables import Positions
 from carrypost.errors import LocalError
 
 
@@ -32,7 +32,7 @@ def test_what_is_assumed_about_columns_is_said() -> None:
 def test_names_of_columns_are_known_however_they_are_written(header: str, positions: dict[str, int]) -> None:
     text = header + "\n" + ",".join(["10"] * 4) + "\n"
     rule = FORMATS["gps-csv"].begin(text.encode(), "trace", Options())
-    assert isinstance(rule, Places)
+    assert isinstance(rule, Positions)
     assert rule.header.positions == positions
     assert rule.said == ""
 

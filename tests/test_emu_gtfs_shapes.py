@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from carrypost.emu.mobility.gtfs import Day, Gtfs
-from carrypost.emu.mobility.shapes import STOP_FROM_SHAPE_M_MAX, Way, placed
+from carrypost.emu.mobility.shapes import STOP_FROM_SHAPE_M_MAX, Polyline, placed
 from carrypost.errors import LocalError
 
 SECOND = 1_000_000
@@ -244,10 +244,10 @@ _COORDINATES = st.integers(0, 40).map(lambda number: number * 25.0)
 @example([(0.0, 0.0), (100.0, 0.0), (0.0, 0.0)], [0.0, 0.5, 1.0])
 @example([(0.0, 0.0), (0.0, 0.0), (100.0, 0.0), (100.0, 0.0)], [0.0, 0.0, 1.0])
 def test_stops_on_a_shape_are_found_there_in_their_order(points: Places, shares: list[float]) -> None:
-    way = Way.of(points)
+    way = Polyline.of(points)
     truth_m = np.array(shares) * way.along_m[-1]
     x, y = way.at(truth_m)
-    found_m = placed(way, [], Way.of(list(zip(x, y, strict=True))), [None] * len(shares), np.array(shares))
+    found_m = placed(way, [], Polyline.of(list(zip(x, y, strict=True))), [None] * len(shares), np.array(shares))
     assert (np.diff(found_m) >= 0).all()
     x_found, y_found = way.at(found_m)
     # Times were right: they cost nothing where the stops are, so nothing else may cost more.
@@ -260,8 +260,8 @@ def test_stops_on_a_shape_are_found_there_in_their_order(points: Places, shares:
 )
 def test_no_other_way_to_place_stops_is_nearer(points: Places, stops: Places) -> None:
     """Against all ways to place them in their order, each at a point that is next to one of them."""
-    way = Way.of(points)
-    found_m = placed(way, [], Way.of(stops), [None] * len(stops), np.full(len(stops), math.nan))
+    way = Polyline.of(points)
+    found_m = placed(way, [], Polyline.of(stops), [None] * len(stops), np.full(len(stops), math.nan))
     feet = sorted(foot for stop in stops for foot in feet_of(stop, points))
     costs = [
         sum(away_m**2 for away_m in aways_m) if max(aways_m) <= STOP_FROM_SHAPE_M_MAX else math.inf

@@ -6,7 +6,7 @@ import json
 
 from tests.order_records import Story
 
-from carrypost.emu.records.ordered import Sizes, Spread
+from carrypost.emu.records.ordered import EntryCounts, Spread
 from carrypost.emu.records.summary import summarise
 from carrypost.record import Record
 
@@ -49,8 +49,8 @@ def test_every_figure_of_the_paper_is_counted_from_the_rows() -> None:
     assert found.transmission_delay == Spread(1.0, 26.0, 10.857143, 8.060992)
     assert found.co_delivery_latency == Spread(0.0, 2.0, 0.666667, 0.942809)
     assert found.co_delivery_delay == Spread(1.0, 11.0, 7.0, 4.320494)
-    assert found.barrier == Sizes(2.0, 4)
-    assert found.registries == {"cache": Sizes(0.0, 0), "pending": Sizes(1.5, 5)}
+    assert found.barrier == EntryCounts(2.0, 4)
+    assert found.registries == {"cache": EntryCounts(0.0, 0), "pending": EntryCounts(1.5, 5)}
 
 
 def test_people_read_them_below_the_others() -> None:

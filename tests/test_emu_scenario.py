@@ -10,7 +10,7 @@ from tests import emulated
 
 from carrypost import emu
 from carrypost.config import UNBOUNDED
-from carrypost.emu.scenario.overrides import toml
+from carrypost.config.document import toml
 from carrypost.emu.scenario.scenario import MODELS, Scenario
 from carrypost.errors import CarrypostError, ConfigError, LocalError
 
@@ -81,6 +81,8 @@ def test_ideal_mode_takes_limits_away_unless_the_scenario_sets_them() -> None:
         ("duration_s = 1\n[settings.limits]\nframe_max = 1", "line 3: settings.limits.frame_max is not a setting"),
         ("duration_s = 1\n[settings]\nannounce_s_min = 9", "announce_s_min must be at most announce_s_max"),
         ("duration_s = 1\n[[workload]]\nsize = 1", "line 2: workload.0.kind is missing"),
+        ("duration_s = 1\nworkload = [{size = 1}]", "line 2: workload.0.kind is missing"),
+        ("duration_s = 1\n[settings]\nlimits = {frames_max = 0}", "line 3: settings.limits.frames_max must be a whole"),
         ("duration_s = 1\n[workload]\nkind = 'script'", "workload is a list of tables, each written [[workload]]"),
         ("duration_s = 1\n[[workload]]\nkind = 'script'", "workload.0 is a script and has no file"),
         (

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.campaigns import THREE, campaign, desk, played, records, sent, states, three
+from tests.campaigns import THREE, campaign, context_of, played, records, sent, states, three
 
 from carrypost import emu
 from carrypost.cli.app import run as command
@@ -38,12 +38,12 @@ def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> CtrlC:
     after = 0
 
     class Job:
-        def __init__(self, _: object, __: object, desk: task.Desk, runs: list[Run]) -> None:
-            self._desk, self._runs = desk, runs
+        def __init__(self, _: object, __: object, context: task.TaskContext, runs: list[Run]) -> None:
+            self._context, self._runs = context, runs
 
         def wait(self, _: object) -> list[State]:
             for run in self._runs[:after]:
-                assert task.play(self._desk, run).status == "done"
+                assert task.play(self._context, run).status == "done"
             raise KeyboardInterrupt
 
     def given(_: object, runs: list[Run]) -> AbstractContextManager[dict[str, Any]]:
@@ -118,7 +118,7 @@ def test_a_task_of_a_campaign_that_is_over_does_not_touch_the_record_of_the_next
     three(tmp_path)
     path, out = campaign(tmp_path, seeds="[1]"), tmp_path / "out"
     with begun(load(path), out) as dead:
-        old = desk(dead, dead.todo)
+        old = context_of(dead, dead.todo)
         (run,) = dead.todo
         real = Prepared.run
         whole: dict[str, bytes] = {}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.campaigns import FAILING, THREE, TWO_SETTINGS, campaign, desk, played, records, states, three
+from tests.campaigns import FAILING, THREE, TWO_SETTINGS, campaign, context_of, played, records, states, three
 
 from carrypost import emu
 from carrypost.cli.app import run as command
@@ -252,12 +252,12 @@ def test_a_process_that_does_not_see_the_folder_or_comes_too_late_writes_nothing
     three(tmp_path)
     with begun(load(campaign(tmp_path, seeds="[1]")), tmp_path / "out") as running:
         running.begin()
-        shared = desk(running, running.todo)
+        shared = context_of(running, running.todo)
         (run,) = running.todo
     late = task.play(shared, run)  # The campaign is over.
     assert (late.status, late.kept) == ("failed", False)
     assert "does not see" in late.error
-    nowhere = task.play(task.Desk(str(tmp_path / "nowhere"), running.token, {}), run)
+    nowhere = task.play(task.TaskContext(str(tmp_path / "nowhere"), running.token, {}), run)
     assert (nowhere.status, nowhere.kept) == ("failed", False)
     assert records(tmp_path / "out") == {}
     assert states(tmp_path / "out") == {}
@@ -269,7 +269,7 @@ def test_a_run_of_which_processes_died_fails_and_is_not_tried_for_ever(
 ) -> None:
     three(tmp_path)
     with begun(load(campaign(tmp_path, seeds="[1]")), tmp_path / "out") as running:
-        shared = desk(running, running.todo)
+        shared = context_of(running, running.todo)
         (run,) = running.todo
         monkeypatch.setattr(task, "_attempt", lambda: 2)
         assert "2 processes that ran it died" in task.play(shared, run).error

@@ -33,7 +33,7 @@ from carrypost.emu.traces.in_range import Window
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.contacts.contacts_here import found_here
-from carrypost.lab.contacts.slabs import SAMPLES, Life, Plan, Search, planned
+from carrypost.lab.contacts.slabs import SAMPLES, SampleSpan, Search, SlabPlan, planned
 from carrypost.lab.schemas import CONTACTS, POSITIONS
 
 Row = tuple[str, str, float, float, float]
@@ -153,7 +153,7 @@ def test_every_sample_is_in_one_slab_of_its_scenario(
     lives: list[tuple[str, int, int, int]], slab_us: int | None
 ) -> None:
     nodes = [
-        Life(scenario, f"n{index}", count, first, first + (span if count > 1 else 0))
+        SampleSpan(scenario, f"n{index}", count, first, first + (span if count > 1 else 0))
         for index, (scenario, count, first, span) in enumerate(lives)
     ]
     plan = planned(nodes, slab_us)
@@ -166,7 +166,7 @@ def test_every_sample_is_in_one_slab_of_its_scenario(
         assert one != two or before.end_us == after.start_us
 
 
-def slab_of(plan: Plan, scenario: str, t_us: int) -> int:
+def slab_of(plan: SlabPlan, scenario: str, t_us: int) -> int:
     (cells,) = (each for each in plan.cells if each.scenario == scenario)
     return plan.slab_of[cells.first + (t_us - cells.start_us) // cells.cell_us]
 
@@ -174,7 +174,7 @@ def slab_of(plan: Plan, scenario: str, t_us: int) -> int:
 def test_slabs_have_about_as_many_samples_each() -> None:
     rng = np.random.Generator(np.random.PCG64(5))
     first = np.sort(rng.integers(0, 10**10, 4_000)) // 2
-    nodes = [Life("s", f"n{index}", 1_000, int(t_us), int(t_us) + 10**9) for index, t_us in enumerate(first)]
+    nodes = [SampleSpan("s", f"n{index}", 1_000, int(t_us), int(t_us) + 10**9) for index, t_us in enumerate(first)]
     plan = planned(nodes)
     assert len(plan.slabs) == 17
     middles = np.concatenate([first + 10**9 * step // 1_000 for step in range(1_000)])

@@ -19,14 +19,14 @@ from carrypost.emu.traces.formats import FORMATS, Options
 from carrypost.errors import FileError, LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest import sources
-from carrypost.lab.ingest.run import Report, Request, ingest
+from carrypost.lab.ingest.run import IngestRequest, Report, ingest
 from carrypost.lab.schemas import CONTACTS, POSITIONS
 
 PAIRS = "".join(f"{20 * number}\tn{number % 7}\tm{number * number % 11}\n" for number in range(1, 900))
 
 
-def _request(path: Path, name: str, out: Path, **more: object) -> Request:
-    return Request(paths=[path], format=name, scenario="s", out=out, **{"engine": "local", **more})  # type: ignore[arg-type]
+def _request(path: Path, name: str, out: Path, **more: object) -> IngestRequest:
+    return IngestRequest(paths=[path], format=name, scenario="s", out=out, **{"engine": "local", **more})  # type: ignore[arg-type]
 
 
 def _table(out: Path, name: str) -> pa.Table:
@@ -97,11 +97,11 @@ def test_several_files_are_one_trace(tmp_path: Path) -> None:
     (tmp_path / "1.csv").write_text("t,node,x,y\n0,a,1,2\n", encoding="utf-8")
     (tmp_path / "2.csv").write_text("node;y;x;t\na;4;3;5\nb;0;0;0\n", encoding="utf-8")
     paths = [tmp_path / "1.csv", tmp_path / "2.csv"]
-    ingest(Request(paths=paths, format="csv", scenario="s", out=tmp_path / "out"))
+    ingest(IngestRequest(paths=paths, format="csv", scenario="s", out=tmp_path / "out"))
     rows = _table(tmp_path / "out", "gps-csv").select(["node", "t", "x", "y"]).to_pylist()
     assert [tuple(row.values()) for row in rows] == [("a", 0, 1, 2), ("a", 5, 3, 4), ("b", 0, 0, 0)]
     with pytest.raises(LocalError, match=r"1.csv, line 2: the time of node a goes back, from 5 s to 0 s"):
-        ingest(Request(paths=paths[::-1], format="csv", scenario="s", out=tmp_path / "out"))
+        ingest(IngestRequest(paths=paths[::-1], format="csv", scenario="s", out=tmp_path / "out"))
 
 
 # -------------------------------------------------------------------------------------------------------- tables
@@ -185,7 +185,7 @@ def test_a_table_is_replaced_by_its_own_scenario_only(tmp_path: Path) -> None:
     _ingested(tmp_path, "pairs", "20 a b\n60 a b\n")
     assert _table(tmp_path / "out", "pairs").num_rows == 2
     (tmp_path / "trace.txt").write_text("20 a b\n", encoding="utf-8")
-    other = Request(paths=[tmp_path / "trace.txt"], format="pairs", scenario="other", out=tmp_path / "out")
+    other = IngestRequest(paths=[tmp_path / "trace.txt"], format="pairs", scenario="other", out=tmp_path / "out")
     with pytest.raises(LocalError, match=r"holds the scenario 's'; choose another --out, or the same --scenario"):
         ingest(other)
     assert _table(tmp_path / "out", "pairs").num_rows == 2

@@ -12,15 +12,15 @@ import pytest
 
 from carrypost.emu.traces.formats import Options
 from carrypost.lab import folders
-from carrypost.lab.ingest.run import Request, ingest
+from carrypost.lab.ingest.run import IngestRequest, ingest
 from carrypost.lab.schemas import CONTACTS
 
 DATA = os.environ.get("CARRYPOST_DATA", "")
 pytestmark = pytest.mark.skipif(not DATA, reason="CARRYPOST_DATA names no folder with the public traces")
 
 
-def _request(path: Path, name: str, out: Path, options: Options | None = None) -> Request:
-    return Request(paths=[path], format=name, scenario="s", out=out, options=options or Options())
+def _request(path: Path, name: str, out: Path, options: Options | None = None) -> IngestRequest:
+    return IngestRequest(paths=[path], format=name, scenario="s", out=out, options=options or Options())
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from carrypost.emu.traces.formats import FORMATS
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.ingest.run import Request, ingest
+from carrypost.lab.ingest.run import IngestRequest, ingest
 from carrypost.lab.schemas import CONTACTS, POSITIONS
 
 if TYPE_CHECKING:
@@ -112,8 +112,8 @@ def _sample(name: str) -> str:
     return made[name](chance)
 
 
-def _request(path: Path, name: str, out: Path, **more: object) -> Request:
-    return Request(paths=[path], format=name, scenario="s", out=out, **{"engine": "local", **more})  # type: ignore[arg-type]
+def _request(path: Path, name: str, out: Path, **more: object) -> IngestRequest:
+    return IngestRequest(paths=[path], format=name, scenario="s", out=out, **{"engine": "local", **more})  # type: ignore[arg-type]
 
 
 def _table(out: Path, name: str) -> pa.Table:

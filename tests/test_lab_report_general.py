@@ -21,7 +21,7 @@ from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import LocalError
 from carrypost.lab.metrics import families as f
 from carrypost.lab.report import html, page, plots
-from carrypost.lab.report.html import Line
+from carrypost.lab.report.html import TableRow
 from carrypost.lab.report.paper import OSTERMALM
 from carrypost.lab.report.study import Study
 from carrypost.lab.schemas import Table
@@ -101,10 +101,10 @@ def test_a_cell_may_be_broken_before_its_ends_and_nowhere_else() -> None:
 @pytest.mark.parametrize(("letters", "kind"), [(60, ""), (110, " many"), (160, " most")])
 def test_tables_that_are_too_wide_for_a_sheet_are_smaller_in_print(letters: int, kind: str) -> None:
     cells: list[html.Piece] = ["x" * 8] * (letters // 10)
-    text = html.table("", [""] * len(cells), [[Line("", cells)]]).text
+    text = html.table("", [""] * len(cells), [[TableRow("", cells)]]).text
     assert text.startswith(f'<div class="wide{kind} short">')
     cells = [html.between("x" * 8, "y", "zz")] * (letters // 10)
-    assert html.table("", [""] * len(cells), [[Line("", cells)]]).text.startswith(f'<div class="wide{kind} short">')
+    assert html.table("", [""] * len(cells), [[TableRow("", cells)]]).text.startswith(f'<div class="wide{kind} short">')
 
 
 def test_a_distribution_rises_in_steps_from_its_least_value() -> None:

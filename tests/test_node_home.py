@@ -16,7 +16,7 @@ import pytest
 from tests.loopback import apart
 
 from carrypost.errors import ConfigError, LocalError, NodeError, RunningError
-from carrypost.node.clock import MICROSECONDS
+from carrypost.model.times import MICROSECONDS
 from carrypost.node.folder import Home, exposed, read_key, write_key
 from carrypost.node.runtime import Node
 from carrypost.node.settings import NodeSettings, parse

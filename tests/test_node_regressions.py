@@ -21,7 +21,7 @@ from tests.nodes import QUICK, scene, until
 
 from carrypost import testing
 from carrypost.cli import _launch, app, serve
-from carrypost.cli._order import Order
+from carrypost.cli._order import NodeCommand
 from carrypost.config import Limits, Settings
 from carrypost.errors import ConfigError
 from carrypost.events import Confirmed, Delivered, Delivery, Dropped
@@ -40,7 +40,7 @@ from carrypost.node.runtime import Node
 from carrypost.node.settings import UdpSettings, parse
 from carrypost.node.udp import interfaces, outlet, statics
 from carrypost.node.udp.channels import Target
-from carrypost.node.udp.outlet import Outlet, Traffic
+from carrypost.node.udp.outlet import Outlet, UdpTraffic
 from carrypost.node.udp.statics import StaticPeers
 from carrypost.node.udp.udp import Udp
 from carrypost.security.identity import Identity
@@ -360,7 +360,7 @@ class OneDead:
 async def test_an_interface_that_takes_nothing_does_not_silence_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outlet, "_PATIENCE_S", 0.05)
     dead, alive = Target(("192.0.2.255", 9)), Target(("127.0.0.1", 9))
-    sending, traffic = OneDead(dead), Traffic()
+    sending, traffic = OneDead(dead), UdpTraffic()
     made = Outlet(sending, traffic, asyncio.get_running_loop())  # type: ignore[arg-type]
     made.send([b"1", b"2"], dead)
     made.send([b"3"], alive)
@@ -418,9 +418,9 @@ def test_an_order_that_is_too_long_for_a_new_process_is_carried_out_in_this_one(
     def refuse(*_args: object) -> None:
         raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
 
-    ran: list[Order] = []
+    ran: list[NodeCommand] = []
     monkeypatch.setattr(os, "execv", refuse)
     monkeypatch.setattr(serve, "run", ran.append)
-    order = Order(config=None, data="x", changes=("a=1",), json=True, verbose=False)
+    order = NodeCommand(config=None, data="x", changes=("a=1",), json=True, verbose=False)
     _launch.become(order)
     assert ran == [order]

@@ -26,9 +26,9 @@ from carrypost.errors import ConfigError, NodeError
 from carrypost.node.settings import UdpSettings
 from carrypost.node.udp import interfaces, sockets, statics
 from carrypost.node.udp import outlet as outlets
-from carrypost.node.udp.channels import Channel, Means, Plan, Target, cover
+from carrypost.node.udp.channels import Channel, ChannelPlan, Means, Target, cover
 from carrypost.node.udp.interfaces import Interface
-from carrypost.node.udp.outlet import Outlet, Traffic
+from carrypost.node.udp.outlet import Outlet, UdpTraffic
 from carrypost.node.udp.udp import Udp
 
 DEADLINE_S = 20.0
@@ -509,7 +509,7 @@ def test_what_a_full_socket_does_not_take_waits_in_order_and_beyond_a_bound_is_d
     monkeypatch.setattr(outlets, "QUEUE_BYTES_MAX", 10)
 
     async def scene() -> None:
-        stuck, traffic = Stuck(error), Traffic()
+        stuck, traffic = Stuck(error), UdpTraffic()
         outlet = Outlet(stuck, traffic, asyncio.get_running_loop())  # type: ignore[arg-type]
         target = Target(("127.0.0.1", 9))
         assert outlet.send([b"1234", b"5678"], target) == ""
@@ -551,7 +551,7 @@ def test_as_few_means_as_reach_all_who_are_heard(heard: dict[Means, str], needed
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unused:
         for means in reversed(Means):
             group = "ff12::4350" if means is SIX else "239.255.67.80"
-            channels.append(Channel(Plan(means, "eth0", 1, "10.0.0.1", group, 5_000), unused, unused.close))
+            channels.append(Channel(ChannelPlan(means, "eth0", 1, "10.0.0.1", group, 5_000), unused, unused.close))
             for peer in heard.get(means, ""):
                 channels[-1].hears(peer, 0.0)
         assert [each.plan.means for each in cover(channels)] == needed

@@ -6,7 +6,7 @@ import random
 from functools import partial
 
 import pytest
-from tests.air import MTU, Air, data, hello
+from tests.air import MTU, Air, data, datagram_sizes, hello
 
 from carrypost.emu.engine.radio import LinkModel
 from carrypost.emu.engine.scheduler import Phase
@@ -118,7 +118,7 @@ def test_frames_are_cut_into_datagrams_as_the_codec_does() -> None:
         heard = [frames for _, _, frames in air.heard["b"]]
         sizes = [len(datagram) for datagram in codec.datagrams(frames, MTU)]
         assert [frame for datagram in heard for frame in datagram] == frames
-        assert [codec.datagram_sizes(datagram, MTU) for datagram in heard] == [[size] for size in sizes]
+        assert [datagram_sizes(datagram, MTU) for datagram in heard] == [[size] for size in sizes]
         assert air.radio.traffic("a", "b").bytes == sum(sizes)
 
 
@@ -129,7 +129,7 @@ def test_more_small_frames_than_a_datagram_may_have_are_cut_as_the_codec_does() 
     air.radio.send("a", frames, None, 65_507)
     air.run()
     assert [len(datagram) for _, _, datagram in air.heard["b"]] == [512, 512, 76]
-    assert air.radio.sent("a").bytes == sum(codec.datagram_sizes(frames, 65_507))
+    assert air.radio.sent("a").bytes == sum(datagram_sizes(frames, 65_507))
 
 
 def test_loss_strikes_whole_datagrams_at_about_its_probability() -> None:
@@ -179,7 +179,7 @@ def test_a_rate_makes_datagrams_queue_for_the_link() -> None:
     air = Air(model=LinkModel(delay_us=10, rate_bytes_per_s=100_000))
     air.radio.link("a", "b")
     air.send("a", data(0), data(1), data(2))
-    size = codec.datagram_sizes([data(0)], MTU)[0]
+    size = datagram_sizes([data(0)], MTU)[0]
     air.run(100_000)
     times = [t_us for t_us, _, _ in air.heard["b"]]
     assert times == [10 + (n + 1) * size * 10 for n in range(3)]

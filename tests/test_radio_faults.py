@@ -6,18 +6,17 @@ from functools import partial
 from itertools import pairwise
 
 import pytest
-from tests.air import MTU, Air, data, hello
+from tests.air import MTU, Air, data, datagram_sizes, hello
 
 from carrypost import testing
 from carrypost.emu.engine.links import gathered
 from carrypost.emu.engine.radio import Burst, LinkModel
 from carrypost.emu.engine.scheduler import Phase
 from carrypost.errors import LocalError
-from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Ack, Data, Frame
 
 RATE = 100_000
-SIZE = codec.datagram_sizes([data(0)], MTU)[0]
+SIZE = datagram_sizes([data(0)], MTU)[0]
 AIR_US = SIZE * 10
 """How long such a datagram is on the air at this rate."""
 

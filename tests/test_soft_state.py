@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
+from tests.air import datagram_sizes
 
 from carrypost import testing
 from carrypost.config import Settings
-from carrypost.emu.engine.application import Inbox
-from carrypost.emu.engine.driver import Driver, World
+from carrypost.emu.engine.application import InboxApplication
+from carrypost.emu.engine.driver import Driver, Environment
 from carrypost.emu.engine.radio import Radio
 from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.events import Dropped, Event, Reason, Refused
-from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import WIRE_KINDS, Frame, kind
 from carrypost.security.identity import Identity
 
@@ -30,7 +30,7 @@ class LosingRadio(Radio):
     """Of the datagrams that were sent, in bytes."""
 
     def send(self, sender: str, frames: Sequence[Frame], to: str | None, mtu_bytes: int) -> None:
-        self.longest = max(self.longest, *codec.datagram_sizes(frames, mtu_bytes))
+        self.longest = max(self.longest, *datagram_sizes(frames, mtu_bytes))
         kept = [frame for frame in frames if not self.loses(sender, frame)]
         if kept:
             super().send(sender, kept, to, mtu_bytes)
@@ -43,11 +43,11 @@ class Stage:
         self.scheduler = Scheduler()
         self.radio = LosingRadio(self.scheduler, 1)
         self.radio.loses = loses
-        self.inboxes: dict[str, Inbox] = {}
+        self.inboxes: dict[str, InboxApplication] = {}
         self.drivers: dict[str, Driver] = {}
-        world = World(self.scheduler, self.radio, 1)
+        world = Environment(self.scheduler, self.radio, 1)
         for name in "ab":
-            inbox = self.inboxes[name] = Inbox()
+            inbox = self.inboxes[name] = InboxApplication()
             identity = Identity.derived(1, name)
             emulated = Settings.emulated(security="signed", **settings)
             self.drivers[name] = Driver(name, identity, emulated, world, inbox)

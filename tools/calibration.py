@@ -16,9 +16,10 @@ from pathlib import Path
 from statistics import fmean, pstdev
 
 from carrypost.emu.scenario.inputs import read_inputs
-from carrypost.emu.scenario.scenario import MICROSECONDS, Scenario
+from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.traces.contacts import Contact, Presence, clipped
 from carrypost.emu.verify.bound import flood_us
+from carrypost.model.times import MICROSECONDS
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 SEEDS = range(1, 11)

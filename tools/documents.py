@@ -27,6 +27,7 @@ from typing import Any
 import msgspec
 
 from carrypost import config, gossip, host
+from carrypost.config.rules import Rule
 from carrypost.emu.scenario import scenario, tables
 from carrypost.gossip.discovery.neighbour import NEIGHBOUR_TABLE, NeighbourState, Sign
 from carrypost.gossip.holdings import lives
@@ -203,19 +204,20 @@ def _config_table(kind: type) -> str:
     rows = [
         (f"`{each.name}`", _value(each.name, each.default), _allowed(each), meanings[each.name])
         for each in dataclasses.fields(kind)
-        if each.metadata
+        if "rule" in each.metadata
     ]
     return _table(("name", "default", "allowed", "meaning"), rows)
 
 
 def _allowed(each: dataclasses.Field[object]) -> str:
-    rule = each.metadata["rule"]
-    if not hasattr(rule, "optional"):
-        return str(rule.allowed)
-    end = ' or "none"' if rule.optional else ""
-    if rule.high >= config.UNBOUNDED:
-        return f"{_value(each.name, rule.low)} or more{end}"
-    return f"{_value(each.name, rule.low)} to {_value(each.name, rule.high)}{end}"
+    rule: Rule = each.metadata["rule"]
+    if rule.bounds is None:
+        return rule.allowed
+    low, high = rule.bounds
+    end = f' or "{rule.none}"' if rule.none else ""
+    if high >= config.UNBOUNDED:
+        return f"{_value(each.name, low)} or more{end}"
+    return f"{_value(each.name, low)} to {_value(each.name, high)}{end}"
 
 
 def _value(name: str, value: object) -> str:  # noqa: PLR0911 - one answer per kind
@@ -254,10 +256,11 @@ def mobility_tables() -> str:
     for name, (module, kind_name) in scenario.MODELS.items():
         kind = getattr(importlib.import_module(f"carrypost.emu.mobility.{module}"), kind_name)
         found.append(_scenario_table(f'### model = "{name}"', kind))
-        for each in dataclasses.fields(kind):
-            inner = getattr(each.metadata.get("rule"), "kind", None)
-            if isinstance(inner, type) and dataclasses.is_dataclass(inner):
-                found.append(_scenario_table(f"### [[mobility.{each.name}]]", inner))
+        found += [
+            _scenario_table(f"### [[mobility.{each.name}]]", each.metadata["rows"])
+            for each in dataclasses.fields(kind)
+            if "rows" in each.metadata
+        ]
     return "\n\n".join(found)
 
 
@@ -349,10 +352,8 @@ def lab_tables() -> str:
 
 
 def family_tables() -> str:
-    """The families of metrics, and those that are still to come."""
-    told = [_lab_table(each) for each in families.FAMILIES]
-    names = ", ".join(f"`{each.name}` ({', '.join(each.names)})" for each in families.TO_COME)
-    return "\n\n".join([*told, f"With the overlay will come: {names}."])
+    """The families of metrics."""
+    return "\n\n".join(_lab_table(each) for each in families.FAMILIES)
 
 
 def _lab_table(table: schemas.Table) -> str:

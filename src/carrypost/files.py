@@ -60,6 +60,16 @@ def _others(name: object) -> Path | None:
     return None
 
 
+def read_text(path: Path, told: str, misnamed: type[LocalError] = LocalError) -> str:
+    """The text of a file that people write; `told` says what cannot be done where there is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise misnamed(f"{told}: it is not UTF-8 text") from None
+    except OSError as error:
+        raise refused(told, error, misnamed=misnamed) from None
+
+
 # --- whole, or not there ---------------------------------------------------------------------------------------------
 
 
@@ -79,6 +89,16 @@ def staged(target: Path) -> Iterator[Path]:
                 written.unlink(missing_ok=True)
     except OSError as error:
         raise refused(f"{target} cannot be written", error) from None
+
+
+def keep_entry(path: Path) -> None:
+    """Make the name of a file safe: a new one is, once its folder is written."""
+    with suppress(OSError):  # Windows cannot, and does not need it.
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def partial(target: Path) -> Path:

@@ -19,8 +19,7 @@ from carrypost import events
 from carrypost.errors import LocalError
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
-
-MICROSECONDS = 1_000_000
+from carrypost.model.times import MICROSECONDS
 
 
 class Kind(enum.StrEnum):

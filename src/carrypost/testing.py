@@ -23,9 +23,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from carrypost.config import Settings
-from carrypost.emu.engine.application import Delivery
+from carrypost.emu.engine.application import DeliveredMessage as Delivery
 from carrypost.emu.engine.loop import DeadlockError, TimeLimitError, run
-from carrypost.emu.engine.network import Network, Options, Watcher
+from carrypost.emu.engine.network import Network, NetworkOptions, Watcher
 from carrypost.emu.engine.playback import RecordFile
 from carrypost.emu.engine.radio import LinkModel, Traffic
 from carrypost.emu.scenario.checks import (
@@ -109,7 +109,7 @@ def network(
     file = RecordFile(record) if isinstance(record, str | Path) else None
     if isinstance(record, str | Path):
         record = Record(f"{Path(record).stem}/default/{seed}")
-    options = Options(
+    options = NetworkOptions(
         seed=seed,
         confirm=confirm,
         disk_delay_us=microseconds(disk_delay_s, "disk_delay_s"),

@@ -13,11 +13,11 @@ import sys
 import msgspec
 
 from carrypost.cli import _signals
-from carrypost.cli._order import Order
+from carrypost.cli._order import NodeCommand
 from carrypost.errors import ConfigError
 
 
-def become(order: Order) -> int:
+def become(order: NodeCommand) -> int:
     """Become the process that runs the node; where the system cannot do that, run it here and return its exit code."""
     try:
         text = msgspec.json.encode(order).decode()

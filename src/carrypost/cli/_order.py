@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Order(msgspec.Struct, frozen=True):
+class NodeCommand(msgspec.Struct, frozen=True):
     """What the command line said."""
 
     config: str | None

@@ -33,6 +33,11 @@ def line(value: Mapping[str, object]) -> None:
     sys.stdout.flush()
 
 
+def say(sentence: str) -> None:
+    """Something that people should know besides, on stderr."""
+    sys.stderr.write(f"carrypost: {sentence}\n")
+
+
 def nothing(sentence: str) -> None:
     """There is nothing to show, which is no failure: people are told on stderr, programs read no lines."""
     typer.echo(sentence, err=True)
@@ -61,6 +66,22 @@ def pairs(rows: Sequence[tuple[str, object]]) -> None:
     made.add_column(style="bold", no_wrap=True)
     made.add_column(overflow="fold")
     _show(made, rows)
+
+
+def figures(found: Mapping[str, object], *, json: bool) -> None:
+    """What a command found: a line of JSON, or for people, who read a figure by what it is called."""
+    if json:
+        line(found)
+    else:
+        pairs([(name.removesuffix("_s").replace("_", " "), _figure(name, value)) for name, value in found.items()])
+
+
+def _figure(name: str, value: object) -> object:
+    if isinstance(value, float):
+        return duration(value)
+    if isinstance(value, int):
+        return size(value) if name == "bytes" else f"{value:,}"
+    return value
 
 
 def _show(made: Table, rows: Sequence[Sequence[object]]) -> None:

@@ -1,15 +1,18 @@
 """Paths that are given on the command line.
 
-Every parameter that is a path goes through `path`, or `ending_in`: typer's own reading takes an empty text for the
-folder that one is in, and answers for files of other users before a command can say what is wrong with them.
+Every parameter that is a path is an `argument` or an `option` of this module: typer's own reading takes an empty text
+for the folder that one is in, and answers for files of other users before a command can say what is wrong with them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import typer
+
+Parser = Callable[[str | Path], Path]
 
 
 def path(text: str | Path) -> Path:
@@ -19,7 +22,7 @@ def path(text: str | Path) -> Path:
     return Path(text)
 
 
-def ending_in(*endings: str) -> Callable[[str | Path], Path]:
+def ending_in(*endings: str) -> Parser:
     """A path of a file whose kind is told by how its name ends."""
 
     def checked(text: str | Path) -> Path:
@@ -30,3 +33,15 @@ def ending_in(*endings: str) -> Callable[[str | Path], Path]:
         return found
 
     return checked
+
+
+def argument(about: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - typer's own type says nothing
+    """A path by its place."""
+    return typer.Argument(parser=path, help=about, metavar=metavar)
+
+
+def option(
+    *names: str, about: str, metavar: str | None = None, parser: Parser = path, default: bool | str = False
+) -> Any:  # noqa: ANN401 - likewise
+    """A path by name; `default` is what people are told of it, if anything."""
+    return typer.Option(*names, parser=parser, help=about, metavar=metavar, show_default=default)

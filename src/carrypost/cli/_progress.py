@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from carrypost.cli._output import duration
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
 
 Move = Callable[[int, int, str], None]
 """So many are over, of so many; and what else there is to say."""
 _LINE_EVERY_S = 30.0
 _UNEVEN = 1 / 3
+
+
+@contextmanager
+def bars(columns: Callable[[Any], Iterable[ProgressColumn]]) -> Iterator[Progress | None]:
+    """Bars on stderr while the block lasts, with columns out of rich's module of them; None where it is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress as of  # noqa: PLC0415 - loaded only where a bar is shown
+    from rich.console import Console  # noqa: PLC0415
+
+    with of.Progress(*columns(of), console=Console(stderr=True), transient=True) as shown:
+        yield shown
 
 
 @contextmanager
@@ -22,29 +39,27 @@ def progress(name: str, unit: str, *, even: bool = True) -> Iterator[Move]:
     Not `even`: the first ones take longest, so that how long it lasts is told when a third of them is over.
     """
     since = 0.0 if even else _UNEVEN
-    if not sys.stderr.isatty():
-        yield _Lines(name, unit, since)
-        return
-    from rich.console import Console  # noqa: PLC0415 - loaded only where a bar is shown
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-        TextColumn(f"{unit}{{task.fields[state]}}"),
-        TimeElapsedColumn(), TextColumn("{task.fields[left]}"),
-    )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(name, total=None, state="", left="")
+    def columns(of: Any) -> tuple[ProgressColumn, ...]:  # noqa: ANN401 - a module
+        state, left = of.TextColumn(f"{unit}{{task.fields[state]}}"), of.TextColumn("{task.fields[left]}")
+        name = of.TextColumn("{task.description}")
+        return name, of.BarColumn(), of.MofNCompleteColumn(), state, of.TimeElapsedColumn(), left
+
+    with bars(columns) as shown:
+        if shown is None:
+            yield _ProgressLines(name, unit, since)
+            return
+        task = shown.add_task(name, total=None, state="", left="")
         begun_s = time.monotonic()
 
         def move(over: int, total: int, state: str) -> None:
             left = _left(time.monotonic() - begun_s, over, total, since)
-            bars.update(task, completed=over, total=total, state=state, left=left)
+            shown.update(task, completed=over, total=total, state=state, left=left)
 
         yield move
 
 
-class _Lines:
+class _ProgressLines:
     """A line when some time has passed and something has moved."""
 
     def __init__(self, name: str, unit: str, since: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -57,7 +58,7 @@ def doctor(
     findings += of_settings(settings.core) + _of_node(settings)
     for finding in findings:
         if as_json:
-            line(_plain(finding))
+            line(dataclasses.asdict(finding))
         else:
             _show(finding)
     if not any(finding.works for finding in findings):
@@ -72,17 +73,6 @@ def _of_node(settings: NodeSettings) -> list[Finding]:
         return of_node(ask(settings, "status"), settings.core.limits)
     except (NodeError, TimeoutError):
         return []
-
-
-def _plain(finding: Finding) -> dict[str, object]:
-    return {
-        "interface": finding.interface,
-        "means": str(finding.means),
-        "works": finding.works,
-        "heard": list(finding.heard),
-        "detail": finding.detail,
-        "advice": finding.advice,
-    }
 
 
 def _show(finding: Finding) -> None:

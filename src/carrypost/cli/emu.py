@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from carrypost.cli import _paths
-from carrypost.cli._output import JsonOption, duration, line, pairs, wants_json
+from carrypost.cli._output import JsonOption, duration, figures, say, wants_json
+from carrypost.cli._progress import bars
 from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.errors import FileError, LocalError
 from carrypost.files import staged
+from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import ProgressColumn
+
     from carrypost.emu.engine.world import Progress
     from carrypost.emu.scenario.scenario import Scenario
-
-_SECONDS = 1e-6
 
 emu = typer.Typer(
     name="emu",
@@ -35,19 +36,16 @@ SeedOption = Annotated[str, typer.Option("--seed", help="Where chance comes from
 
 @emu.command("run")
 def run_scenario(
-    scenario: Annotated[
-        Path, typer.Argument(parser=_paths.path, help="What to emulate (TOML).", metavar="SCENARIO.toml")
-    ],
+    scenario: Annotated[Path, _paths.argument("What to emulate (TOML).", "SCENARIO.toml")],
     *,
     seed: SeedOption = "1",
     out: Annotated[
         Path | None,
-        typer.Option(
+        _paths.option(
             "--out",
             "-o",
+            about="Record: Parquet, or JSON lines if it ends in .jsonl.",
             parser=_paths.ending_in(".parquet", ".jsonl", ".ndjson"),
-            help="Record: Parquet, or JSON lines if it ends in .jsonl.",
-            show_default=False,
         ),
     ] = None,
     changes: Annotated[
@@ -60,13 +58,7 @@ def run_scenario(
         str | None, typer.Option("--mode", help="In place of the scenario's: faithful or ideal.", show_default=False)
     ] = None,
     export_one: Annotated[
-        Path | None,
-        typer.Option(
-            "--export-one",
-            parser=_paths.path,
-            help="Also write the contacts as The ONE's connection events.",
-            show_default=False,
-        ),
+        Path | None, _paths.option("--export-one", about="Also write the contacts as The ONE's connection events.")
     ] = None,
     encoded: Annotated[
         bool, typer.Option("--encoded", help="Let every frame go through its bytes; the record is the same.")
@@ -109,11 +101,12 @@ def _play(
     begun, started_s = time.process_time(), time.monotonic()
     told = _Told()
     try:
-        with _bar(scenario.name, told):
+        with bars(_columns) as shown:
+            told.begin(scenario.name, shown)
             records = prepared.run(out, told, keep=False)
     except KeyboardInterrupt:
         where = f"; {out} has what came before" if out is not None else ""
-        sys.stderr.write(f"carrypost: interrupted at {told.t_us * _SECONDS:,.0f} s of virtual time{where}\n")
+        say(f"interrupted at {told.t_us / MICROSECONDS:,.0f} s of virtual time{where}")
         raise typer.Exit(INTERRUPTED) from None
     found: dict[str, object] = {
         "run": prepared.name,
@@ -129,18 +122,12 @@ def _play(
     }
     if prepared.crowded:
         _tell_crowded(prepared.crowded, prepared.nodes, places(scenario.settings))
-    if json:
-        line(found)
-    else:
-        pairs([(name.removesuffix("_s"), _shown(value)) for name, value in found.items()])
+    figures(found if json or out else found | {"record": "not kept"}, json=json)
 
 
 @emu.command()
 def show(
-    records: Annotated[
-        list[Path],
-        typer.Argument(parser=_paths.path, help="Records, as `emu run --out` writes them.", metavar="RECORDS"),
-    ],
+    records: Annotated[list[Path], _paths.argument("Records, as `emu run --out` writes them.", "RECORDS")],
     *,
     json: JsonOption = False,
 ) -> None:
@@ -175,14 +162,7 @@ def soak(
     first: Annotated[int, typer.Option("--first", min=0, help="The first seed.")] = 1,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="How many at the same time.")] = 1,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            parser=_paths.path,
-            help="Where scenarios that fail are kept.",
-            metavar="FOLDER",
-            show_default=False,
-        ),
+        Path | None, _paths.option("--out", about="Where scenarios that fail are kept.", metavar="FOLDER")
     ] = None,
     order: Annotated[
         bool, typer.Option("--order", help="Hours of topics with causal order, rather than a minute of others.")
@@ -211,74 +191,40 @@ def needs_extra() -> None:
 
 
 def _tell_crowded(crowded: int, nodes: int, places: int) -> None:
-    sys.stderr.write(
-        f"carrypost: {crowded:,} of {nodes:,} nodes had more others around than places for neighbours ({places:,}, by "
+    say(
+        f"{crowded:,} of {nodes:,} nodes had more others around than places for neighbours ({places:,}, by "
         "limits.heard_max, limits.neighbours_max and mtu_bytes); who found none had to wait for a turn, and the record "
-        "has it as refusals, `neighbours`\n"
+        "has it as refusals, `neighbours`"
     )
-
-
-def _shown(value: object) -> object:
-    if isinstance(value, float):
-        return duration(value)
-    return f"{value:,}" if isinstance(value, int) else value or "not kept"
 
 
 # --- how far it is -------------------------------------------------------------------------------------------
 
 
-class _Shown(Protocol):
-    """A bar on the terminal."""
-
-    def move(self, progress: Progress) -> None:
-        """The run is so far."""
-
-
 class _Told:
-    """What a run told last, and the bar that shows it."""
+    """What a run told last, and the bar that shows it on a terminal."""
 
     def __init__(self) -> None:
-        self.t_us = 0
-        self.contacts = 0
-        self.receptions = 0
-        self.bars: Sequence[_Shown] = ()
+        self.t_us = self.contacts = self.receptions = 0
+        self._bars: Bars | None = None
+
+    def begin(self, name: str, bars: Bars | None) -> None:
+        """Show the run under this name, if there is anything to show it on."""
+        self._bars, self._begun_s = bars, time.monotonic()
+        if bars is not None:
+            self._task = bars.add_task(name, total=1.0, state="")
 
     def __call__(self, progress: Progress) -> None:
         self.t_us, self.contacts, self.receptions = progress.t_us, progress.contacts, progress.receptions
-        for bar in self.bars:
-            bar.move(progress)
+        if self._bars is not None:
+            seconds = progress.t_us / MICROSECONDS
+            speed = f"{seconds / max(time.monotonic() - self._begun_s, 1e-3):,.0f} s/s"
+            state = f"{duration(seconds)}, {speed}, {self.contacts:,} contacts, {self.receptions:,} receptions"
+            self._bars.update(self._task, completed=progress.t_us / progress.end_us, state=state)
 
 
-@contextmanager
-def _bar(name: str, told: _Told) -> Iterator[None]:
-    """A bar while the run lasts, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console  # noqa: PLC0415 - loaded only where a bar is shown
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-    from rich.progress import Progress as Bars  # noqa: PLC0415
-
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[state]}"),
-        TimeRemainingColumn(),
+def _columns(of: Any) -> Sequence[ProgressColumn]:  # noqa: ANN401 - the module of rich's columns
+    state = of.TextColumn("{task.fields[state]}")
+    return (
+        of.TextColumn("{task.description}"), of.BarColumn(), of.TaskProgressColumn(), state, of.TimeRemainingColumn()
     )  # fmt: skip
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(name, total=1.0, state="")
-        began_s = time.monotonic()
-
-        class Bar:
-            """Virtual time, its speed, contacts and receptions."""
-
-            def move(self, progress: Progress) -> None:
-                seconds = progress.t_us * _SECONDS
-                speed = seconds / max(time.monotonic() - began_s, 1e-3)
-                state = (
-                    f"{duration(seconds)}, {speed:,.0f} s/s, {progress.contacts:,} contacts, "
-                    f"{progress.receptions:,} receptions"
-                )
-                bars.update(task, completed=progress.t_us / progress.end_us, state=state)
-
-        told.bars = (Bar(),)
-        with suppress(GeneratorExit):
-            yield

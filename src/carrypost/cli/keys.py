@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from carrypost.cli import _paths
-from carrypost.cli._output import JsonOption, line, nothing, pairs, table, wants_json
+from carrypost.cli._output import JsonOption, figures, line, nothing, table, wants_json
 from carrypost.cli._signals import orderly
 from carrypost.cli.node import ConfigOption, DataOption, settings_of
 from carrypost.errors import LocalError, NodeError
@@ -48,15 +48,12 @@ def show(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpti
     identity = _key(home)
     public = identity.author if isinstance(identity.author, bytes) else b""
     found = {"node": identity.node, "public_key": base32(public), "file": str(home.key_file)}
-    if wants_json(json):
-        line(found)
-    else:
-        pairs([(name.replace("_", " "), value) for name, value in found.items()])
+    figures(found, json=wants_json(json))
 
 
 @keys.command()
 def backup(
-    file: Annotated[Path, typer.Argument(parser=_paths.path, help="Where the copy goes; it must not exist yet.")],
+    file: Annotated[Path, _paths.argument("Where the copy goes; it must not exist yet.")],
     *,
     config: ConfigOption = None,
     data: DataOption = None,
@@ -75,7 +72,7 @@ def backup(
 
 @keys.command()
 def restore(
-    file: Annotated[Path, typer.Argument(parser=_paths.path, help="A copy that `backup` made.")],
+    file: Annotated[Path, _paths.argument("A copy that `backup` made.")],
     *,
     config: ConfigOption = None,
     data: DataOption = None,

@@ -16,22 +16,10 @@ if TYPE_CHECKING:
 
 _ANSWER_S = 10.0
 """Within this a node answers, or it hangs."""
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--config", "-c", parser=_paths.path, help="Settings file (TOML).", metavar="FILE", show_default=False
-    ),
-]
+ConfigOption = Annotated[Path | None, _paths.option("--config", "-c", about="Settings file (TOML).", metavar="FILE")]
 DataOption = Annotated[
     Path | None,
-    typer.Option(
-        "--data",
-        "-d",
-        parser=_paths.path,
-        help="The node's folder.",
-        metavar="FOLDER",
-        show_default="the user's data folder",
-    ),
+    _paths.option("--data", "-d", about="The node's folder.", metavar="FOLDER", default="the user's data folder"),
 ]
 SetOption = Annotated[
     list[str],
@@ -52,14 +40,7 @@ def node(
     data: DataOption = None,
     changes: SetOption = [],  # noqa: B006 - typer makes a new list
     record: Annotated[
-        Path | None,
-        typer.Option(
-            "--record",
-            parser=_paths.path,
-            help="Write the event log into this folder.",
-            metavar="FOLDER",
-            show_default=False,
-        ),
+        Path | None, _paths.option("--record", about="Write the event log into this folder.", metavar="FOLDER")
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr.")] = False,
     json: JsonOption = False,
@@ -83,7 +64,7 @@ def node(
 
     extra = [*changes, *([f"record.folder={_settings.absolute(record)}"] if record is not None else [])]
     _settings.settings_of(config, data, extra)  # A mistake in them is told before anything else happens.
-    order = _order.Order(
+    order = _order.NodeCommand(
         config=None if config is None else str(config),
         data=None if data is None else str(data),
         changes=tuple(extra),

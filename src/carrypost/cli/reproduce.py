@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -14,7 +13,7 @@ import typer
 
 from carrypost.cli import _paths
 from carrypost.cli._exit import Exit
-from carrypost.cli._output import JsonOption, duration, line, pairs, size, wants_json
+from carrypost.cli._output import JsonOption, figures, say, wants_json
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
@@ -31,15 +30,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="A small part, in a minute or two.")] = False,
     seeds: Annotated[str, typer.Option("--seeds", help="1, or 1,2,5, or 1-10: tables show their mean.")] = "1",
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            parser=_paths.path,
-            help="Folder; left out: reproduce-NAME.",
-            metavar="DIR",
-            show_default=False,
-        ),
+        Path | None, _paths.option("--out", "-o", about="Folder; left out: reproduce-NAME.", metavar="DIR")
     ] = None,
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",
@@ -77,7 +68,7 @@ def reproduce(
             java_home(Path(scratch))  # Where there is none, nothing is left behind.
     file = recipes.laid_out(recipe, folder, chosen, quick=quick)
     cores = options.cores if options.in_process else os.cpu_count() or 1
-    _say(recipes.plan(recipe, chosen, quick=quick, cores=cores))
+    say(recipes.plan(recipe, chosen, quick=quick, cores=cores))
     raise typer.Exit(_do(file, folder, recipes.command(recipe, chosen, quick=quick), options, json=wants_json(json)))
 
 
@@ -94,7 +85,7 @@ def _do(file: Path, folder: Path, command: str, options: SparkOptions, *, json: 
             failed = _campaign(runs, folder, options, spark)
             study = made(folder, page, options, command)
     except KeyboardInterrupt:
-        _say("interrupted; the same command goes on where it was")
+        say("interrupted; the same command goes on where it was")
         return INTERRUPTED
     told: dict[str, object] = {
         "runs": len(runs.runs),
@@ -103,13 +94,9 @@ def _do(file: Path, folder: Path, command: str, options: SparkOptions, *, json: 
         "bytes": page.stat().st_size,
         "elapsed_s": round(time.monotonic() - begun_s, 3),
     }
-    if json:
-        line(told)
-    else:
-        shown = told | {"bytes": size(page.stat().st_size), "elapsed_s": duration(time.monotonic() - begun_s)}
-        pairs([(name.removesuffix("_s"), value) for name, value in shown.items()])
+    figures(told, json=json)
     for each in study.failures:
-        _say(f"{each['run']} failed: {each['error']}")
+        say(f"{each['run']} failed: {each['error']}")
     return Exit.FAILED if failed else Exit.DONE
 
 
@@ -122,14 +109,10 @@ def _campaign(runs: Grid, folder: Path, options: SparkOptions, spark: ExitStack)
         ended: list[State] = []
         try:
             if todo := len(running.todo):
-                _say(f"{todo} of {len(runs.runs)} runs are to be done")
+                say(f"{todo} of {len(runs.runs)} runs are to be done")
                 with progress(folder.name, "runs") as move:
                     started = spark.enter_context(session(options))
                     ended = running.conduct(started, lambda told: move(told.done + told.failed, told.todo, ""))
         finally:
             running.close(ended)
         return len(running.found(ended).failed)
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"carrypost: {text}\n")

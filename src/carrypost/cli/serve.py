@@ -19,7 +19,7 @@ import msgspec
 
 from carrypost.cli import _signals
 from carrypost.cli._exit import Exit, told
-from carrypost.cli._order import Order
+from carrypost.cli._order import NodeCommand
 from carrypost.cli._settings import settings_of
 from carrypost.errors import CarrypostError
 from carrypost.node.carrying import Carrying
@@ -31,12 +31,12 @@ from carrypost.node.settings import NodeSettings
 def main(order: str) -> int:
     """Run the node of an order; returns the exit code."""
     try:
-        return run(msgspec.json.decode(order, type=Order))
+        return run(msgspec.json.decode(order, type=NodeCommand))
     except CarrypostError as error:
         return told(error)
 
 
-def run(order: Order) -> int:
+def run(order: NodeCommand) -> int:
     """Run a node until a signal or somebody at the control socket ends it; returns the exit code."""
     logging.basicConfig(
         level=logging.INFO if order.verbose else logging.WARNING,

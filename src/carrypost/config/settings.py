@@ -11,9 +11,7 @@ papers ask only that resources per device be adjustable.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
@@ -24,23 +22,22 @@ from carrypost.config.rules import (
     MIB,
     UNBOUNDED,
     YEAR_S,
-    Fields,
-    Tables,
     choice,
     flag,
-    keep_checked,
+    inner,
     lifetime,
-    merged,
     number,
     patterns,
+    table,
     whole,
 )
+from carrypost.config.tables import Fields, changed, merged
 from carrypost.errors import ConfigError
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("limits")
 class Limits:
     """Bounds on everything that a peer can make this node keep, hold or do."""
 
@@ -130,10 +127,9 @@ class Limits:
 
     def replace(self, **changes: object) -> Limits:
         """These limits with some changed."""
-        return dataclasses.replace(self, **FIELDS.check({"limits": changes})["limits"])
+        return changed(self, FIELDS.check({"limits": changes}), "limits")
 
     def __post_init__(self) -> None:
-        keep_checked(self, "limits")
         largest = max(self.descriptor_bytes_max, self.profile_bytes_max)
         if self.descriptor_buffer_bytes_max < largest:
             raise ConfigError(
@@ -142,7 +138,7 @@ class Limits:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table()
 class Settings:
     """How one node behaves. The defaults are those of a real node; `emulated` has those of emulation."""
 
@@ -184,7 +180,7 @@ class Settings:
     """How far ahead of the local clock a message may be dated."""
     window_bytes_max: int = whole(256 * KIB, KIB, UNBOUNDED)
     """Bytes on their way to one neighbour that it has not acknowledged."""
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = inner(Limits)
     """Bounds on what peers can make this node keep, hold or do."""
 
     @classmethod
@@ -197,9 +193,6 @@ class Settings:
         return changed(self, FIELDS.check(changes))
 
     def __post_init__(self) -> None:
-        if not isinstance(self.limits, Limits):
-            raise ConfigError(f"limits must be Limits here (or a table in `replace`), not {self.limits!r}")
-        keep_checked(self)
         if self.announce_s_min > self.announce_s_max:
             raise ConfigError(
                 f"announce_s_min must be at most announce_s_max ({self.announce_s_max:,}), not {self.announce_s_min:,}"
@@ -223,28 +216,4 @@ def parse(text: str = "", environment: Mapping[str, str] = _NOTHING, **keywords:
     return changed(Settings(), merged(*layers))
 
 
-FIELDS = Fields({"": Settings, "limits": Limits})
-
-
-def changed(settings: Settings, tables: Tables) -> Settings:
-    """The settings with what the tables say of them and of their limits."""
-    limits = settings.limits.replace(**tables["limits"])
-    return dataclasses.replace(settings, **tables[""] | {"limits": limits})
-
-
-def differences(settings: Settings, usual: Settings) -> dict[str, str]:
-    """In what the settings differ from others, as text: for records."""
-    found: dict[str, str] = {}
-    for prefix, here, there in (("", settings, usual), ("limits.", settings.limits, usual.limits)):
-        for each in dataclasses.fields(here):
-            value = getattr(here, each.name)
-            if each.name != "limits" and value != getattr(there, each.name):
-                found[prefix + each.name] = text_form(value)
-    return found
-
-
-def text_form(value: object) -> str:
-    """As it would be written in settings: true, none, 0.5, ['news']."""
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    return value if isinstance(value, str) else repr(list(value) if isinstance(value, tuple) else value)
+FIELDS = Fields({"": Settings})

@@ -15,8 +15,6 @@ from typing import NewType
 
 NodeId = NewType("NodeId", str)
 MessageId = NewType("MessageId", bytes)
-Peer = str
-"""An opaque link address: whatever the driver uses to tell who a datagram came from."""
 
 DIGEST_BYTES = 16
 PREFIX_BYTES = 4

@@ -11,7 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-MICROSECONDS = 1_000_000
+from carrypost.model.times import MICROSECONDS
+
 STEP_US = MICROSECONDS
 """What the system's clock may gain within one look without being said to have stepped."""
 WRONG_US = 24 * 3_600 * MICROSECONDS

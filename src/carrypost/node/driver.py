@@ -23,7 +23,8 @@ from carrypost.gossip.wire.payloads import filled
 from carrypost.host import Host
 from carrypost.host.driving import HostDriver
 from carrypost.journal import Batch, Key, Value
-from carrypost.node.clock import MICROSECONDS, Clock
+from carrypost.model.times import MICROSECONDS
+from carrypost.node.clock import Clock
 from carrypost.node.store.disk_watch import DiskWatch
 from carrypost.node.store.store import Store
 from carrypost.node.udp.udp import Udp

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from carrypost.errors import CarrypostError, ConfigError, LocalError, NodeError, RunningError
-from carrypost.files import reason, refused
+from carrypost.files import keep_entry, reason, refused
 from carrypost.model.ids import NodeId, base32, is_node_id
 from carrypost.node.settings import NodeSettings
 from carrypost.security.identity import Identity
@@ -276,7 +276,7 @@ def _write(file: Path, content: str, *, over: bool = True) -> None:
             _place(part, file)
     finally:
         part.unlink(missing_ok=True)
-    _keep_entry(file.parent)
+    keep_entry(file)
 
 
 def _place(part: Path, file: Path) -> None:
@@ -289,13 +289,3 @@ def _place(part: Path, file: Path) -> None:
         if os.path.lexists(file):
             raise FileExistsError(str(file)) from None
         part.replace(file)
-
-
-def _keep_entry(folder: Path) -> None:
-    """A new name is safe once its folder is."""
-    with contextlib.suppress(OSError):  # Windows cannot, and does not need it
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

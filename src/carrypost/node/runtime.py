@@ -25,7 +25,8 @@ from carrypost.journal import INCARNATION
 from carrypost.model.descriptor import AttributeValue, Descriptor, Ordering
 from carrypost.model.ids import MessageId
 from carrypost.model.privilege import Privilege, privilege
-from carrypost.node.clock import MICROSECONDS, Clock
+from carrypost.model.times import MICROSECONDS
+from carrypost.node.clock import Clock
 from carrypost.node.consumers import Consumer, Consumers
 from carrypost.node.driver import Driver, Machine
 from carrypost.node.folder import Home, exposed

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from carrypost.config import KIB, MIB, UNBOUNDED, Limits, Settings
-from carrypost.config.rules import Fields, Tables, flag, keep_checked, merged, number, text, texts, texts_or, whole
-from carrypost.config.settings import changed
+from carrypost.config import KIB, MIB, UNBOUNDED, Settings
+from carrypost.config.rules import flag, number, table, text, texts, texts_or, whole
+from carrypost.config.tables import Fields, Tables, changed, merged
 from carrypost.errors import ConfigError
-from carrypost.files import refused
+from carrypost.files import read_text
 from carrypost.security.identity import PLAIN_NAME_BYTES_MAX
 
 CONTROL_FILE = "control.sock"
@@ -29,7 +29,7 @@ _SOCKET_PATH_BYTES_MAX = 100
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("node")
 class PlaceSettings:
     """Where a node keeps what is its own, and what it is called where security is off."""
 
@@ -40,11 +40,8 @@ class PlaceSettings:
     control: str = text("", "a path")
     """Path of the control socket; empty: in the data folder."""
 
-    def __post_init__(self) -> None:
-        keep_checked(self, "node")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("udp")
 class UdpSettings:
     """How a node reaches others over UDP."""
 
@@ -66,7 +63,7 @@ class UdpSettings:
     """Group for IPv6 multicast."""
     peers: tuple[str, ...] = texts("a list of addresses such as 10.0.0.5:17232")
     """Nodes that are reached by unicast, wherever they are."""
-    hear: tuple[str, ...] | None = texts_or("all", 'a list of addresses, or "all"')
+    hear: tuple[str, ...] | None = texts_or("all", "a list of addresses")
     """Contact gate at the start: whose datagrams are taken. Demonstrations move nodes apart with it."""
     poll_s: float = number(5.0, 0.05, 3_600.0)
     """How often is looked for interfaces that appeared or vanished."""
@@ -74,7 +71,6 @@ class UdpSettings:
     """What the system keeps of datagrams that were not read yet, as far as it lets us."""
 
     def __post_init__(self) -> None:
-        keep_checked(self, "udp")
         for name, family, group in (("v4", socket.AF_INET, self.group_v4), ("v6", socket.AF_INET6, self.group_v6)):
             if not _multicast(family, group):
                 raise ConfigError(f"udp.group_{name} must be an IP{name} multicast address, not {group!r}")
@@ -88,7 +84,7 @@ def _multicast(family: socket.AddressFamily, group: str) -> bool:
     return first == 0xFF if family == socket.AF_INET6 else first >> 4 == 0xE  # noqa: PLR2004 - address classes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("record")
 class RecordSettings:
     """The event log of a real node, as lines of JSON."""
 
@@ -102,9 +98,6 @@ class RecordSettings:
     """Closed files that are kept; the oldest are removed."""
     sample_s: float = number(60.0, 0.1, 86_400.0)
     """How often traffic and sizes are recorded."""
-
-    def __post_init__(self) -> None:
-        keep_checked(self, "record")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +157,7 @@ def _told(path: Path) -> Path:
     return path
 
 
-FIELDS = Fields({"": Settings, "limits": Limits, "node": PlaceSettings, "udp": UdpSettings, "record": RecordSettings})
+FIELDS = Fields({"": Settings, "node": PlaceSettings, "udp": UdpSettings, "record": RecordSettings})
 
 
 def parse(
@@ -200,12 +193,7 @@ def load(
     """Settings from a TOML file, or, without one, from defaults, with environment and keywords over them."""
     if file is None:
         return parse("", environment, keywords)
-    try:
-        content = file.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise ConfigError(f"cannot read the settings file {file}: it is not UTF-8 text") from None
-    except OSError as error:
-        raise refused(f"cannot read the settings file {file}", error, misnamed=ConfigError) from None
+    content = read_text(file, f"cannot read the settings file {file}", ConfigError)
     try:
         told = FIELDS.read(content)
     except ConfigError as error:  # What comes from elsewhere is not the file's fault.

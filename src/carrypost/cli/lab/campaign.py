@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -13,16 +12,16 @@ import typer
 
 from carrypost.cli import _paths
 from carrypost.cli._exit import Exit
-from carrypost.cli._output import JsonOption, duration, line, pairs, table, wants_json
+from carrypost.cli._output import JsonOption, figures, line, say, table, wants_json
 from carrypost.cli._progress import Move, progress
 from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
 from carrypost.errors import LocalError
 
 if TYPE_CHECKING:
-    from carrypost.lab.campaign.campaign import Campaign, Found, Progress
+    from carrypost.lab.campaign.campaign import Campaign, CampaignProgress, Found
     from carrypost.lab.campaign.grid import Grid
-    from carrypost.lab.campaign.states import Plan, State
+    from carrypost.lab.campaign.states import CampaignPlan, State
     from carrypost.lab.spark.session import SparkOptions
 
 _LOCAL = "local[*]"
@@ -40,14 +39,9 @@ _RETRIES = 4
 
 
 def campaign(
-    file: Annotated[
-        Path, typer.Argument(parser=_paths.path, help="Scenarios, settings and seeds (TOML).", metavar="CAMPAIGN.toml")
-    ],
+    file: Annotated[Path, _paths.argument("Scenarios, settings and seeds (TOML).", "CAMPAIGN.toml")],
     *,
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", parser=_paths.path, help="Folder for records, runs and failures.", metavar="DIR"),
-    ],
+    out: Annotated[Path, _paths.option("--out", "-o", about="Folder for records, runs and failures.", metavar="DIR")],
     master: MasterOption = _LOCAL,
     jobs: Annotated[
         int | None,
@@ -128,21 +122,18 @@ def _conduct(made: Grid, out: Path, options: SparkOptions, *, json: bool) -> int
             running.close(ended)
         found = running.found(ended)
     if interrupted:
-        sys.stderr.write(
-            f"carrypost: interrupted; {len(found.done):,} of {len(made.runs):,} runs are done, the same command does "
-            "the rest\n"
-        )
+        say(f"interrupted; {len(found.done):,} of {len(made.runs):,} runs are done, the same command does the rest")
     _show(running, found, time.monotonic() - begun_s, json=json)
     if interrupted:
         return INTERRUPTED
     return Exit.FAILED if found.failed else Exit.DONE
 
 
-def _moved(move: Move, told: Progress) -> None:
+def _moved(move: Move, told: CampaignProgress) -> None:
     move(told.done + told.failed, told.todo, f", {told.failed:,} failed" if told.failed else "")
 
 
-def _tell(plan: Plan, out: Path) -> None:
+def _tell(plan: CampaignPlan, out: Path) -> None:
     """What was found in the folder, on stderr."""
     said = []
     if plan.done:
@@ -154,7 +145,7 @@ def _tell(plan: Plan, out: Path) -> None:
         names = ", ".join(plan.strangers[:_NAMES_MAX]) + (" and more" if len(plan.strangers) > _NAMES_MAX else "")
         said.append(f"{len(plan.strangers):,} in {out} are no part of this campaign, and stay: {names}")
     for each in said:
-        sys.stderr.write(f"carrypost: {each}\n")
+        say(each)
 
 
 def _show(running: Campaign, found: Found, elapsed_s: float, *, json: bool) -> None:
@@ -170,23 +161,15 @@ def _show(running: Campaign, found: Found, elapsed_s: float, *, json: bool) -> N
         "records": str(running.place.records),
     }
     failures = [(state.run, state.error) for state in found.failed]
-    if json:
-        line(told | {"failures": [{"run": run, "error": error} for run, error in failures]})
-        return
-    pairs([(name.removesuffix("_s"), _shown(value)) for name, value in told.items()])
-    if failures:
+    listed = {"failures": [{"run": run, "error": error} for run, error in failures]} if json else {}
+    figures(told | listed, json=json)
+    if failures and not json:
         more = f", the first {_SHOWN_MAX}" if len(failures) > _SHOWN_MAX else ""
         title = f"failed{more} (with traceback: {running.place.root / 'failures'})"
         table(title, ("run", "error"), failures[:_SHOWN_MAX], breakable=("error",))
 
 
-def _shown(value: object) -> object:
-    if isinstance(value, float):
-        return duration(value)
-    return f"{value:,}" if isinstance(value, int) else value
-
-
-def _show_plan(made: Grid, plan: Plan, *, json: bool) -> None:
+def _show_plan(made: Grid, plan: CampaignPlan, *, json: bool) -> None:
     rows = [(run.name, plan.todo.get(run.name, "done")) for run in made.runs]
     if json:
         for run, state in rows:

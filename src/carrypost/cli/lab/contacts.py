@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from carrypost.cli import _paths
 from carrypost.cli._output import JsonOption, line, table, wants_json
+from carrypost.cli._progress import bars
 from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
 from carrypost.cli.emu import needs_extra
 from carrypost.errors import LocalError
+from carrypost.model.times import MICROSECONDS
 
-_SECOND = 1e6
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
+
 _SECONDS_MAX = 1e9
 
-
 PositionsArgument = Annotated[
-    Path,
-    typer.Argument(
-        parser=_paths.path, help="A folder with a table of positions, or Parquet files of one.", metavar="POSITIONS"
-    ),
+    Path, _paths.argument("A folder with a table of positions, or Parquet files of one.", "POSITIONS")
 ]
 OutOption = Annotated[
-    Path, typer.Option("--out", "-o", parser=_paths.path, help="Folder that gets the table of contacts.", metavar="DIR")
+    Path, _paths.option("--out", "-o", about="Folder that gets the table of contacts.", metavar="DIR")
 ]
 RangeOption = Annotated[float, typer.Option("--range-m", help="How far apart nodes may be.", metavar="METRES")]
 MaxGapOption = Annotated[
@@ -103,35 +100,26 @@ def contacts(
         engine=Engine(engine),
         slab_us=None if slab_s is None else max(1, _microseconds("--slab-s", slab_s)),
         statistics=statistics,
-        window_s=max(1, _microseconds("--window-s", window_s)) / _SECOND,
+        window_s=max(1, _microseconds("--window-s", window_s)) / MICROSECONDS,
         options=spark_options(master, memory, conf),
     )
-    with orderly(), _busy(f"searching {positions}"):
+    with orderly(), bars(_columns) as shown:
+        if shown is not None:
+            shown.add_task(f"searching {positions}", total=None)
         told = extract(positions, out, wanted)
     _show(told, json=wants_json(json))
 
 
-@contextmanager
-def _busy(what: str) -> Iterator[None]:
-    """Something that moves while the work goes on, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console  # noqa: PLC0415 - loaded only where something is shown
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        shown.add_task(what, total=None)
-        yield
+def _columns(of: Any) -> tuple[ProgressColumn, ...]:  # noqa: ANN401 - the module of rich's columns
+    return of.SpinnerColumn(), of.TextColumn("{task.description}", markup=False), of.TimeElapsedColumn()
 
 
 def _microseconds(option: str, seconds: float, *, least: int = 0) -> int:
-    if not 0 <= seconds < _SECONDS_MAX or round(seconds * _SECOND) < least:
+    if not 0 <= seconds < _SECONDS_MAX or round(seconds * MICROSECONDS) < least:
         raise LocalError(
             f"{option} must be a number of seconds, {'above 0' if least else '0 or more'}, not {seconds!r}"
         )
-    return round(seconds * _SECOND)
+    return round(seconds * MICROSECONDS)
 
 
 def _show(told: list[dict[str, Any]], *, json: bool) -> None:

@@ -2,54 +2,32 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from carrypost.cli import _paths
-from carrypost.cli._output import JsonOption, line, pairs, wants_json
+from carrypost.cli._output import JsonOption, line, pairs, say, wants_json
+from carrypost.cli._progress import bars
 from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
 from carrypost.cli.emu import needs_extra
 
-
-class Engine(StrEnum):
-    """Who does the work."""
-
-    AUTO = "auto"
-    LOCAL = "local"
-    SPARK = "spark"
-
-
-class SameTime(StrEnum):
-    """Which place counts where a node has several at one time."""
-
-    ERROR = "error"
-    FIRST = "first"
-    LAST = "last"
-
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
 
 _FORMATS = (
     "one-connections, one-movement, ns2, kth, imote, gps-csv (or csv), pairs, haslemere, gtfs, ion, ccp, contacts-csv."
 )
 _INTERVAL = "How long a row holds: pairs, before its time (20 if left out); imote, after it was last seen (0)."
 
-Files = Annotated[
-    list[Path],
-    typer.Argument(
-        parser=_paths.path, help="Traces; gzip, xz and zip are unpacked. gtfs: also a folder.", metavar="FILE"
-    ),
-]
+Files = Annotated[list[Path], _paths.argument("Traces; gzip, xz and zip are unpacked. gtfs: also a folder.", "FILE")]
 FormatOption = Annotated[str, typer.Option("--format", "-f", metavar="NAME", help=_FORMATS)]
 ScenarioOption = Annotated[str, typer.Option("--scenario", help="What to call it in the table.", metavar="NAME")]
-OutOption = Annotated[
-    Path, typer.Option("--out", "-o", parser=_paths.path, help="Gets `positions` or `contacts`.", metavar="DIR")
-]
+OutOption = Annotated[Path, _paths.option("--out", "-o", about="Gets `positions` or `contacts`.", metavar="DIR")]
 IntervalOption = Annotated[float | None, typer.Option("--interval-s", help=_INTERVAL, show_default=False)]
 DistanceOption = Annotated[
     float | None,
@@ -65,13 +43,19 @@ ColumnsOption = Annotated[
     str, typer.Option("--columns", help="In place of a header: t,node,lat,lon.", metavar="NAMES", show_default=False)
 ]
 UnsortedOption = Annotated[bool, typer.Option("--unsorted", help="Lines may come in any order of time.")]
-SameTimeOption = Annotated[SameTime, typer.Option("--same-time", help="What to do with a node in two places at once.")]
+SameTimeOption = Annotated[
+    Literal["error", "first", "last"],
+    typer.Option("--same-time", help="What to do with a node in two places at once."),
+]
 OverlapsOption = Annotated[
     bool, typer.Option("--overlaps", help="pairs: rows that overlap are one contact, too, not only consecutive ones.")
 ]
 BothWaysOption = Annotated[bool, typer.Option("--both-ways", help="ion, ccp: a line stands for both directions.")]
 LenientOption = Annotated[bool, typer.Option("--lenient", help="Also if more than 1 % of the lines are bad.")]
-EngineOption = Annotated[Engine, typer.Option("--engine", help="One process, or Spark; auto: by the size of files.")]
+EngineOption = Annotated[
+    Literal["auto", "local", "spark"],
+    typer.Option("--engine", help="One process, or Spark; auto: by the size of files."),
+]
 
 
 def ingest(
@@ -86,11 +70,11 @@ def ingest(
     shapes: ShapesOption = True,
     columns: ColumnsOption = "",
     unsorted: UnsortedOption = False,
-    same_time: SameTimeOption = SameTime.ERROR,
+    same_time: SameTimeOption = "error",
     overlaps: OverlapsOption = False,
     both_ways: BothWaysOption = False,
     lenient: LenientOption = False,
-    engine: EngineOption = Engine.AUTO,
+    engine: EngineOption = "auto",
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",
     conf: ConfOption = [],  # noqa: B006 - typer makes a new list
@@ -117,18 +101,18 @@ def ingest(
     from carrypost.lab.ingest import run  # noqa: PLC0415
 
     options = Options(
-        interval_s=interval_s, distance_m=distance_m, unsorted=unsorted, same_time=same_time.value,
+        interval_s=interval_s, distance_m=distance_m, unsorted=unsorted, same_time=same_time,
         columns=tuple(each.strip() for each in columns.split(",") if columns),
         overlaps=overlaps, both_ways=both_ways,
     )  # fmt: skip
-    request = run.Request(
+    request = run.IngestRequest(
         paths=files, format=format_, scenario=scenario, out=out, options=options, day=day, shapes=shapes,
-        lenient=lenient, engine=engine.value, spark=spark_options(master, memory, conf),
+        lenient=lenient, engine=engine, spark=spark_options(master, memory, conf),
     )  # fmt: skip
     with orderly(), _bar(scenario) as tell:
         report = run.ingest(request, tell)
     for each in report.said:
-        sys.stderr.write(f"carrypost: {each}\n")
+        say(each)
     _show(report.facts, json=wants_json(json))
 
 
@@ -151,20 +135,20 @@ def _flat(counts: Mapping[str, object], above: str = "") -> Iterator[tuple[str, 
             yield f"{above}{name}", f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
+def _columns(of: Any) -> tuple[ProgressColumn, ...]:  # noqa: ANN401 - the module of rich's columns
+    return of.TextColumn("{task.description}"), of.BarColumn(), of.TaskProgressColumn(), of.TimeElapsedColumn()
+
+
 @contextmanager
 def _bar(name: str) -> Iterator[Callable[[str, float], None] | None]:
-    """A bar while the work lasts, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console  # noqa: PLC0415 - loaded only where a bar is shown
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(name, total=1.0)
+    """Something to tell how far the work is, where there is a bar that shows it."""
+    with bars(_columns) as shown:
+        if shown is None:
+            yield None
+            return
+        task = shown.add_task(name, total=1.0)
 
         def tell(what: str, share: float) -> None:
-            bars.update(task, description=f"{name}: {what}", completed=share)
+            shown.update(task, description=f"{name}: {what}", completed=share)
 
         yield tell

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from carrypost.cli import _paths
-from carrypost.cli._output import JsonOption, line, table, wants_json
+from carrypost.cli._output import JsonOption, line, say, table, wants_json
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
@@ -24,10 +24,7 @@ _HEADS = {"codlvratio": "ratio", "tdelay_s": "tdelay", "ltcy_s": "ltcy"}
 
 
 def metrics(
-    folder: Annotated[
-        Path,
-        typer.Argument(parser=_paths.path, help="Where `lab campaign` wrote `records`; or one record.", metavar="DIR"),
-    ],
+    folder: Annotated[Path, _paths.argument("Where `lab campaign` wrote `records`; or one record.", "DIR")],
     *,
     family: Annotated[
         list[str],
@@ -41,10 +38,7 @@ def metrics(
         typer.Option("--merge-runs", help="Take the records of all real nodes as one run: delays are across nodes."),
     ] = False,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", parser=_paths.path, help="In place of DIR/metrics.", metavar="FOLDER", show_default=False
-        ),
+        Path | None, _paths.option("--out", "-o", about="In place of DIR/metrics.", metavar="FOLDER")
     ] = None,
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",
@@ -73,7 +67,7 @@ def metrics(
     over = itertools.count(1)
     with orderly(), session.session(options) as spark, progress("metrics", "families", even=False) as move:
         if unreadable := source.unreadable(spark):
-            sys.stderr.write(f"carrypost: {unreadable:,} lines are no rows of a record, and are passed over\n")
+            say(f"{unreadable:,} lines are no rows of a record, and are passed over")
         home = making.make(
             spark, source, tables, out=out, window_s=window_s, merge_runs=merge_runs,
             told=lambda made: move(next(over), len(tables), f" ({made.name})"),

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from carrypost.cli import _paths
-from carrypost.cli._output import JsonOption, line, pairs, size, wants_json
+from carrypost.cli._output import JsonOption, figures, say, wants_json
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
@@ -24,11 +21,18 @@ if TYPE_CHECKING:
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(parser=_paths.path, help="As `lab campaign` made it.", metavar="DIR")],
+    folder: Annotated[Path, _paths.argument("As `lab campaign` made it.", "DIR")],
     *,
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", parser=_paths.ending_in(".html", ".htm"), help="The page (HTML).", metavar="FILE"),
+        _paths.option(
+            "--out",
+            "-o",
+            about="The page (HTML).",
+            metavar="FILE",
+            parser=_paths.ending_in(".html", ".htm"),
+            default=True,
+        ),
     ] = Path("report.html"),
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",
@@ -44,10 +48,8 @@ def report(
     """
     study = made(folder, out, spark_options(master, memory, conf))
     runs, failed = len(study.runs), len(study.failures)
-    if wants_json(json):
-        line({"page": str(out), "bytes": out.stat().st_size, "runs": runs, "failed": failed})
-    else:
-        pairs([("page", out), ("bytes", size(out.stat().st_size)), ("runs", runs), ("failed", failed)])
+    found = {"page": str(out), "bytes": out.stat().st_size, "runs": runs, "failed": failed}
+    figures(found, json=wants_json(json))
 
 
 @orderly()
@@ -60,7 +62,7 @@ def made(folder: Path, out: Path, options: SparkOptions, command: str = "") -> S
         from carrypost.lab.metrics import making  # noqa: PLC0415 - needed where metrics are missing only
         from carrypost.lab.spark.session import session  # noqa: PLC0415
 
-        sys.stderr.write(f"carrypost: {campaign} lacks {len(tables)} families of metrics; they are made now\n")
+        say(f"{campaign} lacks {len(tables)} families of metrics; they are made now")
         source = making.Source.find(campaign)
         with session(options) as spark, progress("metrics", "families", even=False) as move:
             over = itertools.count(1)

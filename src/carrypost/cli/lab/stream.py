@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from carrypost.cli import _paths
-from carrypost.cli._output import JsonOption, duration, line, size, wants_json
+from carrypost.cli._output import JsonOption, duration, line, say, size, wants_json
 from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
 
@@ -27,15 +26,10 @@ _MILLISECONDS = 1e3
 
 
 def stream(
-    source: Annotated[
-        Path, typer.Argument(parser=_paths.path, help="Folder with records of nodes, and folders in it.", metavar="DIR")
-    ],
+    source: Annotated[Path, _paths.argument("Folder with records of nodes, and folders in it.", "DIR")],
     *,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", parser=_paths.path, help="Tables and checkpoint; DIR-live if left out.", show_default=False
-        ),
+        Path | None, _paths.option("--out", "-o", about="Tables and checkpoint; DIR-live if left out.")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Read what is there, and end.")] = False,
     every_s: Annotated[float, typer.Option("--every-s", min=1.0, help="How often to look for more.")] = 5.0,
@@ -77,7 +71,7 @@ def stream(
         try:
             follow(spark, source, into, options, every_s=None if once else every_s, told=told)
         except KeyboardInterrupt:
-            sys.stderr.write(f"carrypost: ended; {into} has what came, and the same command goes on from there\n")
+            say(f"ended; {into} has what came, and the same command goes on from there")
             if once:
                 raise typer.Exit(INTERRUPTED) from None
 

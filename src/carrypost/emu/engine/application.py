@@ -16,14 +16,14 @@ from carrypost.errors import LocalError, RemoteError, StoreError
 from carrypost.events import Delivered, Event
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, shown
+from carrypost.model.times import MICROSECONDS
 
-MICROSECONDS = 1_000_000
 Pattern = str | Mapping[str, str]
 Watch = Callable[[Driver, Event], None]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Delivery:
+class DeliveredMessage:
     """One message as the application got it."""
 
     descriptor: Descriptor
@@ -51,11 +51,11 @@ class Delivery:
         return bytes(self.descriptor.size) if self.stored is None else self.stored
 
 
-class Inbox:
+class InboxApplication:
     """The application of one node."""
 
     def __init__(self, *, confirm: bool = True, watch: Watch | None = None) -> None:
-        self.deliveries: list[Delivery] = []
+        self.deliveries: list[DeliveredMessage] = []
         self._confirm = confirm
         self._watch = watch
         self._wanted: dict[int, tuple[Pattern, str | None, bool]] = {}
@@ -108,16 +108,16 @@ class Inbox:
             # The batch with one of its pieces was lost, and the host fell before it could say so.
             driver.host.payload_gone(delivery.message, driver.now)
             return False
-        self.deliveries.append(Delivery(descriptor, delivery.redelivered, driver.now / MICROSECONDS, payload))
+        self.deliveries.append(DeliveredMessage(descriptor, delivery.redelivered, driver.now / MICROSECONDS, payload))
         return True
 
 
-def message_ids(messages: Iterable[MessageId | Delivery]) -> list[MessageId]:
+def message_ids(messages: Iterable[MessageId | DeliveredMessage]) -> list[MessageId]:
     """Ids of deliveries, named by themselves or by their ids."""
     allowed = "a list of message ids, as `publish` returns them, or of deliveries"
-    if isinstance(messages, str | bytes | Delivery) or not isinstance(messages, Iterable):
+    if isinstance(messages, str | bytes | DeliveredMessage) or not isinstance(messages, Iterable):
         raise LocalError(f"confirm takes {allowed}, not {messages!r}")
-    found = [each.message if isinstance(each, Delivery) else each for each in messages]
+    found = [each.message if isinstance(each, DeliveredMessage) else each for each in messages]
     for each in found:
         if not isinstance(each, bytes):
             raise LocalError(f"confirm takes {allowed}; one of them is {each!r}")

@@ -53,7 +53,7 @@ class Application(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Environment:
     """What all nodes of one emulation share."""
 
     scheduler: Scheduler
@@ -79,7 +79,7 @@ class Driver(HostDriver):
         name: str,
         identity: Identity,
         settings: Settings,
-        world: World,
+        environment: Environment,
         application: Application,
         *,
         privilege: Privilege = privilege,
@@ -95,9 +95,9 @@ class Driver(HostDriver):
         """Messages that were not sent because their payload was no longer in the store."""
         self.clock = clock or Clock()
         self._skewed = not self.clock.right
-        self._scheduler = world.scheduler
-        self._radio = world.radio
-        self._seed = world.seed
+        self._scheduler = environment.scheduler
+        self._radio = environment.radio
+        self._seed = environment.seed
         self._application = application
         self._privilege = privilege
         self._host: Host | None = None
@@ -109,7 +109,7 @@ class Driver(HostDriver):
         self._untold: list[Event] = []
         """Taken from the host with what was published, and not told yet."""
         self._written_us = 0
-        world.radio.add(name, self._receive)
+        environment.radio.add(name, self._receive)
 
     @property
     def host(self) -> Host:

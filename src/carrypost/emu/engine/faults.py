@@ -1,9 +1,9 @@
 """What goes wrong in a run, drawn from the seed before it begins.
 
 Every kind of fault of every node has a stream of its own, so one more node, or one more kind, leaves the others alone.
-Because all is known beforehand, a node's times of absence, whatever their cause, are one list of lives; contacts are
+Because all is known beforehand, a node's times of absence, whatever their cause, are one list of stays; contacts are
 clipped to them like to any presence, and so the record tells the truth about who could hear whom. A node that lost
-its store is a new node: its later lives have the name NAME.2, and so on.
+its store is a new node: its later stays have the name NAME.2, and so on.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.clock import Clock
 from carrypost.emu.scenario.tables import EventTable, FaultsTable
 from carrypost.emu.traces.contacts import Contact, Presence
+from carrypost.model.times import MICROSECONDS
 
-MICROSECONDS = 1_000_000
 HOUR_US = 3_600 * MICROSECONDS
 LEAVE, AWAY, SUSPEND, CRASH, CRASH_LOST = "leave", "away", "suspend", "crash", "crash-lost"
 DISK_FULL, CLOCK_STEP = "disk-full", "clock-step"
@@ -34,11 +34,11 @@ class Fault(NamedTuple):
     step_us: int = 0
 
 
-class Life(NamedTuple):
+class Stay(NamedTuple):
     """A node takes part in [start, end)."""
 
     node: str
-    """What it is called in this life."""
+    """What it is called in this stay."""
     place: str
     """What the scenario calls it."""
     start_us: int
@@ -49,10 +49,10 @@ class Life(NamedTuple):
     """Nobody of this name comes back."""
 
 
-class Plan(NamedTuple):
+class FaultPlan(NamedTuple):
     """The faults of a run."""
 
-    lives: list[Life]
+    stays: list[Stay]
     """By start, then by name."""
     others: list[Fault]
     """Full disks and clocks that are set, by time; `node` is what the scenario calls it."""
@@ -60,10 +60,10 @@ class Plan(NamedTuple):
     def contacts(self, contacts: Iterable[Contact]) -> list[Contact]:
         """The contacts, told of every name that a node has in the run; still to be clipped."""
         names: dict[str, list[str]] = {}
-        for life in self.lives:
-            known = names.setdefault(life.place, [])
-            if life.node not in known:
-                known.append(life.node)
+        for stay in self.stays:
+            known = names.setdefault(stay.place, [])
+            if stay.node not in known:
+                known.append(stay.node)
         if all(known == [place] for place, known in names.items()):
             return list(contacts)
         return [
@@ -75,7 +75,7 @@ class Plan(NamedTuple):
 
     def presences(self) -> list[Presence]:
         """When nodes are there."""
-        return [Presence(life.node, life.start_us, life.end_us) for life in self.lives]
+        return [Presence(stay.node, stay.start_us, stay.end_us) for stay in self.stays]
 
 
 def plan(
@@ -84,7 +84,7 @@ def plan(
     presences: Iterable[Presence],
     seed: int | str,
     end_us: int,
-) -> Plan:
+) -> FaultPlan:
     """Who takes part when, and what else goes wrong."""
     there: dict[str, list[tuple[int, int]]] = {}
     for presence in presences:
@@ -97,14 +97,14 @@ def plan(
         times = (round(each * MICROSECONDS) for each in (event.t, event.duration_s, event.step_s))
         t_us, duration_us, step_us = times
         told.setdefault(event.node, []).append(Fault(t_us, event.node, event.kind, duration_us, step_us))
-    lives: list[Life] = []
+    stays: list[Stay] = []
     others: list[Fault] = []
     for node in sorted(there):
         found = sorted([*_drawn(node, faults, seed, end_us), *told.get(node, ())])
         names = (name for number in count(2) if (name := f"{node}.{number}") not in there)
-        lives += _lives(node, names, sorted(there[node]), found, end_us)
+        stays += _stays(node, names, sorted(there[node]), found, end_us)
         others += [fault for fault in found if fault.kind in {DISK_FULL, CLOCK_STEP} and fault.t_us < end_us]
-    return Plan(sorted(lives, key=lambda life: (life.start_us, life.node)), sorted(others))
+    return FaultPlan(sorted(stays, key=lambda stay: (stay.start_us, stay.node)), sorted(others))
 
 
 def clock(faults: FaultsTable, seed: int | str, node: str) -> Clock:
@@ -147,23 +147,23 @@ def _gap(chance: random.Random, per_h: float) -> int:
     return max(1, round(chance.expovariate(per_h) * HOUR_US))
 
 
-def _lives(
+def _stays(
     place: str, names: Iterator[str], there: Sequence[tuple[int, int]], faults: Iterable[Fault], end_us: int
-) -> list[Life]:
-    """One node's lives; `names` has those that it gets later. A fault that strikes who is not there does nothing."""
+) -> list[Stay]:
+    """One node's stays; `names` has those that it gets later. A fault that strikes who is not there does nothing."""
     outages = [fault for fault in faults if fault.kind in {AWAY, SUSPEND, CRASH, CRASH_LOST}]
-    found: list[Life] = []
+    found: list[Stay] = []
     name, back_us = place, 0
     for join_us, leave_us in there:
         start_us = max(join_us, back_us)
         for fault in outages:
             if start_us < fault.t_us < leave_us:
-                found.append(Life(name, place, start_us, fault.t_us, fault.kind, last=False))
+                found.append(Stay(name, place, start_us, fault.t_us, fault.kind, last=False))
                 if fault.kind == CRASH_LOST:
                     name = next(names)
                 start_us = back_us = fault.t_us + fault.duration_us
         if start_us < leave_us:
             end = LEAVE if leave_us < end_us else ""
-            found.append(Life(name, place, start_us, leave_us, end, last=False))
-    final = {life.node: index for index, life in enumerate(found)}
-    return [life._replace(last=final[life.node] == index) for index, life in enumerate(found)]
+            found.append(Stay(name, place, start_us, leave_us, end, last=False))
+    final = {stay.node: index for index, stay in enumerate(found)}
+    return [stay._replace(last=final[stay.node] == index) for index, stay in enumerate(found)]

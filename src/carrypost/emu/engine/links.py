@@ -18,9 +18,8 @@ from carrypost.emu.engine.chance import stream
 from carrypost.emu.scenario.checks import is_number
 from carrypost.errors import LocalError
 from carrypost.gossip.wire.frames import Frame, kind_of
+from carrypost.model.times import MICROSECONDS, NEVER
 
-MICROSECONDS = 1_000_000
-NEVER = 2**62
 _UNTOUCHED: Mapping[str, int] = MappingProxyType({})
 _PROBABILITIES = ("loss", "duplicate", "reorder", "corrupt", "truncate")
 

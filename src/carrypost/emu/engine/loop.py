@@ -18,8 +18,8 @@ from typing import Any, NoReturn, TypeVar
 from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.emu.scenario.checks import is_number
 from carrypost.errors import CarrypostError, LocalError, RunawayError, StateError
+from carrypost.model.times import MICROSECONDS
 
-MICROSECONDS = 1_000_000
 LIMIT_S = 86_400.0
 INSTANT_TURNS_MAX = 100_000
 """How often tasks may go on without time moving on."""

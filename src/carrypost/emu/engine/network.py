@@ -17,8 +17,8 @@ from typing import Any, Self
 
 from carrypost import __version__
 from carrypost.config import Settings, differences, text_form
-from carrypost.emu.engine.application import Delivery, Inbox, message_ids
-from carrypost.emu.engine.driver import Driver, Life, World
+from carrypost.emu.engine.application import DeliveredMessage, InboxApplication, message_ids
+from carrypost.emu.engine.driver import Driver, Environment, Life
 from carrypost.emu.engine.loop import VirtualLoop
 from carrypost.emu.engine.playback import Playback, RecordFile
 from carrypost.emu.engine.radio import LinkModel, Radio, Traffic
@@ -34,10 +34,10 @@ from carrypost.host import Host
 from carrypost.model.descriptor import AttributeValue, Ordering
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.privilege import Privilege
+from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind, Record
 from carrypost.security.identity import Identity
 
-MICROSECONDS = 1_000_000
 _INSTANT_STEPS_MAX = 100_000
 """Fewer than in large emulations: a test that hangs should say so within seconds."""
 Watcher = Callable[[float, str, Event], None]
@@ -45,7 +45,7 @@ Watcher = Callable[[float, str, Event], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class NetworkOptions:
     """What holds for the whole network."""
 
     seed: int | str
@@ -80,7 +80,7 @@ class Options:
 class Network:
     """Nodes in virtual time, at first out of each other's reach; used once, by ``with`` or ``async with``."""
 
-    def __init__(self, names: Iterable[str], options: Options, settings: Settings) -> None:
+    def __init__(self, names: Iterable[str], options: NetworkOptions, settings: Settings) -> None:
         self._options = options
         self._settings = settings
         self._scheduler = Scheduler(instant_steps_max=_INSTANT_STEPS_MAX)
@@ -91,8 +91,8 @@ class Network:
             encoded=options.encoded,
             limits=settings.limits,
         )
-        self._world = World(self._scheduler, self._radio, options.seed)
-        self._nodes: dict[str, tuple[Driver, Inbox]] = {}
+        self._environment = Environment(self._scheduler, self._radio, options.seed)
+        self._nodes: dict[str, tuple[Driver, InboxApplication]] = {}
         self._names: dict[NodeId, str] = {}
         self._recorder = None if options.record is None else Recorder(options.record, self.name)
         self._watchers: list[Watcher] = []
@@ -302,12 +302,12 @@ class Network:
         driver, inbox = self._nodes[node]
         inbox.unsubscribe(driver, subscription)
 
-    def deliveries(self, node: str) -> list[Delivery]:
+    def deliveries(self, node: str) -> list[DeliveredMessage]:
         """What the application of `node` was given so far, oldest first; crashes do not shorten it."""
         self._find(node)
         return list(self._nodes[node][1].deliveries)
 
-    def confirm(self, node: str, messages: Iterable[MessageId | Delivery]) -> None:
+    def confirm(self, node: str, messages: Iterable[MessageId | DeliveredMessage]) -> None:
         """Confirm deliveries, or their ids, in a network that was made with ``confirm=False``."""
         self._check(node)
         driver = self._driver(node)
@@ -340,8 +340,8 @@ class Network:
             raise LocalError(f"there is a node {name!r} already")
         signed = settings.security == "signed"
         identity = Identity.derived(self._options.seed, name) if signed else Identity.plain(name)
-        inbox = Inbox(confirm=self._options.confirm, watch=self._tell)
-        driver = Driver(name, identity, settings, self._world, inbox, privilege=privilege)
+        inbox = InboxApplication(confirm=self._options.confirm, watch=self._tell)
+        driver = Driver(name, identity, settings, self._environment, inbox, privilege=privilege)
         driver.disk.delay_us = self._options.disk_delay_us
         self._nodes[name] = driver, inbox
         self._names[identity.node] = name

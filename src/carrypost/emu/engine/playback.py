@@ -16,9 +16,9 @@ from carrypost.emu.engine.scheduler import Phase, Scheduler
 from carrypost.emu.traces.contacts import FOREVER_US, Contact
 from carrypost.errors import LocalError
 from carrypost.files import staged
+from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind, Record
 
-MICROSECONDS = 1_000_000
 LINES = (".jsonl", ".ndjson")
 
 

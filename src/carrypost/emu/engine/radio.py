@@ -16,11 +16,12 @@ from operator import attrgetter
 from typing import Literal
 
 from carrypost.config import Limits
-from carrypost.emu.engine.links import NEVER, Burst, Datagram, LinkModel, Traffic, Way, gathered, spaced
+from carrypost.emu.engine.links import Burst, Datagram, LinkModel, Traffic, Way, gathered, spaced
 from carrypost.emu.engine.scheduler import Phase, Scheduler
 from carrypost.errors import LocalError, StateError
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Frame
+from carrypost.model.times import NEVER
 
 __all__ = ["Burst", "Datagram", "LinkModel", "Radio", "Traffic"]
 

@@ -22,7 +22,7 @@ AT, AT_LEAVE = "at", "leave"
 """The mark on sizes of a node that is about to leave."""
 
 
-class Samples:
+class Sampler:
     """Takes the samples of one run."""
 
     def __init__(self, record: Record, radio: Radio, drivers: Mapping[str, Driver]) -> None:

@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from carrypost.config import Limits
 from carrypost.emu.engine.driver import Driver
-from carrypost.emu.scenario.csvfiles import MICROSECONDS, Line, Row, read_text, rows
+from carrypost.emu.scenario.csvfiles import CsvRow, Line, read_text, rows
 from carrypost.emu.traces.contacts import Presence
 from carrypost.events import Delivered, Event
+from carrypost.model.times import MICROSECONDS
 
 
 class Publication(NamedTuple):
@@ -32,7 +33,7 @@ class Publication(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Application:
+class WorkloadApplication:
     """What runs on every node: subscribes to all topics, confirms at once, has everything recorded."""
 
     topics: Sequence[str]
@@ -83,7 +84,7 @@ def check_script(
             raise line.error(f"message must have at most {limits.label_bytes_max:,} bytes (label_bytes_max)")
 
 
-def _publication(row: Row) -> Publication:
+def _publication(row: CsvRow) -> Publication:
     size = row.number("size")
     if size < 0 or size != int(size):
         raise row.line.error(f"size must be a whole number of bytes, 0 or more, not {row.text('size')}")

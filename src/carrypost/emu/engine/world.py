@@ -1,6 +1,6 @@
 """One run of a scenario: nodes that come and go, contacts, publications and faults, in virtual time.
 
-What happens at one instant happens in the order of `scheduler.Phase`. Contacts were clipped beforehand to the lives of
+What happens at one instant happens in the order of `scheduler.Phase`. Contacts were clipped beforehand to the stays of
 both nodes, so whoever is linked is there. In faithful mode nobody is told of a contact; in ideal mode both hosts are,
 and of what happens at one instant all of one kind is told before any host answers. A node that is away stands still:
 on its return it first does what fell due, and then its links come up.
@@ -16,20 +16,21 @@ from carrypost import __version__
 from carrypost.emu.engine import driver as drivers
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.driver import Disk, Driver
-from carrypost.emu.engine.faults import CLOCK_STEP, CRASH, CRASH_LOST, LEAVE, Fault, Life, clock, plan
+from carrypost.emu.engine.faults import CLOCK_STEP, CRASH, CRASH_LOST, LEAVE, Fault, Stay, clock, plan
 from carrypost.emu.engine.radio import LinkModel, Radio
-from carrypost.emu.engine.samples import Samples
+from carrypost.emu.engine.samples import Sampler
 from carrypost.emu.engine.scheduler import Phase, Scheduler
-from carrypost.emu.engine.workload import Application, Publication
+from carrypost.emu.engine.workload import Publication, WorkloadApplication
 from carrypost.emu.records.recorder import Recorder
 from carrypost.emu.scenario.inputs import Inputs
-from carrypost.emu.scenario.scenario import MICROSECONDS, Scenario, topic
+from carrypost.emu.scenario.scenario import Scenario, topic
 from carrypost.emu.traces.contacts import Contact, clipped
 from carrypost.errors import OrderError, StateError
 from carrypost.events import Reason
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import NodeId
+from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind, Record
 from carrypost.security.identity import Identity
 
@@ -61,7 +62,7 @@ class Emulation:
         self._plan = plan(scenario.faults, scenario.events, inputs.presences, seed, self._end_us)
         self.contacts = clipped(self._plan.contacts(inputs.contacts), self._plan.presences(), self._end_us)
         """As they are played."""
-        for name in sorted({life.node for life in self._plan.lives if life.node != life.place}):
+        for name in sorted({stay.node for stay in self._plan.stays if stay.node != stay.place}):
             Identity.plain(name)  # Whoever comes back as NAME.2 has a longer name.
         self._model, self._models = _models(scenario)
         self._one_way = {(each.a, each.b): each for each in scenario.links if each.one_way}
@@ -70,28 +71,28 @@ class Emulation:
             self._scheduler, seed, model=self._model, encoded=encoded, airtime=scenario.radio.airtime,
             limits=scenario.settings.limits, by_link=False, checked=scenario.settings.security == "off",
         )  # fmt: skip
-        self._world = drivers.World(self._scheduler, self._radio, seed)
-        crashing = {life.node for life in self._plan.lives if life.end == CRASH}
+        self._environment = drivers.Environment(self._scheduler, self._radio, seed)
+        crashing = {stay.node for stay in self._plan.stays if stay.end == CRASH}
         self._recorder = Recorder(record, self._name, sorted(crashing))
         topics = [topic(each, index) for index, each in enumerate(scenario.workloads)]
-        self._application = Application(topics, self._recorder.observe)
+        self._application = WorkloadApplication(topics, self._recorder.observe)
         self._topics = topics
         self._orderings = [Ordering.named(each.ordering) for each in scenario.workloads]
         self._drivers: dict[str, Driver] = {}
         self._names: dict[NodeId, str] = {}
         self._places: dict[str, str] = {}
         """What the node of each place is called now."""
-        self._place = {life.node: life.place for life in self._plan.lives}
+        self._place = {stay.node: stay.place for stay in self._plan.stays}
         """What the scenario calls each node."""
         self._full_until: dict[str, int] = {}
         self._touched: dict[str, Driver] = {}
-        self._samples = Samples(record, self._radio, self._drivers)
+        self._samples = Sampler(record, self._radio, self._drivers)
         self._schedule()
 
     @property
     def nodes(self) -> int:
         """How many take part."""
-        return len({life.node for life in self._plan.lives})
+        return len({stay.node for stay in self._plan.stays})
 
     @property
     def crowded(self) -> int:
@@ -117,8 +118,8 @@ class Emulation:
         post = self._scheduler.post
         sample_us = max(1, round(self.scenario.run.sample_s * MICROSECONDS))
         post(sample_us, Phase.DOWN, "", self._sample, sample_us)
-        for life in self._plan.lives:
-            post(life.start_us, Phase.JOIN, life.node, self._join, life)
+        for stay in self._plan.stays:
+            post(stay.start_us, Phase.JOIN, stay.node, self._join, stay)
         self._next_contact(0)
         for fault in self._plan.others:
             post(fault.t_us, Phase.LEAVE, fault.node, self._fault, fault)
@@ -138,42 +139,42 @@ class Emulation:
 
     # --- nodes ---------------------------------------------------------------------------------------------
 
-    def _join(self, life: Life) -> None:
-        known = self._drivers.get(life.node)
-        driver = known or self._make(life)
-        self._places[life.place] = life.node
+    def _join(self, stay: Stay) -> None:
+        known = self._drivers.get(stay.node)
+        driver = known or self._make(stay)
+        self._places[stay.place] = stay.node
         crashed = known is not None and known.life is drivers.Life.DOWN
-        self.record.add(Kind.JOIN, self.now, life.node, detail="restart" if crashed else None)
+        self.record.add(Kind.JOIN, self.now, stay.node, detail="restart" if crashed else None)
         if driver.life is drivers.Life.DOWN:
             driver.boot()
         else:
             driver.resume()
-        if life.end:
-            self._scheduler.post(life.end_us, Phase.LEAVE, life.node, self._leave, life)
+        if stay.end:
+            self._scheduler.post(stay.end_us, Phase.LEAVE, stay.node, self._leave, stay)
         for index, workload in enumerate(self.scenario.workloads):
             if workload.kind == "broadcast":
-                self._broadcast_at(life.start_us + round(workload.first_s * MICROSECONDS), life, index)
+                self._broadcast_at(stay.start_us + round(workload.first_s * MICROSECONDS), stay, index)
 
-    def _make(self, life: Life) -> Driver:
+    def _make(self, stay: Stay) -> Driver:
         settings = self.scenario.settings
         signed = settings.security == "signed"
-        identity = Identity.derived(self._seed, life.node) if signed else Identity.plain(life.node)
-        skewed = clock(self.scenario.faults, self._seed, life.node)
-        driver = Driver(life.node, identity, settings, self._world, self._application, clock=skewed)
+        identity = Identity.derived(self._seed, stay.node) if signed else Identity.plain(stay.node)
+        skewed = clock(self.scenario.faults, self._seed, stay.node)
+        driver = Driver(stay.node, identity, settings, self._environment, self._application, clock=skewed)
         driver.disk.delay_us = round(self.scenario.run.disk_delay_s * MICROSECONDS)
-        self._drivers[life.node] = driver
-        self._names[identity.node] = life.node
+        self._drivers[stay.node] = driver
+        self._names[identity.node] = stay.node
         return driver
 
-    def _leave(self, life: Life) -> None:
-        driver = self._drivers[life.node]
+    def _leave(self, stay: Stay) -> None:
+        driver = self._drivers[stay.node]
         self._samples.take_leaving(driver, self.now)
-        self.record.add(Kind.LEAVE, self.now, life.node, detail=None if life.end == LEAVE else life.end)
-        if life.last or life.end in {CRASH, CRASH_LOST}:
+        self.record.add(Kind.LEAVE, self.now, stay.node, detail=None if stay.end == LEAVE else stay.end)
+        if stay.last or stay.end in {CRASH, CRASH_LOST}:
             driver.crash()
         else:
             driver.suspend()
-        if life.last:
+        if stay.last:
             self._forget(driver)
 
     def _forget(self, driver: Driver) -> None:
@@ -256,15 +257,15 @@ class Emulation:
 
     # --- publications --------------------------------------------------------------------------------------
 
-    def _broadcast_at(self, t_us: int, life: Life, index: int) -> None:
-        if t_us < life.end_us:
-            self._scheduler.post(t_us, Phase.PUBLISH, life.node, self._broadcast, life, index)
+    def _broadcast_at(self, t_us: int, stay: Stay, index: int) -> None:
+        if t_us < stay.end_us:
+            self._scheduler.post(t_us, Phase.PUBLISH, stay.node, self._broadcast, stay, index)
 
-    def _broadcast(self, life: Life, index: int) -> None:
+    def _broadcast(self, stay: Stay, index: int) -> None:
         workload = self.scenario.workloads[index]
         lifetime_us = None if workload.lifetime_s is None else round(workload.lifetime_s * MICROSECONDS)
-        self._publish(self._drivers[life.node], index, workload.size, lifetime_us)
-        self._broadcast_at(self.now + max(1, round(workload.period_s * MICROSECONDS)), life, index)
+        self._publish(self._drivers[stay.node], index, workload.size, lifetime_us)
+        self._broadcast_at(self.now + max(1, round(workload.period_s * MICROSECONDS)), stay, index)
 
     def _scripted(self, index: int, what: Publication) -> None:
         driver = self._drivers.get(self._places.get(what.node, ""))

@@ -15,19 +15,18 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from carrypost.config import DAY_S, HOUR_S, UNBOUNDED
-from carrypost.config.rules import flag, keep_checked, number, text, texts, whole
+from carrypost.config.rules import flag, number, rows, table, text, texts, whole, wholes
+from carrypost.config.tables import made
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.mobility.hours import clock_s
-from carrypost.emu.mobility.lists import made, tables, wholes
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError
+from carrypost.model.times import MICROSECONDS
 
-MICROSECONDS = 1_000_000
 _HUBS_MAX = 1_000
 _BEND_RAD = 0.8
 """The termini of a line lie opposite each other, as seen from the middle, give or take this."""
@@ -42,8 +41,8 @@ Crossing = tuple[int, int]
 Sample = tuple[int, float, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+@table("line")
+class BusLine:
     """One bus line."""
 
     name: str = text("", "a name")
@@ -58,13 +57,12 @@ class Line:
     """Whether it goes on to a second terminus; otherwise it ends at its last hub."""
 
     def __post_init__(self) -> None:
-        keep_checked(self, "line")
         if not self.name:
             raise ConfigError("line.name is missing: buses are called after their line")
         _services(self.service, f"service of line {self.name}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("mobility")
 class Buses:
     """Bus lines through one town."""
 
@@ -106,12 +104,11 @@ class Buses:
     """By what share stops are shorter or longer, at most."""
     jitter_s: float = number(30.0, 0.0, HOUR_S)
     """How late a bus departs, at most, although it was there in time."""
-    line: tuple[Line, ...] = tables(Line)
+    line: tuple[BusLine, ...] = rows(BusLine)
     """The lines, where they are not all alike."""
 
     def __post_init__(self) -> None:
-        keep_checked(self, "mobility")
-        object.__setattr__(self, "line", made(Line, self.line))
+        object.__setattr__(self, "line", made(BusLine, self.line))
         clock_s(self.start, "mobility.start")
         _services(self.service, "mobility.service")
         if self.reach_m_min > self.reach_m_max:
@@ -143,11 +140,11 @@ class Buses:
                     ]
         return Movement(Tracks.of(samples), presences)
 
-    def _alike(self) -> tuple[Line, ...]:
-        return tuple(Line(name=f"L{index:02}", buses=self.buses) for index in range(1, self.lines + 1))
+    def _alike(self) -> tuple[BusLine, ...]:
+        return tuple(BusLine(name=f"L{index:02}", buses=self.buses) for index in range(1, self.lines + 1))
 
 
-class _Point(NamedTuple):
+class _RoutePoint(NamedTuple):
     """A place on a route where a bus turns or stops."""
 
     x: float
@@ -160,8 +157,8 @@ class _Point(NamedTuple):
 class _Route(NamedTuple):
     """A line as its buses see it; the timetable's times."""
 
-    there: list[_Point]
-    back: list[_Point]
+    there: list[_RoutePoint]
+    back: list[_RoutePoint]
     trip_s: float
 
 
@@ -205,7 +202,7 @@ class _Bus:
         if self.samples:
             self.lives.append((joined_us, self.samples[-1][0]))
 
-    def _drive(self, now_s: float, points: list[_Point]) -> float:
+    def _drive(self, now_s: float, points: list[_RoutePoint]) -> float:
         """One trip; returns when it arrives."""
         town, chance, note = self._town, self._chance, self.samples.append
         pace = max(_TRAFFIC_MIN, chance.gauss(1.0, town.traffic))
@@ -222,7 +219,7 @@ class _Bus:
         return now_s
 
 
-def _departures(town: Buses, line: Line, route: _Route, bus: int) -> Iterator[_Departure]:
+def _departures(town: Buses, line: BusLine, route: _Route, bus: int) -> Iterator[_Departure]:
     """The timetable of one bus: from its first terminus at even half rounds, from the other at odd ones."""
     half_s = route.trip_s + town.layover_s
     headway_s = 2 * half_s / line.buses
@@ -239,7 +236,7 @@ def _departures(town: Buses, line: Line, route: _Route, bus: int) -> Iterator[_D
             t_s, back = t_s + half_s, not back
 
 
-def _route(town: Buses, line: Line) -> _Route:
+def _route(town: Buses, line: BusLine) -> _Route:
     """The way of a line, drawn from the town."""
     chance = stream(town.town, line.name, "route")
     bearing = chance.uniform(0.0, math.tau)
@@ -294,11 +291,11 @@ def _walk(chance: random.Random, start: Crossing, goal: Crossing, turn: float) -
         yield x, y
 
 
-def _points(town: Buses, path: list[Crossing], hubs: set[Crossing]) -> list[_Point]:
+def _points(town: Buses, path: list[Crossing], hubs: set[Crossing]) -> list[_RoutePoint]:
     """Where something happens on a way from terminus to terminus."""
     every = max(1, round(town.stop_m / town.block_m))
     last = len(path) - 1
-    points = [_Point(path[0][0] * town.block_m, path[0][1] * town.block_m, 0.0, 0.0)]
+    points = [_RoutePoint(path[0][0] * town.block_m, path[0][1] * town.block_m, 0.0, 0.0)]
     run_m = 0.0
     for index in range(1, last + 1):
         (x, y), here = path[index - 1], path[index]
@@ -309,7 +306,9 @@ def _points(town: Buses, path: list[Crossing], hubs: set[Crossing]) -> list[_Poi
         stop = min(index, last - index) % every == 0
         dwell_s = 0.0 if index == last else town.hub_dwell_s if here in hubs else town.dwell_s if stop else 0.0
         if dwell_s or not straight:
-            points.append(_Point(here[0] * town.block_m, here[1] * town.block_m, run_m / town.speed_m_per_s, dwell_s))
+            points.append(
+                _RoutePoint(here[0] * town.block_m, here[1] * town.block_m, run_m / town.speed_m_per_s, dwell_s)
+            )
             run_m = 0.0
     return points
 

@@ -14,22 +14,21 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass
 
-from carrypost.config.rules import keep_checked, number, whole
+from carrypost.config.rules import number, table, whole
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.mobility.paths import Sample, cut, names
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError
+from carrypost.model.times import MICROSECONDS
 
-_MICROSECONDS = 1_000_000
 _CLOSE_S = 1e-7
 _TRIES = 200
 """Each try divides the error by host speed / cloud speed; who is only a little faster arrives a little off."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("mobility")
 class Community:
     """Hosts that move in groups, on a square."""
 
@@ -53,7 +52,6 @@ class Community:
     """Probability that a host, having reached a place, goes over to another cloud."""
 
     def __post_init__(self) -> None:
-        keep_checked(self, "mobility")
         for name in ("cloud_speed", "speed"):
             low, high = getattr(self, f"{name}_min_m_per_s"), getattr(self, f"{name}_max_m_per_s")
             if high < low:
@@ -88,7 +86,7 @@ class Community:
             speed = self.speed_min_m_per_s + chance.random() * (self.speed_max_m_per_s - self.speed_min_m_per_s)
             t_s = _meeting(clouds[member], place, (t_s, x, y), speed)
             x, y = clouds[member].at(t_s, place)
-            path.append((round(t_s * _MICROSECONDS), x, y))
+            path.append((round(t_s * MICROSECONDS), x, y))
         return path
 
     def _place(self, far: float, turn: float) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from carrypost.emu.mobility.hours import clock_s
-from carrypost.emu.scenario.csvfiles import Line, Row, read_text, rows
+from carrypost.emu.scenario.csvfiles import CsvRow, Line, read_text, rows
 from carrypost.errors import ConfigError, LocalError
 from carrypost.files import refused
 
@@ -38,7 +38,7 @@ _NAME_MAX = 12
 """Nor has a long name: in any script this leaves room for a number within what a node may be called."""
 
 
-class Call(NamedTuple):
+class StopTime(NamedTuple):
     """A stop of a trip."""
 
     lat: float
@@ -57,7 +57,7 @@ class Trip(NamedTuple):
     route: str
     block: str
     """Trips of one block are driven by one vehicle; empty: the feed does not say."""
-    calls: list[Call]
+    calls: list[StopTime]
     shape: str
     """Which way it goes; empty: the feed does not say."""
     line: Line
@@ -85,14 +85,14 @@ class Shape(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class _Stop:
     sequence: float
-    row: Row
+    row: CsvRow
     arrival_s: float | None
     departure_s: float | None
     along: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
+class _ShapePoint:
     sequence: float
     lat: float
     lon: float
@@ -149,14 +149,14 @@ class Feed:
         if not self._has("shapes"):
             return {}
         needed = {trip.shape: trip for trip in trips if trip.shape}
-        points: dict[str, list[_Point]] = {}
+        points: dict[str, list[_ShapePoint]] = {}
         columns = ("shape_id", "shape_pt_lat", "shape_pt_lon", "shape_pt_sequence")
         for row in self._rows("shapes", columns, ("shape_dist_traveled",)):
             mine = points.setdefault(row.text("shape_id"), [])
             if row.text("shape_id") in needed:
                 lat, lon = _degrees(row, "shape_pt_lat", "shape_pt_lon")
                 along = row.number("shape_dist_traveled") if "shape_dist_traveled" in row else None
-                mine.append(_Point(row.number("shape_pt_sequence"), lat, lon, along))
+                mine.append(_ShapePoint(row.number("shape_pt_sequence"), lat, lon, along))
         self.shapes_seen = len(points)
         for name, trip in needed.items():
             if name not in points:
@@ -197,7 +197,7 @@ class Feed:
             for row in self._rows("routes", ("route_id",), ("route_short_name",))
         }
 
-    def _stops_of(self, trips: dict[str, Row]) -> dict[str, list[_Stop]]:
+    def _stops_of(self, trips: dict[str, CsvRow]) -> dict[str, list[_Stop]]:
         """By trip, in order of their sequence."""
         found: dict[str, list[_Stop]] = {}
         columns = ("trip_id", "stop_id", "stop_sequence")
@@ -232,7 +232,7 @@ class Feed:
         file = f"{table}.txt"
         return (self._path / file).is_file() if self._texts is None else file in self._texts
 
-    def _rows(self, table: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Row]:
+    def _rows(self, table: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[CsvRow]:
         path = self._path / f"{table}.txt"
         if not self._has(table):
             raise LocalError(f"{self._path}: the feed has no {table}.txt")
@@ -269,11 +269,11 @@ def _known(days: set[str]) -> str:
     return f"; its calendar goes from {min(days)} to {max(days)}" if days else ""
 
 
-def _optional(row: Row, column: str) -> str:
+def _optional(row: CsvRow, column: str) -> str:
     return row.text(column) if column in row else ""
 
 
-def _time(row: Row, column: str) -> float | None:
+def _time(row: CsvRow, column: str) -> float | None:
     if column not in row:
         return None
     try:
@@ -282,14 +282,14 @@ def _time(row: Row, column: str) -> float | None:
         raise row.line.error(str(error)) from None
 
 
-def _calls(trip: str, stops: list[_Stop], places: dict[str, Row]) -> list[Call]:
+def _calls(trip: str, stops: list[_Stop], places: dict[str, CsvRow]) -> list[StopTime]:
     """The stops of a trip, with times that never go back."""
     if len(stops) < 2:  # noqa: PLR2004 - from somewhere to somewhere
         return []
     for end in (stops[0], stops[-1]):
         if end.arrival_s is None:
             raise end.row.line.error(f"the first and the last stop of trip {trip} must have times")
-    found: list[Call] = []
+    found: list[StopTime] = []
     latest_s = 0.0
     for stop in stops:
         if stop.arrival_s is not None and stop.departure_s is not None:
@@ -299,18 +299,18 @@ def _calls(trip: str, stops: list[_Stop], places: dict[str, Row]) -> list[Call]:
         place = places.get(stop.row.text("stop_id"))
         if place is None:
             raise stop.row.line.error(f"there is no stop {stop.row.text('stop_id')!r} in stops.txt")
-        found.append(Call(*_degrees(place, "stop_lat", "stop_lon"), stop.arrival_s, stop.departure_s, stop.along))
+        found.append(StopTime(*_degrees(place, "stop_lat", "stop_lon"), stop.arrival_s, stop.departure_s, stop.along))
     return found
 
 
-def _degrees(row: Row, lat_column: str, lon_column: str) -> tuple[float, float]:
+def _degrees(row: CsvRow, lat_column: str, lon_column: str) -> tuple[float, float]:
     lat, lon = row.number(lat_column), row.number(lon_column)
     if not (-90 <= lat <= 90 and -360 <= lon <= 360):  # noqa: PLR2004 - degrees
         raise row.line.error(f"{lat_column} and {lon_column} must be degrees, not {lat}, {lon}")
     return lat, lon
 
 
-def _shape(points: list[_Point]) -> Shape:
+def _shape(points: list[_ShapePoint]) -> Shape:
     points.sort(key=lambda point: point.sequence)
     along = [point.along for point in points if point.along is not None]
     whole = len(along) == len(points)

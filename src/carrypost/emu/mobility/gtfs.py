@@ -24,20 +24,19 @@ from typing import NamedTuple
 import numpy as np
 
 from carrypost.config import DAY_S
-from carrypost.config.rules import flag, keep_checked, number, text
-from carrypost.emu.mobility.feed import Call, Feed, Shape, Trip
+from carrypost.config.rules import flag, number, table, text
+from carrypost.emu.mobility.feed import Feed, Shape, StopTime, Trip
 from carrypost.emu.mobility.hours import clock_s
-from carrypost.emu.mobility.shapes import Floats, Place, Plane, Way, placed
+from carrypost.emu.mobility.shapes import Floats, Place, Plane, Polyline, placed
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError
-
-MICROSECONDS = 1_000_000
+from carrypost.model.times import MICROSECONDS
 
 Sample = tuple[int, float, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("mobility")
 class Gtfs:
     """One day of a public timetable."""
 
@@ -55,7 +54,6 @@ class Gtfs:
     """Whether trips follow their shapes, where the feed has them; otherwise they go straight from stop to stop."""
 
     def __post_init__(self) -> None:
-        keep_checked(self, "mobility")
         if not self.file:
             raise ConfigError("mobility.file is missing: a GTFS zip file or folder")
         clock_s(self.start, "mobility.start")
@@ -210,12 +208,12 @@ class _Runs:
             "trips_off_shapes": self._off_shapes,
         }
 
-    def _way(self, shape: Shape) -> Way:
-        return Way.of([self._plane.place(lat, lon) for lat, lon in zip(shape.lat, shape.lon, strict=True)])
+    def _way(self, shape: Shape) -> Polyline:
+        return Polyline.of([self._plane.place(lat, lon) for lat, lon in zip(shape.lat, shape.lon, strict=True)])
 
     def _run(self, trip: Trip) -> _Run:
         places = [self._plane.place(call.lat, call.lon) for call in trip.calls]
-        straight = Way.of(places)
+        straight = Polyline.of(places)
         way, along_m = straight, straight.along_m
         anchors = _anchors(trip.calls)
         if trip.shape in self._measures and anchors[-1] == len(trip.calls) - 1:
@@ -228,7 +226,7 @@ class _Runs:
         samples = _timed(trip.calls, anchors, way, along_m)
         return _Run(trip.id, trip.route, trip.block, places[0], places[-1], samples)
 
-    def _on_shape(self, trip: Trip, stops: Way, anchors: list[int]) -> Floats:
+    def _on_shape(self, trip: Trip, stops: Polyline, anchors: list[int]) -> Floats:
         """How far along its shape the stops are; nothing if the shape does not fit."""
         if trip.shape not in self._ways:
             return np.empty(0)
@@ -248,7 +246,7 @@ def _at_once(runs: list[_Run]) -> int:
     return max(itertools.accumulate((change for _, change in sorted(changes)), initial=0))
 
 
-def _timed(calls: list[Call], anchors: list[int], way: Way, along_m: Floats) -> list[Sample]:
+def _timed(calls: list[StopTime], anchors: list[int], way: Polyline, along_m: Floats) -> list[Sample]:
     """Samples at arrivals, departures and bends; none if the trip takes no time."""
     if anchors[-1] != len(calls) - 1:
         return []
@@ -269,7 +267,7 @@ def _timed(calls: list[Call], anchors: list[int], way: Way, along_m: Floats) -> 
     return samples
 
 
-def _anchors(calls: list[Call]) -> list[int]:
+def _anchors(calls: list[StopTime]) -> list[int]:
     """Stops whose times count: each arrival is later than the departure from the one before."""
     anchors = [0]
     for index, call in enumerate(calls):

@@ -1,6 +1,6 @@
 """Ways on the plane: where a vehicle drives from stop to stop, and where on its way the stops are.
 
-A `Way` is a polyline; a place on it is told by how many metres along it is. Stops are placed on the shape of a trip by
+A place on a `Polyline` is told by how many metres along it is. Stops are placed on the shape of a trip by
 the distances that the feed gives, where stops and shape have them and they fit; otherwise by projection: among all ways
 to place the stops in their order along the shape, at points that are next to them, the one with the least sum of
 squared distances. So loops, and shapes that pass a stop twice, are no trouble; where two ways to place them are as good
@@ -52,7 +52,7 @@ def _turn(degrees: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Way:
+class Polyline:
     """A polyline of two points or more."""
 
     x: Floats
@@ -71,7 +71,9 @@ class Way:
         return np.interp(along_m, self.along_m, self.x), np.interp(along_m, self.along_m, self.y)
 
 
-def placed(way: Way, measure: Sequence[float], stops: Way, along: Sequence[float | None], shares: Floats) -> Floats:
+def placed(
+    way: Polyline, measure: Sequence[float], stops: Polyline, along: Sequence[float | None], shares: Floats
+) -> Floats:
     """How far along a way the stops of a trip are, never going back; nothing if it does not fit them.
 
     `measure` and `along` are the feed's own distances of the points and of the stops, if it has them; `shares` tells
@@ -83,12 +85,12 @@ def placed(way: Way, measure: Sequence[float], stops: Way, along: Sequence[float
     return _by_projection(way, stops, shares)
 
 
-def _misses_m(way: Way, stops: Way, along_m: Floats) -> Floats:
+def _misses_m(way: Polyline, stops: Polyline, along_m: Floats) -> Floats:
     x, y = way.at(along_m)
     return np.asarray(np.hypot(stops.x - x, stops.y - y))
 
 
-def _by_distance(way: Way, measure: Sequence[float], along: Sequence[float | None]) -> Floats:
+def _by_distance(way: Polyline, measure: Sequence[float], along: Sequence[float | None]) -> Floats:
     """By the feed's own distances, whatever they are measured in; nothing where they are not there, or go back."""
     told = np.array([math.nan if each is None else each for each in along])
     points = np.asarray(measure, dtype=np.float64)
@@ -98,7 +100,7 @@ def _by_distance(way: Way, measure: Sequence[float], along: Sequence[float | Non
     return np.asarray(np.interp(told, points, way.along_m))
 
 
-def _by_projection(way: Way, stops: Way, shares: Floats) -> Floats:
+def _by_projection(way: Polyline, stops: Polyline, shares: Floats) -> Floats:
     """By the places of the stops, and their order."""
     spots_m = _feet(way, stops)
     x, y = way.at(spots_m)
@@ -116,7 +118,7 @@ def _by_projection(way: Way, stops: Way, shares: Floats) -> Floats:
     return np.asarray(spots_m[chosen[::-1]])
 
 
-def _feet(way: Way, stops: Way) -> Floats:
+def _feet(way: Polyline, stops: Polyline) -> Floats:
     """Places on a way to choose from, as metres along it: of each of its pieces, the point next to each stop near it.
 
     All stops choose from all of them, so that two that are close together can be in their order in any case.

@@ -17,23 +17,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import NormalDist
 from typing import NamedTuple
 
-from carrypost.config.rules import DAY_S, keep_checked, number, numbers
+from carrypost.config.rules import DAY_S, number, numbers, table
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.mobility.paths import Sample, cut, names
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError
+from carrypost.model.times import MICROSECONDS
 
-_MICROSECONDS = 1_000_000
 _SIDE_M_MAX = 1e6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("mobility")
 class Streets:
     """A district of streets, and who walks there."""
 
@@ -67,7 +66,6 @@ class Streets:
     """Mean of how long; pauses are distributed exponentially."""
 
     def __post_init__(self) -> None:
-        keep_checked(self, "mobility")
         self._check_streets("columns_m", self.columns_m, "width_m", self.width_m)
         self._check_streets("rows_m", self.rows_m, "height_m", self.height_m)
         if not self.speed_min_m_per_s <= self.speed_mean_m_per_s <= self.speed_max_m_per_s:
@@ -117,7 +115,7 @@ class Streets:
         t_s = 0.0
         while True:
             t_s += chance.expovariate(self.arrivals_per_s)
-            if (t_us := round(t_s * _MICROSECONDS)) >= end_us:
+            if (t_us := round(t_s * MICROSECONDS)) >= end_us:
                 return
             yield t_us
 
@@ -150,19 +148,19 @@ class _Walker:
         """Samples at the entry, at every crossing, and at the exit, or at the first crossing after the end."""
         columns, rows = len(self._streets.columns_m), len(self._streets.rows_m)
         _, column, row, right, up = self._entry
-        t_s = t_us / _MICROSECONDS
+        t_s = t_us / MICROSECONDS
         x, y = self._place(column, row)
         yield t_us, x, y
         while True:
             column, row = column + right, row + up
             before, (x, y) = (x, y), self._place(column, row)
             t_s += math.dist(before, (x, y)) / self._speed_m_per_s
-            yield round(t_s * _MICROSECONDS), x, y
-            if column in {0, columns + 1} or row in {0, rows + 1} or t_s * _MICROSECONDS > end_us:
+            yield round(t_s * MICROSECONDS), x, y
+            if column in {0, columns + 1} or row in {0, rows + 1} or t_s * MICROSECONDS > end_us:
                 return
             if self._pauses is not None and self._pauses.random() < self._streets.pause:
                 t_s += self._pauses.expovariate(1 / self._streets.pause_mean_s)
-                yield round(t_s * _MICROSECONDS), x, y
+                yield round(t_s * MICROSECONDS), x, y
             right, up = self._turned(right, up)
 
     def _place(self, column: int, row: int) -> tuple[float, float]:

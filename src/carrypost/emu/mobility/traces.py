@@ -12,15 +12,14 @@ Nothing here is drawn: the seed has no say. Whatever is wrong is a `LocalError` 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from carrypost.config.rules import DAY_S, choice, keep_checked, number_or_none, text
-from carrypost.emu.scenario.csvfiles import MICROSECONDS, TIME_S_MAX, Line, read_text, rows
+from carrypost.config.rules import DAY_S, choice, number_or_none, table, text
+from carrypost.emu.scenario.csvfiles import TIME_S_MAX, Line, read_text, rows
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.formats import FORMATS, Options, read_whole, settle_whole
 from carrypost.emu.traces.formats.events import is_walkers
@@ -28,6 +27,7 @@ from carrypost.emu.traces.formats.keys import column, ranked
 from carrypost.emu.traces.formats.tables import OneMovement
 from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError, LocalError
+from carrypost.model.times import MICROSECONDS
 
 _HEADER_NUMBERS = (6, 8)
 _COLUMNS = ("node", "t", "x", "y")
@@ -36,7 +36,7 @@ _UNSORTED = {"one", "csv"}
 _STAYING = {"one", "ns-2"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("mobility")
 class Trace:
     """Movement from a file."""
 
@@ -50,7 +50,6 @@ class Trace:
     """Time in the file at which the run begins; none: 0, with The ONE's files what their header says."""
 
     def __post_init__(self) -> None:
-        keep_checked(self, "mobility")
         if not self.file:
             raise ConfigError("mobility.file must name the file with the movement")
 

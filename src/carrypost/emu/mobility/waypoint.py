@@ -10,21 +10,20 @@ take longer. `warm_up_s` lets that pass before the run begins.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from carrypost.config.rules import DAY_S, keep_checked, number, number_or_none, whole
+from carrypost.config.rules import DAY_S, number, number_or_none, table, whole
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.mobility.paths import Sample, cut, names
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError
+from carrypost.model.times import MICROSECONDS
 
-_MICROSECONDS = 1_000_000
 _SIDE_M = 1_000.0
 _SIDE_M_MAX = 1e7
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("mobility")
 class RandomWaypoint:
     """Nodes in a square, each on its way from one random place to the next."""
 
@@ -46,7 +45,6 @@ class RandomWaypoint:
     """Nodes have moved for so long when the run begins."""
 
     def __post_init__(self) -> None:
-        keep_checked(self, "mobility")
         if self.side_m is not None and self.nodes_per_km2 is not None:
             raise ConfigError("mobility: the area follows from side_m or from nodes_per_km2, not from both")
         for name, low, high in (
@@ -65,7 +63,7 @@ class RandomWaypoint:
 
     def move(self, seed: int | str, duration_us: int) -> Movement:
         """Everybody's path from 0 to the end of the run."""
-        start_us = round(self.warm_up_s * _MICROSECONDS)
+        start_us = round(self.warm_up_s * MICROSECONDS)
         nodes = names(self.count)
         paths = {
             name: cut(self._path(seed, index, start_us + duration_us), start_us, start_us + duration_us)
@@ -85,7 +83,7 @@ class RandomWaypoint:
             goal_x, goal_y = side_m * chance(), side_m * chance()
             t_s += math.hypot(goal_x - x, goal_y - y) / (slowest + faster * chance())
             x, y = goal_x, goal_y
-            path.append((round(t_s * _MICROSECONDS), x, y))
+            path.append((round(t_s * MICROSECONDS), x, y))
             t_s += shortest + longer * chance()
-            path.append((round(t_s * _MICROSECONDS), x, y))
+            path.append((round(t_s * MICROSECONDS), x, y))
         return path

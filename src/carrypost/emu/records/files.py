@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 
 from carrypost.errors import FileError, LocalError
 from carrypost.files import clear, partial, refused
+from carrypost.model.times import MICROSECONDS
 from carrypost.record import SCHEMA, Record
 
 ROWS_MAX = 100_000
 """Rows that are kept as Python values."""
-MICROSECONDS = 1_000_000
 _ATTRS = pa.map_(pa.string(), pa.string())
 _TYPES = {"string": pa.string(), "float64": pa.float64(), "int32": pa.int32(), "int64": pa.int64()}
 _CODES = pa.dictionary(pa.int32(), pa.string())
@@ -153,7 +153,7 @@ class _Parquet:
         self._writer.close()
 
 
-class _Lines:
+class _JsonLines:
     """A file of JSON lines."""
 
     def __init__(self, path: Path) -> None:
@@ -182,7 +182,7 @@ class Sink:
         self._partial = partial(path)
         with self._explained():
             clear(path)
-            self._to = _Lines(self._partial) if _is_lines(path) else _Parquet(self._partial)
+            self._to = _JsonLines(self._partial) if _is_lines(path) else _Parquet(self._partial)
 
     def __enter__(self) -> Self:
         return self

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from carrypost.errors import LocalError
+from carrypost.model.times import MICROSECONDS
 from carrypost.record import SCHEMA, Kind, Record
 
-MICROSECONDS = 1_000_000
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from carrypost.emu.engine.samples import AT, AT_LEAVE
-from carrypost.emu.records.log import KIND, MICROSECONDS, Flags, Ints
+from carrypost.emu.records.log import KIND, Flags, Ints
 from carrypost.emu.verify.facts import Facts
+from carrypost.model.times import MICROSECONDS
 from carrypost.record import AGAIN, REDELIVERED, Kind
 
 _PLACES = 3
@@ -36,7 +37,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class EntryCounts:
     """Numbers of entries."""
 
     mean: float
@@ -69,9 +70,9 @@ class Ordered:
     """Of all receptions; None: there are none."""
     co_delivery_latency: Spread | None
     co_delivery_delay: Spread | None
-    barrier: Sizes | None
+    barrier: EntryCounts | None
     """Entries that messages carry."""
-    registries: dict[str, Sizes]
+    registries: dict[str, EntryCounts]
     """By registry. The mean is that of regular samples; the most is also that of nodes about to leave."""
 
     @property
@@ -144,7 +145,7 @@ def ordered(facts: Facts) -> Ordered | None:
         transmission_delay=_spread(log.t_us[received] - log.t_us[facts.publication(received)]),
         co_delivery_latency=_spread(log.t_us[given] - log.t_us[came]),
         co_delivery_delay=_spread(log.t_us[given] - log.t_us[facts.publication(given)]),
-        barrier=Sizes(round(float(barrier.mean()), _PLACES), int(barrier.max())) if len(barrier) else None,
+        barrier=EntryCounts(round(float(barrier.mean()), _PLACES), int(barrier.max())) if len(barrier) else None,
         registries=_registries(facts),
     )
 
@@ -177,15 +178,15 @@ def _spread(delay_us: Ints) -> Spread | None:
     return Spread(*(round(float(each)) / MICROSECONDS for each in figures))
 
 
-def _registries(facts: Facts) -> dict[str, Sizes]:
+def _registries(facts: Facts) -> dict[str, EntryCounts]:
     log = facts.log
     rows = log.rows(Kind.REGISTRY)
     leaving = np.zeros(len(log), np.bool_)
     leaving[[row for row, at in log.attr(AT).items() if at == AT_LEAVE]] = True
-    found: dict[str, Sizes] = {}
+    found: dict[str, EntryCounts] = {}
     for code in np.unique(log.detail[rows]).tolist():
         of = rows[log.detail[rows] == code]
         regular = of[~leaving[of]]
         mean = float(log.size[regular].mean()) if len(regular) else 0.0
-        found[log.details[code]] = Sizes(round(mean, _PLACES), int(log.size[of].max()))
+        found[log.details[code]] = EntryCounts(round(mean, _PLACES), int(log.size[of].max()))
     return dict(sorted(found.items()))

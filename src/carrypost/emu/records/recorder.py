@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from carrypost.emu.engine.driver import Driver
 from carrypost.events import Confirmed, Delivered, Dropped, Event, Expired, Failed, Received, Refused, Stored
 from carrypost.model.ids import MessageId, NodeId
+from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind, Record
 
-MICROSECONDS = 1_000_000
 _UNTOLD = frozenset({Stored, Failed, Confirmed})
 """Between a host and its application."""
 _NO_PLACE = "neighbours"

@@ -17,15 +17,14 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pyarrow as pa
 
-from carrypost.emu.records.log import KIND, MICROSECONDS, Flags, Ints, log_of
+from carrypost.emu.records.log import KIND, Flags, Ints, log_of
 from carrypost.emu.records.ordered import Ordered, ordered
 from carrypost.emu.verify.facts import Facts
+from carrypost.model.times import MICROSECONDS
 from carrypost.record import AGAIN, REDELIVERED, Kind, Record
 
 DATA_FRAMES = ("DescriptorPart", "HashList", "Data", "Parcel")
-"""Kinds of frames that carry messages."""
-CONTROL_FRAMES = ("Announce", "Profile", "ProfileRequest", "Digest", "Offer", "Request", "Ack")
-"""All other kinds; what stands around frames is control too."""
+"""Kinds of frames that carry messages; all others, and what stands around frames, are control."""
 _PLACES = 3
 
 

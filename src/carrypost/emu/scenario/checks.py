@@ -11,9 +11,9 @@ from numbers import Real
 from pathlib import Path
 
 from carrypost.errors import LocalError
+from carrypost.model.times import MICROSECONDS
 from carrypost.record import Record
 
-MICROSECONDS = 1_000_000
 _EMULATOR_ONLY = ("duration_s", "scenario")
 """Keywords that a network in memory does not take, and that look like it did."""
 

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from carrypost.errors import LocalError
 from carrypost.files import refused
+from carrypost.model.times import MICROSECONDS
 from carrypost.security.identity import Identity
 
-MICROSECONDS = 1_000_000
 TIME_S_MAX = 9e9
 """Beyond, a float no longer holds every microsecond, and somebody mistook the unit."""
 
@@ -61,7 +61,7 @@ class Line(NamedTuple):
         return round(seconds * MICROSECONDS)
 
 
-class Row:
+class CsvRow:
     """A row of a CSV file; cells are looked at when they are asked for."""
 
     __slots__ = ("line", "_cells", "_positions")
@@ -106,7 +106,7 @@ def read_text(path: str | Path) -> str:
         raise LocalError(f"{path}: is not text in UTF-8 (byte {error.start})") from None
 
 
-def rows(text: str, name: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Row]:
+def rows(text: str, name: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[CsvRow]:
     """The rows of a CSV text; empty lines are skipped.
 
     All of `columns` must be there; those of `optional` may be missing, as if empty.
@@ -129,7 +129,7 @@ def rows(text: str, name: str, columns: Sequence[str], optional: Sequence[str] =
             # Whoever writes numbers with a comma has more cells than columns, and every number is another one.
             if any(map(str.strip, cells[columns_there:])):
                 raise line.error(f"the row has {len(cells)} cells, the header names {columns_there} columns")
-            yield Row(line, cells, positions)
+            yield CsvRow(line, cells, positions)
     except csv.Error as error:
         raise Line(name, reader.line_num).error(f"is not CSV: {error}") from None
     if not positions:

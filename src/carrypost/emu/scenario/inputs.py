@@ -13,10 +13,11 @@ from pathlib import Path
 from carrypost.emu.engine.workload import Publication, check_script, read_script
 from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.scenario.csvfiles import Line
-from carrypost.emu.scenario.scenario import MICROSECONDS, Scenario
+from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.traces.contacts import Contact, Presence, read_meetings, read_presences
 from carrypost.errors import ConfigError
 from carrypost.files import refused
+from carrypost.model.times import MICROSECONDS
 from carrypost.security.identity import Identity
 
 TEXT_BYTES_MAX = 65_536

@@ -7,16 +7,15 @@ is made from these docstrings. Reading files, and what the tables mean together,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from carrypost.config import DAY_S, HOUR_S, UNBOUNDED, YEAR_S
 from carrypost.config.rules import (
     choice,
     flag,
-    keep_checked,
     number,
     number_or_none,
+    table,
     text,
     whole,
     whole_or_none,
@@ -29,7 +28,7 @@ _NODES_MAX = 1_000_000
 _RATE_PER_H_MAX = 3_600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table()
 class RunTable:
     """What holds for the whole run."""
 
@@ -44,11 +43,8 @@ class RunTable:
     disk_delay_s: float = number(0.0, 0.0, HOUR_S)
     """How long a batch takes to become durable."""
 
-    def __post_init__(self) -> None:
-        keep_checked(self)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("nodes")
 class NodesTable:
     """Who takes part, and when; without this table all nodes that contacts or scripts name, throughout."""
 
@@ -57,11 +53,8 @@ class NodesTable:
     count: int | None = whole_or_none(1, _NODES_MAX)
     """In place of a file: so many nodes, called n0001, n0002 and so on, throughout."""
 
-    def __post_init__(self) -> None:
-        keep_checked(self, "nodes")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("contacts")
 class ContactsTable:
     """Who meets whom, where there is no mobility."""
 
@@ -70,11 +63,8 @@ class ContactsTable:
     start_s: float = number(0.0, 0.0, 100 * YEAR_S)
     """Time in the file at which the run begins."""
 
-    def __post_init__(self) -> None:
-        keep_checked(self, "contacts")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("radio")
 class RadioTable:
     """Links, and what becomes of datagrams on them. In ideal mode only what is written here holds."""
 
@@ -103,11 +93,8 @@ class RadioTable:
     asymmetric: float = number(0.0, 0.0, 1.0)
     """Probability that a contact works in one direction only."""
 
-    def __post_init__(self) -> None:
-        keep_checked(self, "radio")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("radio.link")
 class LinkTable:
     """Links of one pair that differ from the others; what is left out is as in `[radio]`."""
 
@@ -128,11 +115,8 @@ class LinkTable:
     reorder: float | None = number_or_none(0.0, 1.0)
     """As in `[radio]`."""
 
-    def __post_init__(self) -> None:
-        keep_checked(self, "radio.link")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("workload")
 class WorkloadTable:
     """What applications publish: one topic, which every node subscribes to from its first join."""
 
@@ -153,11 +137,8 @@ class WorkloadTable:
     file: str = text("", "a CSV file")
     """Script: CSV `t,node,message,size` and perhaps `lifetime`; an empty lifetime: without end."""
 
-    def __post_init__(self) -> None:
-        keep_checked(self, "workload")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("faults")
 class FaultsTable:
     """What goes wrong, drawn from the seed for each node on its own. Rates are per hour of a node's presence."""
 
@@ -192,11 +173,8 @@ class FaultsTable:
     truncate: float = number(0.0, 0.0, 1.0)
     """Probability that a datagram arrives cut short."""
 
-    def __post_init__(self) -> None:
-        keep_checked(self, "faults")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@table("faults.event")
 class EventTable:
     """One fault at one moment, besides those that chance brings."""
 
@@ -210,6 +188,3 @@ class EventTable:
     """How long it lasts; a clock stays as it was set."""
     step_s: float = number(1.0, -YEAR_S, YEAR_S)
     """By how much a clock is set forward or, below 0, back."""
-
-    def __post_init__(self) -> None:
-        keep_checked(self, "faults.event")

@@ -17,8 +17,9 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from carrypost.emu.scenario.csvfiles import MICROSECONDS, Line, read_text, rows
+from carrypost.emu.scenario.csvfiles import Line, read_text, rows
 from carrypost.errors import LocalError
+from carrypost.model.times import MICROSECONDS
 
 FOREVER_US = 2**53
 """End of a contact of which a connection file tells no end."""

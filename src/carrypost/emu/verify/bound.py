@@ -24,8 +24,7 @@ from itertools import pairwise
 from numbers import Real
 
 from carrypost.errors import LocalError
-
-MICROSECONDS = 1_000_000
+from carrypost.model.times import MICROSECONDS
 
 Span = tuple[int, int]
 """Microseconds, half open."""
@@ -94,13 +93,6 @@ def flood_bound(
     count as one. A message of a node that is absent when it is published is an error.
     """
     return set(flood(contacts, messages, nodes))
-
-
-def flood_count(
-    contacts: Iterable[Contact], messages: Iterable[Message], nodes: Iterable[Presence] | None = None
-) -> int:
-    """The size of the bound, without the memory for its members."""
-    return len(flood(contacts, messages, nodes))
 
 
 def flood(contacts: Iterable[Contact], messages: Iterable[Message], nodes: Iterable[Presence] | None = None) -> Flood:

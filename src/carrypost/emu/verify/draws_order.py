@@ -13,8 +13,8 @@ import math
 import random
 from itertools import combinations
 
+from carrypost.config.document import toml
 from carrypost.emu.engine.chance import stream
-from carrypost.emu.scenario.overrides import toml
 from carrypost.emu.verify.drawing import (
     LIKELY,
     SCENARIO,

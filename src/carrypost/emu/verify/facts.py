@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from carrypost.emu.records.log import KIND, MICROSECONDS, Flags, Ints, Log
+from carrypost.emu.records.log import KIND, Flags, Ints, Log
 from carrypost.emu.verify.bound import Flood, flood_us
+from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind
 
 CRASHES = ("crash", "crash-lost")

@@ -19,12 +19,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from carrypost.emu.records.log import KIND, MICROSECONDS, Ints, Log, log_of
+from carrypost.emu.records.log import KIND, Ints, Log, log_of
 from carrypost.emu.verify.facts import Before, Facts, Found
 from carrypost.emu.verify.happens_before import causal_order
 from carrypost.emu.verify.waiting import expired_while_it_waited, nothing_is_hurried, nothing_waits_in_vain
 from carrypost.events import Reason
 from carrypost.model.descriptor import PIECE_BYTES
+from carrypost.model.times import MICROSECONDS
 from carrypost.record import AGAIN, REDELIVERED, Kind, Record
 
 SHOWN_MAX = 20

@@ -13,10 +13,11 @@ from collections import defaultdict
 
 import numpy as np
 
-from carrypost.emu.records.log import KIND, MICROSECONDS, Ints
+from carrypost.emu.records.log import KIND, Ints
 from carrypost.emu.verify.facts import NEVER_US, Facts, Found
 from carrypost.emu.verify.happens_before import Pasts, told
 from carrypost.events import Reason
+from carrypost.model.times import MICROSECONDS
 from carrypost.record import REDELIVERED, Kind
 
 _MESSAGES_MAX = 30_000

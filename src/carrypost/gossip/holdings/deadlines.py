@@ -69,14 +69,6 @@ class Deadlines:
         self.due_us = -entries[-1][0] if entries else NEVER
         return ended
 
-    def next(self) -> int | None:
-        """The earliest deadline, exactly."""
-        entries = self._in_order()
-        while entries and self._copies[entries[-1][2].slot] is not entries[-1][2]:
-            entries.pop()
-        self.due_us = -entries[-1][0] if entries else NEVER
-        return self.due_us if entries else None
-
     def _in_order(self) -> list[tuple[int, int, Copy]]:
         if len(self._new) > _FEW:
             self._sorted += self._new

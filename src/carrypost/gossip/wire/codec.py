@@ -109,11 +109,6 @@ def datagrams(frames: Iterable[Frame], mtu_bytes: int) -> list[bytes]:
     ]
 
 
-def datagram_sizes(frames: Iterable[Frame], mtu_bytes: int) -> list[int]:
-    """The lengths of what `datagrams` would make."""
-    return [size for _, _, size in runs(map(wire_size, frames), mtu_bytes)]
-
-
 def decode(datagram: bytes, limits: Limits) -> Decoded:
     """The frames in the datagram, and how much of it was refused and why. Never raises."""
     frames: list[Frame] = []

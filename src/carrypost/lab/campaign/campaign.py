@@ -25,8 +25,8 @@ from carrypost.lab.campaign import states
 from carrypost.lab.campaign.bundle import contents
 from carrypost.lab.campaign.grid import Grid, Run
 from carrypost.lab.campaign.lock import locked, remove
-from carrypost.lab.campaign.states import DONE, FAILED, Place, Plan, State, plan
-from carrypost.lab.campaign.task import Desk, play
+from carrypost.lab.campaign.states import DONE, FAILED, CampaignPlan, Place, State, plan
+from carrypost.lab.campaign.task import TaskContext, play
 from carrypost.lab.campaign.visible import check
 from carrypost.lab.schemas import RECORDS
 from carrypost.lab.spark import java
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _LOOK_S = 0.5
 
 
-class Progress(NamedTuple):
+class CampaignProgress(NamedTuple):
     """How far a campaign is."""
 
     done: int
@@ -48,7 +48,7 @@ class Progress(NamedTuple):
     """Of all that were to be done when it began."""
 
 
-Watch = Callable[[Progress], None]
+Watch = Callable[[CampaignProgress], None]
 
 
 class Found(NamedTuple):
@@ -78,7 +78,7 @@ class Campaign:
     grid: Grid
     place: Place
     token: str
-    plan: Plan
+    plan: CampaignPlan
     began: bool = False
     """Whether runs were started."""
 
@@ -96,7 +96,7 @@ class Campaign:
             check(spark, self.place, self.token)
             with _sent(spark, runs) as sent:
                 self.begin()
-                ended = _Job(spark, self.place, Desk(str(self.place.root), self.token, sent), runs).wait(watch)
+                ended = _Job(spark, self.place, TaskContext(str(self.place.root), self.token, sent), runs).wait(watch)
         for run, state in zip(runs, ended, strict=True):
             if not state.kept:
                 with suppress(OSError):
@@ -218,10 +218,10 @@ def _sent(spark: SparkSession, runs: Sequence[Run]) -> Iterator[dict[str, Broadc
 class _Job:
     """The runs as a job of Spark, in a thread of its own; the folder tells how far it is."""
 
-    def __init__(self, spark: SparkSession, place: Place, desk: Desk, runs: Sequence[Run]) -> None:
+    def __init__(self, spark: SparkSession, place: Place, task: TaskContext, runs: Sequence[Run]) -> None:
         self._context = spark.sparkContext
         self._place = place
-        self._desk = desk
+        self._task = task
         self._runs = runs
         self._pending = {run.name: place.state(run) for run in runs}
         self._counts = {DONE: 0, FAILED: 0}
@@ -241,7 +241,7 @@ class _Job:
                     watch(self._look())
         except BaseException:
             with suppress(Exception):  # Spark may be gone.
-                self._context.cancelJobGroup(self._desk.token)
+                self._context.cancelJobGroup(self._task.token)
             thread.join(_LOOK_S)
             raise
         if self._error is not None:
@@ -251,16 +251,16 @@ class _Job:
     def _do(self) -> None:
         context = self._context
         try:
-            context.setJobGroup(self._desk.token, "campaign")
+            context.setJobGroup(self._task.token, "campaign")
             orders = context.parallelize(self._runs, len(self._runs))
-            self._ended = orders.map(partial(play, self._desk)).collect()
+            self._ended = orders.map(partial(play, self._task)).collect()
         except Exception as error:  # noqa: BLE001 - told by whoever waits
             self._error = error
 
-    def _look(self) -> Progress:
+    def _look(self) -> CampaignProgress:
         there = {entry.name for entry in os.scandir(self._place.states)}
         for run, path in list(self._pending.items()):
-            if path.name in there and (state := states.read(path)) is not None and state.token == self._desk.token:
+            if path.name in there and (state := states.read(path)) is not None and state.token == self._task.token:
                 del self._pending[run]
                 self._counts[state.status] += 1
-        return Progress(self._counts[DONE], self._counts[FAILED], len(self._runs))
+        return CampaignProgress(self._counts[DONE], self._counts[FAILED], len(self._runs))

@@ -16,30 +16,26 @@ changes when its result might.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import carrypost
+from carrypost.config.document import Document
 from carrypost.emu.engine.workload import read_script
 from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.traces.contacts import read_meetings, read_presences
 from carrypost.errors import ConfigError, FileError, LocalError
-from carrypost.files import refused
+from carrypost.files import read_text
 from carrypost.lab.campaign.bundle import Named, named
 
 RUNS_MAX = 1_000_000
 DEFAULT = "default"
-_KEYS = ("scenarios", "seeds", "settings")
-_SETTINGS_KEYS = ("name", "set")
-_SPAN = ("first", "last")
 _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9.-]+")
 _SLUG_MAX = 64
@@ -76,7 +72,8 @@ class Setting(NamedTuple):
 
     name: str
     overrides: dict[str, object]
-    line: int | None
+    place: str
+    """Its table in the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,35 +90,26 @@ class Grid:
 def load(path: str | Path) -> Grid:
     """The campaign of a file, checked with all that it names."""
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path.name} is not TOML: {error}") from None
-    except UnicodeDecodeError:
-        raise LocalError(f"the campaign {path} cannot be read: it is not UTF-8 text") from None
-    except OSError as error:
-        raise refused(f"the campaign {path} cannot be read", error) from None
-    return _Reader(path, text, content).grid()
+    text = read_text(path, f"the campaign {path} cannot be read")
+    return _CampaignReader(path, Document(text, path.name)).grid()
 
 
-class _Reader:
+class _CampaignReader:
     """Makes a campaign of what TOML says."""
 
-    def __init__(self, path: Path, text: str, content: dict[str, Any]) -> None:
+    def __init__(self, path: Path, document: Document) -> None:
         self._path = path
-        self._lines = text.splitlines()
-        self._content = content
+        self._document = document
+        self._error = document.error
         self._read = _Read()
 
     def grid(self) -> Grid:
-        for key in self._content:
-            self._known(key, _KEYS, "a campaign", self._line(key))
+        self._document.check_known("a campaign", self._document.content, ("scenarios", "seeds", "settings"))
         scenarios = self._scenarios()
         settings = self._settings()
         seeds = self._seeds()
         if (count := len(scenarios) * len(settings) * len(seeds)) > RUNS_MAX:
-            raise self._error(None, f"these are {count:,} runs; {RUNS_MAX:,} are the most")
+            raise self._error("", f"these are {count:,} runs; {RUNS_MAX:,} are the most")
         runs = tuple(self._runs(scenarios, settings, seeds))
         self._check_names(runs)
         return Grid(self._path, tuple(scenarios), settings, seeds, runs)
@@ -129,71 +117,65 @@ class _Reader:
     # --- what the file says
 
     def _scenarios(self) -> list[str]:
-        found = self._content.get("scenarios")
-        line = self._line("scenarios")
+        found = self._document.content.get("scenarios")
         if not isinstance(found, list) or not found or not all(isinstance(each, str) and each for each in found):
-            raise self._error(line, "scenarios is a list of scenario files, one or more, relative to this file")
+            raise self._error("scenarios", "scenarios is a list of scenario files, one or more, relative to this file")
         if twice := _twice(found):
-            raise self._error(line, f"scenarios names {twice} twice")
+            raise self._error("scenarios", f"scenarios names {twice} twice")
         return found
 
     def _seeds(self) -> tuple[int | str, ...]:
-        found = self._content.get("seeds")
-        line = self._line("seeds")
+        found = self._document.content.get("seeds")
         if isinstance(found, dict):
-            found = self._span(found, line)
+            found = self._span(found)
         if not isinstance(found, list | range) or not found:
-            raise self._error(line, "seeds is a list, one or more, of whole numbers or texts; or {first = 1, last = 9}")
+            told = "seeds is a list, one or more, of whole numbers or texts; or {first = 1, last = 9}"
+            raise self._error("seeds", told)
         if isinstance(found, range) and len(found) > RUNS_MAX:
-            raise self._error(line, f"these are {len(found):,} seeds; {RUNS_MAX:,} runs are the most")
-        seeds = tuple(self._seed(each, line) for each in found)
+            raise self._error("seeds", f"these are {len(found):,} seeds; {RUNS_MAX:,} runs are the most")
+        seeds = tuple(map(self._seed, found))
         if (twice := _twice(seeds)) is not None:
-            raise self._error(line, f"seeds has {twice!r} twice")
+            raise self._error("seeds", f"seeds has {twice!r} twice")
         return seeds
 
-    def _seed(self, seed: object, line: int | None) -> int | str:
+    def _seed(self, seed: object) -> int | str:
         if isinstance(seed, bool) or not isinstance(seed, int | str):
-            raise self._error(line, f"a seed is a whole number or text, not {seed!r}")
+            raise self._error("seeds", f"a seed is a whole number or text, not {seed!r}")
         if isinstance(seed, int):
             return seed
-        self._check_name("a seed", seed, line)
+        self._check_name("a seed", seed, "seeds")
         return int(seed) if _WHOLE.fullmatch(seed) else seed
 
-    def _span(self, table: dict[str, Any], line: int | None) -> range:
-        for key in table:
-            self._known(key, _SPAN, "seeds", line)
+    def _span(self, table: dict[str, Any]) -> range:
+        self._document.check_known("seeds", table, ("first", "last"), "seeds")
         first: Any = table.get("first", 1)
         last: Any = table.get("last")
         if not (_is_whole(first) and _is_whole(last)) or first > last:
-            raise self._error(line, "seeds from first to last are whole numbers: {first = 1, last = 30}")
+            raise self._error("seeds", "seeds from first to last are whole numbers: {first = 1, last = 30}")
         return range(first, last + 1)
 
     def _settings(self) -> tuple[Setting, ...]:
-        found = self._content.get("settings", [{"name": DEFAULT}])
-        if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-            raise self._error(self._line("settings"), "settings is a list of tables, each written [[settings]]")
-        if not found:
-            raise self._error(self._line("settings"), f"settings is empty; left out, there is one called {DEFAULT}")
-        made = tuple(self._setting(index, each) for index, each in enumerate(found))
+        found = self._document.rows("settings")
+        if not found and "settings" in self._document.content:
+            raise self._error("settings", f"settings is empty; left out, there is one called {DEFAULT}")
+        made = tuple(self._setting(f"settings.{index}", each) for index, each in enumerate(found))
         if twice := _twice([each.name for each in made]):
-            line = next(each.line for each in reversed(made) if each.name == twice)
-            raise self._error(line, f'two settings are called "{twice}"')
-        return made
+            place = next(each.place for each in reversed(made) if each.name == twice)
+            raise self._error(place, f'two settings are called "{twice}"')
+        return made or (Setting(DEFAULT, {}, ""),)
 
-    def _setting(self, index: int, table: dict[str, Any]) -> Setting:
-        line = self._line_of_settings(index)
-        for key in table:
-            self._known(key, _SETTINGS_KEYS, "settings", self._line(key, line))
+    def _setting(self, place: str, table: dict[str, Any]) -> Setting:
+        self._document.check_known("settings", table, ("name", "set"), place)
         name = table.get("name")
         if not isinstance(name, str):
             told = "settings have no name" if name is None else f"the name of settings is text, not {name!r}"
-            raise self._error(line, told)
-        self._check_name("the name of settings", name, line)
+            raise self._error(place, told)
+        self._check_name("the name of settings", name, place)
         changes = table.get("set", {})
         if not isinstance(changes, dict):
             told = f'set is a table of keys of the scenario, as {{"workload.0.lifetime_s" = 600}}, not {changes!r}'
-            raise self._error(self._line("set", line), told)
-        return Setting(name, dict(_flat(changes)), line)
+            raise self._error(f"{place}.set", told)
+        return Setting(name, dict(_flat(changes)), place)
 
     # --- what it means
 
@@ -222,13 +204,8 @@ class _Reader:
 
     def _text(self, name: str) -> str:
         path = self._path.parent / name
-        try:
-            return path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            told = f"scenarios: the scenario {path} cannot be read"
-            if isinstance(error, UnicodeDecodeError):
-                raise self._error(self._line_with(name), f"{told}: it is not UTF-8 text") from None
-            raise refused(str(self._error(self._line_with(name), told)), error) from None
+        told = f"scenarios: the scenario {path} cannot be read"
+        return read_text(path, str(self._error(self._place(name), told)), ConfigError)
 
     def _scenario(
         self, name: str, text: str, setting: Setting, digests: dict[Path, str]
@@ -243,50 +220,30 @@ class _Reader:
             if not told.startswith(path.name):
                 told = f"{path.name}: {told}"
             where = f'settings "{setting.name}": ' if setting.overrides else ""
-            mistake = self._error(setting.line if where else self._line_with(name), where + told)
+            mistake = self._error(setting.place if where else self._place(name), where + told)
             # What is damaged is no mistake, though the place that names it helps as much.
             raise (FileError(str(mistake)) if isinstance(error, FileError) else mistake) from None
-        self._check_name(f"the name of the scenario {name}", made.name, self._line_with(name))
+        self._check_name(f"the name of the scenario {name}", made.name, self._place(name))
         return made, files
 
     def _check_names(self, runs: Sequence[Run]) -> None:
         if (twice := _twice([each.name for each in runs])) is not None:
             told = f"two scenarios have runs that are called {twice}: give one of them another `name`"
-            raise self._error(self._line("scenarios"), told)
+            raise self._error("scenarios", told)
         if (twice := _twice([each.stem.casefold() for each in runs])) is not None:
             first, second, *_ = (each.name for each in runs if each.stem.casefold() == twice)
             told = f"the files of {first} and {second} would both be called {twice}: give one another name"
-            raise self._error(None, told)
+            raise self._error("", told)
 
     # --- mistakes
 
-    def _known(self, key: str, names: Sequence[str], what: str, line: int | None) -> None:
-        if key not in names:
-            near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
-            raise self._error(line, f"{key} is not a key of {what}; {hint}")
-
-    def _check_name(self, what: str, name: str, line: int | None) -> None:
+    def _check_name(self, what: str, name: str, place: str | int) -> None:
         if not name.strip() or "/" in name or not name.isprintable():
-            raise self._error(line, f"{what} is text without / that can be shown, not {name!r}")
+            raise self._error(place, f"{what} is text without / that can be shown, not {name!r}")
 
-    def _error(self, line: int | None, told: str) -> ConfigError:
-        where = f"{self._path.name}, line {line}" if line else self._path.name
-        return ConfigError(f"{where}: {told}")
-
-    def _line(self, key: str, after: int | None = None) -> int | None:
-        """The line on which a key stands first, from some line on."""
-        pattern = re.compile(rf"""(.*[\[{{,])?\s*["']?{re.escape(key)}["']?\s*([=.\]]|$)""")
-        lines = enumerate(self._lines[(after or 1) - 1 :], after or 1)
-        return next((number for number, line in lines if pattern.match(line)), after)
-
-    def _line_of_settings(self, index: int) -> int | None:
-        headers = [number for number, line in enumerate(self._lines, 1) if re.match(r"\s*\[\[\s*settings\s*\]\]", line)]
-        return headers[index] if index < len(headers) else self._line("settings")
-
-    def _line_with(self, name: str) -> int | None:
-        lines = enumerate(self._lines, 1)
-        return next((number for number, line in lines if name in line.partition("#")[0]), self._line("scenarios"))
+    def _place(self, scenario: str) -> str | int:
+        """The line that names a scenario: their list may have many."""
+        return self._document.line_with(scenario) or "scenarios"
 
 
 class _Read:

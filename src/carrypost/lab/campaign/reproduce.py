@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import carrypost
+from carrypost.config.document import toml
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.report.study import Study
@@ -55,16 +56,15 @@ class Recipe:
 
     def campaign(self, seeds: Sequence[int], *, quick: bool) -> str:
         """The experiment as a campaign's file."""
-        made = [f'scenarios = ["{self.scenario}.toml"]', f"seeds = [{', '.join(map(str, seeds))}]"]
-        for lifetime_s in self.lifetimes(quick=quick):
-            changes = dict(self.usual)
-            if lifetime_s is not None:
-                changes |= {**self.bounded, _LIFETIME: lifetime_s}
-            if quick:
-                changes["duration_s"] = self.quick_s
-            keys = ", ".join(f'"{key}" = {_toml(value)}' for key, value in changes.items())
-            made += ["", "[[settings]]", f'name = "{_name(lifetime_s)}"', f"set = {{{keys}}}"]
-        return "\n".join(made) + "\n"
+        settings = [
+            {"name": _name(each), "set": self._changes(each, quick=quick)} for each in self.lifetimes(quick=quick)
+        ]
+        return toml({"scenarios": [f"{self.scenario}.toml"], "seeds": list(seeds), "settings": settings})
+
+    def _changes(self, lifetime_s: int | None, *, quick: bool) -> dict[str, object]:
+        """The keys of the scenario that differ."""
+        bounded = {} if lifetime_s is None else {**self.bounded, _LIFETIME: lifetime_s}
+        return {**self.usual, **bounded, **({"duration_s": self.quick_s} if quick else {})}
 
 
 BUS = Recipe(
@@ -167,10 +167,6 @@ def command(of: Recipe, seeds: Sequence[int], *, quick: bool) -> str:
 
 def _name(lifetime_s: int | None) -> str:
     return "none" if lifetime_s is None else f"{lifetime_s // 60}min"
-
-
-def _toml(value: object) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def _settings(file: Path) -> object:

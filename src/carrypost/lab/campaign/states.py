@@ -187,7 +187,7 @@ MISSING, CHANGED, OTHER_VERSION, DAMAGED = "missing", "changed", "other version"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CampaignPlan:
     """What a campaign finds in its folder."""
 
     todo: Mapping[str, str]
@@ -204,7 +204,7 @@ class Plan:
         return sum(each == why for each in self.todo.values())
 
 
-def plan(runs: Sequence[Run], place: Place) -> Plan:
+def plan(runs: Sequence[Run], place: Place) -> CampaignPlan:
     """What is to be done."""
     there = place.states_there()
     todo = {}
@@ -218,7 +218,7 @@ def plan(runs: Sequence[Run], place: Place) -> Plan:
     outdated = [stem for stem, state in there.items() if stem not in mine and state.run in names]
     known = mine | there.keys()
     strangers += [path.name for path in sorted(place.records.glob(f"*{_RECORD}")) if path.stem not in known]
-    return Plan(todo, len(runs) - len(todo), tuple(strangers), tuple(outdated))
+    return CampaignPlan(todo, len(runs) - len(todo), tuple(strangers), tuple(outdated))
 
 
 def _why(run: Run, state: State | None, place: Place) -> str | None:

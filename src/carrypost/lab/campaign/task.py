@@ -38,7 +38,7 @@ _TRACEBACK_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class TaskContext:
     """What all runs of a campaign share."""
 
     root: str
@@ -55,22 +55,22 @@ class Desk:
         return content
 
 
-def play(desk: Desk, run: Run) -> State:
+def play(context: TaskContext, run: Run) -> State:
     """Do a run; how it ended."""
-    place = Place(Path(desk.root))
+    place = Place(Path(context.root))
     attempt = _attempt()
-    if not belongs(place, desk.token):
-        return failed(run, desk.token, _unseen(desk), kept=False)
+    if not belongs(place, context.token):
+        return failed(run, context.token, _unseen(context), kept=False)
     if attempt:
         state = states.read(place.state(run))
-        if state is not None and state.token == desk.token:
+        if state is not None and state.token == context.token:
             return state  # It had ended, and only the answer was lost.
     if attempt >= ATTEMPTS_MAX:
         told = f"{attempt} processes that ran it died, the last before this one on {platform.node()}: out of memory?"
-        return _kept(desk, place, run, failed(run, desk.token, told))
-    written = place.partial(run, desk.token)
+        return _kept(context, place, run, failed(run, context.token, told))
+    written = place.partial(run, context.token)
     try:
-        state = _kept(desk, place, run, _played(desk, place, run, written), written)
+        state = _kept(context, place, run, _played(context, place, run, written), written)
     finally:
         with suppress(OSError):
             written.unlink(missing_ok=True)
@@ -85,8 +85,8 @@ def belongs(place: Place, token: str) -> bool:
     return holder is not None and holder.token == token
 
 
-def _unseen(desk: Desk) -> str:
-    return f"the executor on {platform.node()} does not see {desk.root}, or the campaign is over"
+def _unseen(context: TaskContext) -> str:
+    return f"the executor on {platform.node()} does not see {context.root}, or the campaign is over"
 
 
 def _attempt() -> int:
@@ -96,47 +96,47 @@ def _attempt() -> int:
     return 0 if context is None else context.attemptNumber()
 
 
-def _played(desk: Desk, place: Place, run: Run, written: Path) -> State:
+def _played(context: TaskContext, place: Place, run: Run, written: Path) -> State:
     begun_s, begun_cpu_s = time.monotonic(), time.process_time()
     record = place.record(run)
     moved = {str(written): str(record)}
     try:
         scenario = Scenario.parse(run.text, overrides=run.overrides, file=run.file)
-        there = unpacked(scenario, run.files, desk.fetch)
+        there = unpacked(scenario, run.files, context.fetch)
         moved |= {str(there.places[each.name]): each.path for each in run.files}
         prepared = prepare(there, run.seed, settings=run.settings)
         assert prepared.name == run.name
         rows = len(prepared.run(written, keep=False))
-        state = done(run, desk.token, record.name, rows=rows, written=written)
+        state = done(run, context.token, record.name, rows=rows, written=written)
     except Exception as error:  # noqa: BLE001 - whatever it is, the campaign goes on
-        state = _failed(desk, run, error, moved)
+        state = _failed(context, run, error, moved)
     cpu_s, elapsed_s = time.process_time() - begun_cpu_s, time.monotonic() - begun_s
     return msgspec.structs.replace(state, cpu_s=round(cpu_s, 3), elapsed_s=round(elapsed_s, 3))
 
 
-def _failed(desk: Desk, run: Run, error: Exception, moved: Mapping[str, str]) -> State:
+def _failed(context: TaskContext, run: Run, error: Exception, moved: Mapping[str, str]) -> State:
     """Told with files as the driver knows them."""
     told = str(error) if isinstance(error, CarrypostError) else f"{type(error).__name__}: {error}"
     trace = "".join(traceback.format_exception(error))[-_TRACEBACK_MAX:]
     for place, path in moved.items():
         told, trace = told.replace(place, path), trace.replace(place, path)
-    return failed(run, desk.token, told, traceback=trace)
+    return failed(run, context.token, told, traceback=trace)
 
 
-def _kept(desk: Desk, place: Place, run: Run, state: State, written: Path | None = None) -> State:
+def _kept(context: TaskContext, place: Place, run: Run, state: State, written: Path | None = None) -> State:
     """Name the record and write the state; a run of which one cannot be kept has failed.
 
     What failed has no record, not even an old one.
     """
-    if not belongs(place, desk.token):  # Another campaign may have begun meanwhile: what is there is that one's.
-        return failed(run, desk.token, _unseen(desk), kept=False)
+    if not belongs(place, context.token):  # Another campaign may have begun meanwhile: what is there is that one's.
+        return failed(run, context.token, _unseen(context), kept=False)
     if state.status == DONE and written is not None:
         try:
             written.replace(place.record(run))
             place.keep(run, state)
         except OSError as error:
             why = f"{place.record(run)}, or its state, cannot be written: {os.strerror(error.errno or 0)}"
-            state = failed(run, desk.token, why)
+            state = failed(run, context.token, why)
         else:
             return state
     with suppress(OSError):

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from carrypost.emu.traces.encounters import Rules
 from carrypost.lab.contacts.contacts_here import SECONDS_MAX, microseconds, nameless, timeless
-from carrypost.lab.contacts.slabs import PIECES_DDL, SAMPLES_PER_SLAB, Life, Plan, Search, planned
+from carrypost.lab.contacts.slabs import PIECES_DDL, SAMPLES_PER_SLAB, SampleSpan, Search, SlabPlan, planned
 from carrypost.lab.schemas import CONTACTS, POSITIONS
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def found(
     return _joined(sent.mapInArrow(search, PIECES_DDL), rules)
 
 
-def _lives(samples: DataFrame) -> list[Life]:
+def _lives(samples: DataFrame) -> list[SampleSpan]:
     """Of each node, how many samples it has, the first and the last; what cannot be counted in time is refused."""
     counted = samples.groupBy("scenario", "node").agg(
         F.count(F.lit(1)).alias("rows"),
@@ -70,10 +70,12 @@ def _lives(samples: DataFrame) -> list[Life]:
     wrong = ~((first >= -SECONDS_MAX) & (last <= SECONDS_MAX)) | (lives["count"].to_numpy() < lives["rows"].to_numpy())
     timeless(lives, wrong)
     columns = (lives[name].to_pylist() for name in ("scenario", "node", "count"))
-    return [Life(*row) for row in zip(*columns, *(microseconds(each).tolist() for each in (first, last)), strict=True)]
+    return [
+        SampleSpan(*row) for row in zip(*columns, *(microseconds(each).tolist() for each in (first, last)), strict=True)
+    ]
 
 
-def _placed(samples: DataFrame, plan: Plan) -> DataFrame:
+def _placed(samples: DataFrame, plan: SlabPlan) -> DataFrame:
     """Samples by codes of nodes, in whole microseconds, and the slab that each is in."""
     spark = samples.sparkSession
     cells = {each.scenario: each for each in plan.cells}

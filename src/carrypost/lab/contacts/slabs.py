@@ -26,7 +26,6 @@ _SAMPLES_PER_NODE = 4
 """In a slab, at least: nodes that are seldom sampled would otherwise be sent to many slabs without a sample."""
 _CELLS_PER_SLAB = 8
 _CELLS_MAX = 1 << 16
-_MICROSECONDS = 1e6
 SAMPLES = ("slab", "code", "t_us", "x", "y")
 """What a task gets."""
 PIECES = pa.schema(
@@ -42,7 +41,7 @@ PIECES = pa.schema(
 PIECES_DDL = "scenario string, a string, b string, start_us bigint, end_us bigint"
 
 
-class Life(NamedTuple):
+class SampleSpan(NamedTuple):
     """The samples of a node: how many, the first and the last."""
 
     scenario: str
@@ -53,7 +52,7 @@ class Life(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class TimeCells:
     """How the time of one scenario is divided."""
 
     scenario: str
@@ -64,12 +63,12 @@ class Cells:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SlabPlan:
     """Who is in the trace, and which cell belongs to which slab."""
 
-    nodes: tuple[Life, ...]
+    nodes: tuple[SampleSpan, ...]
     """By code: in order of scenario, then of name."""
-    cells: tuple[Cells, ...]
+    cells: tuple[TimeCells, ...]
     slab_of: tuple[int, ...]
     """The slab of each cell."""
     slabs: tuple[tuple[str, Window], ...]
@@ -92,26 +91,26 @@ class Plan:
         return found
 
 
-def planned(lives: Iterable[Life], slab_us: int | None = None) -> Plan:
+def planned(lives: Iterable[SampleSpan], slab_us: int | None = None) -> SlabPlan:
     """Cut a trace into slabs: of about as many samples each, or of this length."""
     nodes = tuple(sorted(lives))
-    cells: list[Cells] = []
+    cells: list[TimeCells] = []
     slab_of: list[int] = []
     slabs: list[tuple[str, Window]] = []
     for scenario in sorted({life.scenario for life in nodes}):
         chosen = [life for life in nodes if life.scenario == scenario]
         start_us, cell_us, slab = _cut(chosen, slab_us)
-        cells.append(Cells(scenario, start_us, cell_us, len(slab_of)))
+        cells.append(TimeCells(scenario, start_us, cell_us, len(slab_of)))
         edges = np.append(np.flatnonzero(np.diff(slab, prepend=-1)), len(slab))
         slab_of.extend((slab + len(slabs)).tolist())
         slabs.extend(
             (scenario, Window(start_us + one * cell_us, start_us + two * cell_us))
             for one, two in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
         )
-    return Plan(nodes, tuple(cells), tuple(slab_of), tuple(slabs))
+    return SlabPlan(nodes, tuple(cells), tuple(slab_of), tuple(slabs))
 
 
-def _cut(lives: Sequence[Life], slab_us: int | None) -> tuple[int, int, NDArray[np.int64]]:
+def _cut(lives: Sequence[SampleSpan], slab_us: int | None) -> tuple[int, int, NDArray[np.int64]]:
     """Start, length of a cell, and the slab of each cell, for one scenario."""
     count = np.array([life.samples for life in lives], dtype=np.float64)
     first = np.array([life.first_us for life in lives])

@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from carrypost.emu.mobility.gtfs import MICROSECONDS, Gtfs, Vehicle
+from carrypost.emu.mobility.gtfs import Gtfs, Vehicle
 from carrypost.errors import LocalError
 from carrypost.lab.schemas import POSITIONS
+from carrypost.model.times import MICROSECONDS
 
 STEP_US_MAX = 60 * MICROSECONDS
 """Samples of a node are at most so far apart."""

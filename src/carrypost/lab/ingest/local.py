@@ -1,6 +1,6 @@
 """Ingest in one process: for what is small, where starting Spark would take longer than the work.
 
-Blocks are read one after the other, rows kept, and all of them settled at once. `Work` and `Outcome` are those of both
+Blocks are read one after the other, rows kept, and all of them settled at once. `Work` and `Ingested` are those of both
 engines, whose tables are equal.
 """
 
@@ -14,17 +14,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from carrypost.emu.traces.formats import FORMATS, Format, Options, Rule
+from carrypost.emu.traces.formats import FORMATS, Format, LineRule, Options
 from carrypost.emu.traces.formats.keys import column
 from carrypost.emu.traces.formats.lines import cut
 from carrypost.emu.traces.formats.orders import standing
-from carrypost.emu.traces.formats.tables import Places
+from carrypost.emu.traces.formats.tables import Positions
 from carrypost.lab import folders
 from carrypost.lab.ingest import sources
 from carrypost.lab.ingest.stages import Sum, checked, other_way, usable
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
+from carrypost.model.times import MICROSECONDS
 
-_MICROSECONDS = 1e6
 Tell = Callable[[str, float], None]
 """What is being done, and how much of it is."""
 
@@ -35,7 +35,7 @@ class Work:
 
     format: str
     paths: Sequence[Path]
-    rules: Sequence[Rule]
+    rules: Sequence[LineRule]
     options: Options
     scenario: str
     folder: Path
@@ -65,7 +65,7 @@ class Work:
 
 
 @dataclass(slots=True, kw_only=True)
-class Outcome:
+class Ingested:
     """What was read and written."""
 
     found: Sum
@@ -78,16 +78,16 @@ class Outcome:
     last_us: int
 
 
-def begun(format_: Format, paths: Sequence[Path], options: Options) -> list[Rule]:
+def begun(format_: Format, paths: Sequence[Path], options: Options) -> list[LineRule]:
     """The rules of files by their first lines."""
     rules = [format_.begin(sources.head(path), str(path), options) for path in paths]
-    if isinstance(rules[0], Places):
+    if isinstance(rules[0], Positions):
         same = rules[0]
-        rules = [replace(each, east_of=same.east_of) if isinstance(each, Places) else each for each in rules]
+        rules = [replace(each, east_of=same.east_of) if isinstance(each, Positions) else each for each in rules]
     return rules
 
 
-def ingest(work: Work) -> Outcome:
+def ingest(work: Work) -> Ingested:
     """Read, settle and write."""
     found = Sum()
     parts: list[pa.Table] = []
@@ -115,7 +115,7 @@ def ingest(work: Work) -> Outcome:
         made = standing(made, last_us)
     work.told("writing", 0.0)
     folders.write_arrow(_seconds(made, work.scenario), work.folder, work.table)
-    return Outcome(
+    return Ingested(
         found=found, options=options, counts=settled.counts, warnings=settled.warnings, written=made.num_rows,
         nodes=_nodes(made), first_us=first_us, last_us=last_us,
     )  # fmt: skip
@@ -126,7 +126,7 @@ def _seconds(rows: pa.Table, scenario: str) -> pa.Table:
     arrays = {"scenario": pa.array(np.full(rows.num_rows, scenario, dtype=object), pa.string())}
     for name in rows.column_names:
         timed = name.endswith("_us")
-        arrays[name.removesuffix("_us")] = pc.divide(rows[name].cast("float64"), _MICROSECONDS) if timed else rows[name]
+        arrays[name.removesuffix("_us")] = pc.divide(rows[name].cast("float64"), MICROSECONDS) if timed else rows[name]
     return pa.table(arrays)
 
 

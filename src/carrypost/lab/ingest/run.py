@@ -21,10 +21,11 @@ from carrypost.emu.traces.formats.places import SPEED_MAX_M_PER_S
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest import local, sources
-from carrypost.lab.ingest.local import Outcome, Tell, Work
+from carrypost.lab.ingest.local import Ingested, Tell, Work
 from carrypost.lab.ingest.stages import told_bad
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
 from carrypost.lab.spark.session import SparkOptions, session
+from carrypost.model.times import MICROSECONDS
 
 GTFS = "gtfs"
 NAMES = (*FORMATS, *ALIASES, GTFS)
@@ -32,12 +33,11 @@ LOCAL_BYTES_MAX = 256 << 20
 """Of text, of which one process needs about seven times as much memory; up to there it is also quicker."""
 SPAN_DEG_MAX = 5.0
 """Beyond, distances at the edge are more than a few per cent off."""
-_MICROSECONDS = 1e6
 _OPTIONS = ("interval_s", "distance_m", "columns", "overlaps", "unsorted", "both_ways", "same_time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class IngestRequest:
     """What is asked for."""
 
     paths: Sequence[Path]
@@ -103,7 +103,7 @@ class Report:
     """For people: what was assumed, bad lines, warnings."""
 
 
-def ingest(request: Request, tell: Tell | None = None) -> Report:
+def ingest(request: IngestRequest, tell: Tell | None = None) -> Report:
     """Read traces into a table, and note in the manifest where it is from."""
     if not request.paths:
         raise LocalError("no file is named")
@@ -166,7 +166,7 @@ def _stale(out: Path, table: Table) -> list[str]:
     return [f"{out / CONTACTS.name} is still of the positions that were here before; run lab contacts again"]
 
 
-def _own(request: Request, table: Table) -> None:
+def _own(request: IngestRequest, table: Table) -> None:
     """Leave the tables of other scenarios alone."""
     folder = request.out / table.name
     if not folder.is_dir():
@@ -194,7 +194,7 @@ def _scenarios(file: Path) -> set[str]:
     return found
 
 
-def _timetable(request: Request) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+def _timetable(request: IngestRequest) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
     from carrypost.lab.contacts import timetable  # noqa: PLC0415 - needed by this format only
 
     if len(request.paths) != 1 or request.day is None:
@@ -206,14 +206,14 @@ def _timetable(request: Request) -> tuple[dict[str, Any], dict[str, Any], list[s
     return {"day": request.day, "shapes": request.shapes}, told, []
 
 
-def _work(request: Request, rules: Sequence[Any], tell: Tell | None) -> Work:
+def _work(request: IngestRequest, rules: Sequence[Any], tell: Tell | None) -> Work:
     return Work(
         format=request.name, paths=request.paths, rules=rules, options=request.options, scenario=request.scenario,
         folder=request.out, lenient=request.lenient, block_bytes=request.block_bytes, tell=tell,
     )  # fmt: skip
 
 
-def _lines(request: Request, tell: Tell | None) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+def _lines(request: IngestRequest, tell: Tell | None) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
     rules = local.begun(FORMATS[request.name], request.paths, request.options)
     work = _work(request, rules, tell)
     said = [rule.said for rule in rules if rule.said]
@@ -230,7 +230,7 @@ def _lines(request: Request, tell: Tell | None) -> tuple[dict[str, Any], dict[st
     return _parameters(request, found, engine), _counts(work, found), [*said, *_said(work, found)]
 
 
-def _parameters(request: Request, found: Outcome, engine: str) -> dict[str, Any]:
+def _parameters(request: IngestRequest, found: Ingested, engine: str) -> dict[str, Any]:
     usual = Options()
     asked = {each: getattr(request.options, each) for each in _OPTIONS}
     told: dict[str, Any] = {each: value for each, value in asked.items() if value != getattr(usual, each)}
@@ -245,7 +245,7 @@ def _parameters(request: Request, found: Outcome, engine: str) -> dict[str, Any]
     return {**told, "engine": engine}
 
 
-def _counts(work: Work, found: Outcome) -> dict[str, Any]:
+def _counts(work: Work, found: Ingested) -> dict[str, Any]:
     read = found.found
     counts = {
         "lines": read.lines,
@@ -255,16 +255,16 @@ def _counts(work: Work, found: Outcome) -> dict[str, Any]:
         "left_out_rows": read.left_out,
         "nodes": found.nodes,
         work.table.name: found.written,
-        "first_s": found.first_us / _MICROSECONDS,
-        "last_s": found.last_us / _MICROSECONDS,
+        "first_s": found.first_us / MICROSECONDS,
+        "last_s": found.last_us / MICROSECONDS,
     }
     more = dict(found.counts)
     if (lasting_us := more.pop("lasting_us", None)) is not None:
-        counts["mean_s"] = round(lasting_us / max(1, found.written) / _MICROSECONDS, 3)
+        counts["mean_s"] = round(lasting_us / max(1, found.written) / MICROSECONDS, 3)
     return counts | more
 
 
-def _said(work: Work, found: Outcome) -> list[str]:
+def _said(work: Work, found: Ingested) -> list[str]:
     said = []
     if found.found.bad_lines:
         said.append(f"bad lines: {found.found.bad_lines:,} of {found.found.lines:,}")
@@ -290,7 +290,7 @@ def _said(work: Work, found: Outcome) -> list[str]:
     return said
 
 
-def _wide(found: Outcome) -> list[str]:
+def _wide(found: Ingested) -> list[str]:
     """Far from the middle a plane is not the Earth."""
     if found.options.origin is None:
         return []

@@ -104,7 +104,7 @@ def _read(stream: IO[bytes], count: int) -> bytes:
     return b"".join(parts)
 
 
-class Facts(NamedTuple):
+class SourceFile(NamedTuple):
     """Which file it was."""
 
     path: Path
@@ -112,15 +112,15 @@ class Facts(NamedTuple):
     sha256: str
 
 
-def facts(path: Path) -> Facts:
+def facts(path: Path) -> SourceFile:
     """Size and digest of a file; of a folder (a feed), of its text files as `sha256sum *.txt | sha256sum` has it."""
     if path.is_dir():
         each = [facts(file) for file in sorted(path.glob("*.txt")) if file.is_file()]
         listed = "".join(f"{file.sha256}  {file.path.name}\n" for file in each)
-        return Facts(path, sum(file.bytes for file in each), hashlib.sha256(listed.encode()).hexdigest())
+        return SourceFile(path, sum(file.bytes for file in each), hashlib.sha256(listed.encode()).hexdigest())
     with told(path), path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return Facts(path, path.stat().st_size, digest)
+    return SourceFile(path, path.stat().st_size, digest)
 
 
 def text_bytes(path: Path) -> int:

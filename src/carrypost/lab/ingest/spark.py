@@ -27,11 +27,11 @@ from carrypost.emu.traces.formats.lines import cut
 from carrypost.emu.traces.formats.meetings import MEETINGS
 from carrypost.emu.traces.formats.orders import standing
 from carrypost.emu.traces.formats.places import PLACES
-from carrypost.emu.traces.formats.rules import ROWS, Fault
+from carrypost.emu.traces.formats.rules import ROWS, FileFault
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest import sources
-from carrypost.lab.ingest.local import Outcome, Work
+from carrypost.lab.ingest.local import Ingested, Work
 from carrypost.lab.ingest.stages import Sum, checked, other_way, usable
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class _Block(NamedTuple):
     end: int
 
 
-def ingest(spark: SparkSession, work: Work) -> Outcome:
+def ingest(spark: SparkSession, work: Work) -> Ingested:
     """Read, settle and write."""
     with _scratch(work.folder) as scratch, _persisted() as keep:
         work.told("unpacking", 0.0)
@@ -229,7 +229,7 @@ class _Notes:
     def __init__(self, found: Sum, options: Options, notes: list[dict[str, Any]]) -> None:
         self.found = found
         self.options = options
-        self.faults = [Fault(*each) for note in notes for each in note["faults"]]
+        self.faults = [FileFault(*each) for note in notes for each in note["faults"]]
         self.counts: dict[str, int] = {}
         for note in notes:
             for name, count in note["counts"].items():
@@ -243,7 +243,7 @@ class _Notes:
         self.last_us = max((note["last_us"] for note in notes if note["last_us"] is not None), default=0)
 
 
-def _written(spark: SparkSession, work: Work, settled: DataFrame, notes: _Notes) -> Outcome:
+def _written(spark: SparkSession, work: Work, settled: DataFrame, notes: _Notes) -> Ingested:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
 
     usable(work.names, notes.faults, notes.counts, notes.rows)
@@ -267,7 +267,7 @@ def _written(spark: SparkSession, work: Work, settled: DataFrame, notes: _Notes)
         # What walkers are called in their later lives need not stand where their first one does.
         made = made.orderBy("node", "t")
     _watched(spark, work, "writing", lambda: folders.write(made, work.folder, work.table))
-    return Outcome(
+    return Ingested(
         found=notes.found, options=notes.options, counts=notes.counts, warnings=notes.warnings,
         written=written, nodes=nodes, first_us=notes.first_us, last_us=notes.last_us,
     )  # fmt: skip

@@ -14,8 +14,8 @@ from typing import Any
 
 from carrypost.emu.traces.formats import Format, Options, Parsed
 from carrypost.emu.traces.formats.events import back
-from carrypost.emu.traces.formats.rules import BAD_SHOWN, Bad, Fault, first, where
-from carrypost.emu.traces.formats.tables import Places, median
+from carrypost.emu.traces.formats.rules import BAD_SHOWN, Bad, FileFault, first, where
+from carrypost.emu.traces.formats.tables import Positions, median
 from carrypost.errors import LocalError
 
 BAD_SHARE_MAX = 0.01
@@ -31,7 +31,7 @@ class Sum:
     rows: int = 0
     bad_lines: int = 0
     bad: list[Bad] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[FileFault] = field(default_factory=list)
     least: dict[str, float] = field(default_factory=dict)
     most: dict[str, float] = field(default_factory=dict)
     spread: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Sum:
         values: list[Any] = json.loads(text)
         made = cls(*values)
         made.bad = [Bad(*each) for each in made.bad]
-        made.faults = [Fault(*each) for each in made.faults]
+        made.faults = [FileFault(*each) for each in made.faults]
         made.spread = {
             axis: {int(cell): count for cell, count in counts.items()} for axis, counts in made.spread.items()
         }
@@ -103,14 +103,14 @@ def checked(
     faults = [] if format_.log and options.unsorted else [*found.faults, *_order(found), *_mixed(found)]
     if (fault := first(faults)) is not None:
         raise fault.told(list(names))
-    if isinstance(rule, Places) and rule.geographic:
+    if isinstance(rule, Positions) and rule.geographic:
         north, middle = (median(found.spread[each]) for each in "yx")
         east = round((rule.east_of + middle + 180.0) % 360.0 - 180.0, 9)
         options = replace(options, origin=(north, east), middle=middle)
     return replace(options, end_us=int(found.most.get("t_us", 0)))
 
 
-def usable(names: Sequence[str], faults: list[Fault], counts: dict[str, int], rows: int) -> None:
+def usable(names: Sequence[str], faults: list[FileFault], counts: dict[str, int], rows: int) -> None:
     """An error if what was settled must not be written."""
     if (fault := first(faults)) is not None:
         raise fault.told(list(names))
@@ -128,19 +128,19 @@ def other_way(format_: Format, options: Options, counts: dict[str, int]) -> Opti
     return replace(options, both_ways=True)
 
 
-def _order(found: Sum) -> list[Fault]:
+def _order(found: Sum) -> list[FileFault]:
     """Where time goes back from one block to the next."""
     blocks = sorted(found.orders)
     return [back(two[0], one[3], two[1]) for one, two in pairwise(blocks) if two[1] < one[3]]
 
 
-def _mixed(found: Sum) -> list[Fault]:
+def _mixed(found: Sum) -> list[FileFault]:
     """Contact plans with dates and seconds."""
     if not {"absolute", "relative"} <= found.least.keys():
         return []
     one, two = sorted(int(found.least[each]) for each in ("absolute", "relative"))
     message = "relative and absolute times are mixed, see {other}: nothing says when the relative ones begin"
-    return [Fault(two, message, one)]
+    return [FileFault(two, message, one)]
 
 
 def told_bad(found: Sum, names: Sequence[str]) -> str:

@@ -282,31 +282,3 @@ FAMILIES = (
     DELIVERY_RATIO, HOPS, SPREAD, THROUGHPUT, TRAFFIC, TIMELINE, CONTACT_SUMMARY, CONTACT_CDF, INTER_CONTACT_CDF,
     NEIGHBOURS, NEIGHBOURS_TIMELINE, ACTIVITY, ACTIVITY_SUMMARY,
 )  # fmt: skip
-
-PATH_LENGTHS = Table(
-    "path_lengths",
-    "hops between producers and consumers by time (overlay; from rows `path`)",
-    (_RUN, Column("t", "float64", "when, in seconds"), Column("hops", "float64", "mean")),
-)
-BROKER_TRAFFIC = Table(
-    "broker_traffic",
-    "control traffic of each broker (overlay; from rows `traffic`)",
-    (_RUN, _NODE, Column("kbit_per_s", "float64", "mean")),
-)
-LOAD = Table(
-    "load",
-    "load of brokers (overlay; from rows `load`)",
-    (
-        _RUN,
-        Column("t", "float64", "when, in seconds"),
-        Column("mean", "float64", "of all"),
-        Column("max", "float64", "of all"),
-    ),
-)
-EVENT_LATENCY = Table(
-    "event_latency",
-    "from production to consumption of events (overlay)",
-    (_RUN, Column("t", "float64", "when, in seconds"), Column("latency_s", "float64", "mean")),
-)
-TO_COME = (PATH_LENGTHS, BROKER_TRAFFIC, LOAD, EVENT_LATENCY)
-"""Those that get their functions with the overlay."""

@@ -8,7 +8,7 @@ from statistics import fmean
 from carrypost.lab.metrics import families
 from carrypost.lab.report import figures, origins, prose, tables
 from carrypost.lab.report import paper as printed
-from carrypost.lab.report.html import Line, Markup, Piece, code, joined, paragraph, table, tag
+from carrypost.lab.report.html import Markup, Piece, TableRow, code, joined, paragraph, table, tag
 from carrypost.lab.report.paper import Experiment
 from carrypost.lab.report.study import Series, Study
 from carrypost.lab.report.times import lifetime, shown
@@ -136,7 +136,7 @@ def _waiting() -> list[Piece]:
     )
     return [
         paragraph(tag("b", "Waiting. "), prose.WAITING),
-        table("", prose.SLOW_HEADS, [[Line(name, cells) for name, *cells in prose.SLOW]]),
+        table("", prose.SLOW_HEADS, [[TableRow(name, cells) for name, *cells in prose.SLOW]]),
         paragraph(*how, kind="note"),
     ]
 

@@ -15,11 +15,11 @@ import numpy as np
 from carrypost.lab.metrics import families
 from carrypost.lab.report import paper as printed
 from carrypost.lab.report import plots, prose
-from carrypost.lab.report.html import Line, Markup, figure, joined, tag
+from carrypost.lab.report.html import Markup, TableRow, figure, joined, tag
 from carrypost.lab.report.html import table as table_of
 from carrypost.lab.report.paper import Experiment
-from carrypost.lab.report.plots import Axis, Cells, Floats, Mark
-from carrypost.lab.report.study import Run, Series, Study
+from carrypost.lab.report.plots import Axis, Floats, Histogram, Mark
+from carrypost.lab.report.study import FinishedRun, Series, Study
 from carrypost.lab.report.times import NOTHING, count, share, shown
 
 _HOUR, _MINUTE = 3_600.0, 60.0
@@ -34,7 +34,7 @@ def _caption(name: str, *texts: str) -> list[Markup]:
     return [tag("b", f"{name}. "), joined([" ".join(text for text in texts if text)])]
 
 
-def _clock_h(run: Run) -> float:
+def _clock_h(run: FinishedRun) -> float:
     """Hours at which the run begins; 0 where it has no time of day."""
     start = str(run.in_force.get("mobility", {}).get("start", ""))
     try:
@@ -96,7 +96,7 @@ def _told(part: float | None, most_s: float | None) -> str:
     return f"{share(part)} of our copies waited for 1 ms or more, at most {shown(most_s)}"
 
 
-def waited(study: Study, run: Run) -> float | None:
+def waited(study: Study, run: FinishedRun) -> float | None:
     """The share of copies whose latency is 1 ms or more; None: there are none."""
     found = study.columns(families.DELAY_CDF, run, metric=families.LTCY)
     if not len(found["share"]):
@@ -111,7 +111,7 @@ def _cells(found: dict[str, Floats], limits: tuple[float | None, float | None], 
     most_x = max(at_x or 0.0, 0.0 if empty else float((found["tdelay_s"] + widths[0]).max())) or 1.0
     most_y = max(at_y or 0.0, 0.0 if empty else float((found["ltcy_s"] + widths[1]).max())) or 1.0
     (unit_x, name_x), (unit_y, name_y) = _unit(most_x), _unit(most_y)
-    cells = Cells(
+    cells = Histogram(
         found["tdelay_s"] / unit_x, found["ltcy_s"] / unit_y, widths[0] / unit_x, widths[1] / unit_y,
         found["copies"].astype(np.float64),
     ).coarser(most_x / unit_x / _ACROSS, most_y / unit_y / _UP)  # fmt: skip
@@ -197,7 +197,7 @@ def _quoted(study: Study, all_series: Sequence[Series], paper: Experiment) -> Ma
                     below = found["share"][found["value_ms"] < round(point.value_s * 1_000)]
                     ours = f"{100 * below.max(initial=0.0):.1f} %" if len(found["share"]) else NOTHING
                     name = f"{metric} under {shown(point.value_s)}, lifetime {series.label}"
-                    lines.append(Line(name, [f"{point.share:.0%}".replace("%", " %"), ours]))
+                    lines.append(TableRow(name, [f"{point.share:.0%}".replace("%", " %"), ours]))
     if not lines:
         return Markup("")
     return table_of(f"Points of {paper.figures[2]} that the paper quotes", ["", "paper", "ours"], [lines])
@@ -222,7 +222,7 @@ def evolution(study: Study, pair: Sequence[Series], paper: Experiment, *, whole:
     return joined([figure(pictures, _caption(name, told)), extra])
 
 
-def _bus(study: Study, run: Run) -> str:
+def _bus(study: Study, run: FinishedRun) -> str:
     """The paper's bus; where buses are called otherwise, the one that runs longest."""
     found = study.columns(families.ACTIVITY, run)
     nodes = found["node"].tolist()
@@ -231,7 +231,7 @@ def _bus(study: Study, run: Run) -> str:
     return str(nodes[int((found["end"] - found["start"]).argmax())])
 
 
-def _samples(study: Study, run: Run, node: str) -> dict[str, Floats]:
+def _samples(study: Study, run: FinishedRun, node: str) -> dict[str, Floats]:
     """Sizes of a node's registries in order of time; they are empty when it first appears."""
     found = study.columns(families.REGISTRIES, run, node=node)
     order = np.argsort(found["t"], kind="stable")
@@ -242,7 +242,7 @@ def _samples(study: Study, run: Run, node: str) -> dict[str, Floats]:
     return made
 
 
-def _registries(study: Study, run: Run, node: str, title: str) -> str:
+def _registries(study: Study, run: FinishedRun, node: str, title: str) -> str:
     found = _samples(study, run, node)
     day = run.in_force.get("mobility", {}).get("start")
     if day:
@@ -264,7 +264,7 @@ def _registries(study: Study, run: Run, node: str, title: str) -> str:
     return plots.curves(lines, (x, Axis("entries", 1.06 * most or 1.0)), title, legend="registry", height=200)
 
 
-def _walker(study: Study, run: Run, *, whole: bool) -> tuple[str, str]:
+def _walker(study: Study, run: FinishedRun, *, whole: bool) -> tuple[str, str]:
     """The walker like the paper's: there for about five minutes, from 1h49' on or from the middle of a part on."""
     found = study.columns(families.ACTIVITY, run)
     starts, stays = found["start"], found["end"] - found["start"]
@@ -301,9 +301,9 @@ def _walker_table(study: Study, pair: Sequence[Series], node: str) -> Markup:
             *(_most(registry[name]) for name in ("pending", "co_delivered")),
         ]
         lines.append([
-            Line(series.label, ["paper (N777)", *papers], "paper"),
-            Line("", [f"ours ({node})", *ours], "ours"),
-            Line("", ["all who stay about 5', mean (least – most)", *_like(study, run)], "spread"),
+            TableRow(series.label, ["paper (N777)", *papers], "paper"),
+            TableRow("", [f"ours ({node})", *ours], "ours"),
+            TableRow("", ["all who stay about 5', mean (least – most)", *_like(study, run)], "spread"),
         ])  # fmt: skip
     heads = ["lifetime", "", "received", "co-delivered", "pending, most", "co_delivered, most"]
     return table_of("One walker of about five minutes", heads, lines)
@@ -314,7 +314,7 @@ def _most(sizes: Floats) -> str:
     return count(float(np.nanmax(sizes))) if len(sizes) and not np.isnan(sizes).all() else NOTHING
 
 
-def _like(study: Study, run: Run) -> list[str]:
+def _like(study: Study, run: FinishedRun) -> list[str]:
     """Of all who stay for about five minutes: mean, least and most of what they received and co-delivered."""
     found = study.columns(families.ACTIVITY, run)
     stays = found["end"] - found["start"]

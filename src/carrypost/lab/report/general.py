@@ -14,7 +14,7 @@ import numpy as np
 
 from carrypost.lab.metrics import families
 from carrypost.lab.report import figures, origins, plots, prose, tables
-from carrypost.lab.report.html import Line, Markup, Piece, between, figure, paragraph, table, tag
+from carrypost.lab.report.html import Markup, Piece, TableRow, between, figure, paragraph, table, tag
 from carrypost.lab.report.plots import Axis, Floats
 from carrypost.lab.report.study import Columns, Series, Study
 from carrypost.lab.report.times import NOTHING, count, share, shown
@@ -68,7 +68,7 @@ def _processing(study: Study, all_series: Sequence[Series]) -> Markup:
         ("delivery ratio", families.DELIVERY_RATIO, "ratio", share),
     )
     lines = [
-        Line(series.settings, [_mean(study, of, series, column, show) for _, of, column, show in columns])
+        TableRow(series.settings, [_mean(study, of, series, column, show) for _, of, column, show in columns])
         for series in all_series
     ]
     made = table("What became of messages", ["settings", *(name for name, *_ in columns)], [lines])
@@ -82,7 +82,7 @@ def _delays(study: Study, all_series: Sequence[Series]) -> list[Piece]:
     for series in all_series:
         of = [metric for metric in families.DELAYS if study.row(families.DELAY_SPREAD, series.first, metric=metric)]
         groups.append([
-            Line(series.settings if not place else "", [names[metric], *(
+            TableRow(series.settings if not place else "", [names[metric], *(
                 _mean(study, families.DELAY_SPREAD, series, column, shown, metric=metric) for column in columns
             )])
             for place, metric in enumerate(of)
@@ -200,7 +200,7 @@ def _contacts(study: Study, all_series: Sequence[Series]) -> Markup:
         ("most", contacts, "max_s", shown),
     )
     lines = [
-        Line(series.settings, [_mean(study, of, series, column, show) for _, of, column, show in columns])
+        TableRow(series.settings, [_mean(study, of, series, column, show) for _, of, column, show in columns])
         for series in all_series
     ]
     return table("Nodes and contacts", ["settings", *(name for name, *_ in columns)], [lines])
@@ -270,11 +270,13 @@ def _traffic(study: Study, all_series: Sequence[Series]) -> Markup:
     if not by_frame:
         return paragraph("Nothing was sent.")
     order = sorted(by_frame, key=lambda frame: -max(by_frame[frame].values()))
-    lines = [Line(frame, [count(by_frame[frame].get(series.settings, 0)) for series in all_series]) for frame in order]
+    lines = [
+        TableRow(frame, [count(by_frame[frame].get(series.settings, 0)) for series in all_series]) for frame in order
+    ]
     sums = [sum(each.get(series.settings, 0) for each in by_frame.values()) for series in all_series]
     total = [
-        Line("all", [count(each) for each in sums]),
-        Line(
+        TableRow("all", [count(each) for each in sums]),
+        TableRow(
             "per node",
             [count(each // max(nodes[series.settings], 1)) for each, series in zip(sums, all_series, strict=True)],
         ),

@@ -86,7 +86,7 @@ def code(text: str) -> Markup:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TableRow:
     """A row of a table."""
 
     head: Piece
@@ -95,7 +95,7 @@ class Line:
 
 
 def table(
-    caption: str, heads: Sequence[Piece], groups: Iterable[Sequence[Line]], *,
+    caption: str, heads: Sequence[Piece], groups: Iterable[Sequence[TableRow]], *,
     over: Sequence[tuple[str, int]] = (), texts: Sequence[int] = (),
 ) -> Markup:  # fmt: skip
     """A table of groups of rows; `over` stands above the heads and spans some; columns of `texts` are to the left."""
@@ -111,7 +111,7 @@ def table(
     return tag("div", tag("table", title, head, *body), kind=kind + " short" * (sum(map(len, groups)) <= _SHORT))
 
 
-def _letters(lines: Sequence[Line], texts: Sequence[int]) -> int:
+def _letters(lines: Sequence[TableRow], texts: Sequence[int]) -> int:
     """How wide a table is at least, columns apart from each other; texts can be broken anywhere."""
     columns = zip_longest(*([line.head, *line.cells] for line in lines), fillvalue="")
     widths = (max(map(_length, column)) for column in columns)
@@ -123,7 +123,7 @@ def _length(cell: Piece) -> int:
     return max(map(len, parts))
 
 
-def _row(line: Line, texts: Sequence[int]) -> Markup:
+def _row(line: TableRow, texts: Sequence[int]) -> Markup:
     cells = (tag("td", cell, kind="text" if place in texts else "") for place, cell in enumerate(line.cells))
     return tag("tr", tag("th", line.head), *cells, kind=line.kind)
 

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import carrypost
-from carrypost.lab.report.html import Line, Markup, joined, paragraph, table, tag
+from carrypost.lab.report.html import Markup, TableRow, joined, paragraph, table, tag
 from carrypost.lab.report.paper import Experiment
 from carrypost.lab.report.study import Series, Study
 from carrypost.lab.report.times import NOTHING, count, lifetime, shown
@@ -95,7 +95,7 @@ def ran(all_series: Sequence[Series]) -> Markup:
             f" and {len(seeds) - _LISTED_MAX} more" if len(seeds) > _LISTED_MAX else ""
         )
         lines.append(
-            Line(series.settings, [series.label, told, count(len(seeds)), f"{sum(cpu):,.0f} s" if cpu else NOTHING])
+            TableRow(series.settings, [series.label, told, count(len(seeds)), f"{sum(cpu):,.0f} s" if cpu else NOTHING])
         )
     heads = ["settings", "lifetime", "seeds", "runs", "processor time"]
     return table("Runs", heads, [lines], texts=(1,))
@@ -106,7 +106,7 @@ def failures(study: Study, scenario: str) -> Markup:
     failed = [each for each in study.failures if each["scenario"] == scenario]
     if not failed:
         return Markup("")
-    lines = [Line(each["run"], [each["error"]]) for each in failed[:_LISTED_MAX]]
+    lines = [TableRow(each["run"], [each["error"]]) for each in failed[:_LISTED_MAX]]
     more = f", the first {_LISTED_MAX} of {len(failed)}" if len(failed) > _LISTED_MAX else ""
     return joined([tag("h3", "Failures"), table(f"Runs that failed{more}", ["run", "why"], [lines], texts=(0,))])
 
@@ -119,7 +119,7 @@ def parameters(all_series: Sequence[Series], paper: Experiment | None) -> Markup
     groups = []
     for keys, told in _keys(known):
         lines = [
-            Line(key, [_held(key, known), meaning, *([_given(key, told, known, paper)] if paper else [])])
+            TableRow(key, [_held(key, known), meaning, *([_given(key, told, known, paper)] if paper else [])])
             for key, meaning in keys.items()
             if any(key in each for each in known)
         ]
@@ -127,7 +127,7 @@ def parameters(all_series: Sequence[Series], paper: Experiment | None) -> Markup
     listed = {key for keys, _ in _keys(known) for key in keys}
     changed = [key for key in dict.fromkeys(key for each in known for key in each) if key not in listed]
     changed = [key for key in changed if len({repr(each.get(key)) for each in known}) > 1]
-    groups.append([Line(key, [_held(key, known), "", *([""] if paper else [])]) for key in changed[:_LISTED_MAX]])
+    groups.append([TableRow(key, [_held(key, known), "", *([""] if paper else [])]) for key in changed[:_LISTED_MAX]])
     heads = ["key of the scenario", "value", "what it is", *(["given by"] if paper else [])]
     made = table("Parameters in force", heads, [group for group in groups if group], texts=(0, 1, 2))
     whole = all_series[0].first

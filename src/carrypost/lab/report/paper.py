@@ -46,7 +46,7 @@ class Processing:
 
 
 @dataclass(frozen=True, slots=True)
-class Delays:
+class PaperDelays:
     """A line of Table III or VI."""
 
     tdelay: Quad
@@ -80,7 +80,7 @@ class Experiment:
     contacts: int
     contact: Quad
     processing: Mapping[float | None, Processing]
-    delays: Mapping[float | None, Delays]
+    delays: Mapping[float | None, PaperDelays]
     pair: tuple[float | None, float | None]
     """Lifetimes of the two halves of figures 4, 6, 9 and 11."""
     tdelay_points: tuple[Point, ...]
@@ -105,8 +105,8 @@ def _part(text: str) -> float:
     return round(float(text.rstrip("%")) / 100, 6)
 
 
-def _delays(lines: Mapping[float | None, tuple[str, str, str]]) -> dict[float | None, Delays]:
-    return {lifetime_s: Delays(*map(Quad.read, cells)) for lifetime_s, cells in lines.items()}
+def _delays(lines: Mapping[float | None, tuple[str, str, str]]) -> dict[float | None, PaperDelays]:
+    return {lifetime_s: PaperDelays(*map(Quad.read, cells)) for lifetime_s, cells in lines.items()}
 
 
 BUS = Experiment(

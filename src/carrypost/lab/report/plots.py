@@ -149,7 +149,7 @@ def curves(
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class Histogram:
     """Counts over two numbers: lower edges, widths, how many."""
 
     x: Floats
@@ -158,17 +158,17 @@ class Cells:
     y_width: float
     copies: Floats
 
-    def coarser(self, x_step: float, y_step: float) -> Cells:
+    def coarser(self, x_step: float, y_step: float) -> Histogram:
         """The same in cells that are at least so wide."""
         wide, high = max(1, round(x_step / self.x_width)), max(1, round(y_step / self.y_width))
         x_width, y_width = wide * self.x_width, high * self.y_width
         places = np.stack([np.floor(self.x / x_width + 1e-9), np.floor(self.y / y_width + 1e-9)])
         kept, at = np.unique(places, axis=1, return_inverse=True)
         copies = np.bincount(at.ravel(), self.copies, kept.shape[1]).astype(np.float64)
-        return Cells(kept[0] * x_width, kept[1] * y_width, x_width, y_width, copies)
+        return Histogram(kept[0] * x_width, kept[1] * y_width, x_width, y_width, copies)
 
 
-def cells(found: Cells, axes: tuple[Axis, Axis], rules: tuple[float | None, float | None], title: str) -> str:
+def cells(found: Histogram, axes: tuple[Axis, Axis], rules: tuple[float | None, float | None], title: str) -> str:
     """Counts by colour, on a scale of logarithms; rules are the most that the paper has, dashed."""
     x, y = axes
     most = float(found.copies.max(initial=1))

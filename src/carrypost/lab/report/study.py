@@ -33,7 +33,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class FinishedRun:
     """One run that came to its end."""
 
     name: str
@@ -77,11 +77,11 @@ class Series:
 
     scenario: str
     settings: str
-    runs: tuple[Run, ...]
+    runs: tuple[FinishedRun, ...]
     label: str
 
     @property
-    def first(self) -> Run:
+    def first(self) -> FinishedRun:
         """The run that figures show."""
         return self.runs[0]
 
@@ -159,21 +159,21 @@ class Study:
             self._tables[table.name] = _table(folder, table)
         return self._tables[table.name]
 
-    def _of_run(self, table: Table, run: Run) -> pa.Table:
+    def _of_run(self, table: Table, run: FinishedRun) -> pa.Table:
         key = table.name, run.name
         if key not in self._parts:
             found = self.table(table)
             self._parts[key] = found.filter(pc.equal(found["run"], run.name))
         return self._parts[key]
 
-    def columns(self, table: Table, run: Run, **equal: str) -> Columns:
+    def columns(self, table: Table, run: FinishedRun, **equal: str) -> Columns:
         """The columns of a family for one run, where others are equal to something."""
         found = self._of_run(table, run)
         for name, value in equal.items():
             found = found.filter(pc.equal(found[name], value))
         return {name: found[name].to_numpy() for name in found.column_names}
 
-    def row(self, table: Table, run: Run, **equal: str) -> Row:
+    def row(self, table: Table, run: FinishedRun, **equal: str) -> Row:
         """The one row of a family for a run, or the first; empty where there is none."""
         found = self._of_run(table, run)
         if found.num_rows > 1:
@@ -188,7 +188,7 @@ class Study:
         return [float(each) for each in told if each is not None and not np.isnan(each)]
 
 
-def _by_seed(run: Run) -> tuple[int, int, str]:
+def _by_seed(run: FinishedRun) -> tuple[int, int, str]:
     return (0, int(run.seed), "") if run.seed.lstrip("-").isdecimal() else (1, 0, run.seed)
 
 
@@ -199,13 +199,15 @@ def _table(folder: Path, table: Table) -> pa.Table:
     return folders.read_arrow(folder / table.name, table)
 
 
-def _run(folder: Path, row: Row) -> Run:
+def _run(folder: Path, row: Row) -> FinishedRun:
     text = _in_force(folder / RECORDS.name / row["record"]) if row["record"] else ""
     try:
         in_force = tomllib.loads(text)
     except tomllib.TOMLDecodeError:  # Written by a version of another kind.
         in_force = {}
-    return Run(row["run"], row["scenario"], row["settings"], row["seed"], row["version"], row["cpu_s"], in_force, text)
+    return FinishedRun(
+        row["run"], row["scenario"], row["settings"], row["seed"], row["version"], row["cpu_s"], in_force, text
+    )
 
 
 def _in_force(record: Path) -> str:

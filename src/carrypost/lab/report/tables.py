@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from carrypost.lab.metrics import families
-from carrypost.lab.report.html import Line, Markup, table
+from carrypost.lab.report.html import Markup, TableRow, table
 from carrypost.lab.report.paper import Experiment, Quad
 from carrypost.lab.report.study import Series, Study
 from carrypost.lab.report.times import NOTHING, count, difference, mean, points, share, shown
@@ -45,17 +45,17 @@ def beside(
     return Beside(show(paper), show(ours), least, most, differ(ours, paper) if whole else NOTHING)
 
 
-def _lines(name: str, cells: Sequence[Beside], *, whole: bool) -> list[Line]:
+def _lines(name: str, cells: Sequence[Beside], *, whole: bool) -> list[TableRow]:
     """Rows for one figure: the paper's, ours, least and most of the seeds, and the difference."""
     lines = [
-        Line(name, ["paper", *(cell.paper for cell in cells)], "paper"),
-        Line("", ["ours", *(cell.ours for cell in cells)], "ours"),
+        TableRow(name, ["paper", *(cell.paper for cell in cells)], "paper"),
+        TableRow("", ["ours", *(cell.ours for cell in cells)], "ours"),
     ]
     if any(cell.least for cell in cells):
-        lines.append(Line("", ["least of seeds", *(cell.least for cell in cells)], "spread"))
-        lines.append(Line("", ["most of seeds", *(cell.most for cell in cells)], "spread"))
+        lines.append(TableRow("", ["least of seeds", *(cell.least for cell in cells)], "spread"))
+        lines.append(TableRow("", ["most of seeds", *(cell.most for cell in cells)], "spread"))
     if whole:
-        lines.append(Line("", ["difference", *(cell.difference for cell in cells)], "difference"))
+        lines.append(TableRow("", ["difference", *(cell.difference for cell in cells)], "difference"))
     return lines
 
 
@@ -81,7 +81,7 @@ def scene(study: Study, series: Series, paper: Experiment, *, whole: bool) -> Ma
     several = any(cell.least for _, cell in rows)
     heads = ["", "paper", "ours", *(["least of seeds", "most of seeds"] * several), *(["difference"] * whole)]
     body = [
-        Line(name, [cell.paper, cell.ours, *([cell.least, cell.most] * several), *([cell.difference] * whole)])
+        TableRow(name, [cell.paper, cell.ours, *([cell.least, cell.most] * several), *([cell.difference] * whole)])
         for name, cell in rows
     ]
     return table(f"{paper.tables[0]}: nodes and contacts", heads, [body])
@@ -97,7 +97,7 @@ def processing(study: Study, all_series: Sequence[Series], paper: Experiment, *,
         ("expiry events", "expd", count, difference),
         ("expiry ratio", "expratio", share, points),
     )
-    groups: list[list[Line]] = []
+    groups: list[list[TableRow]] = []
     for name, column, show, differ in figures:
         cells = []
         for series in all_series:
@@ -110,14 +110,14 @@ def processing(study: Study, all_series: Sequence[Series], paper: Experiment, *,
                 cells.append(beside(values, value, show, differ, whole=whole))
         groups.append(_lines(name, cells, whole=whole))
     left = [beside(study.values(families.PROCESSING, each, "left"), None, count) for each in all_series]
-    groups.append([Line("neither, at the end", ["ours", *(cell.ours for cell in left)], "ours")])
+    groups.append([TableRow("neither, at the end", ["ours", *(cell.ours for cell in left)], "ours")])
     heads = ["lifetime", "", *(series.label for series in all_series)]
     return table(f"{paper.tables[1]}: what became of messages", heads, groups)
 
 
 def delays(study: Study, all_series: Sequence[Series], paper: Experiment, *, whole: bool) -> Markup:
     """Table III or VI: transmission delays and co-delivery latencies."""
-    groups: list[list[Line]] = []
+    groups: list[list[TableRow]] = []
     for series in all_series:
         told = paper.delays.get(series.lifetime_s)
         cells = []
@@ -153,7 +153,7 @@ def registries(study: Study, all_series: Sequence[Series], head: str = "lifetime
         cells = _carried(study, series) if ordered else []
         for rows in sizes.values():
             cells += [mean(rows[place].get("mean")), count(rows[place].get("max"))]
-        lines.append(Line(series.label if head == "lifetime" else series.settings, cells))
+        lines.append(TableRow(series.label if head == "lifetime" else series.settings, cells))
     over = [("", 1), *([("entries of a barrier (scb)", 2)] * ordered), *((name, 2) for name in sizes)]
     heads = [head, *(["mean", "most"] * (ordered + len(sizes)))]
     what = "barriers and registries" if ordered else "registries (cache: messages held)"

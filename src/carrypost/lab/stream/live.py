@@ -20,6 +20,7 @@ from carrypost.files import refused
 from carrypost.lab import folders
 from carrypost.lab.metrics.families import DELAY_CDF, DELAY_SPREAD, PERCENTILES, TIMELINE
 from carrypost.lab.schemas import Column, Table
+from carrypost.model.times import MICROSECONDS
 
 NOBODY = "?"
 """The node to which lines belong that are no rows."""
@@ -28,7 +29,6 @@ LIVE = "live"
 STATE = "state"
 METRICS = "metrics"
 _BATCH = b"batch"
-_MICROSECONDS = 1e6
 _MILLISECONDS = 1e3
 
 NODES = Table(
@@ -132,10 +132,10 @@ class Live:
                     "run": LIVE,
                     "metric": metric,
                     "count": count,
-                    "min_s": pc.min(rows["min_us"]).as_py() / _MICROSECONDS,
-                    "max_s": pc.max(rows["max_us"]).as_py() / _MICROSECONDS,
-                    "avg_s": round(mean) / _MICROSECONDS,
-                    "stdev_s": round(variance**0.5) / _MICROSECONDS,
+                    "min_s": pc.min(rows["min_us"]).as_py() / MICROSECONDS,
+                    "max_s": pc.max(rows["max_us"]).as_py() / MICROSECONDS,
+                    "avg_s": round(mean) / MICROSECONDS,
+                    "stdev_s": round(variance**0.5) / MICROSECONDS,
                     **{
                         f"p{share}_s": float(values[np.searchsorted(cumulative, rank)]) / _MILLISECONDS
                         for share, rank in ranks.items()

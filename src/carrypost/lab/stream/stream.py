@@ -32,6 +32,7 @@ from carrypost.lab.schemas import Table
 from carrypost.lab.stream import json_lines
 from carrypost.lab.stream.json_lines import READABLE
 from carrypost.lab.stream.live import COUNTS, LIVE, NOBODY, NODES, Live
+from carrypost.model.times import MICROSECONDS
 from carrypost.record import AGAIN, REDELIVERED, Kind
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 CHECKPOINT = "checkpoint"
 AHEAD = "ahead"
-_US = 1_000_000
 STREAM = Table("stream", "options of a stream; entered in the manifest", ())
 _LOOK_S = 1
 
@@ -141,7 +141,7 @@ def lines(spark: SparkSession, source: Path, options: StreamOptions) -> DataFram
 
 def judged(frame: DataFrame, options: StreamOptions) -> DataFrame:
     """Which lines are rows of a record (`readable`), and which of these have a time that is still to come (`ahead`)."""
-    latest_s = F.unix_micros(F.current_timestamp()) / _US + options.skew_s
+    latest_s = F.unix_micros(F.current_timestamp()) / MICROSECONDS + options.skew_s
     return json_lines.judged(frame).withColumn(AHEAD, F.col(READABLE) & (F.col("t") > latest_s))
 
 

@@ -96,14 +96,14 @@ class Reply(msgspec.Struct, tag_field="is", frozen=True):
     """Something that the node says."""
 
 
-class Answer(Reply, tag="answer", frozen=True):
+class AnswerReply(Reply, tag="answer", frozen=True):
     """A call was done."""
 
     number: int
     value: Any = None
 
 
-class Refusal(Reply, tag="refusal", frozen=True):
+class RefusalReply(Reply, tag="refusal", frozen=True):
     """A call was not done: the name of the error, and what it says."""
 
     number: int
@@ -111,7 +111,7 @@ class Refusal(Reply, tag="refusal", frozen=True):
     text: str
 
 
-class Handed(Reply, tag="delivery", frozen=True):
+class DeliveryReply(Reply, tag="delivery", frozen=True):
     """A message for the program; to be confirmed by its id."""
 
     message: str
@@ -132,7 +132,7 @@ class Handed(Reply, tag="delivery", frozen=True):
     subscriptions: tuple[int, ...]
 
 
-AnyReply = Answer | Refusal | Handed
+AnyReply = AnswerReply | RefusalReply | DeliveryReply
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_call: Callable[[bytes], AnyCall] = msgspec.msgpack.Decoder(AnyCall).decode
@@ -146,7 +146,7 @@ def packed(value: AnyCall | AnyReply) -> bytes:
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
-async def read_call(reader: asyncio.StreamReader, payload_bytes_max: int) -> AnyCall | Refusal:
+async def read_call(reader: asyncio.StreamReader, payload_bytes_max: int) -> AnyCall | RefusalReply:
     """The next call, or the refusal of one that is not understood but has a number.
 
     Raises `EOFError` at the end and `LocalError` for what is no call at all.
@@ -155,7 +155,7 @@ async def read_call(reader: asyncio.StreamReader, payload_bytes_max: int) -> Any
     try:
         return _decoded(_decode_call, body)
     except LocalError as error:
-        return Refusal(_decoded(_decode_number, body).number, type(error).__name__, str(error))
+        return RefusalReply(_decoded(_decode_number, body).number, type(error).__name__, str(error))
 
 
 async def read_reply(reader: asyncio.StreamReader) -> AnyReply:

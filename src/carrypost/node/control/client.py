@@ -15,7 +15,7 @@ from carrypost.errors import CarrypostError, LocalError, NoNodeError, StateError
 from carrypost.model.descriptor import Ordering
 from carrypost.node.control import calls
 
-Delivery = calls.Handed
+Delivery = calls.DeliveryReply
 """A message that the node hands to this program."""
 
 
@@ -185,24 +185,24 @@ class Client:
         self._news.set()
 
     def _take(self, reply: calls.AnyReply) -> None:
-        if isinstance(reply, calls.Handed):
+        if isinstance(reply, calls.DeliveryReply):
             self._deliveries.append(reply)
             self._news.set()
             return
-        if isinstance(reply, calls.Refusal) and reply.number == calls.UNKNOWN:
+        if isinstance(reply, calls.RefusalReply) and reply.number == calls.UNKNOWN:
             self._end(_error(reply))
             self._writer.close()
             return
         future = self._open.get(reply.number)
         if future is None or future.done():
             return
-        if isinstance(reply, calls.Answer):
+        if isinstance(reply, calls.AnswerReply):
             future.set_result(reply.value)
         else:
             future.set_exception(_error(reply))
 
 
-def _error(refusal: calls.Refusal) -> CarrypostError:
+def _error(refusal: calls.RefusalReply) -> CarrypostError:
     """What the node raised; its own errors about peers are none of the caller's."""
     kind = getattr(errors, refusal.error, None)
     if isinstance(kind, type) and issubclass(kind, CarrypostError) and not issubclass(kind, errors.RemoteError):

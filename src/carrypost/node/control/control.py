@@ -25,8 +25,8 @@ from carrypost.events import Delivery
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import MessageId, shown
+from carrypost.model.times import MICROSECONDS
 from carrypost.node.carrying import Carrying
-from carrypost.node.clock import MICROSECONDS
 from carrypost.node.control import calls
 from carrypost.node.runtime import Node
 
@@ -182,7 +182,7 @@ class Program:
         try:
             while True:
                 call = await calls.read_call(reader, bytes_max)
-                if isinstance(call, calls.Refusal):
+                if isinstance(call, calls.RefusalReply):
                     self._say(call)
                 else:
                     if isinstance(call, calls.Publish):
@@ -193,7 +193,7 @@ class Program:
             pass
         except LocalError as error:
             with contextlib.suppress(OSError):
-                self._say(calls.Refusal(calls.UNKNOWN, type(error).__name__, str(error)))
+                self._say(calls.RefusalReply(calls.UNKNOWN, type(error).__name__, str(error)))
                 self._writer.write_eof()
                 await calls.skip(reader)  # Who is cut short in the middle of a call does not see why.
         finally:
@@ -222,12 +222,12 @@ class Program:
         try:
             value = await self._does[type(call)](call)
         except CarrypostError as error:
-            self._say(calls.Refusal(call.number, type(error).__name__, str(error)))
+            self._say(calls.RefusalReply(call.number, type(error).__name__, str(error)))
         except Exception as error:  # noqa: BLE001 - A mistake of ours in one call must not end the others.
             _log.exception("the call %s failed", type(call).__name__)
-            self._say(calls.Refusal(call.number, "CarrypostError", f"the node failed: {error!r}"))
+            self._say(calls.RefusalReply(call.number, "CarrypostError", f"the node failed: {error!r}"))
         else:
-            self._say(calls.Answer(call.number, value))
+            self._say(calls.AnswerReply(call.number, value))
 
     async def _hand_out(self) -> None:
         try:
@@ -255,7 +255,7 @@ class Program:
             name = shown(descriptor.id)
             self._handed[name] = descriptor.id
             self._say(
-                calls.Handed(
+                calls.DeliveryReply(
                     message=name,
                     destination=descriptor.destination,
                     source=descriptor.node,

@@ -146,34 +146,28 @@ def no_interface(name: str, there: list[str]) -> Finding:
     else:
         detail = "There is no interface that udp.interfaces would let a node use."
         advice = f"Change udp.interfaces; there are: {', '.join(there)}."
-    return Finding(interface=name, means="interface", works=False, detail=detail, advice=advice)
+    return _against("interface", detail, advice, interface=name)
 
 
 def down(interface: str) -> Finding:
     """The interface is not up."""
-    detail = f"{Obstacle.DOWN.capitalize()}."
-    return Finding(interface=interface, means="interface", works=False, detail=detail, advice=_ADVICE[Obstacle.DOWN])
+    return _against("interface", f"{Obstacle.DOWN.capitalize()}.", _ADVICE[Obstacle.DOWN], interface=interface)
 
 
 def port_taken(said: str, holder: str) -> Finding:
     """Nobody can listen on the shared port."""
     advice = f"The port is held by {holder}." if holder else "Where it is taken, `ss -ulpn` shows by which program."
-    return Finding(interface="", means="port", works=False, detail=f"{said[:1].upper()}{said[1:]}.", advice=advice)
+    return _against("port", f"{said[:1].upper()}{said[1:]}.", advice)
 
 
 def too_long(sizes: dict[str, int], bytes_max: int) -> Finding:
     """Others send datagrams that a node here refuses."""
     detail = (
         f"{_names(sizes)} sends datagrams of up to {max(sizes.values()):,} bytes; a node here refuses those of more "
+        f"than {bytes_max:,} and does not hear what is in them."
     )
-    return Finding(
-        interface="",
-        means="datagrams",
-        works=False,
-        detail=f"{detail}than {bytes_max:,} and does not hear what is in them.",
-        advice="Raise limits.datagram_bytes_max here, or lower mtu_bytes there: above 1,500 it gains little.",
-        heard=tuple(sorted(sizes)),
-    )
+    advice = "Raise limits.datagram_bytes_max here, or lower mtu_bytes there: above 1,500 it gains little."
+    return _against("datagrams", detail, advice, heard=tuple(sorted(sizes)))
 
 
 def of_settings(settings: Settings) -> list[Finding]:
@@ -183,7 +177,7 @@ def of_settings(settings: Settings) -> list[Finding]:
         return []
     detail = f"mtu_bytes is {settings.mtu_bytes:,} here; by default nodes refuse more than {usual_bytes:,} bytes."
     advice = "Lower mtu_bytes, or raise limits.datagram_bytes_max on every node of this network."
-    return [Finding(interface="", means="datagrams", works=False, detail=detail, advice=advice)]
+    return [_against("datagrams", detail, advice)]
 
 
 def of_node(status: Mapping[str, Any], limits: Limits) -> list[Finding]:
@@ -192,15 +186,20 @@ def of_node(status: Mapping[str, Any], limits: Limits) -> list[Finding]:
     if status["heard"] >= status["places"]:
         detail = f"The node on this machine has none of its {status['places']:,} places for neighbours left"
         detail += f", and {status['waiting']:,} others wait for a turn." if status["waiting"] else "."
-        found.append(Finding(interface="", means="neighbours", works=False, detail=detail, advice=_CROWDED))
+        found.append(_against("neighbours", detail, _CROWDED))
     if refused := status["refused"].get("oversize"):
         detail = (
             f"The node on this machine refused {refused:,} datagrams of more than {limits.datagram_bytes_max:,} bytes."
         )
         advice = "A neighbour has a larger mtu_bytes and is not heard: lower it there, or raise "
         advice += "limits.datagram_bytes_max here."
-        found.append(Finding(interface="", means="datagrams", works=False, detail=detail, advice=advice))
+        found.append(_against("datagrams", detail, advice))
     return found
+
+
+def _against(means: str, detail: str, advice: str, *, interface: str = "", heard: tuple[str, ...] = ()) -> Finding:
+    """What speaks against something that was not tried by any means."""
+    return Finding(interface=interface, means=means, works=False, detail=detail, advice=advice, heard=heard)
 
 
 def _proven(trial: Trial) -> Finding:

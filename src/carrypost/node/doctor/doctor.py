@@ -25,9 +25,9 @@ from carrypost.node.doctor.diagnosis import NO_IPV6, Finding, Trial, diagnose, d
 from carrypost.node.settings import UdpSettings
 from carrypost.node.udp import channels, interfaces, sockets
 from carrypost.node.udp.addresses import address_text
-from carrypost.node.udp.channels import Means, Plan
+from carrypost.node.udp.channels import ChannelPlan, Means
 from carrypost.node.udp.interfaces import Interface
-from carrypost.node.udp.outlet import Outlet, Traffic
+from carrypost.node.udp.outlet import Outlet, UdpTraffic
 from carrypost.node.udp.readers import Raw, read
 
 __all__ = ["Finding", "examine"]
@@ -98,7 +98,7 @@ class _Doctor:
         self._limits = limits
         self._too_long: dict[str, int] = {}
         """Who sends longer datagrams than a node here would take, and how long."""
-        self._traffic = Traffic()
+        self._traffic = UdpTraffic()
         self._own: dict[socket.AddressFamily, socket.socket] = {}
         self._closes: list[Callable[[], None]] = []
         self._trials: list[Trial] = []
@@ -135,9 +135,9 @@ class _Doctor:
         self._trials.append(trial)
         return trial
 
-    async def _listen(self, trial: Trial, plan: Plan | channels.Obstacle) -> Plan | None:
+    async def _listen(self, trial: Trial, plan: ChannelPlan | channels.Obstacle) -> ChannelPlan | None:
         """The plan, if it can be listened to."""
-        if not isinstance(plan, Plan):
+        if not isinstance(plan, ChannelPlan):
             trial.obstacle = plan
             return None
         if plan.target().family not in self._own:

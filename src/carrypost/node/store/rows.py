@@ -90,18 +90,22 @@ class _Statement:
             connection.execute(self._start + rows + self._end, part)
 
 
-_PUT_MESSAGE = _Statement("INSERT OR REPLACE INTO message VALUES ", "(?,?,?,?)")
-_PUT_HASHES = _Statement("INSERT OR REPLACE INTO hashes VALUES ", "(?,?,?)")
-_PUT_SEEN = _Statement("INSERT OR REPLACE INTO seen VALUES ", "(?,?,?)")
-_PUT_PIECE = _Statement("INSERT OR REPLACE INTO piece VALUES ", "(?,?)")
-_PUT_META = _Statement("INSERT OR REPLACE INTO meta VALUES ", "(?,?,?)")
-_PUT_REGISTRY = _Statement("INSERT OR REPLACE INTO registry VALUES ", "(?,?)")
-_DELETE_MESSAGE = _Statement("DELETE FROM message WHERE n IN (", "?", ")")
-_DELETE_HASHES = _Statement("DELETE FROM hashes WHERE n IN (", "?", ")")
-_DELETE_SEEN = _Statement("DELETE FROM seen WHERE n IN (", "?", ")")
-_DELETE_PIECE = _Statement("DELETE FROM piece WHERE n IN (", "?", ")")
-_DELETE_REGISTRY = _Statement("DELETE FROM registry WHERE name IN (", "?", ")")
-_DELETE_META = "DELETE FROM meta WHERE name = ? AND number = ?"
+_DELETE = {
+    "piece": _Statement("DELETE FROM piece WHERE n IN (", "?", ")"),
+    "message": _Statement("DELETE FROM message WHERE n IN (", "?", ")"),
+    "hashes": _Statement("DELETE FROM hashes WHERE n IN (", "?", ")"),
+    "seen": _Statement("DELETE FROM seen WHERE n IN (", "?", ")"),
+    "meta": _Statement("DELETE FROM meta WHERE (name, number) IN (VALUES ", "(?,?)", ")"),
+    "registry": _Statement("DELETE FROM registry WHERE name IN (", "?", ")"),
+}
+_PUT = {
+    "message": _Statement("INSERT OR REPLACE INTO message VALUES ", "(?,?,?,?)"),
+    "piece": _Statement("INSERT OR REPLACE INTO piece VALUES ", "(?,?)"),
+    "hashes": _Statement("INSERT OR REPLACE INTO hashes VALUES ", "(?,?,?)"),
+    "seen": _Statement("INSERT OR REPLACE INTO seen VALUES ", "(?,?,?)"),
+    "meta": _Statement("INSERT OR REPLACE INTO meta VALUES ", "(?,?,?)"),
+    "registry": _Statement("INSERT OR REPLACE INTO registry VALUES ", "(?,?)"),
+}
 _UPDATE_PIECES = "UPDATE message SET pieces = ? WHERE n = ?"
 _UPDATE_PIECES_ONLY = "UPDATE message SET pieces = ?, value = NULL WHERE n = ?"
 
@@ -151,34 +155,25 @@ def merged(batches: Iterable[Batch]) -> dict[Key, Value | None]:
     return changes
 
 
-class Plan:
+class Transaction:
     """The statements of one transaction, and what the directory has to learn once it is committed."""
 
     def __init__(self, changes: dict[Key, Value | None], directory: Directory) -> None:
         self._directory = directory
         self._number = directory.number
         self._touched: dict[bytes, _Touched] = {}
-        self._piece_puts: list[object] = []
-        self._piece_deletes: list[object] = []
-        self._hashes_puts: list[object] = []
-        self._hashes_deletes: list[object] = []
-        self._seen_puts: list[object] = []
-        self._seen_deletes: list[object] = []
-        self._message_puts: list[object] = []
-        self._message_deletes: list[object] = []
-        self._message_updates: list[tuple[str, tuple[bytes, int]]] = []
-        self._meta_puts: list[object] = []
-        self._meta_deletes: list[tuple[bytes, int]] = []
-        self._registry_puts: list[object] = []
-        self._registry_deletes: list[object] = []
+        self._puts: dict[str, list[object]] = {table: [] for table in _PUT}
+        self._deletes: dict[str, list[object]] = {table: [] for table in _DELETE}
+        """By table, the values of all rows, one after the other."""
+        self._updates: list[tuple[str, tuple[bytes, int]]] = []
         touched = self._touched
         for key, value in changes.items():
             kind, name, piece = key
             if kind == META:
-                self._meta(name, piece, value)
+                self._change("meta", (name, piece), value)
                 continue
             if kind == ORDER:
-                self._registry(name, value)
+                self._change("registry", (name,), value)
                 continue
             own = touched.get(name)
             if own is None:
@@ -188,9 +183,9 @@ class Plan:
             elif kind == MESSAGE:
                 self._message(own, value)
             elif kind == SEEN:
-                self._seen(own, name, value)
+                self._known("seen", _SEEN, own, name, _wire(value) if isinstance(value, Descriptor) else None)
             elif kind == HASHES:
-                self._hashes(own, name, value)
+                self._known("hashes", _HASHES, own, name, value)
             else:
                 raise StateError(f"the store knows no keys of kind {kind!r}")
         self._rows()
@@ -202,27 +197,22 @@ class Plan:
         self._number += 1
         return _Touched(self._number - 1, 0)
 
-    def _meta(self, name: bytes, number: int, value: object) -> None:
+    def _change(self, table: str, key: tuple[object, ...], value: object) -> None:
+        """A row that has its key as it is."""
         if value is None:
-            self._meta_deletes.append((name, number))
+            self._deletes[table] += key
         else:
-            self._meta_puts += (name, number, value)
-
-    def _registry(self, name: bytes, value: object) -> None:
-        if value is None:
-            self._registry_deletes.append(name)
-        else:
-            self._registry_puts += (name, value)
+            self._puts[table] += (*key, value)
 
     def _piece(self, own: _Touched, piece: int, body: object) -> None:
         if not 0 <= piece < 1 << PIECE_BITS:
             raise StateError(f"no message has a piece number {piece}")
         row, bit = own.number << PIECE_BITS | piece, _PIECE << piece
         if body is not None:
-            self._piece_puts += (row, body)
+            self._puts["piece"] += (row, body)
             own.has |= bit
         elif own.has & bit:
-            self._piece_deletes.append(row)
+            self._deletes["piece"].append(row)
             own.has ^= bit
 
     def _message(self, own: _Touched, stored: object) -> None:
@@ -232,59 +222,39 @@ class Plan:
         else:
             own.has &= ~_MESSAGE
 
-    def _seen(self, own: _Touched, name: bytes, descriptor: object) -> None:
-        if isinstance(descriptor, Descriptor):
-            self._seen_puts += (own.number, name, _wire(descriptor))
-            own.has |= _SEEN
-        elif own.has & _SEEN:
-            self._seen_deletes.append(own.number)
-            own.has ^= _SEEN
-
-    def _hashes(self, own: _Touched, name: bytes, hashes: object) -> None:
-        if hashes is not None:
-            self._hashes_puts += (own.number, name, hashes)
-            own.has |= _HASHES
-        elif own.has & _HASHES:
-            self._hashes_deletes.append(own.number)
-            own.has ^= _HASHES
+    def _known(self, table: str, bit: int, own: _Touched, name: bytes, value: object) -> None:
+        """A row that an id has or has not in a table."""
+        if value is not None:
+            self._puts[table] += (own.number, name, value)
+            own.has |= bit
+        elif own.has & bit:
+            self._deletes[table].append(own.number)
+            own.has ^= bit
 
     def _rows(self) -> None:
         """The rows of table `message`, which say what there is besides of a message."""
         for name, own in self._touched.items():
             had, has = own.had >> _ROW_MASK_SHIFT, own.has >> _ROW_MASK_SHIFT
             if own.value is not None or (has and not had):
-                self._message_puts += (own.number, name, to_bitmap(own.has >> _PIECE_SHIFT), own.value)
+                self._puts["message"] += (own.number, name, to_bitmap(own.has >> _PIECE_SHIFT), own.value)
             elif had and not has:
-                self._message_deletes.append(own.number)
+                self._deletes["message"].append(own.number)
             elif had != has:
                 text = _UPDATE_PIECES if has & 1 else _UPDATE_PIECES_ONLY
-                self._message_updates.append((text, (to_bitmap(own.has >> _PIECE_SHIFT), own.number)))
+                self._updates.append((text, (to_bitmap(own.has >> _PIECE_SHIFT), own.number)))
 
     def __bool__(self) -> bool:
         """Whether there is anything to write: much that is to be deleted was never there."""
-        return any((
-            self._message_puts, self._piece_puts, self._seen_puts, self._hashes_puts, self._meta_puts,
-            self._message_deletes, self._piece_deletes, self._seen_deletes, self._hashes_deletes, self._meta_deletes,
-            self._message_updates, self._registry_puts, self._registry_deletes,
-        ))  # fmt: skip
+        return any((*self._puts.values(), *self._deletes.values(), self._updates))
 
     def execute(self, connection: sqlite3.Connection) -> None:
         """Everything, inside the transaction that is open. Deletions first: their room is used at once."""
-        _DELETE_PIECE.run(connection, self._piece_deletes)
-        _DELETE_MESSAGE.run(connection, self._message_deletes)
-        _DELETE_HASHES.run(connection, self._hashes_deletes)
-        _DELETE_SEEN.run(connection, self._seen_deletes)
-        _DELETE_REGISTRY.run(connection, self._registry_deletes)
-        for meta in self._meta_deletes:
-            connection.execute(_DELETE_META, meta)
-        for text, values in self._message_updates:
-            connection.execute(text, values)
-        _PUT_MESSAGE.run(connection, self._message_puts)
-        _PUT_PIECE.run(connection, self._piece_puts)
-        _PUT_HASHES.run(connection, self._hashes_puts)
-        _PUT_SEEN.run(connection, self._seen_puts)
-        _PUT_META.run(connection, self._meta_puts)
-        _PUT_REGISTRY.run(connection, self._registry_puts)
+        for table, values in self._deletes.items():
+            _DELETE[table].run(connection, values)
+        for text, row in self._updates:
+            connection.execute(text, row)
+        for table, values in self._puts.items():
+            _PUT[table].run(connection, values)
 
     def committed(self) -> None:
         """Tell the directory."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from carrypost.errors import NodeError
+from carrypost.files import keep_entry
 
 APPLICATION_ID = 0x43505354
 """The letters CPST."""
@@ -143,12 +144,7 @@ def _make(path: Path) -> None:
         for file in leftovers:
             with contextlib.suppress(OSError):
                 file.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # Windows cannot, and does not need it
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    keep_entry(path)
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, version: int) -> None:

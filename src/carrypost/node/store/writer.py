@@ -29,7 +29,7 @@ import msgspec
 from carrypost.journal import HASHES, META, PIECE, Batch, Durability
 from carrypost.node.store import schema
 from carrypost.node.store.reserve import RESERVE_BYTES, Reserve
-from carrypost.node.store.rows import Directory, Plan, merged
+from carrypost.node.store.rows import Directory, Transaction, merged
 
 GROUP_BYTES_MAX = 1024 * 1024
 _REST_S_MAX = 0.005
@@ -176,15 +176,15 @@ class Writer:
         try:
             if self._look() != self._files:
                 return f"the store {self._path} was replaced while the node runs: put it back, or start the node again"
-            plan = Plan(merged(item.batch for item in items), self._directory)
-            if plan:
+            transaction = Transaction(merged(item.batch for item in items), self._directory)
+            if transaction:
                 frees = all(_frees(item.batch) for item in items)
                 if not frees and self._wal_bytes > RESERVE_BYTES:
                     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 if not frees and not self.reserve.held and not self._spares(items):
                     self._full = True
                     return schema.full(self._path)
-                self._commit(plan, max(item.batch.durability for item in items))
+                self._commit(transaction, max(item.batch.durability for item in items))
         except Exception as error:  # noqa: BLE001 - whatever it is: the batch is not on disk, and the thread goes on
             self._full = schema.is_full(error, self._path)
             with contextlib.suppress(sqlite3.Error):
@@ -194,15 +194,15 @@ class Writer:
         self.counters.batches += len(items)
         return None
 
-    def _commit(self, plan: Plan, durability: Durability) -> None:
+    def _commit(self, transaction: Transaction, durability: Durability) -> None:
         connection = self._connection
         if durability != self._synchronous:
             connection.execute(f"PRAGMA synchronous = {durability.name}")
             self._synchronous = durability
         connection.execute("BEGIN IMMEDIATE")
-        plan.execute(connection)
+        transaction.execute(connection)
         connection.execute("COMMIT")
-        plan.committed()
+        transaction.committed()
         self.counters.failure = None
         self.counters.commits += 1
         self.counters.commits_full += durability is Durability.FULL

@@ -60,7 +60,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ChannelPlan:
     """What a channel needs to know; one that differs is another channel."""
 
     means: Means
@@ -101,7 +101,7 @@ def enabled(settings: UdpSettings) -> list[Means]:
     return [means for means in Means if switches[means]]
 
 
-def plan(means: Means, interface: Interface, settings: UdpSettings) -> Plan | Obstacle:
+def plan(means: Means, interface: Interface, settings: UdpSettings) -> ChannelPlan | Obstacle:
     """What the channel needs; or why the interface cannot have it."""
     if not interface.up:
         return Obstacle.DOWN
@@ -116,7 +116,7 @@ def plan(means: Means, interface: Interface, settings: UdpSettings) -> Plan | Ob
         return Obstacle.NO_MULTICAST
     if not group:
         return Obstacle.NO_BROADCAST
-    return Plan(means, interface.name, interface.index, source, group, settings.port)
+    return ChannelPlan(means, interface.name, interface.index, source, group, settings.port)
 
 
 class Channel:
@@ -124,7 +124,7 @@ class Channel:
 
     __slots__ = ("close", "heard", "peers", "plan", "send_error", "socket", "target")
 
-    def __init__(self, made: Plan, ear: socket.socket, close: Callable[[], None]) -> None:
+    def __init__(self, made: ChannelPlan, ear: socket.socket, close: Callable[[], None]) -> None:
         self.plan = made
         self.socket = ear
         self.close = close

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from carrypost.node.udp.addresses import SocketAddress, address_text, socket_address
 from carrypost.node.udp.aliases import Aliases
 from carrypost.node.udp.channels import Channel
-from carrypost.node.udp.outlet import Traffic
+from carrypost.node.udp.outlet import UdpTraffic
 from carrypost.node.udp.readers import Raw
 from carrypost.node.udp.statics import StaticPeer
 
@@ -35,7 +35,7 @@ class _Source:
 class Intake:
     """What comes in."""
 
-    def __init__(self, traffic: Traffic, hear: Iterable[str] | None, look_again: Callable[[], None]) -> None:
+    def __init__(self, traffic: UdpTraffic, hear: Iterable[str] | None, look_again: Callable[[], None]) -> None:
         self.aliases = Aliases()
         self.statics: Mapping[SocketAddress, StaticPeer] = {}
         self._traffic = traffic

@@ -22,7 +22,7 @@ _ONE_ONLY = frozenset({errno.EMSGSIZE})
 """Errors that say nothing about the next datagram to the same target."""
 
 
-class Traffic:
+class UdpTraffic:
     """What was sent and received, and what was not, and why."""
 
     __slots__ = ("counters", "errors")
@@ -48,7 +48,7 @@ class Traffic:
 class Outlet:
     """The sending side of one socket."""
 
-    def __init__(self, sending: socket.socket, traffic: Traffic, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, sending: socket.socket, traffic: UdpTraffic, loop: asyncio.AbstractEventLoop) -> None:
         self._socket = sending
         self._traffic = traffic
         self._loop = loop

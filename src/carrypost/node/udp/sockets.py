@@ -14,7 +14,7 @@ import errno
 import socket
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from carrypost.errors import NodeError
 from carrypost.node.udp.addresses import SocketAddress
@@ -79,44 +79,34 @@ def check_shared_port(group: str, port: int) -> None:
 def listen_multicast_v4(group: str, port: int, index: int, address: str) -> socket.socket:
     """A socket that hears an IPv4 group on one interface; raises `OSError`."""
     made = _listening(socket.AF_INET, (_bindable(group), port))
-    try:
+    with _ready(made):
         if LINUX:
             made.setsockopt(socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0)  # Otherwise it hears what any program has joined.
             request = struct.pack("=4s4si", socket.inet_aton(group), bytes(4), index)
         else:
             request = struct.pack("=4s4s", socket.inet_aton(group), socket.inet_aton(address))
         made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
-    except OSError:
-        made.close()
-        raise
     return made
 
 
 def listen_multicast_v6(group: str, port: int, index: int) -> socket.socket:
     """A socket that hears an IPv6 group on one interface; raises `OSError`."""
     made = _listening(socket.AF_INET6, (_bindable(group, "::"), port, 0, index))
-    try:
+    with _ready(made):
         if LINUX:
             made.setsockopt(socket.IPPROTO_IPV6, _IPV6_MULTICAST_ALL, 0)
         request = struct.pack("=16sI", socket.inet_pton(socket.AF_INET6, group), index)
         made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, request)
-    except OSError:
-        made.close()
-        raise
     return made
 
 
 def listen_broadcast(broadcast: str, port: int, interface: str) -> socket.socket:
     """A socket that hears what is broadcast to one network; raises `OSError`."""
     made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try:
-        if LINUX:  # Two interfaces may be in one network; each has its own ears.
+    # Two interfaces may be in one network: each has its own ears. Before Linux 5.7 they hear the same.
+    with _ready(made), contextlib.suppress(PermissionError):
+        if LINUX:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0")
-    except PermissionError:
-        pass  # Before Linux 5.7: then they hear the same.
-    except OSError:
-        made.close()
-        raise
     return _bound_together(made, (_bindable(broadcast), port))
 
 
@@ -172,9 +162,19 @@ def _unless_from(family: socket.AddressFamily, host: str, port: int) -> list[_In
     return [*program, (_BPF_RETURN, 0, 0, 0)]
 
 
+@contextlib.contextmanager
+def _ready(made: socket.socket) -> Iterator[None]:
+    """Close a socket if it cannot be made ready."""
+    try:
+        yield
+    except OSError:
+        made.close()
+        raise
+
+
 def _own(kind: socket.AddressFamily, port: int, *, shared: bool) -> socket.socket:
     made = socket.socket(kind, socket.SOCK_DGRAM)
-    try:
+    with _ready(made):
         if kind == socket.AF_INET:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
             made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, _HOPS)
@@ -191,9 +191,6 @@ def _own(kind: socket.AddressFamily, port: int, *, shared: bool) -> socket.socke
             made.bind(("::", port))
         if shared:  # It was free, so it is ours; now let the listening sockets in, this node's and others'.
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    except OSError:
-        made.close()
-        raise
     made.setblocking(False)
     return made
 
@@ -204,16 +201,13 @@ def _listening(kind: socket.AddressFamily, address: SocketAddress) -> socket.soc
 
 def _bound_together(made: socket.socket, address: SocketAddress) -> socket.socket:
     """Bind to an address that others may be bound to, too."""
-    try:
+    with _ready(made):
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if not LINUX and hasattr(socket, "SO_REUSEPORT"):
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # What BSD calls what Linux calls REUSEADDR.
         if made.family == socket.AF_INET6:
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         made.bind(address)
-    except OSError:
-        made.close()
-        raise
     made.setblocking(False)
     return made
 

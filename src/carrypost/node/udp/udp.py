@@ -24,10 +24,10 @@ from carrypost.node.settings import UdpSettings
 from carrypost.node.udp import channels as ch
 from carrypost.node.udp import interfaces, sockets
 from carrypost.node.udp.addresses import SocketAddress, address_text, family, socket_address
-from carrypost.node.udp.channels import LATELY_S, Channel, Means, Plan, Target
+from carrypost.node.udp.channels import LATELY_S, Channel, ChannelPlan, Means, Target
 from carrypost.node.udp.intake import Intake
 from carrypost.node.udp.interfaces import Interface
-from carrypost.node.udp.outlet import Outlet, Traffic
+from carrypost.node.udp.outlet import Outlet, UdpTraffic
 from carrypost.node.udp.readers import Raw, read
 from carrypost.node.udp.statics import RESOLVE_S, RETRY_S, StaticPeers
 
@@ -60,7 +60,7 @@ class Udp:
         self._shunned: dict[str, tuple[float, list[SocketAddress]]] = {}
         """By peer: until when the system drops what comes from its addresses."""
         self._received = received
-        self._traffic = Traffic()
+        self._traffic = UdpTraffic()
         self._intake = Intake(self._traffic, settings.hear, self._look_again)
         self._statics = StaticPeers((), self._traffic.errors)
         self._own: dict[socket.AddressFamily, socket.socket] = {}
@@ -321,13 +321,13 @@ class Udp:
         self._know_own()
         refused, self._refused, self._retry = self._refused, {}, False
         for key, plan in wanted.items():
-            if not isinstance(plan, Plan):
+            if not isinstance(plan, ChannelPlan):
                 self._refused[key] = plan
             elif key not in self._channels:
                 await self._open_channel(key, plan, refused.get(key, ""))
         self._needed_until_s = 0.0
 
-    async def _open_channel(self, key: tuple[int, Means], plan: Plan, told: str) -> None:
+    async def _open_channel(self, key: tuple[int, Means], plan: ChannelPlan, told: str) -> None:
         if plan.target().family not in self._own:
             self._refused[key] = "this machine has no IPv6"
             return

@@ -15,10 +15,10 @@ from typing import Literal
 import pyarrow as pa
 
 from carrypost.emu.traces.formats import meetings, orders, places, tables
-from carrypost.emu.traces.formats.events import Ns2, OneConnections, Plan, Walkers
+from carrypost.emu.traces.formats.events import ContactPlan, Ns2, OneConnections, Walkers
 from carrypost.emu.traces.formats.keys import Settled
 from carrypost.emu.traces.formats.lines import cut
-from carrypost.emu.traces.formats.rules import Options, Parsed, Rule, first
+from carrypost.emu.traces.formats.rules import LineRule, Options, Parsed, first
 from carrypost.errors import LocalError
 
 
@@ -30,7 +30,7 @@ class Format:
     gives: Literal["positions", "contacts"]
     line: str
     """How a line reads, for people."""
-    begin: Callable[[bytes, str, Options], Rule]
+    begin: Callable[[bytes, str, Options], LineRule]
     """The rule of a file: from its first bytes, how it is called, and what the user says."""
     settle: Callable[[pa.Table, Options], Settled]
     uses: tuple[str, ...]
@@ -48,6 +48,7 @@ class Format:
 _MOVED = ("a", "at", "t_us", "x", "y")
 _MET = ("a", "b", "at", "t_us")
 _SEEN = (*_MET, "until_us")
+_PLANNED = (*_SEEN, "kind")
 _PLACED = frozenset({"unsorted", "same_time"})
 _ORDERED = (*_MOVED, "kind", "v")
 _WALKED = (*_MOVED, "kind", "until_us")
@@ -67,14 +68,14 @@ FORMATS = {
         Format("imote", "contacts", "ID1 ID2 FIRST LAST …",
                tables.Sightings.imote, meetings.merged, _SEEN, frozenset({"interval_s"})),
         Format("gps-csv", "positions", "columns t, node and x, y or lat, lon",
-               tables.Places.begin, places.places, _MOVED, _PLACED | {"columns"}),
+               tables.Positions.begin, places.places, _MOVED, _PLACED | {"columns"}),
         Format("pairs", "contacts", "T I J …", tables.Sightings.pairs, meetings.sampled, _SEEN,
                frozenset({"interval_s", "columns", "overlaps"})),
         Format("haslemere", "contacts", "time_step,user1_id,user2_id,distance_m",
                tables.Sightings.haslemere, meetings.merged, _SEEN, frozenset({"distance_m"})),
-        Format("ion", "contacts", "a contact +0 +60 1 2 100000", Plan.begin, meetings.plan, (*_SEEN, "kind"),
+        Format("ion", "contacts", "a contact +0 +60 1 2 100000", ContactPlan.begin, meetings.plan, _PLANNED,
                _BOTH_WAYS),
-        Format("ccp", "contacts", "a contact 0 60 1 2 100000 0.0 0 0", Plan.begin, meetings.plan, (*_SEEN, "kind"),
+        Format("ccp", "contacts", "a contact 0 60 1 2 100000 0.0 0 0", ContactPlan.begin, meetings.plan, _PLANNED,
                _BOTH_WAYS, symmetric=True),
         Format("contacts-csv", "contacts", "columns a, b, start, end", tables.Contacts.begin, meetings.exact, _SEEN,
                frozenset({"columns"})),
@@ -84,7 +85,7 @@ FORMATS = {
 ALIASES = {"csv": "gps-csv"}
 
 
-def read_whole(format_: Format, content: str, name: str, options: Options) -> tuple[Rule, Parsed]:
+def read_whole(format_: Format, content: str, name: str, options: Options) -> tuple[LineRule, Parsed]:
     """The rows of a text of which every line must be right; what is wrong is told with file and line."""
     data = content.encode()
     rule = format_.begin(data, name, options)
@@ -104,4 +105,4 @@ def settle_whole(format_: Format, rows: pa.Table, name: str, options: Options) -
     return found.rows
 
 
-__all__ = ["ALIASES", "FORMATS", "Format", "Options", "Parsed", "Rule", "read_whole", "settle_whole"]
+__all__ = ["ALIASES", "FORMATS", "Format", "LineRule", "Options", "Parsed", "read_whole", "settle_whole"]

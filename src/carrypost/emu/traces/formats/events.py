@@ -18,8 +18,17 @@ from numpy.typing import NDArray
 
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX
 from carrypost.emu.traces.formats.lines import Cells, Lines, flags, microseconds, numbers
-from carrypost.emu.traces.formats.rules import Fault, Options, Parsed, at, pairs, rows, told
-from carrypost.emu.traces.formats.tables import brief
+from carrypost.emu.traces.formats.rules import (
+    FileFault,
+    Headless,
+    Options,
+    Parsed,
+    at,
+    brief,
+    ends_first,
+    pairs,
+    parsed,
+)
 from carrypost.emu.traces.formats.why import name, numeral, seconds
 from carrypost.emu.traces.tracks import COORDINATE_M_MAX
 
@@ -59,17 +68,16 @@ class OneConnections:
         t_us = cells.times(0)
         a, b, same = pairs(self._named(cells.name(2)), self._named(cells.name(3)))
         cells.wrong |= same
-        count, bad = told(self, kept, cells.wrong, file)
-        made = rows(kept, cells.wrong, file, {"a": a, "b": b, "t_us": t_us, "kind": up.astype(np.int8)})
-        parsed = Parsed(rows=made, lines=len(lines.number), passed=int(others.sum()), bad_lines=count, bad=bad)
+        columns = {"a": a, "b": b, "t_us": t_us, "kind": up.astype(np.int8)}
+        made = parsed(self, kept, cells.wrong, file, columns, every=lines)
         good = np.flatnonzero(~cells.wrong)
         if len(good):
             number, t_us = kept.number[good] + at(file, 0), t_us[good]
-            parsed.order = (int(number[0]), int(t_us[0]), int(number[-1]), int(t_us[-1]))
-            parsed.most = {"t_us": float(t_us.max())}
+            made.order = (int(number[0]), int(t_us[0]), int(number[-1]), int(t_us[-1]))
+            made.most = {"t_us": float(t_us.max())}
             for index in np.flatnonzero(t_us[1:] < t_us[:-1])[:1]:
-                parsed.fault = back(int(number[index + 1]), int(t_us[index]), int(t_us[index + 1]))
-        return parsed
+                made.fault = back(int(number[index + 1]), int(t_us[index]), int(t_us[index + 1]))
+        return made
 
     def _named(self, names: pa.Array) -> pa.Array:
         if not self.hosts:
@@ -86,10 +94,10 @@ class OneConnections:
         return next(filter(None, checks), f"{self.hosts.get(words[2], words[2])} is in contact with itself")
 
 
-def back(place: int, before_us: int, after_us: int) -> Fault:
+def back(place: int, before_us: int, after_us: int) -> FileFault:
     """Time goes back in a log of events."""
     hint = "; if lines may come in any order: --unsorted"
-    return Fault(place, f"time goes back, from {brief(before_us)} s to {brief(after_us)} s{hint}")
+    return FileFault(place, f"time goes back, from {brief(before_us)} s to {brief(after_us)} s{hint}")
 
 
 # ------------------------------------------------------------------------------------------------------ walkers
@@ -108,8 +116,7 @@ def is_walkers(line: str) -> bool:
     return len(words) > 1 and words[1] in _FORMS
 
 
-@dataclass(frozen=True, slots=True)
-class Walkers:
+class Walkers(Headless):
     """The movement files of KTH's walkers (CRAWDAD), as ``ostermalm_001_1``: people who come, walk and go.
 
     Each line is an event: ``6.0 create 2 628.2 1812.1 0.0`` (time, node, x, y, z), ``6.0 setdest 1 818.0 1453.0 0.0 0.8
@@ -117,13 +124,6 @@ class Walkers:
     destroy 4``. A node is there from its creation to its destruction, or to where its last way ends. Heights are
     ignored. We do not have those files; the form is taken from public programs that read them.
     """
-
-    said: str = ""
-
-    @classmethod
-    def begin(cls, head: bytes, called: str, options: Options) -> Walkers:  # noqa: ARG003 - as all formats
-        """They have no header."""
-        return cls()
 
     def parse(self, lines: Lines, file: int) -> Parsed:
         """Events: CREATE with a place, SETDEST with place and arrival, DESTROY."""
@@ -135,14 +135,13 @@ class Walkers:
         x, y, _ = (cells.number(index, COORDINATE_M_MAX, placed) for index in (3, 4, 5))
         cells.number(6, where=sent)
         until_us = cells.times(7, -TIME_S_MAX, where=sent)
-        count, bad = told(self, lines, cells.wrong, file)
         columns = {"a": node, "t_us": t_us, "kind": kind.astype(np.int8), "x": x, "y": y, "until_us": until_us}
-        parsed = Parsed(rows=rows(lines, cells.wrong, file, columns), lines=len(lines.number), bad_lines=count, bad=bad)
+        made = parsed(self, lines, cells.wrong, file, columns)
         for index in np.flatnonzero(~cells.wrong & sent & (until_us < t_us))[:1]:
             arrival, start = brief(int(until_us[index])), brief(int(t_us[index]))
             message = f"node {node[int(index)]} arrives at {arrival} s, before it starts at {start} s"
-            parsed.fault = Fault(at(file, int(lines.number[index])), message)
-        return parsed
+            made.fault = FileFault(at(file, int(lines.number[index])), message)
+        return made
 
     def why(self, text: str) -> str:
         """What is wrong with a line."""
@@ -166,16 +165,8 @@ _NS2_SETDEST = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Ns2:
+class Ns2(Headless):
     """ns-2's orders, as ``setdest`` and BonnMotion write them."""
-
-    said: str = ""
-
-    @classmethod
-    def begin(cls, head: bytes, called: str, options: Options) -> Ns2:  # noqa: ARG003 - as all formats
-        """They have no header."""
-        return cls()
 
     def parse(self, lines: Lines, file: int) -> Parsed:
         """First places (PLACE_X, PLACE_Y, each in its column) and orders (ORDER, with speed)."""
@@ -194,12 +185,8 @@ class Ns2:
         kind = np.where(ordered, ORDER, axis.to_numpy(zero_copy_only=False)).astype(np.int8)
         x, y = np.where(kind == PLACE_X, value, x), np.where(kind == PLACE_Y, value, y)
         node = pc.if_else(pa.array(ordered), order.field("node"), place.field("node"))
-        count, bad = told(self, kept, wrong, file)
         columns = {"a": node, "t_us": microseconds(t_s), "kind": kind, "x": x, "y": y, "v": v}
-        return Parsed(
-            rows=rows(kept, wrong | (kind == PLACE_Z), file, columns),
-            lines=len(lines.number), passed=len(lines.number) - len(kept.number), bad_lines=count, bad=bad,
-        )  # fmt: skip
+        return parsed(self, kept, wrong, file, columns, every=lines, without=kind == PLACE_Z)
 
     def why(self, text: str) -> str:
         """What is wrong with a line."""
@@ -222,16 +209,8 @@ _PLAN_WORDS = 6
 _ABSOLUTE = r"^\d{4}/\d\d/\d\d-\d\d:\d\d:\d\d$"
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class ContactPlan(Headless):
     """A contact plan of ION, or one for CORE: contacts one way each."""
-
-    said: str = ""
-
-    @classmethod
-    def begin(cls, head: bytes, called: str, options: Options) -> Plan:  # noqa: ARG003 - as all formats
-        """They have no header."""
-        return cls()
 
     def parse(self, lines: Lines, file: int) -> Parsed:
         """Contacts with the kind FORTH, from the lower name to the other, or BACK."""
@@ -246,21 +225,16 @@ class Plan:
         one, two = cells.name(4), cells.name(5)
         a, b, same = pairs(one, two)
         loops = same & ~cells.wrong  # Plans have them so that nodes can send to themselves.
-        cells.wrong |= same
         kind = np.where(flags(pc.equal(a, one)), FORTH, BACK).astype(np.int8)
-        count, bad = told(self, kept, cells.wrong & ~loops, file)
-        made = rows(kept, cells.wrong, file, {"a": a, "b": b, "kind": kind, "t_us": start_us, "until_us": until_us})
-        passed = int((~ours).sum() + loops.sum())
-        parsed = Parsed(rows=made, lines=len(lines.number), passed=passed, bad_lines=count, bad=bad)
-        good = ~cells.wrong
+        columns = {"a": a, "b": b, "kind": kind, "t_us": start_us, "until_us": until_us}
+        made = parsed(self, kept, cells.wrong, file, columns, every=lines, without=loops)
+        made.passed += int(loops.sum())
+        good = ~(cells.wrong | loops)
         for called, those in (("absolute", good & absolute), ("relative", good & ~absolute)):
             if those.any():
-                parsed.least[called] = float(at(file, int(kept.number[those][0])))
-        for index in np.flatnonzero(good & (until_us < start_us))[:1]:
-            until, start = brief(int(until_us[index])), brief(int(start_us[index]))
-            message = f"the contact ends at {until} s, before it starts at {start} s"
-            parsed.fault = Fault(at(file, int(kept.number[index])), message)
-        return parsed
+                made.least[called] = float(at(file, int(kept.number[those][0])))
+        made.fault = ends_first(kept, ~good, start_us, until_us, file)
+        return made
 
     def why(self, text: str) -> str:
         """What is wrong with a line."""

@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from carrypost.emu.traces.formats.lines import Numbers, Truths
-from carrypost.emu.traces.formats.rules import Fault
+from carrypost.emu.traces.formats.rules import FileFault
 
 
 class Settled(NamedTuple):
     """What all rows of some nodes or pairs come to."""
 
     rows: pa.Table
-    faults: list[Fault]
+    faults: list[FileFault]
     counts: dict[str, int]
     """What can be added up over parts."""
     warnings: list[str]

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from carrypost.emu.scenario.csvfiles import MICROSECONDS, TIME_S_MAX
+from carrypost.emu.scenario.csvfiles import TIME_S_MAX
+from carrypost.model.times import MICROSECONDS
 from carrypost.security.identity import PLAIN_NAME_BYTES_MAX
 
 Numbers = NDArray[np.int64]

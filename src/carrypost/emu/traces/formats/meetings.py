@@ -12,19 +12,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from carrypost.emu.scenario.csvfiles import MICROSECONDS
 from carrypost.emu.traces.formats.events import BACK, FORTH, UP
 from carrypost.emu.traces.formats.keys import Pairs, Settled, begins, column, joined
 from carrypost.emu.traces.formats.lines import Numbers, flags
 from carrypost.emu.traces.formats.places import first_line
-from carrypost.emu.traces.formats.rules import Fault, Options
-from carrypost.emu.traces.formats.tables import brief
+from carrypost.emu.traces.formats.rules import FileFault, Options, brief
+from carrypost.model.times import MICROSECONDS
 
 MEETINGS = pa.schema([("a", pa.string()), ("b", pa.string()), ("start_us", pa.int64()), ("end_us", pa.int64())])
 
 
 def _settled(
-    pairs: Pairs, intervals: tuple[Numbers, Numbers, Numbers], faults: list[Fault], counts: dict[str, int]
+    pairs: Pairs, intervals: tuple[Numbers, Numbers, Numbers], faults: list[FileFault], counts: dict[str, int]
 ) -> Settled:
     key, start_us, end_us = intervals
     lasting = end_us > start_us
@@ -96,7 +95,7 @@ def exact(rows: pa.Table, options: Options) -> Settled:  # noqa: ARG001 - as all
         one, two = later[index], 2 * over[index] + 1 - later[index]
         times = f"[{brief(int(start_us[two]))}, {brief(int(end_us[two]))}) s of {{other}}"
         message = f"this contact of {pairs.told(int(key[one]))} overlaps {times}; those of one pair must not"
-        faults.append(Fault(int(at[one]), message, int(at[two])))
+        faults.append(FileFault(int(at[one]), message, int(at[two])))
     made = _settled(pairs, (key, start_us, end_us), faults, {})
     made.counts["empty_contacts"] = empty
     return made
@@ -112,10 +111,10 @@ def events(rows: pa.Table, options: Options) -> Settled:
     before = np.append(False, up[:-1])[: len(up)] & ~begins(key)
     for index in first_line(np.flatnonzero(up & before), at):
         message = f"{pairs.told(int(key[index]))} are in contact already, by {{other}}"
-        faults.append(Fault(int(at[index]), message, int(at[index - 1])))
+        faults.append(FileFault(int(at[index]), message, int(at[index - 1])))
     for index in first_line(np.flatnonzero(~up & ~before), at):
         message = f"the contact of {pairs.told(int(key[index]))} ends, but never started"
-        faults.append(Fault(int(at[index]), message))
+        faults.append(FileFault(int(at[index]), message))
     started = np.flatnonzero(up)
     after = np.append(t_us[1:], options.end_us)[started]
     last = np.append(begins(key)[1:], True)[: len(key)][started]

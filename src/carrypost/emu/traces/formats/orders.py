@@ -14,13 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from carrypost.emu.scenario.csvfiles import MICROSECONDS
 from carrypost.emu.traces.formats.events import CREATE, DESTROY, ORDER, PLACE_X, PLACE_Y, SETDEST
 from carrypost.emu.traces.formats.keys import Settled, begins, column, rank_within, ranked
 from carrypost.emu.traces.formats.lines import Floats, Numbers, Truths, flags
 from carrypost.emu.traces.formats.places import PLACES, Samples, first_line, settled
-from carrypost.emu.traces.formats.rules import Fault, Options
-from carrypost.emu.traces.formats.tables import brief
+from carrypost.emu.traces.formats.rules import FileFault, Options, brief
+from carrypost.model.times import MICROSECONDS
 
 _NEVER = np.iinfo(np.int64).max
 _LASTS_S_MAX = 1e12
@@ -113,7 +112,7 @@ def ns2(rows: pa.Table, options: Options) -> Settled:
     line[node[placed]] = at[placed]
     lost = np.flatnonzero(np.isnan(start_x) | np.isnan(start_y))
     faults = [
-        Fault(int(line[index]), f"node {names[int(index)]} has no first place: X_ and Y_ must both be set")
+        FileFault(int(line[index]), f"node {names[int(index)]} has no first place: X_ and Y_ must both be set")
         for index in first_line(lost, line)
     ]
     order = np.lexsort((at, t_us, node))
@@ -176,11 +175,11 @@ def _lives(names: pa.Array, node: Numbers) -> pa.Array:
     return pa.array(found, pa.string())
 
 
-def _taken(names: pa.Array, lives: pa.Array, node: Numbers, at: Numbers) -> list[Fault]:
+def _taken(names: pa.Array, lives: pa.Array, node: Numbers, at: Numbers) -> list[FileFault]:
     """Later lives whose names others have."""
     known = flags(pc.is_in(lives, names)) & (rank_within(node) > 0)
     return [
-        Fault(
+        FileFault(
             int(at[index]),
             f"node {names[int(node[index])]} comes back as {lives[int(index)]}, but there is such a node",
         )
@@ -198,22 +197,22 @@ def _there(node: Numbers, kind: Numbers) -> Truths:
 
 def _walkers_wrong(
     names: pa.Array, node: Numbers, kind: Numbers, lines: tuple[Numbers, Numbers], *, there: Truths, returns: bool
-) -> list[Fault]:
+) -> list[FileFault]:
     at, t_us = lines
     again = (kind == CREATE) & (there if returns else _again(node, kind))
     faults = [
-        Fault(int(at[index]), f"node {names[int(node[index])]} is created a second time")
+        FileFault(int(at[index]), f"node {names[int(node[index])]} is created a second time")
         for index in first_line(np.flatnonzero(again), at)
     ]
     faults += [
-        Fault(int(at[index]), f"there is no node {names[int(node[index])]} at this time")
+        FileFault(int(at[index]), f"there is no node {names[int(node[index])]} at this time")
         for index in first_line(np.flatnonzero((kind != CREATE) & ~there), at)
     ]
     back = np.append(False, (node[1:] == node[:-1]) & (t_us[1:] < t_us[:-1]))[: len(node)]
     for index in first_line(np.flatnonzero(back), at):
         after, before = brief(int(t_us[index])), brief(int(t_us[index - 1]))
         what = f"node {names[int(node[index])]} is told at {after} s what to do, after it was told at {before} s"
-        faults.append(Fault(int(at[index]), f"{what}; if lines may come in any order: --unsorted"))
+        faults.append(FileFault(int(at[index]), f"{what}; if lines may come in any order: --unsorted"))
     return faults
 
 

@@ -12,12 +12,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from carrypost.emu.scenario.csvfiles import MICROSECONDS
 from carrypost.emu.traces.formats.keys import Settled, column, ranked
 from carrypost.emu.traces.formats.lines import Floats, Numbers, Truths
-from carrypost.emu.traces.formats.rules import Fault, Options
-from carrypost.emu.traces.formats.tables import brief
+from carrypost.emu.traces.formats.rules import FileFault, Options, brief
 from carrypost.emu.traces.tracks import SAME_PLACE_M
+from carrypost.model.times import MICROSECONDS
 
 PLACES = pa.schema([("node", pa.string()), ("t_us", pa.int64()), ("x", pa.float64()), ("y", pa.float64())])
 SPEED_MAX_M_PER_S = 150.0
@@ -51,7 +50,7 @@ def places(rows: pa.Table, options: Options) -> Settled:
         metres = np.radians(1.0) * EARTH_M
         x = (x - options.middle) * metres * np.cos(np.radians(options.origin[0]))
         y = (y - options.origin[0]) * metres
-    faults: list[Fault] = []
+    faults: list[FileFault] = []
     order = np.lexsort((at, node))
     if options.unsorted:
         order = np.lexsort((at, t_us, node))
@@ -60,7 +59,7 @@ def places(rows: pa.Table, options: Options) -> Settled:
     for index in first_line(np.flatnonzero(wrong) + 1, samples.at):
         before, after = (brief(int(samples.t_us[each])) for each in (index - 1, index))
         what = f"the time of node {names[int(samples.node[index])]} goes back, from {before} s to {after} s"
-        faults.append(Fault(int(samples.at[index]), f"{what}; if rows may come in any order: --unsorted"))
+        faults.append(FileFault(int(samples.at[index]), f"{what}; if rows may come in any order: --unsorted"))
     return settled(names, samples, options, faults, hint="" if options.metres else _SAME_TIME)
 
 
@@ -69,7 +68,7 @@ def first_line(found: Numbers, at: Numbers) -> Numbers:
     return found[[int(np.argmin(at[found]))]] if len(found) else found
 
 
-def settled(names: pa.Array, samples: Samples, options: Options, faults: list[Fault], *, hint: str = "") -> Settled:
+def settled(names: pa.Array, samples: Samples, options: Options, faults: list[FileFault], *, hint: str = "") -> Settled:
     """One place for each time, and what is remarkable."""
     again = np.append(False, (samples.node[1:] == samples.node[:-1]) & (samples.t_us[1:] == samples.t_us[:-1]))
     again = again[: len(samples.node)]
@@ -95,7 +94,7 @@ def settled(names: pa.Array, samples: Samples, options: Options, faults: list[Fa
     return Settled(made, faults, {"repeated_rows": int((~kept).sum()), "fast_moves": len(fast)}, warnings)
 
 
-def _two_places(names: pa.Array, samples: Samples, again: Truths, hint: str) -> list[Fault]:
+def _two_places(names: pa.Array, samples: Samples, again: Truths, hint: str) -> list[FileFault]:
     index = np.flatnonzero(again)
     away = np.hypot(samples.x[index] - samples.x[index - 1], samples.y[index] - samples.y[index - 1])
     for row in first_line(index[away > SAME_PLACE_M], samples.at):
@@ -103,7 +102,7 @@ def _two_places(names: pa.Array, samples: Samples, again: Truths, hint: str) -> 
             _PLACES_WRITTEN.format(float(samples.x[each]), float(samples.y[each])) for each in (row, row - 1)
         )
         return [
-            Fault(
+            FileFault(
                 int(samples.at[row]),
                 f"node {names[int(samples.node[row])]} is at {here}, but {{other}} says {there} for the same time; "
                 f"are there two nodes with one id?{hint}",

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from carrypost.emu.traces.formats.lines import Lines, flags
+from carrypost.emu.traces.formats.lines import Lines, Numbers, Truths, flags
 from carrypost.errors import LocalError
+from carrypost.model.times import MICROSECONDS
 
 BAD_SHOWN = 10
 """Bad lines of a block that are kept; more are counted."""
@@ -60,7 +61,7 @@ class Bad(NamedTuple):
     why: str
 
 
-class Fault(NamedTuple):
+class FileFault(NamedTuple):
     """What makes a file as a whole useless; {other} in the message stands for another line."""
 
     at: int
@@ -120,7 +121,7 @@ class Parsed:
     """Rows that an option leaves out."""
     bad_lines: int = 0
     bad: list[Bad] = field(default_factory=list)
-    fault: Fault | None = None
+    fault: FileFault | None = None
     """The first."""
     least: dict[str, float] = field(default_factory=dict)
     most: dict[str, float] = field(default_factory=dict)
@@ -130,7 +131,7 @@ class Parsed:
     """Of event logs: line and time of the first row and of the last."""
 
 
-class Rule(Protocol):
+class LineRule(Protocol):
     """How the lines of one file read."""
 
     def parse(self, lines: Lines, file: int) -> Parsed:
@@ -144,15 +145,60 @@ class Rule(Protocol):
         """What was assumed about this file and had better be known; may be empty."""
 
 
-def told(rule: Rule, lines: Lines, wrong: NDArray[np.bool_], file: int) -> tuple[int, list[Bad]]:
-    """How many lines are wrong, and the first of them with the reason."""
+class Headless:
+    """A rule of files that have no header, and about which nothing is assumed."""
+
+    said = ""
+
+    @classmethod
+    def begin(cls, head: bytes, called: str, options: Options) -> Self:  # noqa: ARG003 - as all formats
+        """All files read alike."""
+        return cls()
+
+
+def parsed(
+    rule: LineRule,
+    lines: Lines,
+    wrong: Truths,
+    file: int,
+    columns: Mapping[str, NDArray[Any] | pa.Array],
+    *,
+    every: Lines | None = None,
+    without: Truths | None = None,
+) -> Parsed:
+    """The rows of lines, and the first of those that are wrong, with the reason.
+
+    `every`: these and those that say nothing of concern; `without`: lines that are right and yet make no row.
+    """
     found = np.flatnonzero(wrong)
     shown = found[:BAD_SHOWN]
     texts = lines.text.take(pa.array(shown)).to_pylist()
-    return len(found), [
-        Bad(at(file, int(lines.number[index])), shortened(text), rule.why(text))
-        for index, text in zip(shown, texts, strict=True)
-    ]
+    count = len((every or lines).number)
+    return Parsed(
+        rows=_rows(lines, wrong if without is None else wrong | without, file, columns),
+        lines=count,
+        passed=count - len(lines.number),
+        bad_lines=len(found),
+        bad=[
+            Bad(at(file, int(lines.number[index])), shortened(text), rule.why(text))
+            for index, text in zip(shown, texts, strict=True)
+        ],
+    )
+
+
+def ends_first(lines: Lines, wrong: Truths, start_us: Numbers, until_us: Numbers, file: int) -> FileFault | None:
+    """The first contact that ends before it starts."""
+    for index in np.flatnonzero(~wrong & (until_us < start_us))[:1]:
+        until, start = (brief(int(each[index])) for each in (until_us, start_us))
+        message = f"the contact ends at {until} s, before it starts at {start} s"
+        return FileFault(at(file, int(lines.number[index])), message)
+    return None
+
+
+def brief(t_us: int) -> str:
+    """Seconds, with no more digits than needed."""
+    whole, rest = divmod(abs(t_us), MICROSECONDS)
+    return ("-" if t_us < 0 else "") + f"{whole}.{rest:06}".rstrip("0").rstrip(".")
 
 
 def shortened(text: str, most: int = _TEXT_SHOWN) -> str:
@@ -161,7 +207,7 @@ def shortened(text: str, most: int = _TEXT_SHOWN) -> str:
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
-def rows(lines: Lines, wrong: NDArray[np.bool_], file: int, columns: Mapping[str, NDArray[Any] | pa.Array]) -> pa.Table:
+def _rows(lines: Lines, wrong: Truths, file: int, columns: Mapping[str, NDArray[Any] | pa.Array]) -> pa.Table:
     """Rows of the lines that are not wrong."""
     made = {"at": pa.array(lines.number + at(file, 0)), **columns}
     arrays = []
@@ -175,13 +221,13 @@ def rows(lines: Lines, wrong: NDArray[np.bool_], file: int, columns: Mapping[str
     return table.filter(pa.array(~wrong)) if wrong.any() else table
 
 
-def pairs(a: pa.Array, b: pa.Array) -> tuple[pa.Array, pa.Array, NDArray[np.bool_]]:
+def pairs(a: pa.Array, b: pa.Array) -> tuple[pa.Array, pa.Array, Truths]:
     """Names of pairs, the lower one first; and where both are one."""
     swapped = pc.greater(a, b)
     same = flags(pc.equal(a, b))
     return pc.if_else(swapped, b, a), pc.if_else(swapped, a, b), same
 
 
-def first(faults: list[Fault]) -> Fault | None:
+def first(faults: list[FileFault]) -> FileFault | None:
     """The one that people should hear of."""
     return min(faults, default=None)

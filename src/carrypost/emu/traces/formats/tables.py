@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from carrypost.emu.scenario.csvfiles import MICROSECONDS, TIME_S_MAX, Line
+from carrypost.emu.scenario.csvfiles import TIME_S_MAX, Line
 from carrypost.emu.traces.formats import headers
 from carrypost.emu.traces.formats.headers import Header
-from carrypost.emu.traces.formats.lines import Cells, Floats, Lines, Numbers, Truths, is_number, words_of
-from carrypost.emu.traces.formats.rules import Fault, Options, Parsed, at, pairs, rows, told
+from carrypost.emu.traces.formats.lines import Cells, Floats, Lines, Numbers, is_number, words_of
+from carrypost.emu.traces.formats.rules import Options, Parsed, ends_first, pairs, parsed
 from carrypost.emu.traces.formats.why import degrees, measure, moment, name, numeral, seconds
 from carrypost.emu.traces.tracks import COORDINATE_M_MAX
+from carrypost.model.times import MICROSECONDS
 
 _ONE_HEADER = (6, 8)
 _PLACE = ("t", "node", "x", "y")
@@ -55,7 +56,7 @@ def _why_cells(header: Header, text: str) -> tuple[dict[str, str], str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Positions:
     """Where nodes are, row by row."""
 
     header: Header
@@ -63,7 +64,7 @@ class Places:
     """Longitudes are counted from here, so that the date line cuts nothing."""
 
     @classmethod
-    def begin(cls, head: bytes, called: str, options: Options) -> Places:
+    def begin(cls, head: bytes, called: str, options: Options) -> Positions:
         """By the first lines of the file."""
         if options.metres:
             return cls(headers.find(head, called, (("node", "t", "x", "y"),), options, usual=False, hint=""))
@@ -101,15 +102,13 @@ class Places:
             x = (east - self.east_of + 180.0) % 360.0 - 180.0
         else:
             x, y = (cells.number(index[each], COORDINATE_M_MAX) for each in "xy")
-        made = rows(lines, cells.wrong, file, {"a": node, "t_us": t_us, "x": x, "y": y})
-        count, bad = told(self, lines, cells.wrong, file)
-        parsed = Parsed(rows=made, lines=len(lines.number), bad_lines=count, bad=bad)
-        if self.geographic and made.num_rows:
-            good = ~cells.wrong
-            parsed.least = {"x": float(x[good].min()), "y": float(y[good].min())}
-            parsed.most = {"x": float(x[good].max()), "y": float(y[good].max())}
-            parsed.spread = {"x": _spread(x[good]), "y": _spread(y[good])}
-        return parsed
+        made = parsed(self, lines, cells.wrong, file, {"a": node, "t_us": t_us, "x": x, "y": y})
+        if self.geographic and made.rows.num_rows:
+            x, y = x[~cells.wrong], y[~cells.wrong]
+            made.least = {"x": float(x.min()), "y": float(y.min())}
+            made.most = {"x": float(x.max()), "y": float(y.max())}
+            made.spread = {"x": _spread(x), "y": _spread(y)}
+        return made
 
     def why(self, text: str) -> str:
         """What is wrong with a line."""
@@ -165,9 +164,8 @@ class OneMovement:
         cells = Cells(lines, None, len(_PLACE))
         t_us, node = cells.times(0, -TIME_S_MAX), cells.name(1)
         x, y = (cells.number(index, COORDINATE_M_MAX) for index in (2, 3))
-        made = rows(lines, cells.wrong, file, {"a": node, "t_us": t_us, "x": x - self.x_0, "y": y - self.y_0})
-        count, bad = told(self, lines, cells.wrong, file)
-        return Parsed(rows=made, lines=len(lines.number), bad_lines=count, bad=bad)
+        columns = {"a": node, "t_us": t_us, "x": x - self.x_0, "y": y - self.y_0}
+        return parsed(self, lines, cells.wrong, file, columns)
 
     def why(self, text: str) -> str:
         """What is wrong with a line."""
@@ -220,17 +218,13 @@ class Sightings:
         start_us, until_us = self._times(cells)
         fault = None
         if self.kind == "imote":
-            fault = _ends_first(lines, cells.wrong, start_us, until_us, file)
+            fault = ends_first(lines, cells.wrong, start_us, until_us, file)
             until_us = until_us + self.interval_us
-        count, bad = told(self, lines, cells.wrong, file)
-        dropped = cells.wrong
-        if self.distance_m is not None:
-            dropped = dropped | (cells.number(index["distance"]) > self.distance_m)
-        made = rows(lines, dropped, file, {"a": a, "b": b, "t_us": start_us, "until_us": until_us})
-        return Parsed(
-            rows=made, lines=len(lines.number), bad_lines=count, bad=bad, fault=fault,
-            left_out=len(lines.number) - count - made.num_rows,
-        )  # fmt: skip
+        far = None if self.distance_m is None else cells.number(index["distance"]) > self.distance_m
+        columns = {"a": a, "b": b, "t_us": start_us, "until_us": until_us}
+        made = parsed(self, lines, cells.wrong, file, columns, without=far)
+        made.fault, made.left_out = fault, made.lines - made.bad_lines - made.rows.num_rows
+        return made
 
     def _times(self, cells: Cells) -> tuple[Numbers, Numbers]:
         index = self.header.positions
@@ -287,10 +281,10 @@ class Contacts:
         start_us, until_us = cells.times(index["start"]), cells.times(index["end"])
         a, b, same = pairs(cells.name(index["a"]), cells.name(index["b"]))
         cells.wrong |= same
-        fault = _ends_first(lines, cells.wrong, start_us, until_us, file)
-        count, bad = told(self, lines, cells.wrong, file)
-        made = rows(lines, cells.wrong, file, {"a": a, "b": b, "t_us": start_us, "until_us": until_us})
-        return Parsed(rows=made, lines=len(lines.number), bad_lines=count, bad=bad, fault=fault)
+        columns = {"a": a, "b": b, "t_us": start_us, "until_us": until_us}
+        made = parsed(self, lines, cells.wrong, file, columns)
+        made.fault = ends_first(lines, cells.wrong, start_us, until_us, file)
+        return made
 
     def why(self, text: str) -> str:
         """What is wrong with a line."""
@@ -300,17 +294,3 @@ class Contacts:
         checks = [name(cells[each], each) for each in "ab"]
         checks += [seconds(cells[each], each) for each in ("start", "end")]
         return next(filter(None, checks), f"{cells['a']} is in contact with itself")
-
-
-def _ends_first(lines: Lines, wrong: Truths, start_us: Numbers, until_us: Numbers, file: int) -> Fault | None:
-    for index in np.flatnonzero(~wrong & (until_us < start_us))[:1]:
-        until, start = (brief(int(each[index])) for each in (until_us, start_us))
-        message = f"the contact ends at {until} s, before it starts at {start} s"
-        return Fault(at(file, int(lines.number[index])), message)
-    return None
-
-
-def brief(t_us: int) -> str:
-    """Seconds, with no more digits than needed."""
-    whole, rest = divmod(abs(t_us), MICROSECONDS)
-    return ("-" if t_us < 0 else "") + f"{whole}.{rest:06}".rstrip("0").rstrip(".")
