@@ -270,7 +270,7 @@ class Host:
                 accounts.settle(peer, FRAME * len(frames), now)
                 return False
             first = frames[0] if len(frames) == 1 else None
-            if isinstance(first, fr.Announce) and neighbour.repeats(first, self._prefix, now):
+            if type(first) is fr.Announce and neighbour.repeats(first, self._prefix, now):
                 return False
         if not self._dispatch.take(neighbour, frames, peer, now):
             return False

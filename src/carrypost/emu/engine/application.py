@@ -86,7 +86,7 @@ class InboxApplication:
 
     def take(self, driver: Driver, event: Event) -> None:
         """Something that the host tells. What has no readable payload is not delivered, whatever the event says."""
-        if isinstance(event, Delivered):
+        if type(event) is Delivered:
             event = Delivered(tuple(each for each in event.deliveries if self._got(driver, each)))
             if not event.deliveries:
                 return

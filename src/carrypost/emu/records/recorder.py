@@ -49,12 +49,12 @@ class Recorder:
         """Something that a host told."""
         if type(event) in _UNTOLD:
             return
-        if isinstance(event, Refused) and event.reason == _NO_PLACE:
+        if type(event) is Refused and event.reason == _NO_PLACE:
             self.crowded[driver.name] += event.count
         record, node = self._record, driver.name
         start = len(record)
         held = self._held[node] if self._crashing is None or node in self._crashing else None
-        if isinstance(event, Delivered):
+        if type(event) is Delivered:
             record.delivered(driver.t_us, node, event, attrs=None if driver.clock.right else _shown(driver))
         elif isinstance(event, Expired) and not driver.clock.right:
             record.expired(driver.t_us, node, event, attrs=_shown(driver))

@@ -57,11 +57,12 @@ class Dispatch:
         cost, waste_max = 0, self._waste_max
         parcels: list[fr.OpenParcel] = []
         for number, frame in enumerate(frames, 1):
-            if isinstance(frame, fr.OpenParcel) and neighbour is not None and neighbour.state is LINKED:
+            # By `type`: to ask whether a Struct is an instance of its class takes five times as long.
+            if type(frame) is fr.OpenParcel and neighbour is not None and neighbour.state is LINKED:
                 parcels.append(frame)
                 continue
             cost += price(frame)
-            if isinstance(frame, fr.Announce):
+            if type(frame) is fr.Announce:
                 new = self._neighbours.announced(frame, peer, now) or new
                 neighbour = self._neighbours.get(peer)
             elif neighbour is None or (neighbour.state is not LINKED and not _listens_to(neighbour.link, frame)):
@@ -91,7 +92,7 @@ class Dispatch:
     def _take(self, neighbour: Neighbour, frame: fr.Frame, now: int) -> None:
         try:
             self._handlers[type(frame)](neighbour.link, frame, now)
-            if neighbour.begun_us == NEVER and not isinstance(frame, _INTRODUCTIONS):
+            if neighbour.begun_us == NEVER and type(frame) not in _INTRODUCTIONS:
                 neighbour.begun(now)
         except RemoteError as error:
             self._outputs.refuse(error.reason, neighbour.link.peer)
@@ -106,4 +107,4 @@ class Dispatch:
 
 def _listens_to(link: Link, frame: fr.Frame) -> bool:
     """Whether a frame is taken from who does not list this host (yet)."""
-    return bool(link.node) and isinstance(frame, _BEFORE_LINKED)
+    return bool(link.node) and type(frame) in _BEFORE_LINKED
