@@ -121,19 +121,19 @@ def test_what_strangers_say_who_never_announced_themselves_is_bounded_for_all_of
 
 def test_a_neighbour_that_brings_messages_may_waste_more() -> None:
     accounts = Accounts(Limits())
-    accounts.settle("a", -3 * MERIT_MAX, 0)
-    accounts.settle("a", MERIT_MAX, 0)
+    accounts.charge("a", -3 * MERIT_MAX, 0)
+    accounts.charge("a", MERIT_MAX, 0)
     assert accounts.listens("a", 0, neighbour=True)
-    accounts.settle("a", MERIT_MAX, 0)
+    accounts.charge("a", MERIT_MAX, 0)
     assert not accounts.listens("a", 0, neighbour=True)
 
 
 def test_while_all_are_over_their_bound_neighbours_that_waste_nothing_are_heard() -> None:
     limits = Limits(link_waste_per_s=10_000, waste_per_s=10_000)
     accounts = Accounts(limits)
-    accounts.settle("honest", 100, 0)
+    accounts.charge("honest", 100, 0)
     for number in range(10):
-        accounts.settle(f"s{number}", 15_000, 0)
+        accounts.charge(f"s{number}", 15_000, 0)
     assert accounts.listens("honest", 0, neighbour=True)
     assert not accounts.listens("newcomer", 0, neighbour=False)
     assert not accounts.listens("s9", 0, neighbour=True)  # Within its own bound, but it pays with the others.
@@ -143,13 +143,13 @@ def test_while_all_are_over_their_bound_neighbours_that_waste_nothing_are_heard(
 
 def test_addresses_without_debt_or_merit_are_forgotten_and_the_others_are_not() -> None:
     accounts = Accounts(Limits(waste_per_s=10**9))
-    accounts.settle("debtor", 10**6, 0)
-    accounts.settle("giver", -1_000, 0)
+    accounts.charge("debtor", 10**6, 0)
+    accounts.charge("giver", -1_000, 0)
     for number in range(3 * ACCOUNTS_MAX):
-        accounts.settle(f"s{number}", 1, 0)
+        accounts.charge(f"s{number}", 1, 0)
     assert not accounts.listens("debtor", 0, neighbour=True)
-    accounts.settle("giver", 1_000, 0)
-    accounts.settle("giver", 15_001, 0)
+    accounts.charge("giver", 1_000, 0)
+    accounts.charge("giver", 15_001, 0)
     assert not accounts.listens("giver", 0, neighbour=True)
     assert len(accounts._accounts) <= ACCOUNTS_MAX  # noqa: SLF001 - what bounds the memory
 

@@ -10,7 +10,7 @@ import pytest
 from tests.hostile import Attacker, Message, message, scene, spoil
 
 from carrypost.gossip.transfers import inspection
-from carrypost.gossip.transfers.wants import SPURN_US
+from carrypost.gossip.transfers.wants import BLOCK_US
 from carrypost.gossip.wire.frames import Ack, Frame
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.descriptor import Descriptor, PayloadCodec
@@ -175,7 +175,7 @@ def test_a_parcel_whose_body_is_wrong_costs_one_look_at_its_signature(monkeypatc
         for _ in range(50):
             mallory.say("b", mallory.offer(given), mallory.parcel(given, body=b"short"))
         assert len(looked) == 1
-        stage.net.advance(SPURN_US / 1e6 + 1)
+        stage.net.advance(BLOCK_US / 1e6 + 1)
         mallory.say("b", mallory.offer(given), mallory.parcel(given))
         assert [each.payload for each in stage.net.deliveries("b")] == [b"rubbish"]
         stage.check(strangers=True)

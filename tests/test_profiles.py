@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from carrypost.config import Limits
 from carrypost.errors import LimitError, StateError
-from carrypost.gossip.interest.index import ProfileBook, View
+from carrypost.gossip.interest.index import ProfileIndex, View
 from carrypost.gossip.slots import bits
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.pattern import entry
@@ -33,10 +33,10 @@ def held(slot: int, destination: str = "news", fingerprint: int | None = None) -
     return Held(slot, descriptor)
 
 
-def add(book: ProfileBook, *copies: Held) -> None:
+def add(book: ProfileIndex, *copies: Held) -> None:
     for copy in copies:
-        book.enter(copy)
-        book.settle(copy)
+        book.add(copy)
+        book.mark_known(copy)
 
 
 def total(view: View) -> int:
@@ -44,15 +44,15 @@ def total(view: View) -> int:
 
 
 def test_a_message_that_enters_is_matched_against_every_profile() -> None:
-    book = ProfileBook(Limits())
+    book = ProfileIndex(Limits())
     news, sport = book.learn(NEWS, b"news", ()), book.learn(SPORT, b"sport", ())
-    book.enter(held(0, "news"))
-    book.enter(held(3, "sport"))
+    book.add(held(0, "news"))
+    book.add(held(3, "sport"))
     assert (news.matches, sport.matches) == (0b1, 0b1000)
 
 
 def test_a_new_profile_is_matched_against_everything_that_is_here() -> None:
-    book = ProfileBook(Limits())
+    book = ProfileIndex(Limits())
     copies = [held(slot, "news" if slot % 2 else "sport") for slot in range(100)]
     add(book, *copies)
     news = book.learn(NEWS, b"news", copies)
@@ -62,38 +62,38 @@ def test_a_new_profile_is_matched_against_everything_that_is_here() -> None:
 
 
 def test_only_known_messages_count_in_the_set() -> None:
-    book = ProfileBook(Limits())
+    book = ProfileIndex(Limits())
     news = book.learn(NEWS, b"news", ())
-    book.enter(held(5))
+    book.add(held(5))
     assert (news.matches, news.count, total(news)) == (1 << 5, 0, 0)
-    book.settle(held(5))
+    book.mark_known(held(5))
     assert (news.count, total(news)) == (1, held(5).descriptor.fingerprint)
 
 
 def test_settling_twice_changes_nothing() -> None:
-    book = ProfileBook(Limits())
+    book = ProfileIndex(Limits())
     news = book.learn(NEWS, b"news", ())
     add(book, held(5))
-    book.settle(held(5))
+    book.mark_known(held(5))
     assert total(news) == held(5).descriptor.fingerprint
 
 
 def test_an_id_that_is_no_longer_known_leaves_the_set_and_keeps_its_match() -> None:
-    book = ProfileBook(Limits())
+    book = ProfileIndex(Limits())
     news = book.learn(NEWS, b"news", ())
     add(book, held(5), held(6))
-    book.unsettle(held(5))
-    book.unsettle(held(5))
+    book.mark_unknown(held(5))
+    book.mark_unknown(held(5))
     assert (news.matches, news.known, total(news)) == (3 << 5, 1 << 6, held(6).descriptor.fingerprint)
-    book.settle(held(5))
+    book.mark_known(held(5))
     assert news.known == 3 << 5
 
 
 def test_many_slots_are_released_at_once_and_given_again() -> None:
-    book = ProfileBook(Limits())
+    book = ProfileIndex(Limits())
     news, every = book.learn(NEWS, b"news", ()), book.learn(ALL, b"all", ())
     add(book, *(held(slot, "news" if slot % 2 else "sport") for slot in range(1000)))
-    book.enter(held(1000))  # on its way, not known
+    book.add(held(1000))  # on its way, not known
     book.release((1 << 1001) - 1)
     assert (news.matches, every.matches, book.known, total(news), total(every)) == (0, 0, 0, 0, 0)
     add(book, held(7, "sport"))
@@ -101,7 +101,7 @@ def test_many_slots_are_released_at_once_and_given_again() -> None:
 
 
 def test_members_of_a_bucket_are_listed_in_order_of_their_fingerprints() -> None:
-    book = ProfileBook(Limits())
+    book = ProfileIndex(Limits())
     every = book.learn(ALL, b"all", ())
     values = [0b101010_1111 << 54, 0b101010_0001 << 54, 0b101011_0000 << 54]
     add(book, *(held(slot, fingerprint=value) for slot, value in enumerate(values)))
@@ -114,25 +114,25 @@ def test_members_of_a_bucket_are_listed_in_order_of_their_fingerprints() -> None
 
 
 def test_two_ids_with_one_fingerprint_do_not_cancel_each_other() -> None:
-    book = ProfileBook(Limits())
+    book = ProfileIndex(Limits())
     news, every = book.learn(NEWS, b"news", ()), book.learn(ALL, b"all", ())
     add(book, held(0, "news", 77), held(1, "sport", 77))
     assert (total(news), total(every), every.members(0, 0), every.slots(77)) == (77, 77, [77], [0, 1])
-    book.unsettle(held(0, "news", 77))
+    book.mark_unknown(held(0, "news", 77))
     assert (total(news), total(every), every.slots(77)) == (0, 77, [1])
-    book.settle(held(0, "news", 77))
+    book.mark_known(held(0, "news", 77))
     book.release(0b11)
     assert (total(news), total(every), book.twins) == (0, 0, 0)
 
 
 def test_a_profile_that_is_known_is_not_learnt_again() -> None:
-    book = ProfileBook(Limits())
+    book = ProfileIndex(Limits())
     assert book.learn(NEWS, b"news", ()) is book.learn(NEWS, b"news", [held(0)]) is book.view(b"news")
     assert book.view(b"sport") is None
 
 
 def test_the_profile_unused_for_the_longest_time_is_forgotten_first() -> None:
-    book = ProfileBook(Limits(profiles_max=3))
+    book = ProfileIndex(Limits(profiles_max=3))
     for digest in (b"1", b"2", b"3"):
         book.learn(NEWS, digest, ())
     book.keep(b"1")
@@ -142,7 +142,7 @@ def test_the_profile_unused_for_the_longest_time_is_forgotten_first() -> None:
 
 
 def test_a_profile_in_use_is_never_forgotten_and_a_newcomer_is_refused() -> None:
-    book = ProfileBook(Limits(profiles_max=2))
+    book = ProfileIndex(Limits(profiles_max=2))
     for digest in (b"1", b"2"):
         book.learn(NEWS, digest, ())
         book.keep(digest)
@@ -158,7 +158,7 @@ def test_a_profile_in_use_is_never_forgotten_and_a_newcomer_is_refused() -> None
 
 
 def test_the_hosts_own_profile_is_always_learnt() -> None:
-    book = ProfileBook(Limits(profiles_max=1))
+    book = ProfileIndex(Limits(profiles_max=1))
     book.learn(NEWS, b"1", ())
     book.keep(b"1")
     book.learn(SPORT, b"own", (), own=True)
@@ -169,7 +169,7 @@ def test_the_hosts_own_profile_is_always_learnt() -> None:
 
 @pytest.mark.parametrize("digest", [b"never learnt", b"never kept"])
 def test_dropping_what_was_not_kept_is_a_mistake(digest: bytes) -> None:
-    book = ProfileBook(Limits())
+    book = ProfileIndex(Limits())
     book.learn(NEWS, b"never kept", ())
     with pytest.raises(StateError):
         book.drop(digest)
@@ -182,7 +182,7 @@ class Book(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.book = ProfileBook(Limits(profiles_max=3))
+        self.book = ProfileIndex(Limits(profiles_max=3))
         self.copies: dict[int, Held] = {}
         self.known: set[int] = set()
         self.views: list[tuple[View, str]] = []
@@ -193,18 +193,18 @@ class Book(RuleBasedStateMachine):
         if slot not in self.copies:
             value = self.chance.randrange(4) if near else self.chance.getrandbits(64)
             self.copies[slot] = held(slot, destination, value)
-            self.book.enter(self.copies[slot])
+            self.book.add(self.copies[slot])
 
     @rule(slots=st.sets(slots))
     def settle(self, slots: set[int]) -> None:
         for slot in slots & self.copies.keys():
-            self.book.settle(self.copies[slot])
+            self.book.mark_known(self.copies[slot])
             self.known.add(slot)
 
     @rule(slots=st.sets(slots))
     def unsettle(self, slots: set[int]) -> None:
         for slot in slots & self.copies.keys():
-            self.book.unsettle(self.copies[slot])
+            self.book.mark_unknown(self.copies[slot])
             self.known.discard(slot)
 
     @rule(slots=st.sets(slots))

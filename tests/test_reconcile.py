@@ -11,7 +11,7 @@ import pytest
 
 from carrypost.config import Limits
 from carrypost.errors import DecodeError, LimitError, RemoteError
-from carrypost.gossip.interest.index import ProfileBook, View
+from carrypost.gossip.interest.index import ProfileIndex, View
 from carrypost.gossip.slots import bits
 from carrypost.gossip.strategy import reconcile
 from carrypost.gossip.wire import codec
@@ -32,13 +32,13 @@ class Held(NamedTuple):
 
 
 def view_of(values: Iterable[int]) -> View:
-    book = ProfileBook(Limits())
+    book = ProfileIndex(Limits())
     view = book.learn((entry("news"),), PROFILE, ())
     for slot, value in enumerate(values):
         descriptor = Descriptor("a", 1, slot, 0, None, "news", 0, 0, PayloadCodec.BLANK, b"", 1024)
         descriptor.__dict__["fingerprint"] = value
-        book.enter(Held(slot, descriptor))
-        book.settle(Held(slot, descriptor))
+        book.add(Held(slot, descriptor))
+        book.mark_known(Held(slot, descriptor))
     return view
 
 

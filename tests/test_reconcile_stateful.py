@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.examples import examples
 
 from carrypost.config import Limits
-from carrypost.gossip.interest.index import ProfileBook
+from carrypost.gossip.interest.index import ProfileIndex
 from carrypost.gossip.slots import Slots, bits
 from carrypost.gossip.strategy import reconcile
 from carrypost.gossip.wire import codec
@@ -33,7 +33,7 @@ class Side:
     """A host's set of fingerprints, and what it has learnt that the other side lacks."""
 
     def __init__(self, chance: random.Random) -> None:
-        self.book = ProfileBook(Limits())
+        self.book = ProfileIndex(Limits())
         self.view = self.book.learn((entry("news"),), PROFILE, ())
         self.copies: dict[int, list[Held]] = {}
         self.lacking: set[int] = set()
@@ -47,8 +47,8 @@ class Side:
         descriptor = Descriptor("a", 1, slot, 0, None, "news", 0, 0, PayloadCodec.BLANK, b"", 1024)
         descriptor.__dict__["fingerprint"] = value
         self.copies.setdefault(value, []).append(Held(slot, descriptor))
-        self.book.enter(Held(slot, descriptor))
-        self.book.settle(Held(slot, descriptor))
+        self.book.add(Held(slot, descriptor))
+        self.book.mark_known(Held(slot, descriptor))
 
     def remove(self, value: int) -> None:
         copies = self.copies.pop(value)

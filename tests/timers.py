@@ -37,7 +37,7 @@ def _dues(neighbour: Neighbour, one_way_us: int) -> list[int]:
         dues.append(neighbour.contact.due_us())
         if neighbour.view is None:
             dues.append(neighbour.profile_asked_us + PROFILE_RETRY_US)
-    elif not (neighbour.told or neighbour.one_way_told):
+    elif not (neighbour.driver_asserted or neighbour.one_way_reported):
         dues.append(neighbour.first_us + one_way_us)
     return dues
 

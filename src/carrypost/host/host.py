@@ -267,7 +267,7 @@ class Host:
         if neighbour is not None:
             if not neighbour.link.budgets.volume.take(len(frames), nbytes, now):
                 self._outputs.refuse_many("link-budget", peer, len(frames))
-                accounts.settle(peer, FRAME * len(frames), now)
+                accounts.charge(peer, FRAME * len(frames), now)
                 return False
             first = frames[0] if len(frames) == 1 else None
             if type(first) is fr.Announce and neighbour.repeats(first, self._prefix, now):
@@ -297,12 +297,12 @@ class Host:
         for reason, count in reasons.items():
             self._outputs.refuse_many(reason, peer, count)
             cost += FRAME * count
-        self._dispatch.accounts.settle(peer, cost, now)
+        self._dispatch.accounts.charge(peer, cost, now)
 
     def link(self, peer: str, up: bool, now: int) -> None:
         """A contact that the driver knows of begins or ends."""
         self._begin(now)
-        self._neighbours.told(peer, up=up, now=now)
+        self._neighbours.driver_link(peer, up=up, now=now)
         neighbour = self._neighbours.get(peer)
         self._finish(now, neighbour)
         if neighbour is not None:
@@ -449,7 +449,7 @@ class Host:
         if self._deliveries.burst:
             self._deliveries.flush()
         if links and self._ready:
-            if self._neighbours.lacking:
+            if self._neighbours.profiles_wanted:
                 self._neighbours.ask_profiles(now)
             contact = None if neighbour is None else neighbour.contact
             self._strategy.flush(now, contact, everybody=neighbour is None)

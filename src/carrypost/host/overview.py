@@ -61,7 +61,7 @@ def overview(ground: Ground, neighbours: Neighbours, *, incarnation: int, unconf
         NeighbourView(
             node=each.link.node,
             address=each.link.peer,
-            state=ONE_WAY if each.one_way_told else each.state.value,
+            state=ONE_WAY if each.one_way_reported else each.state.value,
             since_us=each.linked_us if each.link.usable else each.first_us,
             heard_us=each.heard_us,
             queued=len(each.link.outbox.jobs),

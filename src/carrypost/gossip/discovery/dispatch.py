@@ -86,7 +86,7 @@ class Dispatch:
             cost -= budgets.tally
             common = budgets.common
             budgets.tally = budgets.common = 0
-        self.accounts.settle(peer, cost, now, common=common)
+        self.accounts.charge(peer, cost, now, common=common)
         return new
 
     def _take(self, neighbour: Neighbour, frame: fr.Frame, now: int) -> None:

@@ -60,8 +60,9 @@ class Neighbour:
     """One neighbour, as its announcements show it."""
 
     __slots__ = (
-        "announced_us", "begun_us", "boot", "contact", "counter", "first_us", "heard_us", "link", "linked_us",
-        "one_way_told", "period_us", "placed_us", "profile", "profile_asked_us", "state", "told", "told_us", "view",
+        "addressed_us", "announced_us", "begun_us", "boot", "contact", "counter", "driver_asserted", "first_us",
+        "heard_us", "link", "linked_us", "one_way_reported", "period_us", "placed_us", "profile", "profile_asked_us",
+        "state", "view",
     )  # fmt: skip
 
     def __init__(self, link: Link, now: int) -> None:
@@ -82,11 +83,11 @@ class Neighbour:
         """When it was first known that this contact has begun for the neighbour as well."""
         self.announced_us = -NEVER
         self.state = SILENT
-        self.told = False
+        self.driver_asserted = False
         """The driver says that the contact is there (`Host.link`); then lists and silence do not matter."""
-        self.told_us = -NEVER
+        self.addressed_us = -NEVER
         """When an announcement last went to it alone."""
-        self.one_way_told = False
+        self.one_way_reported = False
         self.profile = b""
         self.profile_asked_us = -NEVER
         self.view: View | None = None
@@ -102,7 +103,7 @@ class Neighbour:
         self.heard_us = now
         if self.contact is not None:
             period_us = self.period_us
-            self.contact.heard(now, NEVER if self.told else now + period_us + (period_us >> 1))
+            self.contact.heard(now, NEVER if self.driver_asserted else now + period_us + (period_us >> 1))
 
     def begun(self, now: int) -> None:
         """The neighbour says what it says to those only with whom a contact has begun."""
@@ -135,7 +136,7 @@ class Neighbour:
             or frame.begins
             or frame.node != self.link.node
             or prefix not in frame.heard
-            or not contact.announced(NEVER if self.told else now + period_us + (period_us >> 1))
+            or not contact.announced(NEVER if self.driver_asserted else now + period_us + (period_us >> 1))
         ):
             return False
         self.counter = frame.counter
@@ -146,9 +147,9 @@ class Neighbour:
     @property
     def silent_us(self) -> int:
         """When three periods will have passed without a word."""
-        return NEVER if self.told else self.heard_us + SILENT_PERIODS * self.period_us
+        return NEVER if self.driver_asserted else self.heard_us + SILENT_PERIODS * self.period_us
 
     @property
     def _overdue_us(self) -> int:
         """From when on it should have been heard again."""
-        return NEVER if self.told else self.heard_us + self.period_us + (self.period_us >> 1)
+        return NEVER if self.driver_asserted else self.heard_us + self.period_us + (self.period_us >> 1)

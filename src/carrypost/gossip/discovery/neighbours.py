@@ -64,10 +64,10 @@ class Neighbours:
         self._neighbours: dict[str, Neighbour] = {}
         self.get = self._neighbours.get
         """The neighbour at a link address. Asked for every datagram."""
-        self.lacking: list[Neighbour] = []
+        self.profiles_wanted: list[Neighbour] = []
         """Those whose profile is to be asked for."""
         self.places = Places(ground, self._neighbours)
-        self._told_early: dict[str, None] = {}
+        self._asserted_early: dict[str, None] = {}
         """Contacts that the driver told of before this host could speak."""
         self._counter = 0
         self._heeded = 0
@@ -86,9 +86,9 @@ class Neighbours:
         self._boot = boot
         self.refresh_profile(now)
         self.beacon.hasten(now)
-        told, self._told_early = self._told_early, {}
+        told, self._asserted_early = self._asserted_early, {}
         for peer in told:
-            self.told(peer, up=True, now=now)
+            self.driver_link(peer, up=True, now=now)
 
     def announce(self, now: int, to: str | None = None, *, begins: bool = False) -> None:
         """Say who is here, what it wants and whom it hears."""
@@ -113,7 +113,7 @@ class Neighbours:
         if to is None:
             self.beacon.sent(now)
         else:
-            known[to].told_us = now
+            known[to].addressed_us = now
 
     # --- own profile ---------------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class Neighbours:
         self._tell_profile = True
         self.beacon.hasten(now)
         for neighbour in self._neighbours.values():
-            if neighbour.told:
+            if neighbour.driver_asserted:
                 self._tell_profile = True
                 self.announce(now, neighbour.link.peer)
 
@@ -159,13 +159,13 @@ class Neighbours:
 
     # --- hearing others ------------------------------------------------------------------------------------
 
-    def told(self, peer: str, *, up: bool, now: int) -> None:
+    def driver_link(self, peer: str, *, up: bool, now: int) -> None:
         """The driver knows of a contact: no need to find out."""
         if self._boot is None:
             if up:
-                self._told_early[peer] = None
+                self._asserted_early[peer] = None
             else:
-                self._told_early.pop(peer, None)
+                self._asserted_early.pop(peer, None)
             return
         neighbour = self.get(peer)
         if not up:
@@ -173,11 +173,11 @@ class Neighbours:
                 self._end(neighbour, now)
             return
         if neighbour is None:
-            if not self.places.room_for_told():
+            if not self.places.room_for_asserted():
                 self._outputs.refuse("neighbours", peer)
                 return
             neighbour = self._new(peer, now)
-        neighbour.told = True
+        neighbour.driver_asserted = True
         neighbour.alive(neighbour.heard_us)
         self._tell_profile = True
         self.announce(now, peer)
@@ -220,7 +220,7 @@ class Neighbours:
         neighbour.alive(now)
         if neighbour.contact is not None:
             neighbour.contact.agreement.announcements += 1
-        lists_me = neighbour.told or self._prefix in frame.heard
+        lists_me = neighbour.driver_asserted or self._prefix in frame.heard
         if frame.begins == self._prefix and neighbour.state is LINKED and self._begun_anew(neighbour, now):
             self._sign(neighbour, Sign.SILENCE, now)  # It has forgotten the contact that this host still believed in.
             neighbour.profile = b""
@@ -232,11 +232,11 @@ class Neighbours:
             neighbour.profile = frame.profile
         if neighbour.state is SILENT:
             self._tell_profile = True
-            if not neighbour.told:
+            if not neighbour.driver_asserted:
                 self.beacon.hasten(now)
         self._sign(neighbour, Sign.LISTS_ME if lists_me else Sign.OMITS_ME, now, answer=frame.begins == self._prefix)
         self._need_profile(neighbour, now)
-        if neighbour.told and self._prefix not in frame.heard and neighbour.told_us <= now:
+        if neighbour.driver_asserted and self._prefix not in frame.heard and neighbour.addressed_us <= now:
             self._tell_profile = True
             self.announce(now, peer)  # It could not listen yet when it was told.
         return True
@@ -301,10 +301,10 @@ class Neighbours:
             self._outputs.tell(NeighbourUp(neighbour.link.node))
             neighbour.linked_us = now
             neighbour.begun_us = now if answer else NEVER
-            neighbour.one_way_told = False
+            neighbour.one_way_reported = False
             neighbour.contact = contact = self._strategy.begin(neighbour.link)
             neighbour.alive(neighbour.heard_us)
-            if not neighbour.told:
+            if not neighbour.driver_asserted:
                 # What follows goes to somebody who may not have heard yet that it is heard.
                 self.announce(now, neighbour.link.peer, begins=not answer)
             if neighbour.view is not None:
@@ -329,11 +329,11 @@ class Neighbours:
         if view is not None:
             self._learnt(neighbour, view, now)
         else:
-            self.lacking.append(neighbour)
+            self.profiles_wanted.append(neighbour)
 
     def ask_profiles(self, now: int) -> None:
         """Ask for the profiles that are still lacking at the end of a step: most come with the announcement."""
-        lacking, self.lacking = self.lacking, []
+        lacking, self.profiles_wanted = self.profiles_wanted, []
         for neighbour in lacking:
             if neighbour.view is not None or neighbour.state is not LINKED:
                 continue
@@ -392,13 +392,13 @@ class Neighbours:
     def tick(self, now: int) -> None:
         """End neighbours that fell silent, and tell of those that do not hear this host."""
         for neighbour in list(self._neighbours.values()):
-            if now >= neighbour.heard_us + SILENT_PERIODS * neighbour.period_us and not neighbour.told:
+            if now >= neighbour.heard_us + SILENT_PERIODS * neighbour.period_us and not neighbour.driver_asserted:
                 self._end(neighbour, now)
             elif neighbour.state is LINKED:
                 if neighbour.view is None:
                     self._need_profile(neighbour, now)
-            elif neighbour.state is HEARD and not neighbour.one_way_told and now >= self._one_way_us(neighbour):
-                neighbour.one_way_told = True
+            elif neighbour.state is HEARD and not neighbour.one_way_reported and now >= self._one_way_us(neighbour):
+                neighbour.one_way_reported = True
                 self._outputs.tell(OneWay(neighbour.link.node))
 
     def _one_way_us(self, neighbour: Neighbour) -> int:
@@ -425,9 +425,9 @@ class Neighbours:
             due = neighbour.contact.due_us(due)
             if neighbour.view is None and neighbour.profile_asked_us + _PROFILE_RETRY_US < due:
                 due = neighbour.profile_asked_us + _PROFILE_RETRY_US
-        elif not (neighbour.one_way_told or neighbour.told) and self._one_way_us(neighbour) < due:
+        elif not (neighbour.one_way_reported or neighbour.driver_asserted) and self._one_way_us(neighbour) < due:
             due = self._one_way_us(neighbour)
-        if not neighbour.told and neighbour.heard_us + SILENT_PERIODS * neighbour.period_us < due:
+        if not neighbour.driver_asserted and neighbour.heard_us + SILENT_PERIODS * neighbour.period_us < due:
             due = neighbour.silent_us
         return due
 

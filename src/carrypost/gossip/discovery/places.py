@@ -74,7 +74,7 @@ class Places:
         since_us = now - LAPSE_PERIODS * self._period_us
         return sum(heard_us >= since_us for heard_us in self._line.values())
 
-    def room_for_told(self) -> bool:
+    def room_for_asserted(self) -> bool:
         """Whether one more contact that the driver tells of may be kept."""
         return len(self._neighbours) < self._limits.neighbours_max
 
@@ -103,8 +103,8 @@ class Places:
         """
         heard = [each for each in self._neighbours.values() if each.state is not SILENT]
         addressed = [each for each in heard if each.link.peer == to]
-        found = [each for each in heard if not each.told and each.link.peer != to]
-        told = (each for each in heard if each.told and each.link.peer != to)
+        found = [each for each in heard if not each.driver_asserted and each.link.peer != to]
+        told = (each for each in heard if each.driver_asserted and each.link.peer != to)
         return tuple([each.link.prefix for each in islice(chain(addressed, found, told), self.count)])
 
     def clock_stepped(self, delta_us: int) -> None:
@@ -116,7 +116,7 @@ class Places:
         known, limits = self._neighbours, self._limits
         free = self.count - len(known)
         if free <= 0:
-            told = sum(each.told for each in known.values())
+            told = sum(each.driver_asserted for each in known.values())
             free = max(0, min(free + told, limits.neighbours_max - len(known)))
         return free
 
@@ -134,7 +134,7 @@ class Places:
 
         Strangers may say that they will be silent for long; only of who gave something that is believed.
         """
-        links = [each for each in self._neighbours.values() if not each.told]
+        links = [each for each in self._neighbours.values() if not each.driver_asserted]
         gone = [each for each in links if each.link.standing < GIVER and now - each.heard_us > self._patience_us(each)]
         # Sorting leaves alone who came first among equals.
         rotating = sorted(links, key=attrgetter("link.standing"), reverse=True)[self._lasting :]

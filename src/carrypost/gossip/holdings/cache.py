@@ -323,7 +323,7 @@ class Cache:
             self.loosen()
             if reason is not Reason.EXPIRED:
                 copy.finished = copy.finished or done or reason is Reason.WITHDRAWN
-                self._settle([copy])
+                self._keep_memory([copy])
         elif reason is Reason.EXPIRED:
             self._forget([copy])
         elif done or reason is Reason.WITHDRAWN:
@@ -335,7 +335,7 @@ class Cache:
         if copy is None:
             copy = self._tenant(descriptor)
             copy.finished = done
-            self._settle([copy])
+            self._keep_memory([copy])
         elif done:
             self.mark_done((copy,))
         return copy
@@ -420,7 +420,7 @@ class Cache:
             del self._by_id[copy.id]
             self._slots.release(copy.slot)
         else:
-            self._settle([copy])
+            self._keep_memory([copy])
 
     def _hold(self, copy: Copy, held: int) -> None:
         if held == (1 << copy.descriptor.pieces) - 1:
@@ -445,11 +445,11 @@ class Cache:
         for copy in leaving:
             self._unset(copy)
             self._removed.append((copy, Reason.EVICTED))
-        self._settle(leaving)
+        self._keep_memory(leaving)
         # Often more went than was needed; but where only so many messages may be here, never.
         self.loosened = self.loosened or self._room.messages < self._room.messages_max
 
-    def _settle(self, copies: list[Copy]) -> None:
+    def _keep_memory(self, copies: list[Copy]) -> None:
         """These are not here any more, and are remembered, within the bound."""
         heap = self._memories
         for copy in copies:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from carrypost import journal as keys
 from carrypost.events import Reason
 from carrypost.gossip.holdings.cache import Cache
-from carrypost.gossip.interest.index import ProfileBook
+from carrypost.gossip.interest.index import ProfileIndex
 from carrypost.gossip.slots import bits, mask_of
 from carrypost.journal import MESSAGE, Durability, StoredMessage
 from carrypost.model.descriptor import PayloadCodec
@@ -47,7 +47,7 @@ class Holdings:
         self._journal = journal
         self._privilege = privilege
         self.cache = Cache(settings)
-        self.index = ProfileBook(settings.limits)
+        self.index = ProfileIndex(settings.limits)
         self.now_us = 0
         """The time of the step that is being done: written by the host when one begins, many times a message."""
         self.withheld = 0
@@ -106,26 +106,26 @@ class Holdings:
         )  # fmt: skip
         if isinstance(copy, Reason):
             return copy
-        self.index.enter(copy)
+        self.index.add(copy)
         if withheld_by:
             self.withhold(copy, withheld_by)
         elif copy.whole:
-            self.index.settle(copy)
+            self.index.mark_known(copy)
         else:
-            self.index.unsettle(copy)  # It may have been declined before; now the rest of it is wanted.
+            self.index.mark_unknown(copy)  # It may have been declined before; now the rest of it is wanted.
         return copy
 
     def admit_small(self, newcomers: list[Newcomer], giver: NodeId, now: int) -> list[Copy]:
         """Let in whole messages of one piece, wanted and not known here, where it is `Cache.roomy`."""
         copies = self.cache.admit_small(newcomers, giver, now)
-        self.index.take_in(copies)
+        self.index.add_all(copies)
         return copies
 
     def grow(self, copy: Copy, piece: int, nbytes: int) -> bool:
         """One more verified piece of a copy. False: no room, or the copy left meanwhile; nothing changed."""
         grown = self.cache.grow(copy, piece, nbytes)
         if grown and copy.whole:
-            self.index.settle(copy)
+            self.index.mark_known(copy)
         return grown
 
     def remember(self, descriptor: Descriptor, *, done: bool = True) -> Copy:
@@ -136,8 +136,8 @@ class Holdings:
 
     def note_memory(self, memory: Copy) -> None:
         """Count a message that is not here among those that are known."""
-        self.index.enter(memory)
-        self.index.settle(memory)
+        self.index.add(memory)
+        self.index.mark_known(memory)
 
     def withhold(self, copy: Copy, owner: int) -> None:
         """Keep a copy from being offered until this owner, too, permits it (`holdings.owners`)."""
@@ -151,7 +151,7 @@ class Holdings:
             self._withholders[copy.slot] = owners
             return
         self.withheld &= ~(1 << copy.slot)
-        self.index.settle(copy)
+        self.index.mark_known(copy)
 
     def pause(self, until_us: int) -> None:
         """Nothing is to be asked for until then: the store cannot write."""
@@ -165,9 +165,9 @@ class Holdings:
         """Sets are about to be compared: some of what was declined and would find room does not count as known."""
         invited, ended = self.cache.invite()
         for copy in invited:
-            self.index.unsettle(copy)
+            self.index.mark_unknown(copy)
         for copy in ended:
-            self.index.settle(copy)
+            self.index.mark_known(copy)
 
     # --- hash lists and handles ----------------------------------------------------------------------------
 
@@ -300,7 +300,7 @@ class Holdings:
                 handled.pop(copy.handle, None)
                 copy.handle, copy.entry = -1, None
             if known(copy.id) is copy:
-                self.index.settle(copy)
+                self.index.mark_known(copy)
 
     def take_released(self) -> int:
         """Slots that may be given to other messages from now on: nothing here remembers them."""

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from carrypost.config import Limits
     from carrypost.model.pattern import Entry
 
-__all__ = ["FINGERPRINT_BITS", "ROOT_BITS", "ProfileBook", "View"]
+__all__ = ["FINGERPRINT_BITS", "ROOT_BITS", "ProfileIndex", "View"]
 
 _UNKNOWN = -1
 _GROWTH = 1024
 
 
-class ProfileBook:
+class ProfileIndex:
     """The views of one host, at most `limits.profiles_max`, and what they share: who is known, and where.
 
     To touch a bitset of 10,000 slots costs as much as all else that is done for a message here. So slots that
@@ -37,7 +37,8 @@ class ProfileBook:
     """
 
     __slots__ = (
-        "_idle", "_known", "_limits", "_settling", "_twins", "_views", "by_bucket", "fingerprints", "holders", "twins",
+        "_becoming_known", "_idle", "_known", "_limits", "_twins", "_views", "by_bucket", "fingerprints", "holders",
+        "twins",
     )  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
@@ -48,7 +49,7 @@ class ProfileBook:
         self.twins = 0
         """Known slots whose fingerprint another one had before: 0, unless somebody makes them."""
         self._known = 0
-        self._settling: list[int] = []  # known, but not in the bitset and the XORs yet; never twins
+        self._becoming_known: list[int] = []  # known, but not in the bitset and the XORs yet; never twins
         self.holders: dict[int, int] = {}
         """The known slot of each fingerprint; of twins, one."""
         self._twins: dict[int, int] = {}  # how many known slots have the same fingerprint, where several do
@@ -109,13 +110,13 @@ class ProfileBook:
             self._idle[digest] = None
             self._shrink(self._limits.profiles_max)
 
-    def enter(self, copy: Slotted) -> None:
-        """A message got a slot: it is matched against every profile, once. Comes before `settle`."""
+    def add(self, copy: Slotted) -> None:
+        """A message got a slot: it is matched against every profile, once. Comes before `mark_known`."""
         slot, descriptor = copy.slot, copy.descriptor
         for view in self._views.values():
             view.look_at(slot, descriptor)
 
-    def settle(self, copy: Slotted) -> None:
+    def mark_known(self, copy: Slotted) -> None:
         """Its id became known: from now on it counts in what is compared with neighbours. Idempotent."""
         slot = copy.slot
         fingerprints = self.fingerprints
@@ -125,29 +126,29 @@ class ProfileBook:
             return
         fingerprint = fingerprints[slot] = copy.descriptor.fingerprint
         if fingerprint in self.holders:
-            self._settle_twin(slot, fingerprint)
+            self._mark_twin(slot, fingerprint)
             return
         self.holders[fingerprint] = slot
         self.by_bucket[fingerprint >> ROOT_SHIFT].add(slot)
-        self._settling.append(slot)
+        self._becoming_known.append(slot)
 
-    def take_in(self, copies: Sequence[Slotted]) -> None:
-        """Messages got slots, and their ids are known from now on: `enter` and `settle` for each."""
+    def add_all(self, copies: Sequence[Slotted]) -> None:
+        """Messages got slots, and their ids are known from now on: `add` and `mark_known` for each."""
         for view in self._views.values():
             view.look_at_all(copies)
-        fingerprints, holders, by_bucket, settling = self.fingerprints, self.holders, self.by_bucket, self._settling
+        fingerprints, holders, by_bucket, fresh = self.fingerprints, self.holders, self.by_bucket, self._becoming_known
         for copy in copies:
             slot, fingerprint = copy.slot, copy.descriptor.fingerprint
             if slot >= len(fingerprints) or fingerprints[slot] != _UNKNOWN or fingerprint in holders:
-                self.settle(copy)
-                settling = self._settling
+                self.mark_known(copy)
+                fresh = self._becoming_known
                 continue
             fingerprints[slot] = fingerprint
             holders[fingerprint] = slot
             by_bucket[fingerprint >> ROOT_SHIFT].add(slot)
-            settling.append(slot)
+            fresh.append(slot)
 
-    def unsettle(self, copy: Slotted) -> None:
+    def mark_unknown(self, copy: Slotted) -> None:
         """Its id is not known any more, and the message would be taken again; the slot stays. Idempotent."""
         slot = copy.slot
         if slot < len(self.fingerprints) and self.fingerprints[slot] != _UNKNOWN:
@@ -177,18 +178,18 @@ class ProfileBook:
 
     def apply(self) -> None:
         """Bring bitset and XORs up to date; views do it when they are looked at."""
-        if not self._settling:
+        if not self._becoming_known:
             return
-        settling, self._settling = self._settling, []
-        mask = mask_of(settling)
+        fresh, self._becoming_known = self._becoming_known, []
+        mask = mask_of(fresh)
         self._known |= mask
         fingerprints = self.fingerprints
         for view in self._views.values():
             matching = mask & view.matches
-            slots = settling if matching == mask else bits(matching)
+            slots = fresh if matching == mask else bits(matching)
             view.toggle([fingerprints[slot] for slot in slots])
 
-    def _settle_twin(self, slot: int, fingerprint: int) -> None:
+    def _mark_twin(self, slot: int, fingerprint: int) -> None:
         """The slow way: in each view it is one member, whether one of the twins matches or several do."""
         self.apply()
         # They are looked for before the newcomer is among them.

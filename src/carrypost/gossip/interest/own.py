@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from carrypost.config import Settings
-    from carrypost.gossip.interest.index import ProfileBook, View
+    from carrypost.gossip.interest.index import ProfileIndex, View
     from carrypost.gossip.interest.views import Slotted
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.pattern import Entry
@@ -192,7 +192,7 @@ class Own:
         """Whether entries came or went since the profile was made."""
         return self._made_of != self.revision
 
-    def renew(self, neighbours: Iterable[View], index: ProfileBook, copies: Iterable[Slotted]) -> bool:
+    def renew(self, neighbours: Iterable[View], index: ProfileIndex, copies: Iterable[Slotted]) -> bool:
         """Make the profile, and match it against all copies that have a slot. False: it is the same as before."""
         self._made_of = self.revision
         theirs = (view.entries for view in neighbours)

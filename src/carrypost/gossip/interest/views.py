@@ -1,6 +1,6 @@
 """One interest profile against everything that is here: what matches, and the buckets by which it is compared.
 
-A view belongs to a `gossip.interest.index.ProfileBook`, which tells it of what comes and goes. What it looks up there
+A view belongs to a `gossip.interest.index.ProfileIndex`, which tells it of what comes and goes. What it looks up there
 is `Known`, and that is all that it knows of the book.
 """
 

@@ -129,7 +129,7 @@ class Run:
 class Agreement:
     """How far the two have agreed on what the neighbour lacks (`gossip.strategy.review`)."""
 
-    __slots__ = ("announcements", "answering", "asking", "due_us", "lacking", "synced", "tries")
+    __slots__ = ("announcements", "answering", "asking", "due_us", "peer_lacks", "synced", "tries")
 
     def __init__(self) -> None:
         self.synced = False
@@ -138,7 +138,7 @@ class Agreement:
         """The run that this host began, for what the neighbour wants."""
         self.answering: Run | None = None
         """The last one that the neighbour began, for what this host wants."""
-        self.lacking = 0
+        self.peer_lacks = 0
         """What that showed the neighbour to lack: offered before this host asks."""
         self.announcements = 0
         """Heard since the last review; every `digest_every`-th repeats it."""
@@ -149,7 +149,7 @@ class Agreement:
     def forget_slots(self, mask: int) -> None:
         """Believe nothing of these any more."""
         keep = ~mask
-        self.lacking &= keep
+        self.peer_lacks &= keep
         for run in (self.asking, self.answering):
             if run is not None:
                 run.snapshot &= keep
@@ -204,14 +204,14 @@ class Contact:
         """Slots were freed for other messages."""
         self.offering.forget_slots(mask)
         agreement = self.agreement
-        if agreement.lacking or agreement.asking is not None or agreement.answering is not None:
+        if agreement.peer_lacks or agreement.asking is not None or agreement.answering is not None:
             agreement.forget_slots(mask)
 
     def due_us(self, due: int = NEVER) -> int:
         """When something of this contact is due, if that is before `due`. Asked after every step."""
         agreement, inbox, outbox = self.agreement, self.link.inbox, self.link.outbox
         offering = self.offering
-        if offering.due_us < due and self.view is not None and (agreement.synced or agreement.lacking):
+        if offering.due_us < due and self.view is not None and (agreement.synced or agreement.peer_lacks):
             due = offering.due_us
         if offering.retry_us < due:
             due = offering.retry_us

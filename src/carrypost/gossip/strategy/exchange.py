@@ -42,7 +42,7 @@ class Exchange(Strategy):
 
     def offer(self, now: int) -> None:
         """Make the offers that are due."""
-        self.offers.settle(now)
+        self.offers.flush(now)
 
     def repeat(self, contact: Contact, now: int) -> None:
         """Do again what was lost: transfer frames, offers, requests, a review."""

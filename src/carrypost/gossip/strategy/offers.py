@@ -78,7 +78,7 @@ class Offers:
                 offering.due_us = due_us
                 self._links.wake(due_us)
 
-    def settle(self, now: int) -> None:
+    def flush(self, now: int) -> None:
         """The end of a step: make the offers that are due."""
         groups: dict[int, list[Contact]] = {}
         partial = self._cache.partial
@@ -90,7 +90,7 @@ class Offers:
                 offering.stall()
                 continue
             offering.due_us = NEVER
-            if contact.agreement.synced or contact.agreement.lacking:
+            if contact.agreement.synced or contact.agreement.peer_lacks:
                 if mask := self._new_for(contact):
                     groups.setdefault(mask, []).append(contact)
                 if partial:
@@ -115,7 +115,7 @@ class Offers:
         if view is None:
             return 0
         agreement, offering = contact.agreement, contact.offering
-        mask = view.matches if agreement.synced else view.matches & agreement.lacking
+        mask = view.matches if agreement.synced else view.matches & agreement.peer_lacks
         return mask & cache.whole & ~(contact.link.known | offering.offered | self._holdings.withheld)
 
     def _offer(self, links: list[Contact], mask: int, to: str | None, now: int) -> None:
@@ -295,7 +295,7 @@ class Offers:
     def _end_turn(contact: Contact, now: int) -> None:
         """What the neighbour's review had shown it to lack is there: now for the rest."""
         agreement = contact.agreement
-        if agreement.lacking and not agreement.synced and not (contact.link.outbox.jobs or contact.offering.open):
+        if agreement.peer_lacks and not agreement.synced and not (contact.link.outbox.jobs or contact.offering.open):
             agreement.due_us = now
 
     def tick(self, contact: Contact, now: int) -> None:

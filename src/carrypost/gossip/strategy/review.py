@@ -64,7 +64,7 @@ class Review:
 
     def conclude(self, contact: Contact, now: int) -> None:
         """Compare nothing: the neighbour may lack anything that it is not known to have."""
-        self._settle(contact, Run(0, 0), now)
+        self._agree(contact, Run(0, 0), now)
 
     def ask(self, contact: Contact, now: int) -> None:
         """Begin a run."""
@@ -76,10 +76,10 @@ class Review:
             return
         self._number += 1
         run = Run(self._number, view.known)
-        agreement.lacking = 0
+        agreement.peer_lacks = 0
         agreement.announcements = 0
         if not run.snapshot and not self._same(contact):
-            self._settle(contact, run, now)
+            self._agree(contact, run, now)
             return
         agreement.asking = run
         agreement.due_us = now + self._patience_us(contact)
@@ -149,10 +149,12 @@ class Review:
         """No question of this run is open (though a part of its opening may still come, and mend what is believed)."""
         agreement = contact.agreement
         if offering or self._same(contact):
-            self._settle(contact, run, now)
+            self._agree(contact, run, now)
         elif not agreement.synced and agreement.asking is None and contact.view is not None:
-            agreement.lacking |= run.mine_only & contact.view.matches & self._holdings.cache.whole & ~contact.link.known
-            if agreement.lacking:
+            agreement.peer_lacks |= (
+                run.mine_only & contact.view.matches & self._holdings.cache.whole & ~contact.link.known
+            )
+            if agreement.peer_lacks:
                 contact.offering.due_us = now
             else:
                 self.ask(contact, now)
@@ -180,7 +182,7 @@ class Review:
         self._outputs.send(frames, contact.link.peer)
 
     @staticmethod
-    def _settle(contact: Contact, run: Run, now: int) -> None:
+    def _agree(contact: Contact, run: Run, now: int) -> None:
         agreement = contact.agreement
         contact.link.learn(run.snapshot)
         contact.link.unlearn(run.mine_only)
@@ -188,7 +190,7 @@ class Review:
         agreement.synced = True
         agreement.asking = None
         agreement.announcements = 0
-        agreement.lacking = agreement.tries = 0
+        agreement.peer_lacks = agreement.tries = 0
         agreement.due_us = NEVER
 
 

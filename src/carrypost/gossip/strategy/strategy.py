@@ -173,7 +173,7 @@ class Strategy:
             link, due_us = contact.link, contact.offering.due_us
             inbox, outbox = link.inbox, link.outbox
             if inbox.answers or inbox.fresh or inbox.ack_due_us <= now:
-                self.transfers.requests.settle(link, now)
+                self.transfers.requests.flush(link, now)
             # By comparisons: this is done after every step.
             if due_us <= now:
                 offers = True

@@ -107,7 +107,7 @@ class Accounts:
         account = self._accounts.get(peer)
         return 0 if account is None else account.muted_us
 
-    def settle(self, peer: str, waste: int, now: int, *, common: int = 0) -> None:
+    def charge(self, peer: str, waste: int, now: int, *, common: int = 0) -> None:
         """Charge an address for what led to nothing; less than nothing: it brought more than it cost.
 
         `common` is charged to all addresses together and not to this one: what every newcomer is entitled to, but not

@@ -187,7 +187,7 @@ class Declined:
         if cache.vacant(messages, nbytes, interesting=interesting):
             return True
         # Who is over its share takes room from nobody.
-        return not self._wants.spurned(link, entry.message) and cache.displaces(
+        return not self._wants.blocked(link, entry.message) and cache.displaces(
             messages, nbytes, rank, interesting=interesting
         )
 

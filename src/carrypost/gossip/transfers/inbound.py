@@ -20,7 +20,7 @@ from carrypost.gossip.transfers.accounts import FRAME, PARCEL
 from carrypost.gossip.transfers.inbox import PieceBuffer
 from carrypost.gossip.transfers.inspection import Inspection
 from carrypost.gossip.transfers.transfer import AGE_MS_MAX, HOPS_MAX
-from carrypost.gossip.transfers.wants import FRAGMENT_BYTES, SHARE_SPURN_US, SPURN_US
+from carrypost.gossip.transfers.wants import BLOCK_US, FRAGMENT_BYTES, SHARE_BLOCK_US
 from carrypost.gossip.wire.frames import BlankData, Data, DescriptorPart, HashList, OpenParcel, WholeDescriptor
 from carrypost.gossip.wire.parts import Parts
 from carrypost.gossip.wire.pieces import HASH_BYTES, full_mask, hash_of, root_of
@@ -96,7 +96,7 @@ class Inbound:
                 found = descriptors.decode(wire)
             want.interesting = self.inspection.inspect(found, want.entry, link, now)
         except RemoteError as error:
-            self._wants.spurn(link, frame.handle, error.reason, now + SPURN_US)
+            self._wants.block_from(link, frame.handle, error.reason, now + BLOCK_US)
             return True
         if found.pieces > 1 and not self._has_room(found, want):
             self._cache.remember(found, done=False)
@@ -132,7 +132,7 @@ class Inbound:
         hashes = b"".join(want.hash_parts[start] for start in sorted(want.hash_parts))
         want.hash_parts.clear()
         if root_of(hashes) != descriptor.root:
-            self._wants.spurn(link, frame.handle, "digest", now + SPURN_US)
+            self._wants.block_from(link, frame.handle, "digest", now + BLOCK_US)
             return True
         want.hashes = hashes
         for piece, buffer in list(want.buffers.items()):
@@ -178,12 +178,12 @@ class Inbound:
         try:
             interesting = self.inspection.inspect(descriptor, want.entry, link, now)
         except RemoteError as error:
-            self._wants.spurn(link, frame.handle, error.reason, now + SPURN_US)
+            self._wants.block_from(link, frame.handle, error.reason, now + BLOCK_US)
             return
         blank = descriptor.codec is PayloadCodec.BLANK
         if not descriptor.small or (not blank if body is None else len(body) != descriptor.length):
             # Not only refused: the signature, which is dear to look at, would come along again and again.
-            self._wants.spurn(link, frame.handle, "fragment", now + SPURN_US)
+            self._wants.block_from(link, frame.handle, "fragment", now + BLOCK_US)
             return
         want.hops = min(HOPS_MAX, max(1, frame.hops))
         want.age_ms = min(AGE_MS_MAX, max(0, frame.age_ms))
@@ -228,7 +228,7 @@ class Inbound:
         if descriptor is None:
             return
         if descriptor.signed and not self._fits(descriptor, want, piece, body):
-            self._wants.spurn(link, handle, "digest", now + SPURN_US)
+            self._wants.block_from(link, handle, "digest", now + BLOCK_US)
             return
         copy = self._cache.get(descriptor.id)
         if copy is None or not copy.here:
@@ -248,7 +248,7 @@ class Inbound:
         self._wants.progressed(descriptor.id, now)
         self._holdings.keep_piece(descriptor, piece, body)
         if copy.whole:
-            self._settle(copy, link, want)
+            self._complete(copy, link, want)
         else:
             self._receptions.piece(copy)
             if not want.requested:
@@ -274,7 +274,7 @@ class Inbound:
             # Not the message is at fault, but who brings it, or writes too much: it is not remembered against it.
             if (memory := self._cache.get(descriptor.id)) is not None:
                 self._cache.remove(memory, Reason.EXPIRED)
-            self._wants.spurn(link, want.entry.handle, copy.value, now + SHARE_SPURN_US)
+            self._wants.block_from(link, want.entry.handle, copy.value, now + SHARE_BLOCK_US)
             self._wants.decline(link, want.entry)  # In room that nobody uses, shares do not matter.
             return None
         if isinstance(copy, Reason):
@@ -299,7 +299,7 @@ class Inbound:
         self._wants.drop(link, want.entry.handle)
         self._wants.decline(link, want.entry)
 
-    def _settle(self, copy: Copy, link: Link, want: Want) -> None:
+    def _complete(self, copy: Copy, link: Link, want: Want) -> None:
         """The whole message is here."""
-        self._wants.settle(copy.id, 1 << copy.slot)
+        self._wants.fulfil(copy.id, 1 << copy.slot)
         self._receptions.whole(copy, link, Reception(copy.descriptor, want.hops, want.age_ms))

@@ -89,6 +89,6 @@ class Parcels:
             if frame.body:
                 self._holdings.keep_piece(descriptor, 0, frame.body)
         copies = self._holdings.admit_small(newcomers, giver, now)
-        self._wants.settle_all(copies)
+        self._wants.fulfil_all(copies)
         link.gave()
         self._receptions.all_whole(copies, link)

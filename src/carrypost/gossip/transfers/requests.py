@@ -203,7 +203,7 @@ class Requests:
         elif link.inbox.ack_due_us == NEVER:
             link.inbox.ack_due_us = now + _ACK_DELAY_US
 
-    def settle(self, link: Link, now: int) -> None:
+    def flush(self, link: Link, now: int) -> None:
         """The end of a step: answer what was offered, acknowledge what came."""
         inbox = link.inbox
         if inbox.answers or inbox.fresh:

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId
 
 _SETTLED_MAX = 4096
-_SPURNED_COST = 200
+_BLOCKED_COST = 200
 """What was asked for, perhaps even verified, and is of no use costs this beside its frames (`transfers.accounts`)."""
 FRAGMENT_BYTES = 128
 """What a fragment in a buffer takes beside its body, about."""
-SPURN_US = 30_000_000
+BLOCK_US = 30_000_000
 """So long a message is not taken from a neighbour that sent it wrong."""
-SHARE_SPURN_US = 600_000_000
+SHARE_BLOCK_US = 600_000_000
 """Or that used up its share of the cache."""
 PATIENCE_US = 20_000_000
 """So long a neighbour that was asked for a message, and sends none of it, keeps others from being asked."""
@@ -52,7 +52,7 @@ class Wants:
         self._buffers: dict[tuple[str, int, int], int] = {}
         """Bytes of every piece buffer by (link, handle, piece), stalest first; `fragment_buffer_bytes_max`."""
         self._buffer_bytes = 0
-        self._spurned: dict[tuple[str, MessageId], int] = {}
+        self._blocked: dict[tuple[str, MessageId], int] = {}
         """What is not taken from whom, and until when."""
         self._asked: dict[MessageId, int] = {}
         """When somebody was asked for a message, and nothing came of it since."""
@@ -65,7 +65,7 @@ class Wants:
         if entry.length > limits.message_bytes_max:
             self._outputs.refuse("message-size", link.peer)
             return None
-        if self._spurned and self._spurned.get((link.peer, entry.message), 0) > now:
+        if self._blocked and self._blocked.get((link.peer, entry.message), 0) > now:
             return None
         inbox, handle = link.inbox, entry.handle
         want = inbox.wants.get(handle)
@@ -169,7 +169,7 @@ class Wants:
             elif want.requested:
                 self.orphaned[want.entry.message] = None
 
-    def settle(self, message: MessageId, bit: int) -> None:
+    def fulfil(self, message: MessageId, bit: int) -> None:
         """All of a message is here: nobody is asked for it any more, and who offered all of it has it."""
         sources = self._sources.pop(message, None)
         if sources is None:
@@ -192,15 +192,15 @@ class Wants:
             if self._open and (opened := self._open.get(link.peer)):
                 opened.pop(handle, None)
 
-    def settle_all(self, copies: Sequence[Copy]) -> None:
+    def fulfil_all(self, copies: Sequence[Copy]) -> None:
         """All of these messages are here."""
         if self._open or self._buffers:
             for copy in copies:
-                self.settle(copy.id, 1 << copy.slot)
+                self.fulfil(copy.id, 1 << copy.slot)
         else:
-            self._settle_small(copies)
+            self._fulfil_small(copies)
 
-    def _settle_small(self, copies: Sequence[Copy]) -> None:
+    def _fulfil_small(self, copies: Sequence[Copy]) -> None:
         """The same where nothing is half-received."""
         known: dict[Link, list[int]] = {}
         all_sources, asked = self._sources, self._asked
@@ -231,29 +231,29 @@ class Wants:
         for handle in list(link.inbox.wants):
             self.drop(link, handle)
         self._open.pop(link.peer, None)
-        self._spurned = {key: until for key, until in self._spurned.items() if key[0] != link.peer}
+        self._blocked = {key: until for key, until in self._blocked.items() if key[0] != link.peer}
 
-    def spurn(self, link: Link, handle: int, reason: str, until_us: int) -> None:
+    def block_from(self, link: Link, handle: int, reason: str, until_us: int) -> None:
         """Do not take this message from this neighbour for a while.
 
         From others, yes: the fault may be the neighbour's. Later again, too: it may be a forger's who uses its address.
         """
         want = link.inbox.wants[handle]
-        link.budgets.tally -= _SPURNED_COST
+        link.budgets.tally -= _BLOCKED_COST
         self._outputs.refuse(reason, link.peer, want.descriptor.shown if want.descriptor else None)
         self.drop(link, handle)
         self._cache.loosen()  # Nothing is kept free for it any more.
-        self._spurned[link.peer, want.entry.message] = until_us
-        if len(self._spurned) > self._limits.offers_open_max:
-            del self._spurned[next(iter(self._spurned))]
+        self._blocked[link.peer, want.entry.message] = until_us
+        if len(self._blocked) > self._limits.offers_open_max:
+            del self._blocked[next(iter(self._blocked))]
 
-    def spurned(self, link: Link, message: MessageId) -> bool:
+    def blocked(self, link: Link, message: MessageId) -> bool:
         """Whether it was not to be taken from this neighbour for a while."""
-        return (link.peer, message) in self._spurned
+        return (link.peer, message) in self._blocked
 
     def forgive(self, link: Link, message: MessageId) -> None:
         """It may be taken from this neighbour again."""
-        self._spurned.pop((link.peer, message), None)
+        self._blocked.pop((link.peer, message), None)
 
     def opened(self, link: Link, handle: int, want: Want) -> None:
         """One more half-received message; the stalest one of the fullest link makes room."""
