@@ -82,10 +82,8 @@ class Dispatch:
             new = True
         common = 0
         if neighbour is not None:
-            budgets = neighbour.link.budgets
-            cost -= budgets.tally
-            common = budgets.common
-            budgets.tally = budgets.common = 0
+            worth, common = neighbour.link.budgets.settle()
+            cost -= worth
         self.accounts.charge(peer, cost, now, common=common)
         return new
 

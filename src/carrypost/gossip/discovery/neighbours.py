@@ -219,7 +219,7 @@ class Neighbours:
         neighbour.announced_us = now
         neighbour.alive(now)
         if neighbour.contact is not None:
-            neighbour.contact.agreement.announcements += 1
+            neighbour.contact.count_announcement()
         lists_me = neighbour.driver_asserted or self._prefix in frame.heard
         if frame.begins == self._prefix and neighbour.state is LINKED and self._begun_anew(neighbour, now):
             self._sign(neighbour, Sign.SILENCE, now)  # It has forgotten the contact that this host still believed in.
@@ -294,7 +294,7 @@ class Neighbours:
         if before is neighbour.state:
             return
         self._links.open(neighbour.link, usable=neighbour.state is LINKED)
-        neighbour.link.budgets.tally -= _CHANGE_COST
+        neighbour.link.budgets.charge(_CHANGE_COST)
         if before is SILENT:
             neighbour.first_us = now
         if neighbour.state is LINKED:

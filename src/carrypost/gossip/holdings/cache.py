@@ -118,9 +118,9 @@ class Cache:
         lowest = self._room.lowest(rank)
         return best_rank(255, True) if lowest is None else lowest.rank
 
-    def loosen(self) -> None:
-        """There is more room than there was, or less is expected to come."""
-        self.loosened = self.short
+    def loosen(self, *, used: bool = False) -> None:
+        """There is more room than there was, or less is expected to come; `used`: that was made use of."""
+        self.loosened = self.short and not used
 
     def vacant(self, messages: int, nbytes: int, *, interesting: bool) -> bool:
         """Whether so much more comes in and nobody has to go."""

@@ -16,6 +16,7 @@ from carrypost.events import Reason
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.interest.index import ProfileIndex
 from carrypost.gossip.slots import bits, mask_of
+from carrypost.gossip.wire.frames import OfferEntry
 from carrypost.journal import MESSAGE, Durability, StoredMessage
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.privilege import clamp
@@ -49,7 +50,7 @@ class Holdings:
         self.cache = Cache(settings)
         self.index = ProfileIndex(settings.limits)
         self.now_us = 0
-        """The time of the step that is being done: written by the host when one begins, many times a message."""
+        """The time of the step that is being done."""
         self.withheld = 0
         """Slots of messages that must not be offered yet."""
         self._withholders: dict[int, int] = {}
@@ -70,6 +71,10 @@ class Holdings:
         """Let go of what refers to each other: the host is gone."""
         self.index.close()
         self.cache.copies.clear()
+
+    def begin(self, now: int) -> None:
+        """A step begins."""
+        self.now_us = now
 
     def rank(self, descriptor: Descriptor) -> int:
         """The privilege of a message, by the papers' rule or the application's own."""
@@ -186,6 +191,12 @@ class Holdings:
             copy.handle = self._handle
             self._handled[copy.handle] = copy
         return copy.handle
+
+    def entry_of(self, copy: Copy) -> OfferEntry:
+        """What an offer says of this copy, as long as all of it is here."""
+        if copy.entry is None:
+            copy.entry = OfferEntry(copy.id, self.handle_of(copy), copy.descriptor.length, copy.privilege)
+        return copy.entry
 
     def by_handle(self, handle: int) -> Copy | None:
         """The copy that neighbours heard of under a number."""

@@ -190,6 +190,10 @@ class Contact:
         self.overdue_us = overdue_us
         return True
 
+    def count_announcement(self) -> None:
+        """The neighbour announced itself; after so many the sets are compared again."""
+        self.agreement.announcements += 1
+
     def expect(self, overdue_us: int) -> None:
         """From then on the neighbour should have been heard again."""
         self.overdue_us = overdue_us

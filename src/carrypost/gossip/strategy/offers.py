@@ -123,8 +123,9 @@ class Offers:
         if pages <= 0 or most <= 0:
             return
         frames: list[Frame] = []
+        entry_of = self._holdings.entry_of
         for page in self._pages(self._ranked(links[0], mask, most))[:pages]:
-            frames.append(self._page([copy.entry or self._entry(copy) for copy in page]))
+            frames.append(self._page([copy.entry or entry_of(copy) for copy in page]))
             page_mask = mask_of([copy.slot for copy in page])
             for contact in links:
                 self._note_offer(contact, page_mask, now)
@@ -185,12 +186,6 @@ class Offers:
             room -= size
         return pages
 
-    def _entry(self, copy: Copy) -> OfferEntry:
-        if copy.entry is None:
-            handle = self._holdings.handle_of(copy)
-            copy.entry = OfferEntry(copy.id, handle, copy.descriptor.length, copy.privilege)
-        return copy.entry
-
     def _offer_partials(self, contact: Contact, now: int) -> None:
         """Half-received messages are offered too, with the pieces that are here; again when there are more."""
         view, cache = contact.view, self._cache
@@ -229,7 +224,7 @@ class Offers:
             if offer.due_us > now:
                 continue
             mask = offer.mask & self._cache.whole & ~contact.link.known
-            entries = [self._entry(copy) for slot in bits(mask) if (copy := copies[slot]) is not None]
+            entries = [self._holdings.entry_of(copy) for slot in bits(mask) if (copy := copies[slot]) is not None]
             if entries:
                 offer.tries += 1
                 self._wait_for_answer(contact, offer, now)

@@ -84,7 +84,7 @@ class Review:
         agreement.asking = run
         agreement.due_us = now + self._patience_us(contact)
         agreement.tries += 1
-        contact.link.budgets.tally -= _RUN_COST
+        contact.link.budgets.charge(_RUN_COST)
         self._send(contact, run, reconcile.opening(view), 0)
 
     def due(self, contact: Contact, now: int) -> bool:
@@ -116,7 +116,7 @@ class Review:
         if frame.answers:
             contact.link.outbox.recovery.expect(now - run.asked_us)
         if run.free:
-            contact.link.budgets.tally += price(frame)
+            contact.link.budgets.credit(price(frame))
         if offering:
             contact.agreement.due_us = now + self._patience_us(contact)
         elif not contact.agreement.synced or self._same(contact):

@@ -56,7 +56,7 @@ class Declined:
 
     def room_appeared(self, now: int) -> None:
         """Look soon whether it is enough for anything."""
-        self._cache.loosened = False
+        self._cache.loosen(used=True)
         if self._links.usable and self._cache.opens:
             self._schedule(max(now, self._looked_us + _LOOK_GAP_US))
 

@@ -102,7 +102,7 @@ class Inbound:
             self._cache.remember(found, done=False)
             self._decline(link, want, found, Reason.NO_ROOM)
             return True
-        link.budgets.tally += PARCEL
+        link.budgets.credit(PARCEL)
         want.reset = False
         want.hops = min(HOPS_MAX, max(1, frame.hops))
         want.age_ms = min(AGE_MS_MAX, max(0, frame.age_ms))
@@ -125,7 +125,7 @@ class Inbound:
             self._outputs.refuse("hash-list", link.peer)
             return True
         if frame.start not in want.hash_parts:
-            link.budgets.tally += FRAME
+            link.budgets.credit(FRAME)
         want.hash_parts[frame.start] = frame.hashes
         if sum(map(len, want.hash_parts.values())) < descriptor.pieces * HASH_BYTES:
             return True
@@ -203,7 +203,7 @@ class Inbound:
         if buffer is None:
             buffer = want.buffers[piece] = PieceBuffer()
         if not buffer.have >> number & 1:
-            link.budgets.tally += FRAME
+            link.budgets.credit(FRAME)
             buffer.have |= 1 << number
             buffer.fragments[number] = body
             buffer.bytes += len(body) + FRAGMENT_BYTES

@@ -61,6 +61,20 @@ class Budgets:
         self.common = 0
         """What it cost that is charged to all addresses together, and not to this one."""
 
+    def credit(self, worth: int) -> None:
+        """What came from the neighbour led to something."""
+        self.tally += worth
+
+    def charge(self, cost: int) -> None:
+        """It cost more than its price."""
+        self.tally -= cost
+
+    def settle(self) -> tuple[int, int]:
+        """What it was worth since the last call, and what is charged to all addresses together."""
+        tally, common = self.tally, self.common
+        self.tally = self.common = 0
+        return tally, common
+
     def learnt(self, entries: int, copies: int, now: int) -> None:
         """Charge for a profile that was compiled and matched: the first ones to all addresses together only."""
         cost = _PROFILE_ENTRY_COST * entries + _PROFILE_COPY_COST * copies

@@ -57,7 +57,7 @@ class Receptions:
         self._take(copies, link)
 
     def _take(self, copies: Sequence[Copy], link: Link) -> None:
-        link.budgets.tally += MESSAGE * len(copies)
+        link.budgets.credit(MESSAGE * len(copies))
         self._whole = self.news = True
         delivered = self._layers.take(copies) if copies[0].interesting else copies
         self._holdings.keep_all(copies)

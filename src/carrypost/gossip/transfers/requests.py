@@ -97,7 +97,7 @@ class Requests:
             noted = 0  # An honest neighbour offers the rest when the first are through.
         news = (mask & ~link.known).bit_count() + max(0, noted)
         if news:
-            link.budgets.tally += FRAME + ENTRY * news
+            link.budgets.credit(FRAME + ENTRY * news)
         link.learn(mask)
         return mask
 
@@ -244,7 +244,7 @@ class Requests:
         if hopeless:
             # It does not answer: leave it to the next review, and ask the others.
             others = self._wants.alternatives(link)
-            link.budgets.tally -= _HOPELESS_COST * len(hopeless)
+            link.budgets.charge(_HOPELESS_COST * len(hopeless))
             for want in hopeless:
                 want.tries = _REQUEST_TRIES + 1
                 want.requested = 0

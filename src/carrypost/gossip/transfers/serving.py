@@ -57,7 +57,7 @@ class Serving:
         if unknown:
             self._outputs.refuse_many("handle", link.peer, unknown)
         if asked or answers:
-            link.budgets.tally += price(frame) - unknown - again_bytes // _AGAIN_BYTES
+            link.budgets.credit(price(frame) - unknown - again_bytes // _AGAIN_BYTES)
         return asked
 
     def _queue(self, link: Link, copy: Copy, wanted: int, view: View | None, now: int) -> bool:
@@ -87,6 +87,6 @@ class Serving:
             link.took()
         # Each was looked at, at worst: whoever acknowledges nothing again and again pays for it.
         looked_at = unacknowledged // _LOOKS_AT_FLIGHTS
-        link.budgets.tally += price(frame) if outbox.recovery.unacknowledged < unacknowledged else -looked_at
+        link.budgets.credit(price(frame) if outbox.recovery.unacknowledged < unacknowledged else -looked_at)
         for job in outbox.take_unfinished():
             outbox.add(self._transfer.job(job.copy, job.more, job.level, skip_preamble=True))

@@ -239,7 +239,7 @@ class Wants:
         From others, yes: the fault may be the neighbour's. Later again, too: it may be a forger's who uses its address.
         """
         want = link.inbox.wants[handle]
-        link.budgets.tally -= _BLOCKED_COST
+        link.budgets.charge(_BLOCKED_COST)
         self._outputs.refuse(reason, link.peer, want.descriptor.shown if want.descriptor else None)
         self.drop(link, handle)
         self._cache.loosen()  # Nothing is kept free for it any more.
