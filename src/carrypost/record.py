@@ -121,6 +121,7 @@ class _Line(msgspec.Struct, omit_defaults=True):
     attrs: dict[str, str] | None = None
 
 
+_OPTIONAL = tuple(column.name for column in SCHEMA if column.nullable)
 _LINE_ENCODER = msgspec.json.Encoder()
 _LINE_DECODER = msgspec.json.Decoder(_Line)
 # The columns hold plain text: a reader need not know our enumerations. As a look-up it also checks.
@@ -326,16 +327,6 @@ class Record:
             if named and line.run != record.run:
                 raise LocalError(f"line {number} is of run {line.run!r}, those before of {record.run!r}")
             record.run, named = line.run, True
-            record.add(
-                line.kind,
-                round(line.t * MICROSECONDS),
-                line.node,
-                peer=line.peer,
-                message=line.message,
-                source=line.source,
-                hops=line.hops,
-                size=line.size,
-                detail=line.detail,
-                attrs=line.attrs,
-            )
+            _, t, kind, node, *rest = msgspec.structs.astuple(line)
+            record.add(kind, round(t * MICROSECONDS), node, **dict(zip(_OPTIONAL, rest, strict=True)))
         return record

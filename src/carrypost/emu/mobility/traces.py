@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from carrypost.config.rules import DAY_S, choice, number_or_none, table, text
-from carrypost.emu.scenario.csvfiles import TIME_S_MAX, Line, read_text, rows
+from carrypost.emu.scenario.csvfiles import TIME_S_MAX, Line, read_text, rows, says
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.formats import FORMATS, Options, read_whole, settle_whole
 from carrypost.emu.traces.formats.events import is_walkers
@@ -128,7 +128,7 @@ def _recognised(content: str, name: str) -> str:
     if _NS2_NODE.search(content):
         return "ns-2"
     for number, line in enumerate(content.splitlines(), 1):
-        if not _says(line):
+        if not says(line):
             continue
         if "," in line and all(column in map(str.strip, line.split(",")) for column in _COLUMNS):
             return "csv"
@@ -142,10 +142,6 @@ def _recognised(content: str, name: str) -> str:
             f"but {line.strip()!r}"
         )
     raise LocalError(f"{name}, line 1: the file is empty")
-
-
-def _says(line: str) -> bool:
-    return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
 def _numbers(words: list[str]) -> list[float]:

@@ -17,7 +17,7 @@ from carrypost.emu.engine.samples import AT, AT_LEAVE
 from carrypost.emu.records.log import KIND, Flags, Ints
 from carrypost.emu.verify.facts import Facts
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import AGAIN, REDELIVERED, Kind
+from carrypost.record import Kind
 
 _PLACES = 3
 
@@ -122,12 +122,8 @@ def ordered(facts: Facts) -> Ordered | None:
         groups[destination] = f"{groups[destination]} and {ordering}" if destination in groups else ordering
     if not groups:
         return None
-    published = _of_groups(facts, Kind.PUBLISH)
-    received = _of_groups(facts, Kind.RECEIVE)
-    received = _once(facts, received[~log.is_detail(AGAIN)[received]])
-    delivered = _of_groups(facts, Kind.DELIVER)
-    delivered = delivered[~log.is_detail(REDELIVERED)[delivered]]
-    expired = _once(facts, _of_groups(facts, Kind.EXPIRE))
+    rows = log.rows(Kind.PUBLISH), facts.receptions, facts.deliveries, facts.once(log.rows(Kind.EXPIRE))
+    published, received, delivered, expired = (each[facts.group[each] >= 0] for each in rows)
     given = delivered[log.node[delivered] != log.source[delivered]]
     came = facts.before(received).find(facts.copy(given), given)
     given, came = given[came >= 0], came[came >= 0]
@@ -148,17 +144,6 @@ def ordered(facts: Facts) -> Ordered | None:
         barrier=EntryCounts(round(float(barrier.mean()), _PLACES), int(barrier.max())) if len(barrier) else None,
         registries=_registries(facts),
     )
-
-
-def _of_groups(facts: Facts, kind: Kind) -> Ints:
-    rows = facts.log.rows(kind)
-    return rows[facts.group[rows] >= 0]
-
-
-def _once(facts: Facts, rows: Ints) -> Ints:
-    """The first of these rows for each copy."""
-    _, first = np.unique(facts.copy(rows), return_index=True)
-    return rows[np.sort(first)]
 
 
 def _left(facts: Facts, received: Ints, over: Ints) -> tuple[Flags, Flags]:

@@ -21,7 +21,7 @@ from carrypost.emu.records.log import KIND, Flags, Ints, log_of
 from carrypost.emu.records.ordered import Ordered, ordered
 from carrypost.emu.verify.facts import Facts
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import AGAIN, REDELIVERED, Kind, Record
+from carrypost.record import Kind, Record
 
 DATA_FRAMES = ("DescriptorPart", "HashList", "Data", "Parcel")
 """Kinds of frames that carry messages; all others, and what stands around frames, are control."""
@@ -150,12 +150,7 @@ def summarise(record: pa.Table | Record, *, bound: bool = True) -> Summary:
     """The figures of one run; `bound` off spares the flood."""
     facts = Facts(log_of(record))
     log, attrs = facts.log, facts.log.run_attrs()
-    received = log.rows(Kind.RECEIVE)
-    received = received[~log.is_detail(AGAIN)[received]]
-    _, first = np.unique(facts.copy(received), return_index=True)
-    received = received[np.sort(first)]
-    delivered = log.rows(Kind.DELIVER)
-    delivered = delivered[~log.is_detail(REDELIVERED)[delivered]]
+    received, delivered = facts.receptions, facts.deliveries
     own = log.node[delivered] == log.source[delivered]
     duration_us = _duration_us(facts)
     until_us = int(log.t_us.max(initial=0))

@@ -92,6 +92,17 @@ class CsvRow:
         return self.line.time_us(self.text(column), column)
 
 
+def brief(t_us: int) -> str:
+    """Seconds for people, with no more digits than needed."""
+    whole, rest = divmod(abs(t_us), MICROSECONDS)
+    return ("-" if t_us < 0 else "") + f"{whole}.{rest:06}".rstrip("0").rstrip(".")
+
+
+def says(line: str) -> bool:
+    """Whether a line is neither blank nor a comment."""
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
 def read_text(path: str | Path) -> str:
     """The text of a file, packed with gzip or not."""
     try:

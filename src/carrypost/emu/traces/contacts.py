@@ -17,9 +17,8 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from carrypost.emu.scenario.csvfiles import Line, read_text, rows
+from carrypost.emu.scenario.csvfiles import Line, brief, read_text, rows, says
 from carrypost.errors import LocalError
-from carrypost.model.times import MICROSECONDS
 
 FOREVER_US = 2**53
 """End of a contact of which a connection file tells no end."""
@@ -87,7 +86,7 @@ def _checked(rows: Iterable[Found], nodes: Collection[str] | None) -> tuple[list
         pair = _pair(line, a, b, known)
         names.update(line.node(node) for node in pair if node not in names)
         if end_us < start_us:
-            raise line.error(f"the contact ends at {_s(end_us)} s, before it starts at {_s(start_us)} s")
+            raise line.error(f"the contact ends at {brief(end_us)} s, before it starts at {brief(start_us)} s")
         if end_us > start_us:
             found.setdefault(pair, []).append((start_us, end_us, line))
     return _without_overlaps(found), sorted(names)
@@ -100,7 +99,7 @@ def _without_overlaps(found: dict[tuple[str, str], list[tuple[int, int, Line]]])
         for one, two in itertools.pairwise(intervals):
             if two[0] < one[1]:
                 later, earlier = (two, one) if two[2].number > one[2].number else (one, two)
-                times = f"[{_s(earlier[0])}, {_s(earlier[1])}) s of line {earlier[2].number}"
+                times = f"[{brief(earlier[0])}, {brief(earlier[1])}) s of line {earlier[2].number}"
                 raise later[2].error(f"this contact of {a} and {b} overlaps {times}; those of one pair must not")
         contacts.extend(Contact(a, b, start_us, end_us) for start_us, end_us, _ in intervals)
     return sorted(contacts, key=_by_start)
@@ -118,7 +117,9 @@ def parse_presences(text: str, name: str) -> list[Presence]:
         node, join_us = row.line.node(row.text("node")), row.time_us("join")
         leave_us = row.time_us("leave") if "leave" in row else None
         if leave_us is not None and leave_us <= join_us:
-            raise row.line.error(f"{node} leaves at {_s(leave_us)} s, which is not after it joins at {_s(join_us)} s")
+            raise row.line.error(
+                f"{node} leaves at {brief(leave_us)} s, which is not after it joins at {brief(join_us)} s"
+            )
         found.setdefault(node, []).append((Presence(node, join_us, leave_us), row.line))
     if not found:
         raise LocalError(f"{name}, line 1: there is no node below the header")
@@ -149,7 +150,7 @@ def write_one(contacts: Iterable[Contact]) -> Iterator[str]:
         if contact.end_us < FOREVER_US:
             events.append((contact.end_us, 0, contact.a, contact.b))
     for t_us, up, a, b in sorted(events):
-        yield f"{_s(t_us)} CONN {hosts[a]} {hosts[b]} {'up' if up else 'down'}"
+        yield f"{brief(t_us)} CONN {hosts[a]} {hosts[b]} {'up' if up else 'down'}"
 
 
 def _told_apart(names: Iterable[str]) -> bool:
@@ -200,12 +201,6 @@ def _pair(line: Line, a: str, b: str, known: frozenset[str] | None) -> tuple[str
     return (a, b) if a < b else (b, a)
 
 
-def _s(t_us: int) -> str:
-    """Seconds, with no more digits than needed."""
-    whole, rest = divmod(t_us, MICROSECONDS)
-    return f"{whole}.{rest:06}".rstrip("0").rstrip(".")
-
-
 # -------------------------------------------------------------------------------------------------- formats
 def _parse_csv(text: str, name: str) -> Iterator[Found]:
     for row in rows(text, name, ("a", "b", "start", "end")):
@@ -214,12 +209,8 @@ def _parse_csv(text: str, name: str) -> Iterator[Found]:
 
 def _is_one(text: str) -> bool:
     """Whether the first line that says something is an event of The ONE."""
-    words = next((line.split() for line in text.splitlines() if _says(line)), [])
+    words = next((line.split() for line in text.splitlines() if says(line)), [])
     return len(words) > 1 and (words[1] == "CONN" or words[1] in _ONE_OTHERS)
-
-
-def _says(line: str) -> bool:
-    return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
 def _parse_one(text: str, name: str) -> Iterator[Found]:
@@ -227,7 +218,7 @@ def _parse_one(text: str, name: str) -> Iterator[Found]:
     hosts = {named[1]: named[2] for each in text.splitlines() if (named := _ONE_NAMED.fullmatch(each))}
     now_us = 0
     for number, content in enumerate(text.splitlines(), 1):
-        if not _says(content):
+        if not says(content):
             continue
         line, words = Line(name, number), content.split()
         if len(words) > 1 and words[1] in _ONE_OTHERS:
@@ -236,7 +227,7 @@ def _parse_one(text: str, name: str) -> Iterator[Found]:
             raise line.error(f"must read TIME CONN NODE NODE up|down, not {content.strip()!r}")
         t_us = line.time_us(words[0], "the time")
         if t_us < now_us:
-            raise line.error(f"time goes back, from {_s(now_us)} s to {_s(t_us)} s")
+            raise line.error(f"time goes back, from {brief(now_us)} s to {brief(t_us)} s")
         now_us = t_us
         pair = _pair(line, hosts.get(words[2], words[2]), hosts.get(words[3], words[3]), None)
         if words[4].lower() == "up":

@@ -6,13 +6,14 @@ Every key of a table has a stream of chance of its own: one more kind of hazard 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from carrypost.emu.engine.chance import stream
+from carrypost.emu.scenario.tables import FAULTS
 
 SCENARIO = "scenario.toml"
 LIKELY, RARE = 0.3, 0.15
@@ -65,6 +66,19 @@ def lives_of(chance: random.Random, grid_s: float, end_s: float) -> list[Span]:
         return [(0.0, end_s)]
     found = [(join, leave) for join, leave in spans_of(chance, grid_s, end_s, 3) if join < leave]
     return found or [(0.0, end_s)]
+
+
+def event_of(
+    chance: random.Random, names: list[str], end_s: float, durations_s: Sequence[float], steps_s: Sequence[float]
+) -> Table:
+    """One fault at one moment; how long it lasts, and by how much a clock is set, is one of these."""
+    return {
+        "t": round(chance.uniform(0, end_s), 6),
+        "node": chance.choice(names),
+        "kind": chance.choice(FAULTS),
+        "duration_s": chance.choice(durations_s),
+        "step_s": chance.choice(steps_s),
+    }
 
 
 def some(seed: int, table: str, choices: dict[str, Draw], likely: float = RARE, family: str = "soak") -> Table:

@@ -22,6 +22,7 @@ from carrypost.emu.verify.drawing import (
     Span,
     Table,
     csv,
+    event_of,
     lives_of,
     of,
     some,
@@ -116,17 +117,8 @@ def _hazards(seed: int, names: list[str], end_s: float) -> Table:
         radio.setdefault("rate_bytes_per_s", 50_000)  # Air that is shared has a rate.
     chance = stream(seed, "soak", "events")
     if chance.random() < LIKELY:
-        kinds = ("away", "suspend", "crash", "crash-lost", "disk-full", "clock-step")
-        faults["event"] = [
-            {
-                "t": round(chance.uniform(0, end_s), 6),
-                "node": chance.choice(names),
-                "kind": chance.choice(kinds),
-                "duration_s": chance.choice((0.001, 1.0, 10.0, 1e6)),
-                "step_s": chance.choice((-30.0, -1.0, 1.0, 30.0)),
-            }
-            for _ in range(chance.randrange(1, 5))
-        ]
+        durations_s, steps_s = (0.001, 1.0, 10.0, 1e6), (-30.0, -1.0, 1.0, 30.0)
+        faults["event"] = [event_of(chance, names, end_s, durations_s, steps_s) for _ in range(chance.randrange(1, 5))]
     found: Table = {"disk_delay_s": chance.choice((0.001, 0.3, 5.0))} if chance.random() < LIKELY else {}
     if stream(seed, "soak", "crashes").random() < RARE:
         # What is lost by a crash comes again only if disks are slow and nodes meet again: rare unless it is arranged.

@@ -23,6 +23,7 @@ from carrypost.emu.verify.drawing import (
     Span,
     Table,
     csv,
+    event_of,
     lives_of,
     of,
     some,
@@ -186,17 +187,8 @@ def _faults(seed: int, names: list[str], end_s: float) -> Table:
 def _events(chance: random.Random, names: list[str], end_s: float) -> list[Table]:
     if chance.random() >= LIKELY:
         return []
-    kinds = ("away", "suspend", "crash", "crash-lost", "disk-full", "clock-step")
-    return [
-        {
-            "t": round(chance.uniform(0, end_s), 6),
-            "node": chance.choice(names),
-            "kind": chance.choice(kinds),
-            "duration_s": chance.choice((0.001, 10.0, end_s / 10, 1e6)),
-            "step_s": chance.choice((-300.0, -30.0, 30.0, 300.0)),
-        }
-        for _ in range(chance.randrange(1, 6))
-    ]
+    durations_s, steps_s = (0.001, 10.0, end_s / 10, 1e6), (-300.0, -30.0, 30.0, 300.0)
+    return [event_of(chance, names, end_s, durations_s, steps_s) for _ in range(chance.randrange(1, 6))]
 
 
 def _after_words(chance: random.Random, script: list[tuple[float, str, str, int, object]]) -> list[Table]:

@@ -18,7 +18,7 @@ import numpy as np
 from carrypost.emu.records.log import KIND, Flags, Ints, Log
 from carrypost.emu.verify.bound import Flood, flood_us
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import Kind
+from carrypost.record import AGAIN, REDELIVERED, Kind
 
 CRASHES = ("crash", "crash-lost")
 """Details of a `leave` after which something may be missing without a word."""
@@ -59,6 +59,23 @@ class Facts:
     def before(self, rows: Ints) -> Before:
         """An index of these rows by copy."""
         return Before(self.copy(rows), rows, len(self.log))
+
+    def once(self, rows: Ints) -> Ints:
+        """The first of these rows for each copy."""
+        _, first = np.unique(self.copy(rows), return_index=True)
+        return rows[np.sort(first)]
+
+    @cached_property
+    def receptions(self) -> Ints:
+        """The first rows that tell of each reception; what a crash brought again is left out."""
+        rows = self.log.rows(Kind.RECEIVE)
+        return self.once(rows[~self.log.is_detail(AGAIN)[rows]])
+
+    @cached_property
+    def deliveries(self) -> Ints:
+        """Rows of deliveries; what a crash brought again is left out."""
+        rows = self.log.rows(Kind.DELIVER)
+        return rows[~self.log.is_detail(REDELIVERED)[rows]]
 
     def first(self, rows: Ints) -> Ints:
         """For each message, the first of these rows; the log's length where there is none."""

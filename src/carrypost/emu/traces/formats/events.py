@@ -16,19 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from carrypost.emu.scenario.csvfiles import TIME_S_MAX
+from carrypost.emu.scenario.csvfiles import TIME_S_MAX, brief
 from carrypost.emu.traces.formats.lines import Cells, Lines, flags, microseconds, numbers
-from carrypost.emu.traces.formats.rules import (
-    FileFault,
-    Headless,
-    Options,
-    Parsed,
-    at,
-    brief,
-    ends_first,
-    pairs,
-    parsed,
-)
+from carrypost.emu.traces.formats.rules import FileFault, Headless, Options, Parsed, at, ends_first, pairs, parsed
 from carrypost.emu.traces.formats.why import name, numeral, seconds
 from carrypost.emu.traces.tracks import COORDINATE_M_MAX
 

@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from carrypost.emu.scenario.csvfiles import brief
 from carrypost.emu.traces.formats.events import BACK, FORTH, UP
 from carrypost.emu.traces.formats.keys import Pairs, Settled, begins, column, joined
 from carrypost.emu.traces.formats.lines import Numbers, flags
 from carrypost.emu.traces.formats.places import first_line
-from carrypost.emu.traces.formats.rules import FileFault, Options, brief
+from carrypost.emu.traces.formats.rules import FileFault, Options
 from carrypost.model.times import MICROSECONDS
 
 MEETINGS = pa.schema([("a", pa.string()), ("b", pa.string()), ("start_us", pa.int64()), ("end_us", pa.int64())])

@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from carrypost.emu.scenario.csvfiles import brief
 from carrypost.emu.traces.formats.events import CREATE, DESTROY, ORDER, PLACE_X, PLACE_Y, SETDEST
 from carrypost.emu.traces.formats.keys import Settled, begins, column, rank_within, ranked
 from carrypost.emu.traces.formats.lines import Floats, Numbers, Truths, flags
 from carrypost.emu.traces.formats.places import PLACES, Samples, first_line, settled
-from carrypost.emu.traces.formats.rules import FileFault, Options, brief
+from carrypost.emu.traces.formats.rules import FileFault, Options
 from carrypost.model.times import MICROSECONDS
 
 _NEVER = np.iinfo(np.int64).max

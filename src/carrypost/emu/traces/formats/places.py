@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from carrypost.emu.scenario.csvfiles import brief
 from carrypost.emu.traces.formats.keys import Settled, column, ranked
 from carrypost.emu.traces.formats.lines import Floats, Numbers, Truths
-from carrypost.emu.traces.formats.rules import FileFault, Options, brief
+from carrypost.emu.traces.formats.rules import FileFault, Options
 from carrypost.emu.traces.tracks import SAME_PLACE_M
 from carrypost.model.times import MICROSECONDS
 

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from carrypost.emu.scenario.csvfiles import brief
 from carrypost.emu.traces.formats.lines import Lines, Numbers, Truths, flags
 from carrypost.errors import LocalError
-from carrypost.model.times import MICROSECONDS
 
 BAD_SHOWN = 10
 """Bad lines of a block that are kept; more are counted."""
@@ -193,12 +193,6 @@ def ends_first(lines: Lines, wrong: Truths, start_us: Numbers, until_us: Numbers
         message = f"the contact ends at {until} s, before it starts at {start} s"
         return FileFault(at(file, int(lines.number[index])), message)
     return None
-
-
-def brief(t_us: int) -> str:
-    """Seconds, with no more digits than needed."""
-    whole, rest = divmod(abs(t_us), MICROSECONDS)
-    return ("-" if t_us < 0 else "") + f"{whole}.{rest:06}".rstrip("0").rstrip(".")
 
 
 def shortened(text: str, most: int = _TEXT_SHOWN) -> str:
