@@ -116,7 +116,7 @@ class Layers:
 
     __slots__ = (
         "_all", "_companions", "_confirmed", "_durable", "_finish", "_left", "_links", "_lost", "_published",
-        "_rows", "_take", "finishing", "handlers", "timed",
+        "_rows", "_take", "announcing", "finishing", "handlers", "timed",
     )  # fmt: skip
 
     def __init__(self, layers: Sequence[Layer]) -> None:
@@ -133,6 +133,8 @@ class Layers:
         self._rows = [each.rows for each in self._overriding("rows")]
         self._durable = [each.durable for each in self._overriding("durable")]
         self._lost = [each.lost for each in self._overriding("lost")]
+        self.announcing = bool(self._companions)
+        """Whether any layer has frames that go beside announcements."""
         self.finishing = bool(self._finish)
         """Whether any layer has something to do at the end of a step."""
         self.handlers: dict[type, Handler] = {}

@@ -108,7 +108,8 @@ class Neighbours:
         if self._tell_profile and len(self._own.encoded) <= _PROFILE_UNASKED_BYTES_MAX:
             frames.extend(self._profile_frames())
         self._tell_profile = False
-        frames.extend(self._layers.companions(now))
+        if self._layers.announcing:
+            frames.extend(self._layers.companions(now))
         self._outputs.send(frames, to)
         if to is None:
             self.beacon.sent(now)
