@@ -149,6 +149,7 @@ def test_positions_that_cannot_be_are_refused(rows: list[Row], message: str) -> 
     ),
     slab_us=st.none() | st.integers(10**8, 10**12),
 )
+@example(lives=[("r", 1, 5_975_606_664, 0), ("r", 3, 0, 113), ("r", 524_288, 0, 0)], slab_us=None)
 def test_every_sample_is_in_one_slab_of_its_scenario(
     lives: list[tuple[str, int, int, int]], slab_us: int | None
 ) -> None:

@@ -129,8 +129,9 @@ def _cut(lives: Sequence[SampleSpan], slab_us: int | None) -> tuple[int, int, ND
     gained = np.zeros(cells + 1)
     np.add.at(gained, (first - start_us) // cell_us, density)
     np.add.at(gained, (last - start_us) // cell_us, -density)
-    # Within the first and the last cell of a node this is off by a part of a cell.
-    seen = np.cumsum(np.cumsum(gained)[:-1] * np.diff(edges))
+    # Within the first and the last cell of a node this is off by a part of a cell. Densities that cancel out may leave
+    # less than nothing, and the slabs of later cells must not be those of earlier ones.
+    seen = np.maximum.accumulate(np.cumsum(np.cumsum(gained)[:-1] * np.diff(edges)))
     slab = np.minimum((seen - seen[0]) * slabs / max(seen[-1] - seen[0], 1.0), slabs - 1).astype(np.int64)
     return start_us, cell_us, np.unique(slab, return_inverse=True)[1]
 
