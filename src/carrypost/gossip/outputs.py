@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from carrypost.events import Dropped, Expired, Received, Refused
+from carrypost.events import Dropped, Expired, Reason, Received, Refused
 from carrypost.gossip.wire.frames import Frame, Transmission, joined
 from carrypost.journal import Journal
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from carrypost.config import Limits
-    from carrypost.events import Event, Reason, Reception
+    from carrypost.events import Event, Reception
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
 
@@ -81,6 +81,11 @@ class Outputs:
         """Count and tell copies that leave, or were not let in."""
         self.dropped[reason] += len(descriptors)
         self.tell(Dropped(tuple(descriptors), reason))
+
+    def drop_undelivered(self, descriptors: Sequence[Descriptor]) -> None:
+        """Count and tell copies that expire while they wait to be delivered."""
+        self.dropped[Reason.EXPIRED] += len(descriptors)
+        self.tell(Expired(tuple(descriptors)))
 
     def refuse(self, reason: str, peer: str, message: str | None = None) -> None:
         """Count something that was not taken. Refusals that name no message are told together."""

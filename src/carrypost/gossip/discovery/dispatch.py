@@ -82,7 +82,7 @@ class Dispatch:
             new = True
         common = 0
         if neighbour is not None:
-            worth, common = neighbour.link.budgets.settle()
+            worth, common = neighbour.link.budgets.take_tally()
             cost -= worth
         self.accounts.charge(peer, cost, now, common=common)
         return new

@@ -333,9 +333,9 @@ class Neighbours:
             self.profiles_wanted.append(neighbour)
 
     def ask_profiles(self, now: int) -> None:
-        """Ask for the profiles that are still lacking at the end of a step: most come with the announcement."""
-        lacking, self.profiles_wanted = self.profiles_wanted, []
-        for neighbour in lacking:
+        """Ask for the profiles that are still missing at the end of a step: most come with the announcement."""
+        wanted, self.profiles_wanted = self.profiles_wanted, []
+        for neighbour in wanted:
             if neighbour.view is not None or neighbour.state is not LINKED:
                 continue
             if now >= neighbour.profile_asked_us + _PROFILE_RETRY_US:

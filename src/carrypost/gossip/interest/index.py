@@ -1,6 +1,6 @@
 """Which messages match which profile, and the fingerprints of what is known of them.
 
-The book holds one `View` per distinct interest profile, the host's own or a neighbour's: a bitset of the
+The index has one `View` per distinct interest profile, the host's own or a neighbour's: a bitset of the
 slots that match, and, over those of them whose id is *known* here (whole, done or declined), the XOR of the
 fingerprints in each of 64 buckets. All of it is kept up as messages come and go, so that an announcement or
 the first step of a reconciliation scans nothing (profiles: JOMS-12 §III.A).
@@ -90,7 +90,7 @@ class ProfileIndex:
         return view
 
     def close(self) -> None:
-        """The host is gone: views and book let go of each other, so that the memory is free at once."""
+        """The host is gone: views and index let go of each other, so that the memory is free at once."""
         self._views.clear()
 
     def keep(self, digest: bytes) -> View:

@@ -1,7 +1,7 @@
 """One interest profile against everything that is here: what matches, and the buckets by which it is compared.
 
 A view belongs to a `gossip.interest.index.ProfileIndex`, which tells it of what comes and goes. What it looks up there
-is `Known`, and that is all that it knows of the book.
+is `Known`, and that is all that it knows of the index.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROOT_SHIFT = FINGERPRINT_BITS - ROOT_BITS
 
 
 class Slotted(Protocol):
-    """What the book has to know of a copy."""
+    """What the index has to know of a copy."""
 
     @property
     def slot(self) -> int:
@@ -79,11 +79,11 @@ class View:
     """One profile against everything that is here."""
 
     __slots__ = (
-        "_book", "_fingerprints", "_fresh", "_limits", "_matches", "_near", "_sorted", "digest", "entries", "matcher",
+        "_index", "_fingerprints", "_fresh", "_limits", "_matches", "_near", "_sorted", "digest", "entries", "matcher",
         "mixed", "references", "wants_something",
     )  # fmt: skip
 
-    def __init__(self, book: Known, digest: bytes, entries: tuple[Entry, ...], limits: Limits) -> None:
+    def __init__(self, index: Known, digest: bytes, entries: tuple[Entry, ...], limits: Limits) -> None:
         self.digest = digest
         self.entries = entries
         self.matcher = Matcher(entries, limits)
@@ -96,7 +96,7 @@ class View:
         """Whether anything is wanted for the node itself."""
         self.references = 0
         """How many neighbours, and the host itself, use this view."""
-        self._book = book
+        self._index = index
         self._matches = 0
         self._fresh: list[int] = []  # matching slots that are not in the bitset yet
         self._fingerprints = [0] * ROOT_BUCKETS
@@ -121,7 +121,7 @@ class View:
     @property
     def known(self) -> int:
         """Slots of the set."""
-        return self._book.known & self.matches
+        return self._index.known & self.matches
 
     @property
     def count(self) -> int:
@@ -131,7 +131,7 @@ class View:
     @property
     def fingerprints(self) -> tuple[int, ...]:
         """XOR over the set in each of the 64 buckets."""
-        self._book.apply()
+        self._index.apply()
         return tuple(self._fingerprints)
 
     def members(self, depth: int, prefix: int) -> list[int]:
@@ -142,8 +142,8 @@ class View:
         elif depth:
             found = [value for bucket in self._buckets(depth, prefix) for value in bucket.values]
         else:  # Asked of small sets, most of whose buckets are empty.
-            found = sorted([self._book.fingerprints[slot] for slot in bits(self.known)])
-        return list(dict.fromkeys(found)) if self._book.twins else found
+            found = sorted([self._index.fingerprints[slot] for slot in bits(self.known)])
+        return list(dict.fromkeys(found)) if self._index.twins else found
 
     def mask(self, depth: int, prefix: int) -> int:
         """The slots of those members."""
@@ -155,14 +155,14 @@ class View:
     def fingerprint(self, depth: int, prefix: int) -> int:
         """The XOR over those members."""
         if depth == ROOT_BITS:
-            self._book.apply()
+            self._index.apply()
             return self._fingerprints[prefix]
         return reduce(xor, self.members(depth, prefix), 0)
 
     def xors(self, depth: int, first: int, count: int) -> list[int]:
         """The XORs over so many buckets of a depth, from number `first` on."""
         if depth == ROOT_BITS:
-            self._book.apply()
+            self._index.apply()
             return self._fingerprints[first : first + count]
         width = count.bit_length() - 1
         if count == 1 << width and not first % count and depth - width >= ROOT_BITS:
@@ -180,19 +180,19 @@ class View:
 
     def find(self, fingerprints: Iterable[int]) -> tuple[list[int], list[int]]:
         """The slots of those members that are in the set, and the fingerprints that are not."""
-        book, found, missing = self._book, [], []
-        known, holders = self.known, book.holders
+        index, found, missing = self._index, [], []
+        known, holders = self.known, index.holders
         for fingerprint in fingerprints:
             slot = holders.get(fingerprint)
-            if slot is not None and known >> slot & 1 and not book.twins:
+            if slot is not None and known >> slot & 1 and not index.twins:
                 found.append(slot)
-            elif slots := self.slots(fingerprint) if book.twins else ():
+            elif slots := self.slots(fingerprint) if index.twins else ():
                 found += slots
             else:
                 missing.append(fingerprint)
         return found, missing
 
-    # What follows is for the book.
+    # What follows is for the index.
 
     def look_at(self, slot: int, descriptor: Descriptor) -> None:
         """A message got this slot."""
@@ -235,14 +235,14 @@ class View:
         return bucket, low, bisect_left(bucket.values, (prefix + 1) << width, low)
 
     def _bucket(self, number: int) -> _Sorted:
-        book = self._book
-        book.apply()
+        index = self._index
+        index.apply()
         bucket = self._sorted[number]
         if bucket is None:
-            slots, matches = sorted(book.by_bucket[number]), self.matches
-            if book.known & ~matches:
+            slots, matches = sorted(index.by_bucket[number]), self.matches
+            if index.known & ~matches:
                 slots = [slot for slot in slots if matches >> slot & 1]
-            slots.sort(key=book.fingerprints.__getitem__)
-            bucket = _Sorted([book.fingerprints[slot] for slot in slots], slots, mask_of(slots))
+            slots.sort(key=index.fingerprints.__getitem__)
+            bucket = _Sorted([index.fingerprints[slot] for slot in slots], slots, mask_of(slots))
             self._sorted[number] = bucket
         return bucket

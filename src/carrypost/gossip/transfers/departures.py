@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.events import Expired, Reason
+from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import ORDER
 
 if TYPE_CHECKING:
@@ -61,14 +61,9 @@ class Departures:
     def _leave(self, copies: list[Copy], reason: Reason) -> None:
         expired = reason is Reason.EXPIRED
         # What still waited when it died was received and will never be delivered: that is more than being dropped.
-        waited = [copy for copy in copies if copy.pins & ORDER] if expired else []
-        if waited:
-            self._outputs.dropped[reason] += len(waited)
-            self._outputs.tell(Expired(tuple([copy.descriptor for copy in waited])))
-        dropped = [copy.descriptor for copy in copies if not copy.pins & ORDER] if waited else None
-        if dropped is None:
-            dropped = [copy.descriptor for copy in copies]
-        if dropped:
+        if waited := [copy.descriptor for copy in copies if expired and copy.pins & ORDER]:
+            self._outputs.drop_undelivered(waited)
+        if dropped := [copy.descriptor for copy in copies if not (expired and copy.pins & ORDER)]:
             self._outputs.drop(dropped, reason)
         self._layers.left(copies, reason)
         self._holdings.clear(copies, expired=expired)

@@ -69,8 +69,8 @@ class Budgets:
         """It cost more than its price."""
         self.tally -= cost
 
-    def settle(self) -> tuple[int, int]:
-        """What it was worth since the last call, and what is charged to all addresses together."""
+    def take_tally(self) -> tuple[int, int]:
+        """What its frames were worth since the last call, and what is charged to all addresses together."""
         tally, common = self.tally, self.common
         self.tally = self.common = 0
         return tally, common
