@@ -22,7 +22,11 @@
     │   ├── RunningError         a node runs in that folder
     │   └── NoNodeError                 no node answers at that control socket
     └── JMSException               what the JMS API raises; each is also the error above that it is
-        └── InvalidSelectorException       a message selector that may not be used; a PatternError
+        ├── IllegalStateException        a call that does not fit the state of what it is called on; a StateError
+        ├── InvalidClientIDException     a client id that another connection of this node has; a LocalError
+        ├── InvalidDestinationException  a topic, queue or subscription that is not there; a LocalError
+        ├── InvalidSelectorException     a message selector that may not be used; a PatternError
+        └── ResourceAllocationException  there is no room for what was asked; a StateError
 
 A `LocalError` reaches the caller who made the mistake. A `RemoteError` never leaves the core: the one place
 that takes frames from a peer turns it into a counted refusal with `reason`.
@@ -127,3 +131,19 @@ class InvalidSelectorException(JMSException, PatternError):  # noqa: N818 - like
         super().__init__(reason, error_code)
         self.position = position
         """The character at which the text goes wrong, counted from 1, or None where it is the text as a whole."""
+
+
+class IllegalStateException(JMSException, StateError):  # noqa: N818 - likewise
+    """A call that does not fit the state of what it is called on."""
+
+
+class InvalidClientIDException(JMSException, LocalError):  # noqa: N818 - likewise
+    """A client id that another connection of this node has."""
+
+
+class InvalidDestinationException(JMSException, LocalError):  # noqa: N818 - likewise
+    """A topic, a queue or a subscription that is not there."""
+
+
+class ResourceAllocationException(JMSException, StateError):  # noqa: N818 - likewise
+    """There is no room for what was asked; later there may be."""

@@ -53,6 +53,7 @@ class Delivery(msgspec.Struct, frozen=True):
 
     descriptor: Descriptor
     subscriptions: tuple[int, ...]
+    """None: only messaging has a claim to it, and hands it over by itself (`Handed`)."""
     redelivered: bool
     hops: int = 0
     """0: published here; 1: straight from the author."""
@@ -119,6 +120,47 @@ class Refused(msgspec.Struct, frozen=True):
     message: str | None = None
 
 
+class Handed(msgspec.Struct, frozen=True):
+    """A message for one consumer of messaging, within its credit. Its payload is in the store."""
+
+    consumer: int
+    number: int
+    """By which it is acknowledged, or given back; rises with everything that this host hands over."""
+    descriptor: Descriptor
+    count: int
+    """How often it was handed over for this subscription, this time included."""
+    hops: int = 0
+    unordered: bool = False
+    """It has no place in the order that the topic was opened with."""
+
+    @property
+    def message(self) -> MessageId:
+        """The message's id."""
+        return self.descriptor.id
+
+
+class ClaimLost(msgspec.Struct, frozen=True):
+    """A subscription of messaging will not get a message that it was owed: the copy is gone before its time."""
+
+    subscription: str
+    """Its name; of a live one, its destination."""
+    descriptor: Descriptor
+    reason: Reason
+
+
+class Done(msgspec.Struct, frozen=True):
+    """A work, or a command of messaging, is durable."""
+
+    number: int
+
+
+class Undone(msgspec.Struct, frozen=True):
+    """A work, or a command of messaging, could not be written: nothing of it happened."""
+
+    number: int
+    reason: str
+
+
 class NeighbourUp(msgspec.Struct, frozen=True):
     """A link that works in both directions."""
 
@@ -138,6 +180,6 @@ class OneWay(msgspec.Struct, frozen=True):
 
 
 Event = (
-    Received | Delivered | Confirmed | Published | Stored | Failed | Dropped | Expired | Refused | NeighbourUp
-    | NeighbourDown | OneWay
+    Received | Delivered | Confirmed | Published | Stored | Failed | Dropped | Expired | Refused | Handed | ClaimLost
+    | Done | Undone | NeighbourUp | NeighbourDown | OneWay
 )  # fmt: skip

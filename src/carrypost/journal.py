@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from carrypost.events import Delivered, Event, Stored
+from carrypost.events import Delivered, Done, Event, Handed, Stored
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 
@@ -25,6 +25,9 @@ PIECE = "piece"
 HASHES = "hashes"
 SEEN = "seen"
 ORDER = "order"
+MOM = "mom"
+LAYERS = frozenset({MOM})
+"""Kinds of rows that belong to a layer: names and values are its own, and the store looks into neither."""
 META = "meta"
 INCARNATION: Key = (META, b"incarnation", 0)
 
@@ -43,10 +46,12 @@ class StoredMessage(msgspec.Struct, frozen=True):
     interesting: bool
     delivered: bool
     """Given to the application; with no `seen` key beside it, not confirmed yet."""
+    claimed: bool = False
+    """Owed to a subscription of messaging; with no `seen` key beside it, nobody acknowledged it yet."""
 
 
 Value = StoredMessage | Descriptor | bytes | int
-"""Of a message, of a seen id, of a piece, a hash list or a registry of an order group, of the incarnation."""
+"""Of a message, of a seen id, of a piece, a hash list or a row of a layer, of the incarnation."""
 
 
 class Durability(enum.IntEnum):
@@ -231,6 +236,20 @@ class Journal:
                     waiting[at] = Delivered(tuple(each for each in event.deliveries if each.message != message))
             waiting[:] = [event for event in waiting if not isinstance(event, Delivered) or event.deliveries]
         return found
+
+    def retract_handed(self, number: int) -> None:
+        """What was handed over under this number, and is not told yet, is not handed over."""
+        for waiting in self._waiting():
+            waiting[:] = [each for each in waiting if not isinstance(each, Handed) or each.number != number]
+
+    def retract_done(self, number: int) -> None:
+        """A command that is not told to be done will not be."""
+        for waiting in self._waiting():
+            waiting[:] = [each for each in waiting if not isinstance(each, Done) or each.number != number]
+
+    def demand(self, durability: Durability) -> None:
+        """The batch that is being made has to be that safe, at least."""
+        self._durability = max(self._durability, durability)
 
     def _waiting(self) -> Iterator[list[Any]]:
         """Everything that was not taken yet."""

@@ -120,11 +120,17 @@ class Layers:
     )  # fmt: skip
 
     def __init__(self, layers: Sequence[Layer]) -> None:
+        self.timed: list[Layer] = []
+        """Those that expire something: whoever steps looks at their `due_us`."""
+        self.handlers: dict[type, Handler] = {}
+        """Their kinds of frames, and what takes them."""
+        self._arrange(layers)
+
+    def _arrange(self, layers: Sequence[Layer]) -> None:
         self._all = tuple(layers)
         self._companions = [each.companions for each in self._overriding("companions")]
         self._links = [each.links for each in self._overriding("links")]
-        self.timed = self._overriding("expire")
-        """Those that expire something: whoever steps looks at their `due_us`."""
+        self.timed[:] = self._overriding("expire")
         self._take = [each.take for each in self._overriding("take")]
         self._published = [each.published for each in self._overriding("published")]
         self._confirmed = [each.confirmed for each in self._overriding("confirmed")]
@@ -137,10 +143,12 @@ class Layers:
         """Whether any layer has frames that go beside announcements."""
         self.finishing = bool(self._finish)
         """Whether any layer has something to do at the end of a step."""
-        self.handlers: dict[type, Handler] = {}
-        """Their kinds of frames, and what takes them."""
         for layer in self._all:
             self.handlers.update(layer.handlers)
+
+    def insert(self, layer: Layer) -> None:
+        """One more from now on, as the highest below the application's side."""
+        self._arrange((*self._all[:-1], layer, self._all[-1]))
 
     def _overriding(self, name: str) -> list[Layer]:
         return [layer for layer in self._all if getattr(type(layer), name) is not getattr(Layer, name)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from carrypost import journal as keys
 from carrypost.errors import LocalError, StateError
-from carrypost.events import Delivery, Published, Reason
+from carrypost.events import Delivery, Reason
 from carrypost.gossip.discovery.dispatch import Dispatch
 from carrypost.gossip.discovery.neighbour import LINKED, Neighbour
 from carrypost.gossip.discovery.neighbours import Neighbours
@@ -31,7 +31,9 @@ from carrypost.gossip.wire import frames as fr
 from carrypost.host.overview import Overview, overview
 from carrypost.host.recovery import Recovery
 from carrypost.local.deliveries import Deliveries
-from carrypost.local.publishing import Publisher, Stamp
+from carrypost.host.messaging import HostMessaging
+from carrypost.host.works import Works
+from carrypost.local.publishing import Publisher
 from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import entry, whole_destination
 from carrypost.model.privilege import Privilege, privilege
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
     from carrypost.journal import Batch, Key, Value
     from carrypost.model.descriptor import AttributeValue, Descriptor
     from carrypost.model.ids import MessageId, NodeId
-    from carrypost.model.pattern import Entry
+    from carrypost.mom.commands import Work
     from carrypost.order.groups import Registry
     from carrypost.security.identity import Identity
 
@@ -108,7 +110,12 @@ class Host:
         self._neighbours = Neighbours(ground, self._strategy, self._layers, rng)
         self._dispatch = Dispatch(ground, self._neighbours, self._strategy, self._layers)
         self._publisher = Publisher(ground)
-        self._recovery = Recovery(ground, self._layers, self._departures, self._deliveries, self._publisher)
+        self._works = Works(ground, self._publisher, self._order, self._layers, self._strategy)
+        self._recovery = Recovery(
+            ground, self._layers, self._departures, self._deliveries, self._publisher, self._works
+        )  # fmt: skip
+        self.messaging = HostMessaging(self, ground, self._deliveries, self._layers, self._works)
+        """Topics and queues for programs; asleep until it is opened."""
         self._prefix = ground.prefix
         self._timed = self._layers.timed
         self._deadlines = self._holdings.cache.deadlines
@@ -124,6 +131,11 @@ class Host:
     def node(self) -> NodeId:
         """This node's id."""
         return self._ground.node
+
+    @property
+    def incarnation(self) -> int:
+        """The number of this life; 0 before it began."""
+        return self._incarnation
 
     def state_of(self, message: MessageId) -> CopyState:
         """What this host has of a message: for people who ask where it is."""
@@ -155,6 +167,7 @@ class Host:
         rows = list(state)
         self._incarnation = self._recovery.restore(rows, now) + 1
         self._layers.restore(rows)
+        self.messaging.keep_rows(rows)
         self._publisher.begin(self._incarnation)
         self._finish(now)
 
@@ -185,8 +198,23 @@ class Host:
         draft = Draft(
             destination, payload, attributes or {}, lifetime_us, label, persistent, priority, ordering
         )  # fmt: skip
-        with _Step(self, now):
-            return self._publish(draft, now).id
+        with self.step(now):
+            return self._works.publish(draft, now).id
+
+    def draft(self, session: int, draft: Draft, now: int) -> tuple[int, MessageId | None]:
+        """Keep a message for a work of this session, if there is one: its number as a draft, and its id.
+
+        A message that has an order gets its id from the work that sends it.
+        """
+        self._require_start()
+        with self.step(now, links=False):
+            return self._works.draft(session, draft, now)
+
+    def perform(self, work: Work, now: int) -> None:
+        """Carry out a work, whole or not at all; `Done` or `Undone` follows. What raises has changed nothing."""
+        self._require_start()
+        with self.step(now):
+            self._works.perform(work, now)
 
     def subscribe(
         self, pattern: str | Mapping[str, str], selector: str | None = None, *, ordered: bool = False, now: int
@@ -197,22 +225,20 @@ class Host:
         at what else the pattern asks for: what is not taken would be waited for by those that follow it.
         """
         self._require_start()
-        with _Step(self, now):
+        with self.step(now):
             asked = entry(pattern, selector)
             taken = whole_destination(asked) if ordered else asked
-            number, found = self._deliveries.subscribe(taken, asked)
-            self._pass_on(found)
-            self._interests_changed((taken,), now)
+            number = self._deliveries.subscribe(taken, asked)
+            self._grant_wishes(now)
         self._neighbours.look_ahead()
         return number
 
     def unsubscribe(self, subscriptions: int | Collection[int], now: int) -> None:
         """Want it no longer, one or several together: all of them, or none if one does not exist."""
         numbers = (subscriptions,) if isinstance(subscriptions, int) else subscriptions
-        with _Step(self, now):
-            gone, unwanted = self._deliveries.unsubscribe(numbers)
-            self._layers.left(unwanted, None)
-            self._interests_changed(gone, now)
+        with self.step(now):
+            self._deliveries.unsubscribe(numbers)
+            self._grant_wishes(now)
         self._neighbours.look_ahead()
 
     def asking(self, descriptor: Descriptor) -> tuple[int, ...]:
@@ -222,20 +248,20 @@ class Host:
     def confirm(self, deliveries: Iterable[Delivery | MessageId], now: int) -> None:
         """The consumer has them, named by themselves or by their ids; told back by `Confirmed` once that is durable."""
         messages = tuple([each.message if isinstance(each, Delivery) else each for each in deliveries])
-        with _Step(self, now, links=False):
+        with self.step(now, links=False):
             self._deliveries.confirm(messages)
             self._layers.confirmed(messages)
 
     def discard(self, message: MessageId, reason: Reason, now: int) -> None:
         """Take a copy out of the cache, for good."""
-        with _Step(self, now):
+        with self.step(now):
             copy = self._holdings.cache.get(message)
             if copy is not None and copy.here:
                 self._holdings.discard(copy, reason, done=True)
 
     def unreadable(self, message: MessageId, reason: str, now: int) -> None:
         """The consumer could not expand a payload (`pieces.unpack`): it is refused after all, for good."""
-        with _Step(self, now):
+        with self.step(now):
             copy = self._holdings.cache.get(message)
             if copy is not None and copy.here:
                 self._outputs.refuse(reason, copy.giver or "", copy.descriptor.shown)
@@ -243,7 +269,7 @@ class Host:
 
     def payload_gone(self, message: MessageId, now: int) -> None:
         """The driver no longer has the bytes of a message."""
-        with _Step(self, now):
+        with self.step(now):
             copy = self._holdings.cache.get(message)
             if copy is not None and copy.here:
                 self._holdings.discard(copy, Reason.PAYLOAD_GONE)
@@ -377,7 +403,7 @@ class Host:
 
     def lost(self, serial: int, reason: str, now: int) -> None:
         """The batch could not be written."""
-        with _Step(self, now):
+        with self.step(now):
             self._recovery.lost(serial, reason, now)
         self._neighbours.look_ahead()
 
@@ -394,6 +420,8 @@ class Host:
         if not (journal.puts or journal.deletes):
             return None
         self._layers.write(journal)
+        if self._works.unanswered:
+            self._works.batched(journal.serial)
         batch = journal.take()
         if batch is not None and not self._ready and keys.INCARNATION in batch.puts:
             self._first_batches.add(batch.serial)
@@ -406,9 +434,18 @@ class Host:
     def events(self) -> list[Event]:
         """What happened."""
         outputs = self._outputs
-        return outputs.take_events() if outputs.events or outputs.refusals else []
+        if not (outputs.events or outputs.refusals):
+            return []
+        events = outputs.take_events()
+        if self._works.unanswered:
+            self._works.told(events)
+        return events
 
     # --- one step ------------------------------------------------------------------------------------------
+
+    def step(self, now: int, *, links: bool = True) -> _Step:
+        """One step: what is due expires, then comes what is done in it, then whatever follows is sent and told."""
+        return _Step(self, now, links=links)
 
     def _require_start(self) -> None:
         if not self._started:
@@ -443,6 +480,9 @@ class Host:
         if self._receptions.news:
             self._strategy.news(now, *self._receptions.take_news())
         if self._layers.finishing:
+            wishes = bool(self._deliveries.wishes.entries)
+            if wishes:
+                self._grant_wishes(now)
             for draft in self._layers.finish(now):
                 self._publish_draft(draft, now)
         if self._holdings.cache.changed:
@@ -457,26 +497,9 @@ class Host:
         elif self._holdings.cache.loosened:
             self._strategy.room_appeared(now)
 
-    def _publish(self, draft: Draft, now: int) -> Copy:
-        """Validate, stamp, admit; let the layers have it, and journal it once."""
-        publisher, stamp = self._publisher, Stamp(now)
-        packed = publisher.pack(draft)
-        if draft.ordering:
-            stamp = self._order.stamp(draft.destination, draft.ordering, now)
-        copy = publisher.admit(draft, packed, stamp, now)
-        self._outputs.tell(Published(copy.descriptor))
-        self._layers.published((copy,))
-        delivered = self._layers.take((copy,))
-        publisher.journal(copy, packed)
-        for each in delivered:
-            if each is not copy:
-                self._holdings.keep(each, again=True)
-        self._strategy.gained(now, own=True)
-        return copy
-
     def _publish_draft(self, draft: Draft, now: int) -> None:
         try:
-            self._publish(draft, now)
+            self._works.publish(draft, now)
         except StateError:
             self._outputs.refuse("draft", "")  # There is no room; the layer was not told of it by `published`.
 
@@ -485,7 +508,13 @@ class Host:
         for copy in self._layers.take(copies):
             self._holdings.keep(copy, again=True)
 
-    def _interests_changed(self, entries: Sequence[Entry], now: int) -> None:
+    def _grant_wishes(self, now: int) -> None:
+        """This node wants other messages than before: what is here goes to whoever wants it now, neighbours are told."""
+        entries, found, unwanted = self._deliveries.wishes.take()
+        if unwanted:
+            self._layers.left(unwanted, None)
+        if found:
+            self._pass_on(found)
         self._strategy.interests_changed(entries)
         if self._ready:
             self._neighbours.interests_changed(now)

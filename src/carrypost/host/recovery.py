@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.layer import Layers
     from carrypost.gossip.transfers.departures import Departures
     from carrypost.gossip.transfers.ground import Ground
+    from carrypost.host.works import Works
     from carrypost.local.deliveries import Deliveries
     from carrypost.local.publishing import Publisher
     from carrypost.model.ids import MessageId
@@ -39,7 +40,13 @@ class Recovery:
     """The host's side of crashes and failing disks."""
 
     def __init__(
-        self, ground: Ground, layers: Layers, departures: Departures, deliveries: Deliveries, publisher: Publisher
+        self,
+        ground: Ground,
+        layers: Layers,
+        departures: Departures,
+        deliveries: Deliveries,
+        publisher: Publisher,
+        works: Works,
     ) -> None:
         self._author = ground.identity.author
         self._holdings, self._cache, self._own = ground.holdings, ground.holdings.cache, ground.own
@@ -48,6 +55,7 @@ class Recovery:
         self._departures = departures
         self._deliveries = deliveries
         self._publisher = publisher
+        self._works = works
         self._confirmations: list[MessageId] = []
         self._undelivered: list[MessageId] = []
         self._incarnation = False
@@ -98,6 +106,8 @@ class Recovery:
         if hashes:
             self._holdings.keep_hashes(copy, hashes)
         confirmed = seen.pop(descriptor.id, None) is not None
+        if stored.claimed:
+            self._holdings.mark_claimed(1 << copy.slot)
         self._deliveries.restored(copy, delivered=stored.delivered, confirmed=confirmed)
 
     def _restore_seen(self, descriptor: Descriptor, message: bytes, now: int) -> None:
@@ -123,10 +133,14 @@ class Recovery:
             elif key == keys.INCARNATION:
                 self._incarnation = True
         self._take_back(taken_back, gone)
+        undone = self._works.lost(serial, answered.held, gone)
+        untold = {message for _, work in undone for message in work.messages}
+        gone |= dict.fromkeys(untold)
         self._give_back(answered.held, gone, reason)
         lost = frozenset(answered.puts)
         for name in gone:
-            self._fail(name, reason, written=(keys.MESSAGE, name, 0) not in lost)
+            self._fail(name, reason, written=(keys.MESSAGE, name, 0) not in lost, told=name not in untold)
+        self._works.undo(undone, serial, reason, now)
         if gone:
             self._confine(now)
         self.notes_us = now + _RETRY_US
@@ -184,17 +198,20 @@ class Recovery:
             self._deliveries.take_back(copy)
             self._undelivered.append(copy.id)
 
-    def _fail(self, name: bytes, reason: str, *, written: bool) -> None:
-        """It is not here. `written`: its own batch was, or may be, so that is told once it is deleted for good."""
+    def _fail(self, name: bytes, reason: str, *, written: bool, told: bool) -> None:
+        """It is not here. `written`: its own batch was, or may be, so that is told once it is deleted for good.
+
+        Not `told`: the work that it is a part of is.
+        """
         copy = self._cache.get(name)  # type: ignore[arg-type]  # a key's name is this message's id
         if copy is None or not copy.here:
             return
-        if copy.own and not written:
+        if copy.own and told and not written:
             self._outputs.tell(Failed(copy.id, reason))
         self._deliveries.take_back(copy)
         self._holdings.discard(copy, Reason.STORE)
         self._departures.sweep()
-        if copy.own and written:
+        if copy.own and told and written:
             self._journal.hold(Failed(copy.id, reason))
 
     def tick(self, now: int) -> None:
@@ -216,6 +233,7 @@ class Recovery:
         wanted = [copy for copy in known if copy.whole and self._own.wants(copy.descriptor)]
         for copy in self._layers.take(wanted):
             self._holdings.keep(copy, again=True)
+        self._works.tell_again()
         if self._incarnation:
             self._incarnation = False
             self._publisher.write_incarnation()

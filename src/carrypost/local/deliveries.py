@@ -30,6 +30,26 @@ if TYPE_CHECKING:
 _LENGTH = attrgetter("descriptor.length")
 
 
+class Wishes:
+    """Changes of what this node wants that the host has still to act upon."""
+
+    __slots__ = ("entries", "found", "unwanted")
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        """That came or went."""
+        self.found: list[Copy] = []
+        """Whole messages that somebody wants now, to be handed to the layers."""
+        self.unwanted: list[Copy] = []
+        """Copies that nobody wants any more."""
+
+    def take(self) -> tuple[list[Entry], list[Copy], list[Copy]]:
+        """All of them, once."""
+        taken = self.entries, self.found, self.unwanted
+        self.entries, self.found, self.unwanted = [], [], []
+        return taken
+
+
 class Deliveries(Layer):
     """The application's side of one host: the last layer, which takes everything and passes nothing on."""
 
@@ -44,8 +64,11 @@ class Deliveries(Layer):
         """What an earlier life delivered and nobody confirmed, until it is delivered again."""
         self._unconfirmed: dict[MessageId, Copy] = {}
         self._unconfirmed_bytes = 0
+        self._claimed: dict[int, None] = {}
+        """Slots that messaging has a claim to, for the first time, and that are on their way here."""
         self.burst: list[Delivery] = []
         """Delivered, and not handed over yet."""
+        self.wishes = Wishes()
 
     @property
     def unconfirmed(self) -> Mapping[MessageId, Copy]:
@@ -63,25 +86,34 @@ class Deliveries(Layer):
 
     # --- subscriptions -------------------------------------------------------------------------------------
 
-    def subscribe(self, entry: Entry, asked: Entry) -> tuple[int, list[Copy]]:
-        """One more subscription: its number, and the whole messages that it finds here, to be handed to the layers.
+    def subscribe(self, entry: Entry, asked: Entry) -> int:
+        """One more subscription; returns its number.
 
         The profile has `entry`. Where `asked` is narrower, the rest is taken all the same, and left out at delivery.
         """
         number = self.subscriptions.add(entry, asked if asked != entry else None)
+        self._find(entry)
+        return number
+
+    def want(self, entry: Entry) -> int:
+        """A layer wants these messages for itself; returns the number of the interest."""
+        number = self.subscriptions.lend(entry)
+        self._find(entry)
+        return number
+
+    def _find(self, entry: Entry) -> None:
+        """Let in what was left outside; whole messages that are here are to be handed to the layers."""
         found = self._matching((entry,))
         for copy in found:
             if copy.held and copy.here:
                 self._cache.set_interesting(copy, True)
             elif not copy.here and not copy.finished:
                 self._cache.remove(copy, Reason.EXPIRED)  # There was no room to carry it; now it is wanted.
-        return number, sorted([copy for copy in found if copy.whole], key=_in_order)
+        self.wishes.entries.append(entry)
+        self.wishes.found += sorted([copy for copy in found if copy.whole], key=_in_order)
 
-    def unsubscribe(self, numbers: Collection[int]) -> tuple[list[Entry], list[Copy]]:
-        """End subscriptions: what they asked for, and the copies that nobody here wants any more.
-
-        Those are carried from now on, not favoured.
-        """
+    def unsubscribe(self, numbers: Collection[int]) -> None:
+        """End subscriptions, or interests of layers. What nobody here wants any more is carried, not favoured."""
         gone = self.subscriptions.remove(numbers)
         copies, inherited, self._inherited = self._cache.copies, self._inherited, 0
         found = {copy.slot: copy for copy in self._matching(gone)}
@@ -92,7 +124,12 @@ class Deliveries(Layer):
         ]  # fmt: skip
         for copy in unwanted:
             self._cache.set_interesting(copy, False)
-        return gone, unwanted
+        self.wishes.entries += gone
+        self.wishes.unwanted += unwanted
+
+    def matching(self, entry: Entry) -> list[Copy]:
+        """What is known here and matches, those that have an order in it."""
+        return sorted(self._matching((entry,)), key=_in_order)
 
     def _matching(self, entries: Sequence[Entry]) -> list[Copy]:
         """What is known here and matches one of these, by slot."""
@@ -111,8 +148,10 @@ class Deliveries(Layer):
         """
         holdings, burst, asking = self._holdings, self.burst, self.subscriptions.asking
         destinations, awaited = self.subscriptions.destinations, self._again
+        claimed, self._claimed = self._claimed, {}
         new: list[Copy] = []
         done: list[Copy] = []
+        noted: list[Copy] = []
         for copy in copies:
             descriptor, again = copy.descriptor, False
             # What was delivered in this life is finished.
@@ -124,17 +163,28 @@ class Deliveries(Layer):
             if numbers:
                 burst.append(Delivery(descriptor, numbers, again, copy.hops))
                 (done if again else new).append(copy)
+            elif claimed and copy.slot in claimed:
+                burst.append(Delivery(descriptor, (), again, copy.hops))
+                noted.append(copy)
             elif descriptor.ordering and not again:
                 done.append(copy)
         if done:
             self._again.difference_update([copy.id for copy in done])
             self._cache.mark_done(done)
         if not new:
-            return new
+            return noted
         holdings.mark_delivered(mask_of([copy.slot for copy in new]))
         self._pin_all(new)
         self._cache.mark_done(new)  # Within one life it never comes again, also if it is not pinned and leaves.
-        return copies if len(new) == len(copies) else new
+        return copies if len(new) == len(copies) else new + noted
+
+    def claimed(self, copy: Copy) -> None:
+        """Messaging has a claim to a message that comes next, and none had before: that counts as its delivery."""
+        self._claimed[copy.slot] = None
+
+    def owes(self, copy: Copy) -> bool:
+        """Whether the application was given it and has still to confirm it."""
+        return copy.id in self._unconfirmed or copy.id in self._again
 
     def flush(self) -> None:
         """Hand over what was delivered since the last call, once it is durable."""
@@ -143,7 +193,9 @@ class Deliveries(Layer):
             self.burst = []
 
     def take_back(self, copy: Copy) -> None:
-        """That it was delivered could not be noted: so it is not."""
+        """That it was delivered could not be noted: so it is not. What was confirmed stays so."""
+        if self._holdings.is_confirmed(copy):
+            return
         self._forget(copy)
         self._cache.unpin((copy,), DELIVERIES)
         self._holdings.unmark_delivered(copy)
@@ -161,7 +213,7 @@ class Deliveries(Layer):
         if self._again:
             self._again.discard(copy.id)
         holdings = self._holdings
-        if holdings.is_delivered(copy) and not holdings.is_confirmed(copy):
+        if holdings.is_given(copy) and not holdings.is_confirmed(copy):
             waiting = [delivery for delivery in self.burst if delivery.message != copy.id]
             if self._journal.retract(copy.id) or len(waiting) < len(self.burst):
                 self.burst = waiting

@@ -71,11 +71,8 @@ class Publisher:
         signed, compress = self._identity.signed, self._settings.compress
         return pack(draft.payload, signed=signed, compress=compress, limits=self._limits)
 
-    def admit(self, draft: Draft, packed: Packed, stamp: Stamp, now: int) -> Copy:
-        """Make the descriptor and let the message into the cache; raises `StateError` if there is no room.
-
-        One that has an order is withheld until that is durable.
-        """
+    def make(self, draft: Draft, packed: Packed, stamp: Stamp) -> Descriptor:
+        """The signed descriptor that the message gets if it is admitted before another one is made."""
         descriptor = Descriptor(
             author=self._identity.author, incarnation=self._incarnation, sequence=self._sequence + 1,
             created_us=stamp.created_us, deadline_us=self._deadline(draft.lifetime_us, stamp.created_us),
@@ -86,22 +83,35 @@ class Publisher:
         )  # fmt: skip
         if len(descriptor.encoded) > self._limits.descriptor_bytes_max - 65:
             raise PayloadError(f"the descriptor has more than {self._limits.descriptor_bytes_max} bytes")
-        descriptor = self._identity.sign(descriptor)
+        return self._identity.sign(descriptor)
+
+    def reserve(self, descriptor: Descriptor) -> None:
+        """The number of a message that waits to be admitted is given to no other."""
+        self._sequence = max(self._sequence, descriptor.sequence)
+
+    def admit(self, descriptor: Descriptor, packed: Packed, now: int) -> Copy:
+        """Let the message into the cache; raises `StateError` if there is no room.
+
+        One that has an order is withheld until that is durable.
+        """
         copy = self._holdings.admit(
             descriptor, nbytes=packed.length, held=full_mask(descriptor.pieces), interesting=True, own=True,
-            withheld_by=PUBLISHING if draft.ordering else 0, now=now,
+            withheld_by=PUBLISHING if descriptor.ordering else 0, now=now,
         )  # fmt: skip
         if isinstance(copy, Reason):
             raise StateError(f"the cache is full ({copy}), and nothing in it may give way to this message")
-        self._sequence += 1
-        if draft.ordering:
+        self.reserve(descriptor)
+        if descriptor.ordering:
             self._holdings.cache.pin((copy,), PUBLISHING)
         if descriptor.pieces > 1 and packed.hashes:
             self._holdings.keep_hashes(copy, packed.hashes)
         return copy
 
-    def journal(self, copy: Copy, packed: Packed) -> None:
-        """Journal a message that was admitted, after the layers had it; `Stored` waits until that is durable."""
+    def journal(self, copy: Copy, packed: Packed, *, alone: bool = True) -> None:
+        """Journal a message that was admitted, after the layers had it.
+
+        If it is sent `alone`, `Stored` waits until that is durable; else the work that it is a part of is told.
+        """
         journal, descriptor = self._journal, copy.descriptor
         durability = Durability.FULL if descriptor.persistent else Durability.NORMAL
         for number, piece in enumerate(packed.pieces):
@@ -112,7 +122,8 @@ class Publisher:
         if not self._ready:
             # Else a crash could give the same number to another message, after this one was told of.
             journal.put(keys.INCARNATION, self._incarnation, Durability.FULL)
-        journal.hold(Stored(descriptor.id))
+        if alone:
+            journal.hold(Stored(descriptor.id))
         if descriptor.ordering:
             journal.hold(Send(descriptor.id))
 

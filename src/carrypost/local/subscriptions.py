@@ -22,16 +22,24 @@ if TYPE_CHECKING:
 class Subscriptions:
     """The subscriptions of one host, by number."""
 
-    __slots__ = ("_limits", "_narrower", "_own")
+    __slots__ = ("_lent", "_limits", "_narrower", "_own")
 
     def __init__(self, own: Own, limits: Limits) -> None:
         self._own = own
         self._limits = limits
         self._narrower: dict[int, Matcher] = {}
         """Of subscriptions that are applied at delivery only: what they ask for besides the destination."""
+        self._lent: set[int] = set()
+        """Numbers that belong to layers: what they want is theirs, and not the application's."""
 
     def __len__(self) -> int:
-        return len(self._own)
+        return len(self._own) - len(self._lent)
+
+    def lend(self, entry: Entry) -> int:
+        """A number for a layer's own interest."""
+        number = self._own.add(entry)
+        self._lent.add(number)
+        return number
 
     def add(self, entry: Entry, narrower: Entry | None = None) -> int:
         """One more, which at delivery takes only what matches `narrower` as well; returns its number."""
@@ -45,6 +53,7 @@ class Subscriptions:
         gone = self._own.remove(numbers)
         for number in numbers:
             self._narrower.pop(number, None)
+            self._lent.discard(number)
         return gone
 
     def asked(self, number: int) -> Entry:
@@ -55,14 +64,14 @@ class Subscriptions:
     @property
     def destinations(self) -> dict[str, tuple[int, ...]] | None:
         """Who is given the messages of each destination, where nothing else matters."""
-        return None if self._narrower else self._own.destinations
+        return None if self._narrower or self._lent else self._own.destinations
 
     def asking(self, descriptor: Descriptor) -> tuple[int, ...]:
         """The numbers of those that ask for a message, ascending."""
-        numbers = self._own.which(descriptor)
-        if self._narrower:
-            narrower = self._narrower
-            return tuple([
-                number for number in numbers if (own := narrower.get(number)) is None or own.matches(descriptor)
-            ])  # fmt: skip
-        return numbers
+        numbers, narrower, lent = self._own.which(descriptor), self._narrower, self._lent
+        if not narrower and not lent:
+            return numbers
+        return tuple([
+            number for number in numbers
+            if number not in lent and ((own := narrower.get(number)) is None or own.matches(descriptor))
+        ])  # fmt: skip

@@ -115,10 +115,10 @@ class Order(Layer):
         for (destination, ordering), some in groupby(copies, _group_of):
             if not ordering:
                 self._passing += some
-            elif not self._deliveries.redelivers:
+            elif not self._deliveries.redelivers and not self._holdings.claimed:
                 self._receive(destination, ordering, [copy for copy in some if not copy.finished])
             else:
-                for again, found in groupby(some, self._deliveries.comes_again):
+                for again, found in groupby(some, self._passed_before):
                     if again:
                         self._passing += found
                     else:
@@ -126,6 +126,10 @@ class Order(Layer):
         passing, self._passing = self._passing, []
         same = len(passing) == len(copies) and all(map(is_, passing, copies))
         return copies if same else passing
+
+    def _passed_before(self, copy: Copy) -> bool:
+        """Whether it comes again, or once more for somebody who came later: the registries know it already."""
+        return self._deliveries.comes_again(copy) or bool(self._holdings.claimed >> copy.slot & 1)
 
     def _receive(self, destination: str, ordering: Ordering, copies: list[Copy]) -> None:
         if not copies:

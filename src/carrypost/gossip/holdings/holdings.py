@@ -40,7 +40,7 @@ class Holdings:
     """The copies of one host, and what is known of them."""
 
     __slots__ = (
-        "_delivered", "_handle", "_handled", "_hashes", "_journal", "_privilege", "_seen", "_withholders", "cache",
+        "_claimed", "_delivered", "_handle", "_handled", "_hashes", "_journal", "_privilege", "_seen", "_withholders", "cache",
         "index", "now_us", "paused_until_us", "withheld",
     )  # fmt: skip
 
@@ -59,8 +59,10 @@ class Holdings:
         """The disk is full or failing: nothing is asked for until then."""
         self._delivered = 0
         """Slots that were given to the application in this life or, unconfirmed, in an earlier one."""
+        self._claimed = 0
+        """Slots that a subscription of messaging has, or had, a claim to: in this life or, unconfirmed, in an earlier."""
         self._seen: dict[int, MessageId] = {}
-        """Confirmed deliveries by slot: their ids are in the store until the deadline. All of them are delivered."""
+        """What was confirmed, by slot: their ids are in the store until the deadline. All are delivered or claimed."""
         # Handles start anywhere, so that those of an earlier life are not mistaken for new ones.
         self._handle = rng.randrange(_HANDLE_BASE_MAX)
         self._handled: dict[int, Copy] = {}
@@ -208,21 +210,35 @@ class Holdings:
         """Whether the application was given it, in this life or, unconfirmed, in an earlier one."""
         return bool(self._delivered >> copy.slot & 1)
 
+    def is_given(self, copy: Copy) -> bool:
+        """Whether the application was given it, or a subscription of messaging has or had a claim to it."""
+        return bool((self._delivered | self._claimed) >> copy.slot & 1)
+
     def mark_delivered(self, mask: int) -> None:
         """These slots are given to the application."""
         self._delivered |= mask
 
     def unmark_delivered(self, copy: Copy) -> None:
-        """It was not handed over after all."""
+        """It was not handed over after all, to nobody."""
         self._delivered &= ~(1 << copy.slot)
+        self._claimed &= ~(1 << copy.slot)
+
+    @property
+    def claimed(self) -> int:
+        """Slots to which messaging has, or had, a claim."""
+        return self._claimed
+
+    def mark_claimed(self, mask: int) -> None:
+        """Subscriptions have claims to these slots."""
+        self._claimed |= mask
 
     def is_confirmed(self, copy: Copy) -> bool:
-        """Whether the application confirmed it: then it is never given again."""
+        """Whether somebody here confirmed it: then it is given to nobody who was not promised it before."""
         return copy.slot in self._seen
 
     def confirm(self, copies: Iterable[Copy]) -> None:
-        """Journal that the application has these, as far as it was given them, and did not say so before."""
-        seen, delivered, journal = self._seen, self._delivered, self._journal
+        """Journal that somebody here has these, as far as they were given to anybody, and that was not said before."""
+        seen, delivered, journal = self._seen, self._delivered | self._claimed, self._journal
         confirmed: dict[Key, Value] = {}
         done: list[Copy] = []
         for copy in copies:
@@ -237,8 +253,13 @@ class Holdings:
         self.cache.mark_done(done)
         journal.put_all(confirmed)
 
+    def unconfirm(self, copy: Copy) -> None:
+        """That it was confirmed could not be written, and is not to be written again."""
+        if self._seen.pop(copy.slot, None) is not None:
+            self._journal.delete((keys.SEEN, copy.id, 0))
+
     def mark_confirmed(self, copy: Copy) -> None:
-        """An earlier life knew that the application has it."""
+        """An earlier life knew that somebody here has it."""
         self._delivered |= 1 << copy.slot
         self._seen[copy.slot] = copy.id
         self.cache.mark_done((copy,))
@@ -249,7 +270,7 @@ class Holdings:
         """Journal what the store should know of a copy; `again`: of one that it has already."""
         stored = StoredMessage(
             copy.descriptor, copy.held, copy.hops, copy.age_ms, copy.received_us, copy.giver, copy.own,
-            copy.interesting, self.is_delivered(copy),
+            copy.interesting, self.is_delivered(copy), bool(self._claimed >> copy.slot & 1),
         )  # fmt: skip
         if again:
             self._journal.put_again((MESSAGE, copy.id, 0), stored)
@@ -259,11 +280,12 @@ class Holdings:
     def keep_all(self, copies: Sequence[Copy]) -> None:
         """Journal whole copies that the store has not, after they were delivered."""
         mask = mask_of([copy.slot for copy in copies])
-        delivered = self._delivered & mask
+        delivered, claimed = self._delivered & mask, self._claimed & mask
         self._journal.put_all({
             (MESSAGE, copy.id, 0): StoredMessage(
                 copy.descriptor, copy.held, copy.hops, copy.age_ms, copy.received_us, copy.giver, copy.own,
                 copy.interesting, delivered == mask or bool(delivered >> copy.slot & 1),
+                bool(claimed and claimed >> copy.slot & 1),
             )
             for copy in copies
         })  # fmt: skip
@@ -319,6 +341,7 @@ class Holdings:
         if released:
             self.index.release(released)
             self._delivered &= ~released
+            self._claimed &= ~released
             if self.withheld & released:
                 self.withheld &= ~released
                 for slot in bits(released):

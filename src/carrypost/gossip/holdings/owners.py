@@ -11,3 +11,5 @@ ORDER: Final = 2
 """It waits for messages that it depends on."""
 PUBLISHING: Final = 4
 """It was published here, and may leave only once that is durable."""
+CLAIMS: Final = 8
+"""A subscription of messaging has a claim to it."""

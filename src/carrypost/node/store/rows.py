@@ -13,7 +13,7 @@ import msgspec
 
 from carrypost.errors import StateError
 from carrypost.gossip.wire.pieces import from_bitmap, to_bitmap
-from carrypost.journal import HASHES, MESSAGE, META, ORDER, PIECE, SEEN, Batch, Key, StoredMessage, Value
+from carrypost.journal import HASHES, LAYERS, MESSAGE, META, ORDER, PIECE, SEEN, Batch, Key, StoredMessage, Value
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import NodeId
@@ -41,6 +41,7 @@ class _Row(msgspec.Struct, frozen=True, array_like=True):
     own: bool
     interesting: bool
     delivered: bool
+    claimed: bool = False
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -58,7 +59,7 @@ def encode_message(stored: StoredMessage) -> bytes:
     return _encode(
         _Row(
             _wire(stored.descriptor), to_bitmap(stored.held), stored.hops, stored.age_ms, stored.received_us,
-            stored.giver, stored.own, stored.interesting, stored.delivered,
+            stored.giver, stored.own, stored.interesting, stored.delivered, stored.claimed,
         )
     )  # fmt: skip
 
@@ -69,6 +70,7 @@ def decode_message(value: bytes) -> StoredMessage:
     return StoredMessage(
         descriptors.decode(row.descriptor), from_bitmap(row.held), row.hops, row.age_ms, row.received_us,
         None if row.giver is None else NodeId(row.giver), row.own, row.interesting, row.delivered,
+        row.claimed,
     )  # fmt: skip
 
 
@@ -97,6 +99,7 @@ _DELETE = {
     "seen": _Statement("DELETE FROM seen WHERE n IN (", "?", ")"),
     "meta": _Statement("DELETE FROM meta WHERE (name, number) IN (VALUES ", "(?,?)", ")"),
     "registry": _Statement("DELETE FROM registry WHERE name IN (", "?", ")"),
+    "layer": _Statement("DELETE FROM layer WHERE (kind, name) IN (VALUES ", "(?,?)", ")"),
 }
 _PUT = {
     "message": _Statement("INSERT OR REPLACE INTO message VALUES ", "(?,?,?,?)"),
@@ -105,6 +108,7 @@ _PUT = {
     "seen": _Statement("INSERT OR REPLACE INTO seen VALUES ", "(?,?,?)"),
     "meta": _Statement("INSERT OR REPLACE INTO meta VALUES ", "(?,?,?)"),
     "registry": _Statement("INSERT OR REPLACE INTO registry VALUES ", "(?,?)"),
+    "layer": _Statement("INSERT OR REPLACE INTO layer VALUES ", "(?,?,?)"),
 }
 _UPDATE_PIECES = "UPDATE message SET pieces = ? WHERE n = ?"
 _UPDATE_PIECES_ONLY = "UPDATE message SET pieces = ?, value = NULL WHERE n = ?"
@@ -174,6 +178,9 @@ class Transaction:
                 continue
             if kind == ORDER:
                 self._change("registry", (name,), value)
+                continue
+            if kind in LAYERS:
+                self._change("layer", (kind, name), value)
                 continue
             own = touched.get(name)
             if own is None:
@@ -277,5 +284,7 @@ def state(connection: sqlite3.Connection) -> Iterator[tuple[Key, Value]]:
         yield (META, name, number), value
     for name, value in connection.execute("SELECT name, value FROM registry ORDER BY name"):
         yield (ORDER, name, 0), value
+    for kind, name, value in connection.execute("SELECT kind, name, value FROM layer ORDER BY kind, name"):
+        yield (kind, name, 0), value
     for name, value in connection.execute("SELECT id, value FROM seen ORDER BY n"):
         yield (SEEN, name, 0), descriptors.decode(value)

@@ -1,0 +1,125 @@
+"""The commands of messaging on one host: every one is a step of the host.
+
+Messaging is asleep until it is opened: it has no interests and no rows, and costs nothing. What an earlier life left is
+kept meanwhile, as it is in the store. A command that changes what is durable takes a number, and is answered by `Done`
+or `Undone` of that number, as works are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.errors import IllegalStateException
+from carrypost.mom.messaging import Messaging, MessagingOverview
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from carrypost.gossip.layer import Layers
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.host.host import Host
+    from carrypost.host.works import Works
+    from carrypost.journal import Key, Value
+    from carrypost.local.deliveries import Deliveries
+    from carrypost.mom.commands import Subscribe
+
+
+class HostMessaging:
+    """`host.messaging`."""
+
+    def __init__(self, host: Host, ground: Ground, deliveries: Deliveries, layers: Layers, works: Works) -> None:
+        self._host, self._ground, self._deliveries = host, ground, deliveries
+        self._layers, self._works = layers, works
+        self._messaging: Messaging | None = None
+        self._rows: list[tuple[Key, Value]] = []
+        """What an earlier life left, while this one is asleep."""
+
+    def keep_rows(self, rows: Iterable[tuple[Key, Value]]) -> None:
+        """What the host was restored from."""
+        self._rows = [row for row in rows if row[0][0] == Messaging.kind]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messaging is awake."""
+        return self._messaging is not None
+
+    def overview(self) -> MessagingOverview | None:
+        """How things stand; None while it is asleep."""
+        return None if self._messaging is None else self._messaging.overview()
+
+    def open(self, now: int) -> None:
+        """Wake messaging: durable subscriptions of earlier lives collect from now on. A second time does nothing."""
+        if self._messaging is not None:
+            return
+        with self._host.step(now):
+            self._messaging = Messaging(self._ground, self._deliveries, self._host.incarnation)
+            self._layers.insert(self._messaging)
+            self._works.join(self._messaging)
+            self._messaging.restore(self._rows)
+            self._rows = []
+
+    def _awake(self) -> Messaging:
+        if self._messaging is None:
+            raise IllegalStateException("messaging is not open on this node: open it first (host.messaging.open)")
+        return self._messaging
+
+    # --- programs ------------------------------------------------------------------------------------------
+
+    def connect(self, now: int, *, client: str = "") -> int:
+        """A program's connection, with its client id if it has one; returns its number."""
+        with self._host.step(now, links=False):
+            return self._awake().connect(client)
+
+    def disconnect(self, connection: int, now: int, *, unread: Collection[int] = ()) -> None:
+        """Close a connection with its sessions. What they did not acknowledge goes back; `unread`: nobody saw these."""
+        with self._host.step(now):
+            for session in self._awake().sessions_of(connection):
+                self._works.forget_drafts(session)
+            self._awake().disconnect(connection, now, unread=unread)
+
+    def open_session(self, connection: int, now: int) -> int:
+        """One more session of a connection; returns its number."""
+        with self._host.step(now, links=False):
+            return self._awake().open_session(connection)
+
+    def close_session(self, session: int, now: int, *, unread: Collection[int] = ()) -> None:
+        """Close a session and its consumers; its drafts are gone, and what it did not acknowledge goes back."""
+        with self._host.step(now):
+            self._awake().close_session(session, now, unread=unread)
+            self._works.forget_drafts(session)
+
+    def recover(self, session: int, now: int, *, unread: Collection[int] = ()) -> None:
+        """Let everything come again that a session has not acknowledged."""
+        with self._host.step(now, links=False):
+            self._awake().recover(session, unread=unread)
+
+    def rollback(self, session: int, now: int, *, unread: Collection[int] = ()) -> None:
+        """Forget a session's drafts, and let everything come again that it has not acknowledged."""
+        with self._host.step(now, links=False):
+            self._awake().recover(session, unread=unread)
+            self._works.forget_drafts(session)
+
+    # --- consumers -----------------------------------------------------------------------------------------
+
+    def consume(self, number: int, session: int, asked: Subscribe, now: int) -> int:
+        """A consumer of a new subscription, or of one that is here already; returns its number."""
+        with self._host.step(now):
+            consumer = self._awake().consume(session, asked, number, now)
+            self._works.follow(number)
+        return consumer
+
+    def credit(self, consumer: int, messages: int, nbytes: int, now: int) -> None:
+        """A consumer takes so many more messages, of so many more bytes."""
+        with self._host.step(now, links=False):
+            self._awake().credit(consumer, messages, nbytes)
+
+    def close_consumer(self, consumer: int, now: int, *, unread: Collection[int] = ()) -> None:
+        """Close a consumer. What its program saw stays with the session; what is `unread` goes back."""
+        with self._host.step(now):
+            self._awake().close_consumer(consumer, now, unread=unread)
+
+    def unsubscribe(self, number: int, client: str, name: str, now: int) -> None:
+        """End a durable subscription for good, with all that waits for it."""
+        with self._host.step(now):
+            self._awake().unsubscribe(client, name, now)
+            self._works.follow(number, commit=False)

@@ -1,0 +1,256 @@
+"""Publishing, alone and in works that are carried out whole or not at all.
+
+A work has sends and acknowledgements. Whatever can be wrong with it is found out before anything is done, so a work
+that raises has changed nothing; what it does is in one batch. When that is durable the work is `Done`. When it is lost
+the work is `Undone`: its messages are gone, and those whom it acknowledged for have theirs again; but a work that only
+acknowledges is written again, since its sessions went on.
+
+A draft is a message that has its number, date, id and signature, and waits here for a work that sends it. One with an
+order gets all of that from the work.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.errors import IllegalStateException, ResourceAllocationException
+from carrypost.events import Done, Published, Undone
+from carrypost.gossip.holdings.ranking import rank_of
+from carrypost.local.publishing import Stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from carrypost.events import Event
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.layer import Draft, Layers
+    from carrypost.gossip.strategy.strategy import Strategy
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.gossip.wire.pieces import Packed
+    from carrypost.local.publishing import Publisher
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import MessageId
+    from carrypost.mom.commands import Work
+    from carrypost.mom.messaging import Messaging
+    from carrypost.order.groups import Order
+
+
+class Drafted:
+    """A message that waits for a work."""
+
+    __slots__ = ("descriptor", "draft", "packed", "session")
+
+    def __init__(self, session: int, draft: Draft, packed: Packed, descriptor: Descriptor | None) -> None:
+        self.session, self.draft, self.packed = session, draft, packed
+        self.descriptor = descriptor
+        """None: it has an order, which comes with the work."""
+
+
+class Unanswered:
+    """A command that was not answered yet."""
+
+    __slots__ = ("commit", "messages", "serial")
+
+    def __init__(self, messages: tuple[MessageId, ...], *, commit: bool) -> None:
+        self.messages = messages
+        self.commit = commit
+        """Undone if it is lost; else written again."""
+        self.serial = 0
+        """Of its batch; 0 as long as that is not made."""
+
+
+class Works:
+    """What one host publishes."""
+
+    def __init__(
+        self, ground: Ground, publisher: Publisher, order: Order, layers: Layers, strategy: Strategy
+    ) -> None:
+        self._holdings, self._outputs, self._limits = ground.holdings, ground.outputs, ground.limits
+        self._journal = ground.outputs.journal
+        self._publisher, self._order, self._layers, self._strategy = publisher, order, layers, strategy
+        self._messaging: Messaging | None = None
+        self._open: dict[int, Unanswered] = {}
+        self._messages: dict[MessageId, int] = {}
+        """Of works that were not answered, by the number of the work."""
+        self._again: list[int] = []
+        """Works that are done once their rows are written again."""
+        self._drafts: dict[int, Drafted] = {}
+        self._draft_number = 0
+        self._draft_bytes: dict[int, int] = {}
+        """By session."""
+
+    def join(self, messaging: Messaging) -> None:
+        """Messaging is awake: works may acknowledge from now on."""
+        self._messaging = messaging
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether there are commands that nobody was told the end of."""
+        return bool(self._open)
+
+    # --- one message ---------------------------------------------------------------------------------------
+
+    def publish(self, draft: Draft, now: int) -> Copy:
+        """Validate, stamp, admit; let the layers have it, and journal it once."""
+        packed = self._publisher.pack(draft)
+        return self._send(draft, packed, None, now, alone=True)
+
+    def _send(self, draft: Draft, packed: Packed, made: Descriptor | None, now: int, *, alone: bool) -> Copy:
+        publisher = self._publisher
+        if made is None:
+            stamp = self._order.stamp(draft.destination, draft.ordering, now) if draft.ordering else Stamp(now)
+            made = publisher.make(draft, packed, stamp)
+        copy = publisher.admit(made, packed, now)
+        self._outputs.tell(Published(copy.descriptor))
+        self._layers.published((copy,))
+        delivered = self._layers.take((copy,))
+        publisher.journal(copy, packed, alone=alone)
+        for each in delivered:
+            if each is not copy:
+                self._holdings.keep(each, again=True)
+        self._strategy.gained(now, own=True)
+        return copy
+
+    # --- drafts --------------------------------------------------------------------------------------------
+
+    def draft(self, session: int, draft: Draft, now: int) -> tuple[int, MessageId | None]:
+        """Keep a message for a work of this session: its number here, and its id unless it has an order."""
+        packed = self._publisher.pack(draft)
+        used = self._draft_bytes.get(session, 0)
+        if used + packed.length > self._limits.draft_bytes_max:
+            raise ResourceAllocationException(
+                f"the messages of this transaction have more than {self._limits.draft_bytes_max:,} bytes "
+                "(limits.draft_bytes_max): commit sooner"
+            )
+        made = None
+        if not draft.ordering:
+            made = self._publisher.make(draft, packed, Stamp(now))
+            self._publisher.reserve(made)
+        self._draft_bytes[session] = used + packed.length
+        self._draft_number += 1
+        self._drafts[self._draft_number] = Drafted(session, draft, packed, made)
+        return self._draft_number, None if made is None else made.id
+
+    def forget_drafts(self, session: int) -> None:
+        """A session rolled back, or is gone."""
+        self._draft_bytes.pop(session, None)
+        self._drafts = {number: each for number, each in self._drafts.items() if each.session != session}
+
+    def _drafted(self, send: Draft | int) -> Drafted:
+        if not isinstance(send, int):
+            return Drafted(0, send, self._publisher.pack(send), None)
+        found = self._drafts.get(send)
+        if found is None:
+            raise IllegalStateException(f"there is no draft {send}: it was sent, or its session rolled back or closed")
+        return found
+
+    # --- works ---------------------------------------------------------------------------------------------
+
+    def perform(self, work: Work, now: int) -> None:
+        """Carry out a work."""
+        messaging = self._messaging
+        if work.number in self._open:
+            raise IllegalStateException(f"a work of the number {work.number} is not answered yet: choose another")
+        sends = [self._drafted(send) for send in work.sends]
+        if messaging is not None:
+            messaging.check([each.draft for each in sends], work.acks)
+        elif work.acks:
+            raise IllegalStateException("messaging is not open on this node: there is nothing to acknowledge")
+        alive = [each for each in sends if each.descriptor is None or each.descriptor.alive(now)]
+        self._check_room(alive, now)
+        messages = [
+            self._send(each.draft, each.packed, each.descriptor, now, alone=False).id for each in alive
+        ]  # fmt: skip
+        for send in work.sends:
+            if isinstance(send, int):
+                drafted = self._drafts.pop(send)
+                self._draft_bytes[drafted.session] -= drafted.packed.length
+        if messaging is not None and work.acks:
+            messaging.acknowledge(work.number, work.acks, now, commit=bool(sends))
+        self._journal.demand(work.durability)
+        self.follow(work.number, messages, commit=bool(sends))
+
+    def follow(self, number: int, messages: Iterable[MessageId] = (), *, commit: bool = True) -> None:
+        """A command was carried out in this step: tell when that is durable, or that it was lost."""
+        made = self._open[number] = Unanswered(tuple(messages), commit=commit)
+        for message in made.messages:
+            self._messages[message] = number
+        self._journal.hold(Done(number))
+
+    def _check_room(self, sends: Collection[Drafted], now: int) -> None:
+        """Raise unless all of them find room, each by its own right: then none is turned away later."""
+        if not sends:
+            return
+        cache = self._holdings.cache
+        nbytes = sum(each.packed.length for each in sends)
+        if cache.vacant(len(sends), nbytes, interesting=True):
+            return
+        rank = min(self._rank(each, now) for each in sends)
+        lower = [size for other, size in cache.yielding() if other < rank]
+        if not cache.vacant(len(sends) - len(lower), nbytes - sum(lower), interesting=True):
+            raise ResourceAllocationException(
+                f"the cache has no room for {len(sends)} messages of {nbytes:,} bytes, "
+                "and not enough in it may give way to them: nothing was sent"
+            )
+
+    def _rank(self, send: Drafted, now: int) -> int:
+        """At least the rank that it will have in the cache."""
+        descriptor = send.descriptor or self._publisher.make(send.draft, send.packed, Stamp(now))
+        return rank_of(self._holdings.rank(descriptor), True, descriptor.created_us)
+
+    # --- answers -------------------------------------------------------------------------------------------
+
+    def batched(self, serial: int) -> None:
+        """What was carried out since the last call is in the batch of this number."""
+        for each in self._open.values():
+            each.serial = each.serial or serial
+
+    def told(self, events: Iterable[Event]) -> None:
+        """These are told to the driver: works that are done among them are answered."""
+        for event in events:
+            if isinstance(event, Done):
+                self._close(event.number)
+                if self._messaging is not None:
+                    self._messaging.done(event.number)
+
+    def _close(self, number: int) -> None:
+        made = self._open.pop(number, None)
+        for message in made.messages if made is not None else ():
+            self._messages.pop(message, None)
+
+    def lost(self, serial: int, held: Iterable[Event], gone: Collection[bytes]) -> list[tuple[int, Unanswered]]:
+        """A batch was lost, and these messages with it: the commits that are to be undone for that.
+
+        Of what was held with the batch, works that are in another stay, and those that only acknowledge wait.
+        """
+        numbers = {self._messages[message] for message in gone if message in self._messages}  # type: ignore[index]
+        numbers |= {number for number, made in self._open.items() if made.serial == serial and made.commit}
+        undone = [(number, self._open[number]) for number in sorted(numbers)]
+        for number, made in undone:
+            self._journal.retract_done(number)
+            self._close(number)
+            for message in made.messages:
+                self._journal.fail(message)
+        for event in held:
+            if isinstance(event, Done) and event.number in self._open:
+                self._again.append(event.number)
+            elif isinstance(event, Undone):
+                self._journal.hold(event)
+        return undone
+
+    def undo(self, undone: Iterable[tuple[int, Unanswered]], serial: int, reason: str, now: int) -> None:
+        """The messages of these commits are gone: so is the rest of them. One that was written is told when it is not."""
+        for number, made in undone:
+            if self._messaging is not None:
+                self._messaging.undo(number, now)
+            if made.serial == serial:
+                self._outputs.tell(Undone(number, reason))
+            else:
+                self._journal.hold(Undone(number, reason))
+
+    def tell_again(self) -> None:
+        """What was lost and only acknowledges is in the batch that is being made."""
+        again, self._again = self._again, []
+        for number in again:
+            self._journal.hold(Done(number))
+

@@ -1,0 +1,1 @@
+"""Messaging on one host: subscriptions, and what is owed to them."""

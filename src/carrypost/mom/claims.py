@@ -1,0 +1,431 @@
+"""What is owed to subscriptions: one claim for every message and every subscription that it matches.
+
+A claim is made when a message is whole and its order lets it pass, or when a subscription finds the message here. It
+waits for a consumer with credit, or first for its delivery time; it is handed over, with a count; it comes back if it
+was not acknowledged; and it ends. The moves are in `MOVES`, and there are no others.
+
+While a claim stands its copy is pinned, within bounds (`mom.pins`). The first acknowledgement on this node confirms the
+message: who subscribes later does not get it. Claims of durable subscriptions are rows, those of live ones memory. A
+`Handed` waits until the row that counts it is durable, so that what was handed and not acknowledged comes flagged, also
+after a crash.
+"""
+
+from __future__ import annotations
+
+import enum
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.errors import StateError
+from carrypost.events import ClaimLost, Handed, Reason
+from carrypost.mom.pins import Pins
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.local.deliveries import Deliveries
+    from carrypost.model.ids import MessageId
+    from carrypost.mom.ledger import Ledger
+    from carrypost.mom.session import Consumer
+    from carrypost.mom.topic import Subscription
+
+FAMILY = b"C"
+
+
+class ClaimState(enum.Enum):
+    """Where a claim stands."""
+
+    DELAYED = "delayed"
+    """Its delivery time has not come."""
+    WAITING = "waiting"
+    """For a consumer with credit."""
+    HANDED = "handed"
+    """A consumer has it and did not acknowledge it yet."""
+    ENDED = "ended"
+
+
+class Move(enum.Enum):
+    """What happens to a claim."""
+
+    DUE = "due"
+    """Its delivery time has come."""
+    HAND = "hand"
+    """It is handed to a consumer."""
+    RETURN = "return"
+    """The consumer gives it back, or is gone."""
+    ACKNOWLEDGE = "acknowledge"
+    UNDO = "undo"
+    """The commit with its acknowledgement was lost."""
+    LEAVE = "leave"
+    """Its copy left: it expired, or was dropped."""
+    END = "end"
+    """The subscription ended."""
+
+
+_S, _M = ClaimState, Move
+MOVES: dict[tuple[ClaimState, Move], ClaimState] = {
+    (_S.DELAYED, _M.DUE): _S.WAITING,
+    (_S.DELAYED, _M.LEAVE): _S.ENDED,
+    (_S.DELAYED, _M.END): _S.ENDED,
+    (_S.WAITING, _M.HAND): _S.HANDED,
+    (_S.WAITING, _M.LEAVE): _S.ENDED,
+    (_S.WAITING, _M.END): _S.ENDED,
+    (_S.HANDED, _M.RETURN): _S.WAITING,
+    (_S.HANDED, _M.ACKNOWLEDGE): _S.ENDED,
+    (_S.HANDED, _M.LEAVE): _S.ENDED,
+    (_S.HANDED, _M.END): _S.ENDED,
+    (_S.ENDED, _M.UNDO): _S.HANDED,
+}
+"""What each move makes of each state; what is not here cannot happen."""
+
+
+class ClaimRow(msgspec.Struct, frozen=True, array_like=True):
+    """A claim of a durable subscription in the store."""
+
+    place: int
+    count: int
+    """How often it was handed over."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(ClaimRow).decode
+
+
+class Claim:
+    """One message that one subscription is owed."""
+
+    __slots__ = ("consumer", "copy", "count", "number", "place", "state", "subscription")
+
+    def __init__(self, subscription: Subscription, copy: Copy, place: int, count: int) -> None:
+        self.subscription = subscription
+        self.copy = copy
+        self.place = place
+        """Its place in the order of the subscription's claims."""
+        self.count = count
+        """How often it was handed over."""
+        self.state = ClaimState.WAITING
+        self.consumer: Consumer | None = None
+        """Who has it."""
+        self.number = 0
+        """Under which it was handed over the last time."""
+
+    def move(self, move: Move) -> None:
+        """Go on to the state that a move leads to; raises `StateError` for one that is impossible."""
+        after = MOVES.get((self.state, move))
+        if after is None:
+            raise StateError(f"a claim that is {self.state.value} cannot {move.value}")
+        self.state = after
+
+    @property
+    def row_name(self) -> bytes:
+        """The name of its row."""
+        return FAMILY + self.subscription.number.to_bytes(8, "big") + self.copy.id
+
+
+class Backlog:
+    """The claims of one subscription that wait, in the order of their places."""
+
+    __slots__ = ("_fresh", "_returned")
+
+    def __init__(self) -> None:
+        self._fresh: dict[int, Claim] = {}
+        self._returned: dict[int, Claim] = {}
+        """Those that come again: earlier than any that was never handed over."""
+
+    def __len__(self) -> int:
+        return len(self._fresh) + len(self._returned)
+
+    def __iter__(self) -> Iterator[Claim]:
+        yield from self._returned.values()
+        yield from self._fresh.values()
+
+    def add(self, claim: Claim) -> None:
+        """One more, at the end."""
+        self._fresh[claim.place] = claim
+
+    def put_back(self, claims: Iterable[Claim]) -> None:
+        """Some that were handed over wait again, where they were."""
+        self._returned |= {claim.place: claim for claim in claims}
+        self._returned = dict(sorted(self._returned.items()))
+
+    def discard(self, claim: Claim) -> None:
+        """One ended while it waited."""
+        if self._fresh.pop(claim.place, None) is None:
+            self._returned.pop(claim.place, None)
+
+    def next(self) -> Claim:
+        """The first one, which waits no more."""
+        waiting = self._returned or self._fresh
+        return waiting.pop(next(iter(waiting)))
+
+
+class Acknowledged:
+    """A claim that was acknowledged by a commit which is not durable yet."""
+
+    __slots__ = ("claim", "confirmed", "consumer")
+
+    def __init__(self, claim: Claim, consumer: Consumer, *, confirmed: bool) -> None:
+        self.claim, self.consumer = claim, consumer
+        self.confirmed = confirmed
+        """By that commit, and not before."""
+
+
+class Claims:
+    """All claims of one host."""
+
+    def __init__(self, ground: Ground, deliveries: Deliveries, ledger: Ledger) -> None:
+        self._holdings, self._cache = ground.holdings, ground.holdings.cache
+        self._journal, self._tell = ground.outputs.journal, ground.outputs.tell
+        self._deliveries, self._ledger = deliveries, ledger
+        self._pins = Pins(ground.holdings.cache, ground.limits)
+        self._by_message: dict[MessageId, list[Claim]] = {}
+        self._place = 0
+        self._number = 0
+        self._delayed: list[tuple[int, int, Claim]] = []
+        self._acknowledged: dict[MessageId, None] = {}
+        """Acknowledged, and not confirmed, as the application has still to confirm them as well."""
+        self._again: dict[MessageId, int] = {}
+        """How often what comes again was handed to subscriptions that are gone, or to an earlier life's."""
+        self.ready: dict[Subscription, None] = {}
+        """Subscriptions that may have something for somebody."""
+        self.lost = 0
+        """Claims whose copies left before their time."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_message.values()))
+
+    @property
+    def pinned(self) -> int:
+        """How many copies are pinned for claims."""
+        return len(self._pins)
+
+    def of(self, message: MessageId) -> list[Claim]:
+        """Those to one message."""
+        return self._by_message.get(message, [])
+
+    # --- making --------------------------------------------------------------------------------------------
+
+    def claimable(self, copy: Copy) -> bool:
+        """Whether a subscription may still claim it: nobody on this node has acknowledged it."""
+        return not self._holdings.is_confirmed(copy) and copy.id not in self._acknowledged
+
+    def make(self, copy: Copy, subscriptions: Collection[Subscription], now: int) -> bool:
+        """Claim a message for these, unless they have it. Returns True if it was claimed for the first time."""
+        claims = self._by_message.setdefault(copy.id, [])
+        known = {claim.subscription for claim in claims}
+        first = not self._holdings.claimed >> copy.slot & 1
+        count = self._again.get(copy.id, 0)
+        headers = copy.descriptor.headers
+        due_us = now if headers is None or headers.delivery_us is None else headers.delivery_us
+        for subscription in subscriptions:
+            if subscription in known:
+                continue
+            self._place += 1
+            claim = Claim(subscription, copy, self._place, count)
+            claims.append(claim)
+            self._pins.pin(claim)
+            self._file(claim, due_us, now)
+            if subscription.durable:
+                self._write(claim)
+        if not claims:
+            del self._by_message[copy.id]
+            return False
+        self._holdings.mark_claimed(1 << copy.slot)
+        self._cache.mark_done((copy,))
+        return first
+
+    def _file(self, claim: Claim, due_us: int, now: int) -> None:
+        if due_us > now:
+            claim.state = ClaimState.DELAYED
+            heappush(self._delayed, (due_us, claim.place, claim))
+        else:
+            claim.subscription.backlog.add(claim)
+            self.ready[claim.subscription] = None
+
+    def _write(self, claim: Claim) -> None:
+        self._ledger.put(claim.row_name, _encode(ClaimRow(claim.place, claim.count)))
+
+    def restore(self, subscription: Subscription, message: MessageId, value: bytes, now: int) -> None:
+        """A row of an earlier life; one whose copy is gone is forgotten."""
+        row, copy = _decode(value), self._cache.get(message)
+        if copy is None or not copy.whole:
+            self._ledger.delete(FAMILY + subscription.number.to_bytes(8, "big") + message)
+            return
+        claim = Claim(subscription, copy, row.place, row.count)
+        self._place = max(self._place, row.place)
+        self._by_message.setdefault(message, []).append(claim)
+        self._pins.pin(claim)
+        headers = copy.descriptor.headers
+        self._file(claim, now if headers is None or headers.delivery_us is None else headers.delivery_us, now)
+
+    def inherit(self, copy: Copy) -> None:
+        """An earlier life claimed it, and nobody acknowledged it: it may have been handed over."""
+        self._again[copy.id] = max(1, self._again.get(copy.id, 0))
+
+    # --- handing over --------------------------------------------------------------------------------------
+
+    @property
+    def due_us(self) -> int:
+        """When the next delivery time comes."""
+        return self._delayed[0][0] if self._delayed else NEVER
+
+    def expire(self, now: int) -> None:
+        """Let wait for a consumer what is due by now."""
+        while self._delayed and self._delayed[0][0] <= now:
+            claim = heappop(self._delayed)[2]
+            if claim.state is ClaimState.DELAYED:
+                claim.move(Move.DUE)
+                claim.subscription.backlog.add(claim)
+                self.ready[claim.subscription] = None
+
+    def hand_out(self) -> None:
+        """Give consumers with credit what waits for them."""
+        ready, self.ready = self.ready, {}
+        for subscription in ready:
+            backlog = subscription.backlog
+            while len(backlog) and (consumer := subscription.next_consumer()) is not None:
+                self._hand(backlog.next(), consumer)
+
+    def _hand(self, claim: Claim, consumer: Consumer) -> None:
+        descriptor, subscription = claim.copy.descriptor, claim.subscription
+        claim.move(Move.HAND)
+        self._number += 1
+        claim.number, claim.consumer = self._number, consumer
+        claim.count += 1
+        consumer.hand(claim)
+        if subscription.durable:
+            self._write(claim)
+        unordered = bool(subscription.ordering) and descriptor.ordering is not subscription.ordering
+        self._journal.hold(
+            Handed(consumer.number, claim.number, descriptor, claim.count, claim.copy.hops, unordered=unordered)
+        )
+
+    def give_back(self, claims: Iterable[Claim], *, unread: Collection[int] = ()) -> None:
+        """Let these wait again. Those that are `unread`, by their numbers, reached no program and are not counted."""
+        by_subscription: dict[Subscription, list[Claim]] = {}
+        for claim in claims:
+            if claim.subscription.ended:
+                self._end(claim)
+                continue
+            claim.move(Move.RETURN)
+            if claim.consumer is not None:
+                claim.consumer.session.handed.pop(claim.number, None)
+            claim.consumer = None
+            if claim.number in unread:
+                claim.count -= 1
+                if claim.subscription.durable:
+                    self._write(claim)
+            by_subscription.setdefault(claim.subscription, []).append(claim)
+        for subscription, some in by_subscription.items():
+            subscription.backlog.put_back(some)
+            self.ready[subscription] = None
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    def acknowledge(self, claims: Iterable[Claim], *, undoable: bool) -> list[Acknowledged]:
+        """The consumers are done with these. What is `undoable` stays pinned until `keep` or `undo`."""
+        done: list[Acknowledged] = []
+        for claim in claims:
+            consumer, copy = claim.consumer, claim.copy
+            assert consumer is not None
+            claim.move(Move.ACKNOWLEDGE)
+            consumer.session.handed.pop(claim.number, None)
+            if claim.subscription.durable:
+                self._ledger.delete(claim.row_name)
+            confirmed = self._confirm(copy)
+            if undoable:
+                done.append(Acknowledged(claim, consumer, confirmed=confirmed))
+            else:
+                self._pins.unpin(claim)
+            self._unlist(claim)
+        return done
+
+    def _confirm(self, copy: Copy) -> bool:
+        """The first acknowledgement on this node counts. Returns True if this is it."""
+        if not self.claimable(copy):
+            return False
+        if self._deliveries.owes(copy):
+            self._acknowledged[copy.id] = None
+        else:
+            self._holdings.confirm((copy,))
+        self._again.pop(copy.id, None)
+        return True
+
+    def forget_acknowledged(self, messages: Iterable[MessageId]) -> None:
+        """The application confirmed these as well, so that they count as confirmed."""
+        for message in messages if self._acknowledged else ():
+            self._acknowledged.pop(message, None)
+
+    def keep(self, done: Iterable[Acknowledged]) -> None:
+        """A commit is durable."""
+        for each in done:
+            self._pins.unpin(each.claim)
+
+    def undo(self, done: Iterable[Acknowledged]) -> None:
+        """A commit was lost: its consumers have these again, and did not acknowledge them."""
+        for each in done:
+            claim, copy, session = each.claim, each.claim.copy, each.consumer.session
+            if not copy.here or claim.subscription.ended:
+                self._pins.unpin(claim)
+                continue
+            claim.move(Move.UNDO)
+            self._by_message.setdefault(copy.id, []).append(claim)
+            session.handed[claim.number] = claim
+            if each.confirmed:
+                self._acknowledged.pop(copy.id, None)
+                self._holdings.unconfirm(copy)
+            if claim.subscription.durable:
+                self._write(claim)
+            if session.closed:
+                self.give_back((claim,))
+
+    def end(self, subscription: Subscription) -> None:
+        """A subscription ended. What its consumers have they may still acknowledge, or give back."""
+        delayed = [claim for _, _, claim in self._delayed if claim.subscription is subscription]
+        for claim in [*subscription.backlog, *delayed]:
+            if claim.state is not ClaimState.ENDED:
+                self._end(claim)
+
+    def _end(self, claim: Claim) -> None:
+        """Whoever subscribes next may hear of it, flagged if it was handed over."""
+        if claim.count:
+            self._again[claim.copy.id] = max(claim.count, self._again.get(claim.copy.id, 0))
+        self._drop(claim, Move.END)
+
+    def left(self, copy: Copy, reason: Reason) -> None:
+        """A copy is gone, and with it the claims to it. Those that did not end with its life are told."""
+        self._again.pop(copy.id, None)
+        self._acknowledged.pop(copy.id, None)
+        for claim in self._by_message.get(copy.id, [])[:]:
+            self._drop(claim, Move.LEAVE)
+            if reason not in _FORESEEN:
+                self.lost += 1
+                self._tell(ClaimLost(claim.subscription.name, copy.descriptor, reason))
+
+    def _drop(self, claim: Claim, move: Move) -> None:
+        if claim.state is ClaimState.WAITING:
+            claim.subscription.backlog.discard(claim)
+        elif claim.state is ClaimState.HANDED and claim.consumer is not None:
+            claim.consumer.session.handed.pop(claim.number, None)
+            self._journal.retract_handed(claim.number)
+        claim.move(move)
+        if claim.subscription.durable:
+            self._ledger.delete(claim.row_name)
+        self._pins.unpin(claim)
+        self._unlist(claim)
+
+    def _unlist(self, claim: Claim) -> None:
+        claims = self._by_message[claim.copy.id]
+        claims.remove(claim)
+        if not claims:
+            del self._by_message[claim.copy.id]
+
+
+_FORESEEN = frozenset({Reason.EXPIRED, Reason.WITHDRAWN, Reason.STORE})
+"""Why a copy may leave without a word to the subscriptions that it was for. What the store could not write was never
+told of."""

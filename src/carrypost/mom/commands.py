@@ -1,0 +1,48 @@
+"""What programs ask messaging for, as values."""
+
+from __future__ import annotations
+
+import msgspec
+
+from carrypost.gossip.layer import Draft
+from carrypost.journal import Durability
+from carrypost.model.descriptor import Ordering
+from carrypost.model.pattern import Entry
+
+
+class Subscribe(msgspec.Struct, frozen=True):
+    """What a consumer of topics asks for."""
+
+    entry: Entry
+    """Destinations, other attributes and selector."""
+    ordering: Ordering = Ordering.NONE
+    """How the topic was opened. With an order all of it is taken, and the rest of the entry is applied at the claim."""
+    name: str = ""
+    """Of a durable or a shared subscription."""
+    durable: bool = False
+    """It stands, and collects, while nobody consumes."""
+    shared: bool = False
+    """Several consumers may have it; each message goes to one of them."""
+    no_local: bool = False
+    """Leave out what its own connection sent; a durable one, what anybody with its client id did."""
+
+
+class Ack(msgspec.Struct, frozen=True):
+    """Messages that a session is done with, by the numbers under which they were handed over."""
+
+    session: int
+    numbers: tuple[int, ...] = ()
+    """Each for itself."""
+    through: int = 0
+    """And all that were handed to the session up to this number."""
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What is carried out whole or not at all: one batch, answered by `Done` or `Undone`."""
+
+    number: int
+    """By which it is answered; the caller's own."""
+    sends: tuple[Draft | int, ...] = ()
+    """Messages, or the numbers of drafts that the host has."""
+    acks: tuple[Ack, ...] = ()
+    durability: Durability = Durability.NORMAL

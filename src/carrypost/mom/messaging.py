@@ -1,0 +1,313 @@
+"""Messaging on one host, as a layer between order and the application's side.
+
+Everything that passes order comes by `take`, gets its claims, and goes on. Commands come from the host, which makes a
+step of each; what they change is in that step's batch. Nothing here publishes, and nothing knows about order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from carrypost.errors import IllegalStateException, JMSException
+from carrypost.events import Handed
+from carrypost.gossip.layer import Layer
+from carrypost.gossip.slots import bits
+from carrypost.journal import MOM
+from carrypost.model.ids import MessageId
+from carrypost.model.times import NEVER
+from carrypost.mom import claims as claim_rows
+from carrypost.mom import topic as topic_rows
+from carrypost.mom.claims import Acknowledged, Claims
+from carrypost.mom.ledger import Ledger
+from carrypost.mom.session import Sessions
+from carrypost.mom.topic import Subscription, Topics
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from carrypost.events import Event, Reason
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.layer import Draft
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.journal import Key, Value
+    from carrypost.local.deliveries import Deliveries
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.mom.commands import Ack, Subscribe
+    from carrypost.mom.session import Consumer
+
+_NUMBER_BYTES = 8
+
+
+class MessagingOverview(NamedTuple):
+    """How messaging stands, for people who ask."""
+
+    subscriptions: int
+    durable: int
+    consumers: int
+    claims: int
+    pinned: int
+    """Copies that stay because of claims."""
+    lost: int
+    """Claims whose copies left before they were acknowledged or dead."""
+
+
+class Messaging(Layer):
+    """The subscriptions, claims and sessions of one host."""
+
+    kind = MOM
+
+    def __init__(self, ground: Ground, deliveries: Deliveries, incarnation: int) -> None:
+        self._holdings, self._cache = ground.holdings, ground.holdings.cache
+        self._journal, self._settings = ground.outputs.journal, ground.settings.messaging
+        self._deliveries = deliveries
+        self._ledger = Ledger(self._journal)
+        self._claims = Claims(ground, deliveries, self._ledger)
+        self._topics = Topics(ground, deliveries, self._ledger, incarnation)
+        self._sessions = Sessions()
+        self._commits: dict[int, list[Acknowledged]] = {}
+        """What the commits acknowledged that are not durable, by their numbers."""
+        self._made: dict[int, Consumer] = {}
+        """The consumers of new durable subscriptions that are not durable yet, by the numbers of the commands."""
+        self._unhanded: list[Handed] = []
+        """What was to be told with a batch that was lost, until its rows are written again."""
+
+    def overview(self) -> MessagingOverview:
+        """How things stand."""
+        return MessagingOverview(
+            subscriptions=len(self._topics),
+            durable=sum(each.durable for each in self._topics),
+            consumers=sum(len(each.consumers) for each in self._topics),
+            claims=len(self._claims),
+            pinned=self._claims.pinned,
+            lost=self._claims.lost,
+        )
+
+    # --- a layer -------------------------------------------------------------------------------------------
+
+    def restore(self, rows: Iterable[tuple[Key, Value]]) -> None:
+        """Take in durable subscriptions and their claims; flag what live ones were given."""
+        found = sorted((name, value) for (_, name, _), value in rows if isinstance(value, bytes))
+        for name, value in found:
+            if name[:1] == topic_rows.FAMILY:
+                self._topics.restore(int.from_bytes(name[1:], "big"), value)
+        now = self._holdings.now_us
+        for copy in self._copies(self._holdings.claimed):
+            if not self._holdings.is_confirmed(copy):
+                self._claims.inherit(copy)
+        for name, value in found:
+            if name[:1] == claim_rows.FAMILY:
+                subscription = self._topics[int.from_bytes(name[1 : 1 + _NUMBER_BYTES], "big")]
+                if subscription is None:
+                    self._ledger.delete(name)
+                else:
+                    self._claims.restore(subscription, MessageId(name[1 + _NUMBER_BYTES :]), value, now)
+        self._look_ahead()
+
+    def _copies(self, slots: int) -> list[Copy]:
+        copies = self._cache.copies
+        return [copy for slot in bits(slots) if (copy := copies[slot]) is not None]
+
+    def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
+        """Claim these for whoever wants them; all of them go on."""
+        if not len(self._topics):
+            return copies
+        claims, interested, now = self._claims, self._topics.interested, self._holdings.now_us
+        for copy in copies:
+            subscriptions = interested(copy.descriptor)
+            if subscriptions and claims.claimable(copy) and claims.make(copy, subscriptions, now):
+                self._deliveries.claimed(copy)
+        return copies
+
+    def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
+        """Copies are gone, and with them the claims to them."""
+        if reason is not None:
+            for copy in copies:
+                self._claims.left(copy, reason)
+
+    def confirmed(self, messages: Sequence[MessageId]) -> None:
+        """The application has them, too: that they were acknowledged needs no note any more."""
+        self._claims.forget_acknowledged(messages)
+
+    def expire(self, now: int) -> None:
+        """Do what is due: delivery times, leases, interests that nobody has, rows that were not written."""
+        self._claims.expire(now)
+        for subscription in self._topics.lapsed(now):
+            self._end(subscription, now)
+        self._topics.expire(now)
+        if self._ledger.due_us <= now:
+            self._ledger.write_again()
+            unhanded, self._unhanded = self._unhanded, []
+            for handed in unhanded:
+                if self._sessions.has(handed.number):
+                    self._journal.hold(handed)
+        self._look_ahead()
+
+    def finish(self, now: int) -> Sequence[Draft]:  # noqa: ARG002 - nothing here waits for a time
+        """Hand out what the step brought."""
+        if self._claims.ready:
+            self._claims.hand_out()
+        self._look_ahead()
+        return ()
+
+    def _look_ahead(self) -> None:
+        self.due_us = min(self._claims.due_us, self._topics.due_us, self._ledger.due_us)
+
+    def rows(self, serial: int) -> dict[Key, Value | None]:
+        """None that are not in the journal already; the batch that has them gets its number now."""
+        self._ledger.batched(serial)
+        return {}
+
+    def durable(self, serial: int) -> None:
+        """A batch is on disk."""
+        self._ledger.durable(serial)
+
+    def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
+        """A batch could not be written: its rows are written again, and what waited for them waits on."""
+        self._ledger.lost(serial, self._holdings.now_us)
+        self._unhanded += [event for event in held if isinstance(event, Handed)]
+        if self._unhanded and self._ledger.due_us == NEVER:
+            self._ledger.due_us = self._holdings.now_us
+        self._look_ahead()
+        return ()
+
+    # --- programs ------------------------------------------------------------------------------------------
+
+    def connect(self, client: str = "") -> int:
+        """A program's connection, with its client id if it has one; returns its number."""
+        return self._sessions.connect(client).number
+
+    def disconnect(self, connection: int, now: int, *, unread: Collection[int] = ()) -> None:
+        """Close a connection with all its sessions."""
+        found = self._sessions.connection(connection)
+        for session in list(found.sessions):
+            self.close_session(session, now, unread=unread)
+        self._sessions.disconnect(found)
+
+    def sessions_of(self, connection: int) -> list[int]:
+        """The numbers of a connection's sessions."""
+        return list(self._sessions.connection(connection).sessions)
+
+    def open_session(self, connection: int) -> int:
+        """One more session; returns its number."""
+        return self._sessions.open(self._sessions.connection(connection)).number
+
+    def close_session(self, session: int, now: int, *, unread: Collection[int] = ()) -> None:
+        """Close a session and its consumers. What it did not acknowledge goes back; `unread`: what nobody saw of it."""
+        found = self._sessions.session(session)
+        self._claims.give_back(list(found.handed.values()), unread=unread)
+        for consumer in list(found.consumers):
+            self.close_consumer(consumer, now)
+        self._sessions.close(found)
+
+    def consume(self, session: int, asked: Subscribe, number: int, now: int) -> int:
+        """A consumer of a new subscription, or of one that is here already; returns its number.
+
+        `number` is that of the command: where a new durable subscription could not be written, it is undone by it.
+        """
+        found = self._sessions.session(session)
+        client, policy = found.connection.client, self._settings.non_durable
+        adapted = policy == "as_durable" and not (asked.durable or asked.shared)
+        if adapted:
+            asked = self._topics.as_durable(asked, client)
+        elif policy == "reject" and not asked.durable:
+            raise JMSException(
+                'this node takes durable subscriptions only (messaging.non_durable = "reject"): '
+                "give the subscription a name and make it durable"
+            )
+        subscription = self._topics.check(asked, client, adapted=adapted)
+        if subscription is not None and subscription.asked != asked:
+            self._end(subscription, now)
+            subscription = None
+        new = subscription is None
+        if subscription is None:
+            subscription = self._topics.add(asked, found.connection.number, client, now)
+            self._claim_again(subscription)
+        else:
+            self._topics.renew(subscription, now)
+        consumer = self._sessions.consume(found, subscription)
+        subscription.consumers.append(consumer)
+        if new and asked.durable:
+            self._made[number] = consumer
+        return consumer.number
+
+    def _claim_again(self, subscription: Subscription) -> None:
+        """Claim what others had a claim to before and nobody acknowledged. What is new to messaging comes by `take`."""
+        interest, now = subscription.interest, self._holdings.now_us
+        assert interest is not None
+        for copy in self._deliveries.matching(interest.entry):
+            claimed = self._holdings.claimed >> copy.slot & 1
+            if claimed and copy.whole and self._claims.claimable(copy) and subscription.takes(copy.descriptor, self._topics.here):
+                self._claims.make(copy, (subscription,), now)
+
+    def credit(self, consumer: int, messages: int, nbytes: int) -> None:
+        """A consumer takes so much more."""
+        found = self._sessions.consumer(consumer)
+        found.messages += messages
+        found.nbytes += nbytes
+        self._claims.ready[found.subscription] = None
+
+    def close_consumer(self, consumer: int, now: int, *, unread: Collection[int] = ()) -> None:
+        """Close a consumer. What it handed on stays with its session; what is `unread` goes back."""
+        found = self._sessions.consumer(consumer)
+        subscription, session = found.subscription, found.session
+        mine = [claim for claim in session.handed.values() if claim.consumer is found and claim.number in unread]
+        self._claims.give_back(mine, unread=unread)
+        subscription.consumers.remove(found)
+        self._sessions.leave(found)
+        if subscription.durable:
+            self._topics.renew(subscription, now)
+        elif not subscription.consumers:
+            self._end(subscription, now)
+
+    def unsubscribe(self, client: str, name: str, now: int) -> None:
+        """End a durable subscription for good, with all that waits for it."""
+        subscription = self._topics.named(client, name)
+        if any(claim.subscription is subscription for each in self._sessions for claim in each.handed.values()):
+            raise IllegalStateException(
+                f"messages of the subscription {name!r} are not acknowledged yet: acknowledge them, commit or recover"
+            )
+        self._end(subscription, now)
+
+    def _end(self, subscription: Subscription, now: int) -> None:
+        self._topics.remove(subscription, now)
+        self._claims.end(subscription)
+
+    def recover(self, session: int, *, unread: Collection[int] = ()) -> None:
+        """Let everything come again that a session has not acknowledged."""
+        found = self._sessions.session(session)
+        self._claims.give_back(list(found.handed.values()), unread=unread)
+
+    # --- works ---------------------------------------------------------------------------------------------
+
+    def check(self, sends: Iterable[Draft], acks: Iterable[Ack]) -> None:
+        """Raise what is wrong with a work before anything is done about it."""
+        for draft in sends:
+            self._topics.check_open(draft.destination, draft.ordering)
+        for ack in acks:
+            self._sessions.session(ack.session)
+
+    def acknowledge(self, number: int, acks: Iterable[Ack], now: int, *, commit: bool) -> None:
+        """Sessions are done with messages. Those of a `commit` are undone if its batch is lost."""
+        done: list[Acknowledged] = []
+        for ack in acks:
+            claims = self._sessions.session(ack.session).named(ack)
+            for subscription in dict.fromkeys(claim.subscription for claim in claims if claim.subscription.durable):
+                self._topics.renew(subscription, now)
+            done += self._claims.acknowledge(claims, undoable=commit)
+        if done:
+            self._commits[number] = done
+
+    def done(self, number: int) -> None:
+        """A command is durable."""
+        self._made.pop(number, None)
+        self._claims.keep(self._commits.pop(number, ()))
+
+    def undo(self, number: int, now: int) -> None:
+        """A command was lost: sessions and subscriptions are as they were before it."""
+        self._claims.undo(self._commits.pop(number, ()))
+        consumer = self._made.pop(number, None)
+        if consumer is not None and not consumer.subscription.ended:
+            subscription = consumer.subscription
+            for each in subscription.consumers[:]:
+                self.close_consumer(each.number, now)
+            self._end(subscription, now)

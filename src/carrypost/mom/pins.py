@@ -1,0 +1,92 @@
+"""Which copies stay because of claims: within one bound for all, shared so that nobody lives at the cost of others.
+
+Where the bound is reached, whoever has most gives up the latest of its pins: a subscription that nobody consumes any
+more keeps what the others leave, and no more. A claim without a pin stands, but its copy may be evicted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.gossip.holdings.copies import Usage
+from carrypost.gossip.holdings.owners import CLAIMS
+
+if TYPE_CHECKING:
+    from carrypost.config import Limits
+    from carrypost.gossip.holdings.cache import Cache
+    from carrypost.model.ids import MessageId
+    from carrypost.mom.claims import Claim
+    from carrypost.mom.topic import Subscription
+
+_TRIES = 8
+"""Pins that others give up for one; most copies are pinned for several subscriptions or for one, not for half."""
+
+
+class _Holder(Usage):
+    """What is pinned for one subscription."""
+
+    __slots__ = ("claims",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claims: dict[MessageId, Claim] = {}
+
+
+class Pins:
+    """The pins of all claims."""
+
+    def __init__(self, cache: Cache, limits: Limits) -> None:
+        self._cache = cache
+        self._messages_max, self._bytes_max = limits.unconfirmed_max, limits.unconfirmed_bytes_max
+        self._bytes = 0
+        self._count: dict[MessageId, int] = {}
+        """For how many subscriptions each copy is pinned."""
+        self._holders: dict[Subscription, _Holder] = {}
+
+    def __len__(self) -> int:
+        return len(self._count)
+
+    def pin(self, claim: Claim) -> None:
+        """Keep the copy of a claim, if that is within the bounds, or if others have more than its subscription."""
+        holder = self._holders.get(claim.subscription) or _Holder()
+        message, nbytes = claim.copy.id, claim.copy.descriptor.length
+        if message not in self._count and not self._make_room(holder, nbytes):
+            return
+        self._holders[claim.subscription] = holder
+        holder.claims[message] = claim
+        holder.messages += 1
+        holder.bytes += nbytes
+        self._count[message] = self._count.get(message, 0) + 1
+        if self._count[message] == 1:
+            self._bytes += nbytes
+            self._cache.pin((claim.copy,), CLAIMS)
+
+    def unpin(self, claim: Claim) -> None:
+        """A claim ended, or gives up its pin."""
+        holder, message, nbytes = self._holders.get(claim.subscription), claim.copy.id, claim.copy.descriptor.length
+        if holder is None or holder.claims.get(message) is not claim:
+            return
+        del holder.claims[message]
+        holder.messages -= 1
+        holder.bytes -= nbytes
+        if not holder.claims:
+            del self._holders[claim.subscription]
+        self._count[message] -= 1
+        if not self._count[message]:
+            del self._count[message]
+            self._bytes -= nbytes
+            self._cache.unpin((claim.copy,), CLAIMS)
+
+    def _make_room(self, holder: _Holder, nbytes: int) -> bool:
+        for _ in range(_TRIES):
+            if len(self._count) < self._messages_max and self._bytes + nbytes <= self._bytes_max:
+                return True
+            most = max(self._holders.values(), key=self._part, default=None)
+            if most is None or self._part(most) <= self._part(holder, 1, nbytes):
+                return False
+            self.unpin(next(reversed(most.claims.values())))
+        return False
+
+    def _part(self, holder: _Holder, messages: int = 0, nbytes: int = 0) -> float:
+        """Which part of the bounds one has, or would have with so much more."""
+        return max((holder.messages + messages) / self._messages_max, (holder.bytes + nbytes) / self._bytes_max)

@@ -1,0 +1,149 @@
+"""Connections, their sessions, and the consumers of those: who is handed what, and how much of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.errors import IllegalStateException, InvalidClientIDException
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from carrypost.mom.claims import Claim
+    from carrypost.mom.commands import Ack
+    from carrypost.mom.topic import Subscription
+
+
+class Connection:
+    """One program's connection to this node."""
+
+    __slots__ = ("client", "number", "sessions")
+
+    def __init__(self, number: int, client: str) -> None:
+        self.number = number
+        self.client = client
+        """Its client id; empty if it has none."""
+        self.sessions: dict[int, Session] = {}
+
+
+class Session:
+    """One line of work of a connection: what it was handed is acknowledged, or given back, together."""
+
+    __slots__ = ("closed", "connection", "consumers", "handed", "number")
+
+    def __init__(self, number: int, connection: Connection) -> None:
+        self.number = number
+        self.connection = connection
+        self.consumers: dict[int, Consumer] = {}
+        self.handed: dict[int, Claim] = {}
+        """What it has and did not acknowledge, by number; numbers rise."""
+        self.closed = False
+
+    def named(self, ack: Ack) -> list[Claim]:
+        """The claims that are meant; those that ended meanwhile, by expiry or with their subscription, are not."""
+        found = [claim for number, claim in self.handed.items() if number <= ack.through]
+        found += [claim for number in ack.numbers if number > ack.through and (claim := self.handed.get(number))]
+        return found
+
+
+class Consumer:
+    """Takes the messages of a subscription, as many as it has credit for."""
+
+    __slots__ = ("messages", "nbytes", "number", "session", "subscription")
+
+    def __init__(self, number: int, session: Session, subscription: Subscription) -> None:
+        self.number = number
+        self.session = session
+        self.subscription = subscription
+        self.messages = 0
+        """How many more it takes."""
+        self.nbytes = 0
+        """How many bytes of payload; the last message may exceed it."""
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether it takes another message."""
+        return self.messages > 0 and self.nbytes > 0
+
+    def hand(self, claim: Claim) -> None:
+        """It has one more."""
+        self.messages -= 1
+        self.nbytes -= claim.copy.descriptor.length
+        self.session.handed[claim.number] = claim
+
+
+class Sessions:
+    """Everybody who is connected to one node's messaging."""
+
+    def __init__(self) -> None:
+        self._connections: dict[int, Connection] = {}
+        self._sessions: dict[int, Session] = {}
+        self._consumers: dict[int, Consumer] = {}
+        self._number = 0
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._sessions.values()))
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def connect(self, client: str) -> Connection:
+        """One more connection. A client id belongs to one at a time."""
+        if client and any(each.client == client for each in self._connections.values()):
+            raise InvalidClientIDException(
+                f"the client id {client!r} is in use on this node: close the connection that has it, or choose another"
+            )
+        connection = Connection(self._next(), client)
+        self._connections[connection.number] = connection
+        return connection
+
+    def disconnect(self, connection: Connection) -> None:
+        """A connection is gone; its sessions are closed already."""
+        del self._connections[connection.number]
+
+    def open(self, connection: Connection) -> Session:
+        """One more session."""
+        session = Session(self._next(), connection)
+        self._sessions[session.number] = connection.sessions[session.number] = session
+        return session
+
+    def close(self, session: Session) -> None:
+        """A session is gone; its consumers are closed already."""
+        session.closed = True
+        del self._sessions[session.number], session.connection.sessions[session.number]
+
+    def consume(self, session: Session, subscription: Subscription) -> Consumer:
+        """One more consumer."""
+        consumer = Consumer(self._next(), session, subscription)
+        self._consumers[consumer.number] = session.consumers[consumer.number] = consumer
+        return consumer
+
+    def leave(self, consumer: Consumer) -> None:
+        """A consumer is gone."""
+        del self._consumers[consumer.number], consumer.session.consumers[consumer.number]
+
+    def has(self, number: int) -> bool:
+        """Whether some session has what was handed over under this number."""
+        return any(number in session.handed for session in self._sessions.values())
+
+    def connection(self, number: int) -> Connection:
+        """The connection of this number; raises `IllegalStateException`."""
+        found = self._connections.get(number)
+        if found is None:
+            raise IllegalStateException(f"connection {number} is closed: connect again")
+        return found
+
+    def session(self, number: int) -> Session:
+        """The session of this number; raises `IllegalStateException`."""
+        found = self._sessions.get(number)
+        if found is None:
+            raise IllegalStateException(f"session {number} is closed: open another")
+        return found
+
+    def consumer(self, number: int) -> Consumer:
+        """The consumer of this number; raises `IllegalStateException`."""
+        found = self._consumers.get(number)
+        if found is None:
+            raise IllegalStateException(f"consumer {number} is closed: create another")
+        return found

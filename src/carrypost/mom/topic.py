@@ -1,0 +1,351 @@
+"""Subscriptions to topics, and the interests of the node that they come down to.
+
+Subscriptions that ask for the same share one interest; it ends a while after the last of them, so that closing and
+opening again tells the neighbours nothing. Where a topic has an order its interest is in all of it, and what else a
+subscription asks for is applied at the claim.
+
+A live subscription lasts as long as its consumers. A durable one has a row, collects while nobody consumes, and ends
+when it is told to, or when its lease is over: use renews that.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from carrypost.errors import IllegalStateException, InvalidDestinationException, JMSException
+from carrypost.gossip.interest.matcher import Matcher
+from carrypost.model.descriptor import Ordering
+from carrypost.model.pattern import DESTINATION, Entry, encode_entries, profile_digest, whole_destination
+from carrypost.model.times import NEVER
+from carrypost.mom.claims import Backlog
+from carrypost.mom.commands import Subscribe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from carrypost.config import Limits
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.local.deliveries import Deliveries
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.mom.ledger import Ledger
+    from carrypost.model.ids import NodeId
+    from carrypost.mom.session import Consumer
+
+FAMILY = b"S"
+LINGER_US = 5_000_000
+"""An interest outlives its last subscription by so much."""
+_RENEW_PART = 30
+"""The lease of a durable subscription in use is written again when so small a part of it has passed."""
+_NAME_MAX = 128
+
+
+class SubscriptionRow(msgspec.Struct, frozen=True, array_like=True):
+    """A durable subscription in the store; fields may be appended with a default."""
+
+    client: str
+    asked: Subscribe
+    lease_us: int | None
+    """When it ends if nobody uses it."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(SubscriptionRow).decode
+
+Key = tuple[str, str, bool]
+"""Client id, name, and whether it is durable: what tells named subscriptions apart."""
+
+
+class Here(NamedTuple):
+    """This node, in this life."""
+
+    node: NodeId
+    incarnation: int
+
+
+class Subscription:
+    """What a consumer, or several, asked for, and what waits for them."""
+
+    __slots__ = (
+        "_narrower", "_turn", "asked", "backlog", "client", "connection", "consumers", "ended", "interest", "lease_us",
+        "number",
+    )  # fmt: skip
+
+    def __init__(self, number: int, asked: Subscribe, connection: int, client: str, limits: Limits) -> None:
+        self.number = number
+        self.asked = asked
+        self.client = client
+        self.connection = connection
+        """Whose it is, where it is live."""
+        self.consumers: list[Consumer] = []
+        self.backlog = Backlog()
+        self.interest: Interest | None = None
+        self.lease_us = NEVER
+        self.ended = False
+        self._turn = 0
+        self._narrower = Matcher((asked.entry,), limits, own=True) if asked.ordering else None
+
+    @property
+    def name(self) -> str:
+        """What its user calls it; of a live one, its destination."""
+        return self.asked.name or destination_of(self.asked.entry)
+
+    @property
+    def durable(self) -> bool:
+        """Whether it has a row, and its claims have."""
+        return self.asked.durable
+
+    @property
+    def ordering(self) -> Ordering:
+        """How its topic was opened."""
+        return self.asked.ordering
+
+    @property
+    def key(self) -> Key:
+        """What it is found by, if it has a name."""
+        return self.client, self.asked.name, self.asked.durable
+
+    def takes(self, descriptor: Descriptor, here: Here) -> bool:
+        """Whether it wants a message that its interest matches; `here`: this node, in this life."""
+        if self._narrower is not None and not self._narrower.matches(descriptor):
+            return False
+        headers = descriptor.headers
+        if not self.asked.no_local or headers is None or descriptor.node != here.node:
+            return True
+        if self.durable:
+            return not self.client or headers.client != self.client
+        return headers.connection != self.connection or descriptor.incarnation != here.incarnation
+
+    def next_consumer(self) -> Consumer | None:
+        """Who is to have the next message: of those with credit, each in its turn."""
+        consumers = self.consumers
+        for _ in consumers:
+            self._turn = (self._turn + 1) % len(consumers)
+            if consumers[self._turn].has_credit:
+                return consumers[self._turn]
+        return None
+
+
+class Interest:
+    """What the node wants because of subscriptions."""
+
+    __slots__ = ("ends_us", "entry", "number", "subscriptions")
+
+    def __init__(self, entry: Entry, number: int) -> None:
+        self.entry = entry
+        self.number = number
+        """Among the node's interests."""
+        self.subscriptions: dict[Subscription, None] = {}
+        self.ends_us = NEVER
+
+
+class Topics:
+    """The subscriptions of one node."""
+
+    def __init__(self, ground: Ground, deliveries: Deliveries, ledger: Ledger, incarnation: int) -> None:
+        self._limits, self._settings = ground.limits, ground.settings.messaging
+        self.here = Here(ground.node, incarnation)
+        self._own, self._deliveries, self._ledger = ground.own, deliveries, ledger
+        self._interests: dict[Entry, Interest] = {}
+        self._by_number: dict[int, Interest] = {}
+        self._named: dict[Key, Subscription] = {}
+        self._all: dict[int, Subscription] = {}
+        self._open: dict[str, dict[Subscription, None]] = {}
+        """By the pattern of their destinations."""
+        self._number = 0
+        self.due_us = NEVER
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Subscription]:
+        return iter(self._all.values())
+
+    def __getitem__(self, number: int) -> Subscription | None:
+        return self._all.get(number)
+
+    # --- coming --------------------------------------------------------------------------------------------
+
+    def as_durable(self, asked: Subscribe, client: str) -> Subscribe:
+        """A live subscription as a durable one: named after what it asks for, the first that nobody consumes."""
+        digest = profile_digest(encode_entries((asked.entry,))).hex()
+        for number in count(1):
+            name = f"{digest}-{number}"
+            known = self._named.get((client, name, True))
+            if known is None or not known.consumers:
+                return msgspec.structs.replace(asked, name=name, durable=True)
+        raise AssertionError
+
+    def check(self, asked: Subscribe, client: str, *, adapted: bool = False) -> Subscription | None:
+        """The subscription that a consumer would join, None if it needs a new one; raises what JMS says otherwise.
+
+        `adapted`: the node made it durable; then it needs no client id.
+        """
+        self._check_ordering(asked)
+        if not (asked.durable or asked.shared):
+            return None
+        if asked.durable and not asked.shared and not client and not adapted:
+            raise IllegalStateException(
+                "a durable subscription belongs to a client id, and this connection has none: "
+                "give one to the connection factory, or share the subscription"
+            )
+        _check_name(asked.name)
+        known = self._named.get((client, asked.name, asked.durable))
+        if known is None:
+            return None
+        if known.asked.shared != asked.shared:
+            kinds = ("unshared", "shared") if known.asked.shared else ("shared", "unshared")
+            raise JMSException(
+                f"{asked.name!r} is a {kinds[1]} subscription, and cannot be opened as {kinds[0]}: choose another name"
+            )
+        if known.consumers and not asked.shared:
+            raise JMSException(f"the durable subscription {asked.name!r} has a consumer: close it first")
+        if known.asked != asked and known.consumers:
+            raise JMSException(
+                f"the shared subscription {asked.name!r} is in use for another topic or selector: "
+                "use the same, or another name"
+            )
+        return known
+
+    def _check_ordering(self, asked: Subscribe) -> None:
+        if asked.ordering:
+            whole_destination(asked.entry)  # Raises where no destination is named.
+        self.check_open(destination_of(asked.entry), asked.ordering)
+
+    def check_open(self, destination: str, ordering: Ordering) -> None:
+        """Raise unless a topic may be opened with this ordering."""
+        for each in self._open.get(destination, ()):
+            if each.ordering is not ordering:
+                raise JMSException(
+                    f"the topic {destination!r} is open on this node with the ordering {each.ordering.text!r}: "
+                    f"open it so here, too, or end the subscription {each.name!r} first"
+                )
+            return  # All of them have the same.
+
+    def add(self, asked: Subscribe, connection: int, client: str, now: int) -> Subscription:
+        """A new subscription; what is here for it is found by the host and claimed with the same step."""
+        self._number += 1
+        subscription = Subscription(self._number, asked, connection, client, self._limits)
+        self._enter(subscription)
+        self.renew(subscription, now)
+        return subscription
+
+    def _enter(self, subscription: Subscription) -> None:
+        asked = subscription.asked
+        entry = whole_destination(asked.entry) if asked.ordering else asked.entry
+        interest = self._interests.get(entry)
+        if interest is None:
+            interest = Interest(entry, self._deliveries.want(entry))
+            self._interests[entry] = self._by_number[interest.number] = interest
+        interest.ends_us = NEVER
+        interest.subscriptions[subscription] = None
+        subscription.interest = interest
+        self._all[subscription.number] = subscription
+        self._open.setdefault(destination_of(asked.entry), {})[subscription] = None
+        if asked.name:
+            self._named[subscription.key] = subscription
+
+    def restore(self, number: int, value: bytes) -> None:
+        """A durable subscription of an earlier life."""
+        row = _decode(value)
+        subscription = Subscription(number, row.asked, 0, row.client, self._limits)
+        self._number = max(self._number, number)
+        self._enter(subscription)
+        self._lease(subscription, row.lease_us)
+
+    # --- asking --------------------------------------------------------------------------------------------
+
+    def interested(self, descriptor: Descriptor) -> list[Subscription]:
+        """The subscriptions that want a message."""
+        by_number = self._by_number
+        return [
+            subscription
+            for number in self._own.which(descriptor)
+            if (interest := by_number.get(number)) is not None
+            for subscription in interest.subscriptions
+            if subscription.takes(descriptor, self.here)
+        ]
+
+    # --- use -----------------------------------------------------------------------------------------------
+
+    def renew(self, subscription: Subscription, now: int) -> None:
+        """A durable subscription is used: its lease begins anew. That is written only now and then."""
+        if not subscription.durable:
+            return
+        lease_s = self._settings.subscription_lease_s
+        lease_us = None if lease_s is None else now + round(lease_s * 1e6)
+        fresh = lease_us is not None and lease_us - subscription.lease_us < (lease_us - now) // _RENEW_PART
+        if not fresh or subscription.lease_us == NEVER:
+            self._lease(subscription, lease_us)
+            row = SubscriptionRow(subscription.client, subscription.asked, lease_us)
+            self._ledger.put(_row_name(subscription), _encode(row))
+
+    def _lease(self, subscription: Subscription, lease_us: int | None) -> None:
+        subscription.lease_us = NEVER if lease_us is None else lease_us
+        self.due_us = min(self.due_us, subscription.lease_us)
+
+    def lapsed(self, now: int) -> list[Subscription]:
+        """Durable subscriptions whose lease is over; of those in use it begins anew."""
+        over = [each for each in self._all.values() if each.lease_us <= now]
+        for each in over:
+            if each.consumers:
+                self.renew(each, now)
+        return [each for each in over if not each.consumers]
+
+    # --- going ---------------------------------------------------------------------------------------------
+
+    def named(self, client: str, name: str) -> Subscription:
+        """The durable subscription of this name that is to end; raises what JMS says otherwise."""
+        found = self._named.get((client, name, True))
+        if found is None:
+            raise InvalidDestinationException(f"there is no durable subscription {name!r} of client {client!r} here")
+        if found.consumers:
+            raise IllegalStateException(f"the subscription {name!r} has a consumer: close it before you unsubscribe")
+        return found
+
+    def remove(self, subscription: Subscription, now: int) -> None:
+        """A subscription ended; its claims are ended already."""
+        subscription.ended = True
+        del self._all[subscription.number]
+        destination = destination_of(subscription.asked.entry)
+        del self._open[destination][subscription]
+        if not self._open[destination]:
+            del self._open[destination]
+        if self._named.get(subscription.key) is subscription:
+            del self._named[subscription.key]
+        if subscription.durable:
+            self._ledger.delete(_row_name(subscription))
+        interest = subscription.interest
+        assert interest is not None
+        del interest.subscriptions[subscription]
+        if not interest.subscriptions:
+            interest.ends_us = now + LINGER_US
+            self.due_us = min(self.due_us, interest.ends_us)
+
+    def expire(self, now: int) -> None:
+        """Let interests go that nobody has any more; see what is due next."""
+        gone = [each for each in self._interests.values() if each.ends_us <= now]
+        for interest in gone:
+            del self._interests[interest.entry], self._by_number[interest.number]
+        if gone:
+            self._deliveries.unsubscribe([interest.number for interest in gone])
+        dues = [each.ends_us for each in self._interests.values()]
+        self.due_us = min([each.lease_us for each in self._all.values()] + dues, default=NEVER)
+
+
+def destination_of(entry: Entry) -> str:
+    """The pattern of its destinations; empty where it names none."""
+    return dict(entry.patterns).get(DESTINATION, "")
+
+
+def _row_name(subscription: Subscription) -> bytes:
+    return FAMILY + subscription.number.to_bytes(8, "big")
+
+
+def _check_name(name: str) -> None:
+    if not 0 < len(name) <= _NAME_MAX or not all(each.isalnum() or each in "_.-" for each in name):
+        raise JMSException(
+            f"the name of a subscription has 1 to {_NAME_MAX} letters, digits, and characters of '_.-', not {name!r}"
+        )
