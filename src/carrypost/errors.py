@@ -22,7 +22,9 @@
     │   ├── RunningError         a node runs in that folder
     │   └── NoNodeError                 no node answers at that control socket
     └── JMSException               what the JMS API raises; each is also the error above that it is
-        └── InvalidSelectorException       a message selector that may not be used; a PatternError
+        ├── InvalidDestinationException    a name or destination that is none; a LocalError
+        ├── InvalidSelectorException       a message selector that may not be used; a PatternError
+        └── MessageFormatException         a value that no type or limit of messages has room for; a PayloadError
 
 A `LocalError` reaches the caller who made the mistake. A `RemoteError` never leaves the core: the one place
 that takes frames from a peer turns it into a counted refusal with `reason`.
@@ -120,6 +122,10 @@ class JMSException(CarrypostError):  # noqa: N818 - the name is that of the JMS 
         """A short word for programs, or None."""
 
 
+class InvalidDestinationException(JMSException, LocalError):  # noqa: N818 - likewise
+    """A name or a destination that is none, or that is not known here."""
+
+
 class InvalidSelectorException(JMSException, PatternError):  # noqa: N818 - likewise
     """A message selector that is not valid, or beyond the bounds of selectors."""
 
@@ -127,3 +133,7 @@ class InvalidSelectorException(JMSException, PatternError):  # noqa: N818 - like
         super().__init__(reason, error_code)
         self.position = position
         """The character at which the text goes wrong, counted from 1, or None where it is the text as a whole."""
+
+
+class MessageFormatException(JMSException, PayloadError):  # noqa: N818 - likewise
+    """A value of a type that messages do not have, or that does not fit its type or a limit of messages."""
