@@ -29,6 +29,7 @@ from carrypost.gossip.wire.frames import (
     WholeDescriptor,
 )
 from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec, Predecessor
+from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -61,6 +62,25 @@ SIGNED_ORDERED = Descriptor(
     bytes(range(32, 64)), 1100, ordering=Ordering.DELTA_CAUSAL,
     barrier=(Predecessor(bytes(range(16)), 3, 4, 1_700_000_086_000_000),),
 ).with_signature(bytes(range(64)))  # fmt: skip
+WITH_HEADERS = Descriptor(
+    "alan", 1, 11, 1_700_000_000_000_000, None, "topic/forum", 5, 5, PayloadCodec.PLAIN, b"", 1024,
+    headers=Headers(body_type=2, connection=1, session=3, number=70_000),
+)  # fmt: skip
+SIGNED_WITH_HEADERS = Descriptor(
+    bytes(range(32)), 2, 303, 1_700_000_000_000_000, 1_700_000_086_400_000, "topic/forum", 40, 40, PayloadCodec.PLAIN,
+    bytes(range(32, 64)), 1100, persistent=True, attributes={"floor": -3, "height_m": 1.5},
+    ordering=Ordering.CAUSAL, barrier=(Predecessor(bytes(range(16)), 3, 4, None),),
+    headers=Headers(
+        operation="request", body_type=4, property_types={"floor": 2, "height_m": 6, "room": 0}, correlation="täglich",
+        reply_to="queue/abcdefghijklmnopqrstuvwxyz/Alan", type="survey", delivery_time_us=1_700_000_060_000_000,
+        sent_us=1_699_999_999_999_000, client="alan", connection=2, session=5, number=1, receipt=True,
+        control=bytes(range(20)),
+    ),
+).with_signature(bytes(range(64)))  # fmt: skip
+CORRELATED = Descriptor(
+    "alan", 1, 12, 1_700_000_000_000_000, None, "control/all", 0, 0, PayloadCodec.PLAIN, b"", 1024,
+    headers=Headers(correlation_bytes=b"\x00\xff"),
+)  # fmt: skip
 
 ANNOUNCE = Announce(NodeId("abcdefghijklmnopqrstuvwxyz"), 3, 1000, 5000, DIGEST, PREFIXES)
 OFFER = Offer(70_000, (OfferEntry(SIGNED_ID, 12, 5000, 19), OfferEntry(PLAIN_ID, 128, 40_000, 4, b"\x05")))
@@ -88,6 +108,9 @@ CASES: dict[str, tuple[Frame, ...]] = {
     "descriptor_signed": (WholeDescriptor(12, 70_000, 3, 86_400_000, SIGNED),),
     "descriptor_ordered": (WholeDescriptor(128, 4, 0, 0, ORDERED),),
     "descriptor_ordered_signed": (WholeDescriptor(12, 70_000, 1, 2500, SIGNED_ORDERED),),
+    "descriptor_headers": (WholeDescriptor(128, 4, 0, 0, WITH_HEADERS),),
+    "descriptor_headers_signed": (WholeDescriptor(12, 70_000, 1, 2500, SIGNED_WITH_HEADERS),),
+    "descriptor_headers_bytes": (WholeDescriptor(128, 4, 0, 0, CORRELATED),),
     "hash_list": (HashList(12, 70_000, 4, bytes(range(64))),),
     "data": (DATA,),
     "data_last": (Data(12, 70_002, 4, True, b""),),

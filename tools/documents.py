@@ -34,7 +34,7 @@ from carrypost.gossip.holdings import lives
 from carrypost.gossip.wire import frames
 from carrypost.lab import schemas
 from carrypost.lab.metrics import families
-from carrypost.model import descriptor
+from carrypost.model import descriptor, headers
 from carrypost.node import settings as node_settings
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -54,8 +54,9 @@ def frame_tables() -> str:
 
 
 def descriptor_table() -> str:
-    """The fields of a descriptor, in the order in which they are encoded, and those of an entry of its barrier."""
-    return f"{_fields(descriptor.Descriptor)}\n\n{_section(descriptor.Predecessor)}"
+    """The fields of a descriptor, in the order in which they are encoded, and those of what it is made of."""
+    parts = (descriptor.Predecessor, headers.Headers)
+    return "\n\n".join([_fields(descriptor.Descriptor), *(_section(part) for part in parts)])
 
 
 def _section(kind: type[msgspec.Struct]) -> str:
@@ -78,15 +79,16 @@ def _fields(kind: type[msgspec.Struct]) -> str:
     }
     info = msgspec.inspect.type_info(kind)
     assert isinstance(info, msgspec.inspect.StructType)
+    array = kind.__struct_config__.array_like or kind.__struct_config__.tag is not None
     rows = [
         (
-            f"`{field.name}`",
+            f"`{field.name}`" if array else f"`{field.name}` (`{field.encode_name}`)",
             _type(field.type) + ("" if field.required else ", optional"),
             meanings.get(field.name) or aliases.get(types.get(field.name, ""), ""),
         )
         for field in info.fields
     ]
-    return _table(("field", "type", "meaning"), rows)
+    return _table(("field" if array else "field (key)", "type", "meaning"), rows)
 
 
 def _type(kind: msgspec.inspect.Type) -> str:  # noqa: PLR0911 - one answer per kind

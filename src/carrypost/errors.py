@@ -24,8 +24,9 @@
     └── JMSException               what the JMS API raises; each is also the error above that it is
         ├── IllegalStateException        a call that does not fit the state of what it is called on; a StateError
         ├── InvalidClientIDException     a client id that another connection of this node has; a LocalError
-        ├── InvalidDestinationException  a topic, queue or subscription that is not there; a LocalError
+        ├── InvalidDestinationException  a name that is none, or that is not known here; a LocalError
         ├── InvalidSelectorException     a message selector that may not be used; a PatternError
+        ├── MessageFormatException       a value that no type or limit of messages has room for; a PayloadError
         └── ResourceAllocationException  there is no room for what was asked; a StateError
 
 A `LocalError` reaches the caller who made the mistake. A `RemoteError` never leaves the core: the one place
@@ -124,6 +125,10 @@ class JMSException(CarrypostError):  # noqa: N818 - the name is that of the JMS 
         """A short word for programs, or None."""
 
 
+class InvalidDestinationException(JMSException, LocalError):  # noqa: N818 - likewise
+    """A name or a destination that is none, or that is not known here."""
+
+
 class InvalidSelectorException(JMSException, PatternError):  # noqa: N818 - likewise
     """A message selector that is not valid, or beyond the bounds of selectors."""
 
@@ -141,9 +146,9 @@ class InvalidClientIDException(JMSException, LocalError):  # noqa: N818 - likewi
     """A client id that another connection of this node has."""
 
 
-class InvalidDestinationException(JMSException, LocalError):  # noqa: N818 - likewise
-    """A topic, a queue or a subscription that is not there."""
-
-
 class ResourceAllocationException(JMSException, StateError):  # noqa: N818 - likewise
     """There is no room for what was asked; later there may be."""
+
+
+class MessageFormatException(JMSException, PayloadError):  # noqa: N818 - likewise
+    """A value of a type that messages do not have, or that does not fit its type or a limit of messages."""

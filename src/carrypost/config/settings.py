@@ -122,6 +122,8 @@ class Limits:
     """The same of all neighbours and strangers together."""
     link_profiles_per_s: int = whole(2, 1, UNBOUNDED)
     """Profiles compiled for one neighbour."""
+    draft_bytes_max: int = whole(64 * MIB, KIB, UNBOUNDED)
+    """Payload of the messages that one session of messaging sent and did not commit yet."""
     refusals_max: int = whole(1_000, 1, UNBOUNDED)
     """Refusals that wait to be told to the driver; more are counted together."""
 
@@ -136,6 +138,23 @@ class Limits:
                 "limits.descriptor_buffer_bytes_max must hold the largest descriptor and profile "
                 f"({largest:,}), not {self.descriptor_buffer_bytes_max:,}"
             )
+
+
+@table("messaging")
+class Messaging:
+    """Topics and queues of the programs on this node."""
+
+    enabled: bool = flag(True)
+    """Whether this node has them. Messages of others are carried all the same."""
+    non_durable: Literal["live", "as_durable", "reject"] = choice("live", ("live", "as_durable", "reject"))
+    """What becomes of subscriptions that are not durable: they last as long as their consumers, are kept as if they were
+    durable, or are refused."""
+    subscription_lease_s: float | None = lifetime(30 * DAY_S)
+    """A durable subscription that nobody uses ends after so long."""
+    prefetch: int = whole(100, 1, UNBOUNDED)
+    """Messages that a consumer is handed ahead of its program."""
+    prefetch_bytes: int = whole(MIB, 1, UNBOUNDED)
+    """Payload of those messages; one is always allowed."""
 
 
 @table()
@@ -180,6 +199,8 @@ class Settings:
     """How far ahead of the local clock a message may be dated."""
     window_bytes_max: int = whole(256 * KIB, KIB, UNBOUNDED)
     """Bytes on their way to one neighbour that it has not acknowledged."""
+    messaging: Messaging = inner(Messaging)
+    """Topics and queues of the programs on this node."""
     limits: Limits = inner(Limits)
     """Bounds on what peers can make this node keep, hold or do."""
 

@@ -19,6 +19,7 @@ import msgspec
 
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.descriptor import AttributeValue, Descriptor, Ordering
+from carrypost.model.headers import Headers
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Draft(msgspec.Struct, frozen=True):
     persistent: bool = False
     priority: int = 4
     ordering: Ordering = Ordering.NONE
+    headers: Headers | None = None
 
 
 class Layer:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.journal import Batch, Key, Value
     from carrypost.model.descriptor import AttributeValue, Descriptor
+    from carrypost.model.headers import Headers
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.mom.commands import Work
     from carrypost.order.groups import Registry
@@ -192,11 +193,12 @@ class Host:
         persistent: bool = False,
         priority: int = 4,
         ordering: Ordering = Ordering.NONE,
+        headers: Headers | None = None,
     ) -> MessageId:
         """Store a message and offer it to whoever wants it; `Stored` or `Failed` follows."""
         self._require_start()
         draft = Draft(
-            destination, payload, attributes or {}, lifetime_us, label, persistent, priority, ordering
+            destination, payload, attributes or {}, lifetime_us, label, persistent, priority, ordering, headers
         )  # fmt: skip
         with self.step(now):
             return self._works.publish(draft, now).id

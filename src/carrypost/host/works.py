@@ -98,8 +98,7 @@ class Works:
     def _send(self, draft: Draft, packed: Packed, made: Descriptor | None, now: int, *, alone: bool) -> Copy:
         publisher = self._publisher
         if made is None:
-            stamp = self._order.stamp(draft.destination, draft.ordering, now) if draft.ordering else Stamp(now)
-            made = publisher.make(draft, packed, stamp)
+            made = publisher.sign(publisher.make(draft, packed, self._stamp(draft, now), now))
         copy = publisher.admit(made, packed, now)
         self._outputs.tell(Published(copy.descriptor))
         self._layers.published((copy,))
@@ -110,6 +109,9 @@ class Works:
                 self._holdings.keep(each, again=True)
         self._strategy.gained(now, own=True)
         return copy
+
+    def _stamp(self, draft: Draft, now: int) -> Stamp:
+        return self._order.stamp(draft.destination, draft.ordering, now) if draft.ordering else Stamp(now)
 
     # --- drafts --------------------------------------------------------------------------------------------
 
@@ -124,7 +126,7 @@ class Works:
             )
         made = None
         if not draft.ordering:
-            made = self._publisher.make(draft, packed, Stamp(now))
+            made = self._publisher.sign(self._publisher.make(draft, packed, Stamp(now), now))
             self._publisher.reserve(made)
         self._draft_bytes[session] = used + packed.length
         self._draft_number += 1
@@ -156,6 +158,9 @@ class Works:
             messaging.check([each.draft for each in sends], work.acks)
         elif work.acks:
             raise IllegalStateException("messaging is not open on this node: there is nothing to acknowledge")
+        for each in sends:
+            if each.descriptor is None:  # It gets its own only when those before it are sent; errors come sooner.
+                self._publisher.make(each.draft, each.packed, self._stamp(each.draft, now), now)
         alive = [each for each in sends if each.descriptor is None or each.descriptor.alive(now)]
         self._check_room(alive, now)
         messages = [
@@ -195,7 +200,7 @@ class Works:
 
     def _rank(self, send: Drafted, now: int) -> int:
         """At least the rank that it will have in the cache."""
-        descriptor = send.descriptor or self._publisher.make(send.draft, send.packed, Stamp(now))
+        descriptor = send.descriptor or self._publisher.make(send.draft, send.packed, Stamp(now), now)
         return rank_of(self._holdings.rank(descriptor), True, descriptor.created_us)
 
     # --- answers -------------------------------------------------------------------------------------------

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from carrypost import journal as keys
-from carrypost.errors import PayloadError, StateError
+from carrypost.errors import MessageFormatException, PayloadError, StateError
 from carrypost.events import Reason, Stored
 from carrypost.gossip.holdings.owners import PUBLISHING
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.pieces import Blank, Packed, full_mask, pack
 from carrypost.journal import Durability, Send
 from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue, Descriptor, Ordering, Predecessor
+from carrypost.model.headers import Headers, checked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,18 +74,23 @@ class Publisher:
         signed, compress = self._identity.signed, self._settings.compress
         return pack(draft.payload, signed=signed, compress=compress, limits=self._limits)
 
-    def make(self, draft: Draft, packed: Packed, stamp: Stamp) -> Descriptor:
-        """The signed descriptor that the message gets if it is admitted before another one is made."""
+    def make(self, draft: Draft, packed: Packed, stamp: Stamp, now: int) -> Descriptor:
+        """What the message would be if it were the next one, not signed yet; raises `PayloadError`."""
         descriptor = Descriptor(
             author=self._identity.author, incarnation=self._incarnation, sequence=self._sequence + 1,
             created_us=stamp.created_us, deadline_us=self._deadline(draft.lifetime_us, stamp.created_us),
             destination=draft.destination, size=packed.size, length=packed.length, codec=packed.codec,
             root=packed.root, fragment_bytes=self._fragment_bytes, priority=draft.priority,
             persistent=draft.persistent, label=draft.label, attributes=dict(draft.attributes),
-            ordering=draft.ordering, barrier=stamp.barrier,
+            ordering=draft.ordering, barrier=stamp.barrier, headers=_headers(draft, stamp, now),
         )  # fmt: skip
         if len(descriptor.encoded) > self._limits.descriptor_bytes_max - 65:
-            raise PayloadError(f"the descriptor has more than {self._limits.descriptor_bytes_max} bytes")
+            most = self._limits.descriptor_bytes_max
+            raise MessageFormatException(f"the descriptor has more than {most} bytes, with its attributes and headers")
+        return descriptor
+
+    def sign(self, descriptor: Descriptor) -> Descriptor:
+        """As it leaves: with the author's signature, if there are any."""
         return self._identity.sign(descriptor)
 
     def reserve(self, descriptor: Descriptor) -> None:
@@ -178,6 +186,14 @@ class Publisher:
         for name, value in attributes.items():
             _check_text("the name of an attribute", name, limits.attribute_bytes_max)
             _check_value(name, value, limits.attribute_bytes_max)
+
+
+def _headers(draft: Draft, stamp: Stamp, now: int) -> Headers | None:
+    """What messaging says of a message; also when it was sent, where order gave it another date."""
+    headers = None if draft.headers is None else checked(draft.headers, draft.attributes)
+    if headers is None or stamp.created_us == now or headers.sent_us is not None:
+        return headers
+    return msgspec.structs.replace(headers, sent_us=now)
 
 
 def _require(what: str, value: object, kind: type, allowed: str) -> None:

@@ -1,10 +1,10 @@
 """The descriptor: what a message says about itself.
 
-A descriptor is a fixed list of typed fields and a map of `attributes` that belongs to the application, kept
-apart so that any property name is legal (JOMS-12 §III.A, figure 2). Its encoding is signed by the author, its id
-is the hash of exactly those bytes, and they are forwarded verbatim: a field that a newer author appends survives
-an older carrier. `encoded`, `id` and `fingerprint` are made once per object and kept with it, because an
-emulation hands the same object to a thousand hosts.
+A descriptor is a fixed list of typed fields, a map of `attributes` that belongs to the application, and `headers`
+that belong to messaging, kept apart so that any property name is legal (JOMS-12 §III.A, figure 2). Its encoding is
+signed by the author, its id is the hash of exactly those bytes, and they are forwarded verbatim: a field that a newer
+author appends survives an older carrier. `encoded`, `id` and `fingerprint` are made once per object and kept with it,
+because an emulation hands the same object to a thousand hosts.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, overload
 import msgspec
 
 from carrypost.errors import DecodeError, LocalError
-from carrypost.model import ids
+from carrypost.model import headers, ids
+from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId
+from carrypost.model.properties import AttributeValue as AttributeValue  # noqa: PLC0414 - part of this interface
+from carrypost.model.times import TIME_US_MAX as TIME_US_MAX  # noqa: PLC0414 - likewise
 
 T = TypeVar("T")
 
@@ -27,9 +30,6 @@ PIECE_BYTES = 16 * 1024
 SIGNATURE_BYTES = 64
 SIGNATURE_DOMAIN = b"carrypost descriptor 1\0"
 
-AttributeValue = bool | int | float | str
-TIME_US_MAX = 2**53
-"""The year 2255; every format we speak keeps whole numbers up to this exactly."""
 ENDLESS_US = 2**62
 """Stands for the deadline of what has none, where deadlines are compared."""
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
@@ -149,13 +149,19 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
     """The order of its group: of all messages with this destination and this ordering."""
     barrier: tuple[Predecessor, ...] = ()
     """What it depends on directly, in its group."""
+    headers: Headers | None = None
+    """What messaging says of it."""
 
     @lazy
     def encoded(self) -> bytes:
-        """The bytes that are hashed and signed; what has no order says nothing about it."""
-        if self.ordering is Ordering.NONE:
-            return _ENCODER.encode(msgspec.structs.astuple(self)[:_UNORDERED_FIELDS])
-        return _ENCODER.encode(self)
+        """The bytes that are hashed and signed: no more fields than say something.
+
+        What has neither headers nor an order ends before them, so old messages keep their ids.
+        """
+        if self.headers is not None:
+            return _ENCODER.encode(self)
+        fields = _UNORDERED_FIELDS if self.ordering is Ordering.NONE else _ORDERED_FIELDS
+        return _ENCODER.encode(msgspec.structs.astuple(self)[:fields])
 
     @lazy
     def signature(self) -> bytes:
@@ -252,7 +258,8 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Descriptor)
-_UNORDERED_FIELDS = len(Descriptor.__struct_fields__) - 2
+_UNORDERED_FIELDS = Descriptor.__struct_fields__.index("ordering")
+_ORDERED_FIELDS = Descriptor.__struct_fields__.index("headers")
 SEQUENCE_BITS = TIME_US_MAX.bit_length()
 
 
@@ -286,6 +293,10 @@ def decode(wire: bytes) -> Descriptor:
         raise DecodeError("descriptor", "the author has no name")
     if descriptor.barrier and not _well_named(descriptor):
         raise DecodeError("descriptor", "the barrier names nodes in another way than the author")
+    if descriptor.headers is not None:
+        wrong = headers.fault(descriptor.headers, descriptor.attributes)
+        if wrong is not None:
+            raise DecodeError("descriptor", wrong)
     descriptor.__dict__.update(encoded=encoded, signature=signature, wire=wire)
     return descriptor
 

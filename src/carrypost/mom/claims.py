@@ -220,8 +220,7 @@ class Claims:
         known = {claim.subscription for claim in claims}
         first = not self._holdings.claimed >> copy.slot & 1
         count = self._again.get(copy.id, 0)
-        headers = copy.descriptor.headers
-        due_us = now if headers is None or headers.delivery_us is None else headers.delivery_us
+        due_us = _due_us(copy)
         for subscription in subscriptions:
             if subscription in known:
                 continue
@@ -260,8 +259,7 @@ class Claims:
         self._place = max(self._place, row.place)
         self._by_message.setdefault(message, []).append(claim)
         self._pins.pin(claim)
-        headers = copy.descriptor.headers
-        self._file(claim, now if headers is None or headers.delivery_us is None else headers.delivery_us, now)
+        self._file(claim, _due_us(copy), now)
 
     def inherit(self, copy: Copy) -> None:
         """An earlier life claimed it, and nobody acknowledged it: it may have been handed over."""
@@ -429,3 +427,9 @@ class Claims:
 _FORESEEN = frozenset({Reason.EXPIRED, Reason.WITHDRAWN, Reason.STORE})
 """Why a copy may leave without a word to the subscriptions that it was for. What the store could not write was never
 told of."""
+
+
+def _due_us(copy: Copy) -> int:
+    """When a message may be handed over."""
+    headers = copy.descriptor.headers
+    return 0 if headers is None or headers.delivery_time_us is None else headers.delivery_time_us

@@ -90,14 +90,17 @@ class InboxApplication:
             event = Delivered(tuple(each for each in event.deliveries if self._got(driver, each)))
             if not event.deliveries:
                 return
-            if self._confirm:
-                driver.host.confirm([delivery.message for delivery in event.deliveries], driver.now)
+            mine = [delivery.message for delivery in event.deliveries if delivery.subscriptions]
+            if self._confirm and mine:
+                driver.host.confirm(mine, driver.now)
         if self._watch is not None:
             self._watch(driver, event)
 
     def _got(self, driver: Driver, delivery: events.Delivery) -> bool:
         """Whether the payload could be taken out of the store; if not, the host is told why."""
         descriptor = delivery.descriptor
+        if not delivery.subscriptions:
+            return True  # Messaging hands it over by itself.
         blank = descriptor.codec == PayloadCodec.BLANK
         try:
             payload = None if blank else driver.store.payload(descriptor, driver.settings.limits)

@@ -1,0 +1,131 @@
+"""Headers: what messaging says of a message, beside the descriptor's own fields and apart from the application's.
+
+The last field of a descriptor. On the wire it is a map of optional fields by keys of one letter, so that later versions
+can add some in any order and number: a carrier passes on what it does not know, because a descriptor's bytes travel
+verbatim, and the author's signature covers them. A message without headers has no such field at all.
+
+The header names of the papers (JOMS-12 figures 2 and 5, JOMS-15 figure 2) are fields of the descriptor or of this, and
+never attributes, so an application may have a property called ``id``; `visible` says what patterns see.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+
+from carrypost.errors import PayloadError
+from carrypost.model.properties import AttributeValue, misfit
+from carrypost.model.times import TIME_US_MAX
+
+TEXT_MAX = 1024
+"""Characters of a text; as much as an attribute's value may have by default."""
+DESTINATION_MAX = 256
+OPERATION_MAX = 64
+CONTROL_BYTES_MAX = 6 * 1024
+"""Leaves a quarter of a descriptor's 8 KiB for all else; what is longer is sent in several messages."""
+_Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
+_Number = Annotated[int, msgspec.Meta(ge=0, le=255)]
+
+
+class BodyType(enum.IntEnum):
+    """What a program makes of the payload; numbers are part of the wire format."""
+
+    UNSAID = 0
+    """Bytes that no program of messaging made."""
+    MESSAGE = 1
+    """There is none: the message is its headers and properties."""
+    TEXT = 2
+    BYTES = 3
+    MAP = 4
+    STREAM = 5
+    OBJECT = 6
+
+
+_KEYS = {
+    "operation": "o", "body_type": "b", "property_types": "p", "correlation": "c", "correlation_bytes": "C",
+    "reply_to": "r", "type": "t", "delivery_time_us": "d", "sent_us": "s", "client": "i", "connection": "k",
+    "session": "e", "number": "n", "receipt": "w", "control": "x",
+}  # fmt: skip
+"""Of each field on the wire. None is ever used again for another."""
+
+
+class Headers(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS):
+    """Fields of messaging, all of them optional: what is as by default does not travel."""
+
+    operation: Annotated[str, msgspec.Meta(min_length=1, max_length=OPERATION_MAX)] | None = None
+    """What a message to a queue's manager asks for; the papers' `operation_type`."""
+    body_type: _Number = 0
+    """0 unsaid, 1 no body, 2 text, 3 bytes, 4 map, 5 stream, 6 object; others are a later version's."""
+    property_types: dict[str, _Number] = msgspec.field(default_factory=dict)
+    """Types of properties where the value does not tell: 0 null, 1 boolean, 2 byte, 3 short, 4 int, 5 long, 6 float, 7
+    double, 8 string. All but null ones are among the attributes."""
+    correlation: _Text | None = None
+    """JMSCorrelationID, if it is text."""
+    correlation_bytes: Annotated[bytes, msgspec.Meta(max_length=TEXT_MAX)] | None = None
+    """JMSCorrelationID, if it is bytes; not both."""
+    reply_to: Annotated[str, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)] | None = None
+    """The destination for replies, in full; the papers' `reply_id`."""
+    type: _Text | None = None
+    """JMSType."""
+    delivery_time_us: _Count | None = None
+    """Not to be delivered before, by the author's clock."""
+    sent_us: _Count | None = None
+    """When it was sent, where that is not `created_us`: the date of an ordered message may run ahead."""
+    client: Annotated[str, msgspec.Meta(min_length=1, max_length=TEXT_MAX)] | None = None
+    """The client id of the connection that it was sent by."""
+    connection: _Count = 0
+    """Number of that connection in its author's life, from 1."""
+    session: _Count = 0
+    """Number of the session in its author's life, from 1."""
+    number: _Count = 0
+    """Its place among the messages of that session to this destination, from 1."""
+    receipt: bool = False
+    """Whether its author wants to hear of its delivery."""
+    control: Annotated[bytes, msgspec.Meta(max_length=CONTROL_BYTES_MAX)] = b""
+    """What one node says to others about queues and names; carriers do not look into it."""
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Headers)
+_FIELDS = {key: field for field, key in _KEYS.items()}
+_PATH = re.compile(r"(?P<fault>.*) - at .*?`\$\.(?P<key>\w).*`", re.DOTALL)
+_NONE = Headers()
+
+
+def checked(headers: Headers, attributes: Mapping[str, AttributeValue]) -> Headers | None:
+    """A copy as every receiver will have it, None if it says nothing; raises `PayloadError` for what they would refuse.
+
+    It is encoded and decoded: so nothing is refused here and taken there, or the other way round.
+    """
+    if type(headers) is not Headers:
+        raise PayloadError(f"headers are Headers, not a {type(headers).__name__}")
+    try:
+        made = _DECODER.decode(_ENCODER.encode(headers))
+    except msgspec.ValidationError as error:
+        raise PayloadError(_fault_of(error)) from None
+    except UnicodeEncodeError:
+        raise PayloadError("headers are Unicode text, without lone surrogates") from None
+    except (TypeError, OverflowError, RecursionError) as error:
+        raise PayloadError(f"headers that cannot be encoded: {error}") from None
+    wrong = fault(made, attributes)
+    if wrong is not None:
+        raise PayloadError(wrong)
+    return None if made == _NONE else made
+
+
+def fault(headers: Headers, attributes: Mapping[str, AttributeValue]) -> str | None:
+    """What is wrong with headers that types alone do not exclude, or None."""
+    if headers.correlation is not None and headers.correlation_bytes is not None:
+        return "a correlation is text or bytes, not both"
+    return misfit(attributes, headers.property_types) if headers.property_types else None
+
+
+def _fault_of(error: msgspec.ValidationError) -> str:
+    """What msgspec says, with the field's name instead of its key."""
+    found = _PATH.fullmatch(str(error))
+    return f"headers: {error}" if found is None else f"the header {_FIELDS[found['key']]!r}: {found['fault']}"

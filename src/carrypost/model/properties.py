@@ -1,0 +1,149 @@
+"""Types of properties (JMS §3.5.2): what Python's four types of values do not tell travels beside the attributes.
+
+Java has four widths of whole numbers and two of others, and a property may be null. `inferred` says which type a value
+has if nobody says otherwise; a message lists only the types that differ, by name, in its headers, so most list none.
+A null property is listed, too, and is no attribute: to patterns and selectors it is absent, as JMS wants it.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from carrypost.config import Limits
+from carrypost.errors import MessageFormatException
+
+AttributeValue = bool | int | float | str
+
+
+class PropertyType(enum.IntEnum):
+    """The types of JMS; numbers are part of the wire format."""
+
+    NULL = 0
+    BOOLEAN = 1
+    BYTE = 2
+    SHORT = 3
+    INT = 4
+    LONG = 5
+    FLOAT = 6
+    DOUBLE = 7
+    STRING = 8
+
+    @property
+    def text(self) -> str:
+        """As Java writes it."""
+        return "String" if self is PropertyType.STRING else self.name.lower()
+
+
+class Property(NamedTuple):
+    """A property: its type, and its value, None if it is null."""
+
+    type: PropertyType
+    value: AttributeValue | None
+
+
+_BITS = {PropertyType.BYTE: 8, PropertyType.SHORT: 16, PropertyType.INT: 32, PropertyType.LONG: 64}
+_PYTHON: dict[PropertyType, type] = {
+    PropertyType.NULL: type(None), PropertyType.BOOLEAN: bool, PropertyType.FLOAT: float, PropertyType.DOUBLE: float,
+    PropertyType.STRING: str, **dict.fromkeys(_BITS, int),
+}  # fmt: skip
+_KNOWN = {int(kind): kind for kind in PropertyType}
+
+
+def inferred(value: object) -> PropertyType:
+    """The type of a value of which no type is said; raises `MessageFormatException` if JMS has none for it."""
+    kind = type(value)
+    if kind is int:
+        for found in (PropertyType.INT, PropertyType.LONG):
+            if fits(found, value):
+                return found
+        raise MessageFormatException(f"a property has at most 64 bits, not {value}"[:200])
+    if kind is float:
+        return PropertyType.DOUBLE
+    for found in (PropertyType.STRING, PropertyType.BOOLEAN, PropertyType.NULL):
+        if kind is _PYTHON[found]:
+            return found
+    raise MessageFormatException(f"a property is a bool, int, float, str or None, not a {kind.__name__}")
+
+
+def fits(kind: PropertyType, value: object) -> bool:
+    """Whether a value is one of this type, exactly."""
+    if type(value) is not _PYTHON[kind]:
+        return False
+    if isinstance(value, int) and kind in _BITS:
+        most = 1 << _BITS[kind] - 1
+        return -most <= value < most
+    if kind is PropertyType.FLOAT and isinstance(value, float):
+        return math.isnan(value) or nearest_float(value) == value
+    return True
+
+
+def nearest_float(value: float) -> float:
+    """A double as Java makes a float of it: rounded to 32 bits, infinite if it is too large."""
+    try:
+        (rounded,) = struct.unpack("<f", struct.pack("<f", value))
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return float(rounded)
+
+
+def typed(attributes: Mapping[str, AttributeValue], types: Mapping[str, int]) -> dict[str, Property]:
+    """The properties of a message, each with its type; raises `MessageFormatException` for what JMS has no type for.
+
+    A type that a later version of this package gave a number counts as not said.
+    """
+    found: dict[str, Property] = {}
+    for name, value in attributes.items():
+        kind = _KNOWN.get(types[name]) if name in types else None
+        found[name] = Property(inferred(value) if kind is None else kind, value)
+    for name, number in types.items():
+        if number == PropertyType.NULL:
+            found[name] = Property(PropertyType.NULL, None)
+    return found
+
+
+def untyped(properties: Mapping[str, Property], limits: Limits) -> tuple[dict[str, AttributeValue], dict[str, int]]:
+    """Attributes, and the types that have to be said, of properties; raises `MessageFormatException`.
+
+    JMS knows none of the limits; so the text says which one is meant.
+    """
+    if len(properties) > limits.attributes_max:
+        raise MessageFormatException(f"a message has at most {limits.attributes_max} properties, not {len(properties)}")
+    attributes: dict[str, AttributeValue] = {}
+    types: dict[str, int] = {}
+    for name, (kind, value) in properties.items():
+        if not fits(kind, value):
+            raise MessageFormatException(f"property {name!r} is no {kind.text}: {value!r}"[:200])
+        _check_length(f"the name {name[:64]!r} of a property", name, limits.attribute_bytes_max)
+        if isinstance(value, str):
+            _check_length(f"property {name!r}", value, limits.attribute_bytes_max)
+        if value is not None:
+            attributes[name] = value
+        if value is None or kind is not inferred(value):
+            types[name] = int(kind)
+    return attributes, types
+
+
+def _check_length(what: str, text: str, bytes_max: int) -> None:
+    try:
+        nbytes = len(text.encode())
+    except UnicodeEncodeError:
+        raise MessageFormatException(f"{what} is not Unicode text: it has lone surrogates") from None
+    if nbytes > bytes_max:
+        raise MessageFormatException(f"{what} has {nbytes} bytes; {bytes_max} are allowed")
+
+
+def misfit(attributes: Mapping[str, AttributeValue], types: Mapping[str, int]) -> str | None:
+    """What is wrong with the types that a message says, or None. Numbers not known here are a later version's."""
+    for name, number in types.items():
+        kind = _KNOWN.get(number)
+        if kind is None:
+            continue
+        if (name in attributes) is (kind is PropertyType.NULL):
+            return f"property {name!r} is {'null and has a value' if name in attributes else 'not there'}"
+        if name in attributes and not fits(kind, attributes[name]):
+            return f"property {name!r} is no {kind.text}: {attributes[name]!r}"[:200]
+    return None
