@@ -147,8 +147,8 @@ class Messaging:
     enabled: bool = flag(True)
     """Whether this node has them. Messages of others are carried all the same."""
     non_durable: Literal["live", "as_durable", "reject"] = choice("live", ("live", "as_durable", "reject"))
-    """What becomes of subscriptions that are not durable: they last as long as their consumers, are kept as if they were
-    durable, or are refused."""
+    """What becomes of subscriptions that are not durable: they last as long as their consumers, are kept like
+    durable ones, or are refused."""
     subscription_lease_s: float | None = lifetime(30 * DAY_S)
     """A durable subscription that nobody uses ends after so long."""
     prefetch: int = whole(100, 1, UNBOUNDED)

@@ -28,11 +28,11 @@ from carrypost.gossip.transfers.links import Links
 from carrypost.gossip.transfers.receptions import Receptions
 from carrypost.gossip.transfers.transfers import Transfers
 from carrypost.gossip.wire import frames as fr
+from carrypost.host.messaging import HostMessaging
 from carrypost.host.overview import Overview, overview
 from carrypost.host.recovery import Recovery
-from carrypost.local.deliveries import Deliveries
-from carrypost.host.messaging import HostMessaging
 from carrypost.host.works import Works
+from carrypost.local.deliveries import Deliveries
 from carrypost.local.publishing import Publisher
 from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import entry, whole_destination
@@ -112,9 +112,7 @@ class Host:
         self._dispatch = Dispatch(ground, self._neighbours, self._strategy, self._layers)
         self._publisher = Publisher(ground)
         self._works = Works(ground, self._publisher, self._order, self._layers, self._strategy)
-        self._recovery = Recovery(
-            ground, self._layers, self._departures, self._deliveries, self._publisher, self._works
-        )  # fmt: skip
+        self._recovery = Recovery(ground, self._layers, self._departures, self._deliveries, self._works)
         self.messaging = HostMessaging(self, ground, self._deliveries, self._layers, self._works)
         """Topics and queues for programs; asleep until it is opened."""
         self._prefix = ground.prefix
@@ -482,11 +480,7 @@ class Host:
         if self._receptions.news:
             self._strategy.news(now, *self._receptions.take_news())
         if self._layers.finishing:
-            wishes = bool(self._deliveries.wishes.entries)
-            if wishes:
-                self._grant_wishes(now)
-            for draft in self._layers.finish(now):
-                self._publish_draft(draft, now)
+            self._finish_layers(now)
         if self._holdings.cache.changed:
             self._departures.sweep()
         if self._deliveries.burst:
@@ -498,6 +492,14 @@ class Host:
             self._strategy.flush(now, contact, everybody=neighbour is None)
         elif self._holdings.cache.loosened:
             self._strategy.room_appeared(now)
+
+    def _finish_layers(self, now: int) -> None:
+        """Act upon what layers want now, and publish what they say."""
+        if self._deliveries.wishes.entries:
+            self._grant_wishes(now)
+            self._neighbours.look_ahead()
+        for draft in self._layers.finish(now):
+            self._publish_draft(draft, now)
 
     def _publish_draft(self, draft: Draft, now: int) -> None:
         try:
@@ -511,7 +513,7 @@ class Host:
             self._holdings.keep(copy, again=True)
 
     def _grant_wishes(self, now: int) -> None:
-        """This node wants other messages than before: what is here goes to whoever wants it now, neighbours are told."""
+        """This node wants other messages than before: who wants now what is here gets it, and neighbours are told."""
         entries, found, unwanted = self._deliveries.wishes.take()
         if unwanted:
             self._layers.left(unwanted, None)

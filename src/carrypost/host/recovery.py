@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.host.works import Works
     from carrypost.local.deliveries import Deliveries
-    from carrypost.local.publishing import Publisher
     from carrypost.model.ids import MessageId
 
 _RETRY_US = 1_000_000
@@ -40,13 +39,7 @@ class Recovery:
     """The host's side of crashes and failing disks."""
 
     def __init__(
-        self,
-        ground: Ground,
-        layers: Layers,
-        departures: Departures,
-        deliveries: Deliveries,
-        publisher: Publisher,
-        works: Works,
+        self, ground: Ground, layers: Layers, departures: Departures, deliveries: Deliveries, works: Works
     ) -> None:
         self._author = ground.identity.author
         self._holdings, self._cache, self._own = ground.holdings, ground.holdings.cache, ground.own
@@ -54,7 +47,6 @@ class Recovery:
         self._layers = layers
         self._departures = departures
         self._deliveries = deliveries
-        self._publisher = publisher
         self._works = works
         self._confirmations: list[MessageId] = []
         self._undelivered: list[MessageId] = []
@@ -236,4 +228,4 @@ class Recovery:
         self._works.tell_again()
         if self._incarnation:
             self._incarnation = False
-            self._publisher.write_incarnation()
+            self._works.publisher.write_incarnation()

@@ -62,12 +62,10 @@ class Unanswered:
 class Works:
     """What one host publishes."""
 
-    def __init__(
-        self, ground: Ground, publisher: Publisher, order: Order, layers: Layers, strategy: Strategy
-    ) -> None:
+    def __init__(self, ground: Ground, publisher: Publisher, order: Order, layers: Layers, strategy: Strategy) -> None:
         self._holdings, self._outputs, self._limits = ground.holdings, ground.outputs, ground.limits
         self._journal = ground.outputs.journal
-        self._publisher, self._order, self._layers, self._strategy = publisher, order, layers, strategy
+        self.publisher, self._order, self._layers, self._strategy = publisher, order, layers, strategy
         self._messaging: Messaging | None = None
         self._open: dict[int, Unanswered] = {}
         self._messages: dict[MessageId, int] = {}
@@ -92,11 +90,11 @@ class Works:
 
     def publish(self, draft: Draft, now: int) -> Copy:
         """Validate, stamp, admit; let the layers have it, and journal it once."""
-        packed = self._publisher.pack(draft)
+        packed = self.publisher.pack(draft)
         return self._send(draft, packed, None, now, alone=True)
 
     def _send(self, draft: Draft, packed: Packed, made: Descriptor | None, now: int, *, alone: bool) -> Copy:
-        publisher = self._publisher
+        publisher = self.publisher
         if made is None:
             made = publisher.sign(publisher.make(draft, packed, self._stamp(draft, now), now))
         copy = publisher.admit(made, packed, now)
@@ -117,7 +115,7 @@ class Works:
 
     def draft(self, session: int, draft: Draft, now: int) -> tuple[int, MessageId | None]:
         """Keep a message for a work of this session: its number here, and its id unless it has an order."""
-        packed = self._publisher.pack(draft)
+        packed = self.publisher.pack(draft)
         used = self._draft_bytes.get(session, 0)
         if used + packed.length > self._limits.draft_bytes_max:
             raise ResourceAllocationException(
@@ -126,8 +124,8 @@ class Works:
             )
         made = None
         if not draft.ordering:
-            made = self._publisher.sign(self._publisher.make(draft, packed, Stamp(now), now))
-            self._publisher.reserve(made)
+            made = self.publisher.sign(self.publisher.make(draft, packed, Stamp(now), now))
+            self.publisher.reserve(made)
         self._draft_bytes[session] = used + packed.length
         self._draft_number += 1
         self._drafts[self._draft_number] = Drafted(session, draft, packed, made)
@@ -140,7 +138,7 @@ class Works:
 
     def _drafted(self, send: Draft | int) -> Drafted:
         if not isinstance(send, int):
-            return Drafted(0, send, self._publisher.pack(send), None)
+            return Drafted(0, send, self.publisher.pack(send), None)
         found = self._drafts.get(send)
         if found is None:
             raise IllegalStateException(f"there is no draft {send}: it was sent, or its session rolled back or closed")
@@ -160,7 +158,7 @@ class Works:
             raise IllegalStateException("messaging is not open on this node: there is nothing to acknowledge")
         for each in sends:
             if each.descriptor is None:  # It gets its own only when those before it are sent; errors come sooner.
-                self._publisher.make(each.draft, each.packed, self._stamp(each.draft, now), now)
+                self.publisher.make(each.draft, each.packed, self._stamp(each.draft, now), now)
         alive = [each for each in sends if each.descriptor is None or each.descriptor.alive(now)]
         self._check_room(alive, now)
         messages = [
@@ -200,7 +198,7 @@ class Works:
 
     def _rank(self, send: Drafted, now: int) -> int:
         """At least the rank that it will have in the cache."""
-        descriptor = send.descriptor or self._publisher.make(send.draft, send.packed, Stamp(now), now)
+        descriptor = send.descriptor or self.publisher.make(send.draft, send.packed, Stamp(now), now)
         return rank_of(self._holdings.rank(descriptor), True, descriptor.created_us)
 
     # --- answers -------------------------------------------------------------------------------------------
@@ -244,7 +242,7 @@ class Works:
         return undone
 
     def undo(self, undone: Iterable[tuple[int, Unanswered]], serial: int, reason: str, now: int) -> None:
-        """The messages of these commits are gone: so is the rest of them. One that was written is told when it is not."""
+        """The messages of these commits are gone, and so is the rest. One that was written is told once it is not."""
         for number, made in undone:
             if self._messaging is not None:
                 self._messaging.undo(number, now)
@@ -258,4 +256,3 @@ class Works:
         again, self._again = self._again, []
         for number in again:
             self._journal.hold(Done(number))
-

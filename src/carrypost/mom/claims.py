@@ -20,8 +20,8 @@ import msgspec
 
 from carrypost.errors import StateError
 from carrypost.events import ClaimLost, Handed, Reason
-from carrypost.mom.pins import Pins
 from carrypost.model.times import NEVER
+from carrypost.mom.pins import Pins
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

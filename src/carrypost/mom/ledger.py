@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.journal import MOM, Durability
+from carrypost.journal import MOM
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:

@@ -235,8 +235,9 @@ class Messaging(Layer):
         interest, now = subscription.interest, self._holdings.now_us
         assert interest is not None
         for copy in self._deliveries.matching(interest.entry):
-            claimed = self._holdings.claimed >> copy.slot & 1
-            if claimed and copy.whole and self._claims.claimable(copy) and subscription.takes(copy.descriptor, self._topics.here):
+            if not (copy.whole and self._holdings.claimed >> copy.slot & 1):
+                continue
+            if self._claims.claimable(copy) and subscription.takes(copy.descriptor, self._topics.here):
                 self._claims.make(copy, (subscription,), now)
 
     def credit(self, consumer: int, messages: int, nbytes: int) -> None:

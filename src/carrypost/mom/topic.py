@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.ledger import Ledger
     from carrypost.model.ids import NodeId
+    from carrypost.mom.ledger import Ledger
     from carrypost.mom.session import Consumer
 
 FAMILY = b"S"

@@ -40,8 +40,8 @@ class Holdings:
     """The copies of one host, and what is known of them."""
 
     __slots__ = (
-        "_claimed", "_delivered", "_handle", "_handled", "_hashes", "_journal", "_privilege", "_seen", "_withholders", "cache",
-        "index", "now_us", "paused_until_us", "withheld",
+        "_claimed", "_delivered", "_handle", "_handled", "_hashes", "_journal", "_privilege", "_seen", "_withholders",
+        "cache", "index", "now_us", "paused_until_us", "withheld",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, journal: Journal, privilege: Privilege, rng: Random) -> None:
@@ -60,7 +60,7 @@ class Holdings:
         self._delivered = 0
         """Slots that were given to the application in this life or, unconfirmed, in an earlier one."""
         self._claimed = 0
-        """Slots that a subscription of messaging has, or had, a claim to: in this life or, unconfirmed, in an earlier."""
+        """Slots that messaging has, or had, a claim to in this life or, unconfirmed, in an earlier one."""
         self._seen: dict[int, MessageId] = {}
         """What was confirmed, by slot: their ids are in the store until the deadline. All are delivered or claimed."""
         # Handles start anywhere, so that those of an earlier life are not mistaken for new ones.

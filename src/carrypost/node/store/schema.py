@@ -53,10 +53,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     # What order groups remember, by group and source.
     ("CREATE TABLE registry (name BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",),
     # What other layers keep, by layer and name.
-    (
-        "CREATE TABLE layer (kind TEXT NOT NULL, name BLOB NOT NULL, value BLOB NOT NULL, PRIMARY KEY (kind, name)) "
-        "WITHOUT ROWID",
-    ),
+    ("CREATE TABLE layer (kind TEXT, name BLOB, value BLOB NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID",),
 )
 """What brings a file from version `n` to `n + 1`, each in one transaction. Entries are never changed, only appended."""
 

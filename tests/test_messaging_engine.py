@@ -1,0 +1,570 @@
+"""Messaging on one host: claims, consumers, acknowledgements, works, crashes and failing disks."""
+
+from __future__ import annotations
+
+import pytest
+from tests.one_node import OneNode, S
+
+from carrypost.errors import (
+    IllegalStateException,
+    InvalidClientIDException,
+    InvalidDestinationException,
+    JMSException,
+    ResourceAllocationException,
+)
+from carrypost.events import ClaimLost, Delivered, Done, Failed, Handed, Stored, Undone
+from carrypost.gossip.layer import Draft
+from carrypost.model.descriptor import Ordering
+from carrypost.model.headers import Headers
+from carrypost.mom.commands import Ack
+
+
+@pytest.fixture
+def node() -> OneNode:
+    return OneNode()
+
+
+def ids(handed: list[Handed]) -> list[bytes]:
+    return [each.message for each in handed]
+
+
+def counts(handed: list[Handed]) -> list[int]:
+    return [each.count for each in handed]
+
+
+# --- consumers ---------------------------------------------------------------------------------------------
+
+
+def test_a_consumer_is_handed_what_it_asks_for_once_it_is_durable(node: OneNode) -> None:
+    consumer = node.consumer("t")
+    node.write()
+    message = node.publish("t")
+    node.publish("other")
+    node.collect()
+    assert not node.handed()
+    node.write()
+    (handed,) = node.handed(consumer)
+    assert (handed.message, handed.count) == (message, 1)
+
+
+def test_several_consumers_of_one_topic_have_a_copy_each(node: OneNode) -> None:
+    first, second = node.consumer("t"), node.consumer("t")
+    message = node.publish("t")
+    node.write()
+    assert ids(node.handed(first)) == ids(node.handed(second)) == [message]
+
+
+def test_what_one_acknowledged_others_still_get(node: OneNode) -> None:
+    session = node.session()
+    first, second = node.consume(session, "t"), node.consumer("t")
+    node.credit(first)
+    node.publish("t")
+    node.write()
+    node.acknowledge(session, *node.handed(first))
+    node.write()
+    assert counts(node.handed(second)) == [1]
+
+
+def test_no_more_is_handed_over_than_there_is_credit_for(node: OneNode) -> None:
+    consumer = node.consume(node.session(), "t")
+    sent = [node.publish("t", b"%d" % n) for n in range(5)]
+    node.write()
+    assert not node.handed()
+    node.credit(consumer, 2)
+    node.write()
+    assert ids(node.handed()) == sent[:2]
+    node.credit(consumer, 1)
+    node.write()
+    assert ids(node.handed()) == sent[2:3]
+
+
+def test_credit_in_bytes_bounds_too(node: OneNode) -> None:
+    consumer = node.consume(node.session(), "t")
+    sent = [node.publish("t", b"0123456789") for _ in range(5)]
+    node.host.messaging.credit(consumer, 100, 15, node.now)
+    node.write()
+    assert ids(node.handed()) == sent[:2]
+
+
+def test_a_selector_is_applied(node: OneNode) -> None:
+    consumer = node.consumer("t", "size > 3")
+    node.publish("t", size=3)
+    wanted = node.publish("t", size=4)
+    node.write()
+    assert ids(node.handed(consumer)) == [wanted]
+
+
+def test_a_new_subscription_claims_what_is_here_and_nobody_acknowledged(node: OneNode) -> None:
+    session = node.session()
+    first = node.consume(session, "t")
+    node.credit(first)
+    acknowledged, open_one = node.publish("t", b"1"), node.publish("t", b"2")
+    node.write()
+    handed = node.handed()
+    node.acknowledge(session, handed[0])
+    node.write()
+    second = node.consumer("t")
+    node.write()
+    assert ids(node.handed(second)) == [open_one]
+    assert acknowledged not in ids(node.handed())
+
+
+def test_what_a_consumer_that_is_gone_had_comes_flagged(node: OneNode) -> None:
+    first = node.consumer("t")
+    node.publish("t")
+    node.write()
+    node.handed()
+    node.host.messaging.close_session(first - 1, node.now)
+    second = node.consumer("t")
+    node.write()
+    assert counts(node.handed(second)) == [2]
+
+
+def test_what_was_prefetched_and_nobody_saw_comes_without_a_flag(node: OneNode) -> None:
+    session = node.session()
+    node.credit(node.consume(session, "t"))
+    node.publish("t")
+    node.write()
+    (handed,) = node.handed()
+    node.host.messaging.close_session(session, node.now, unread=[handed.number])
+    node.consumer("t")
+    node.write()
+    assert counts(node.handed()) == [1]
+
+
+def test_recover_brings_again_what_was_not_acknowledged_in_its_order(node: OneNode) -> None:
+    session = node.session()
+    consumer = node.consume(session, "t")
+    node.credit(consumer)
+    sent = [node.publish("t", b"%d" % n) for n in range(4)]
+    node.write()
+    handed = node.handed()
+    node.acknowledge(session, handed[1])
+    node.host.messaging.recover(session, node.now, unread=[handed[3].number])
+    node.write()
+    again = node.handed()
+    assert ids(again) == [sent[0], sent[2], sent[3]]
+    assert counts(again) == [2, 2, 1]
+
+
+def test_acknowledging_through_a_number_takes_all_of_the_session_before_it(node: OneNode) -> None:
+    session = node.session()
+    for topic in ("t", "u"):
+        node.credit(node.consume(session, topic))
+    for n in range(3):
+        node.publish("t", b"%d" % n)
+        node.publish("u", b"%d" % n)
+    node.write()
+    handed = node.handed()
+    node.work(acks=[Ack(session, through=handed[3].number)])
+    node.host.messaging.recover(session, node.now)
+    node.write()
+    assert ids(node.handed()) == ids(handed[4:])
+
+
+def test_a_message_is_told_as_delivered_once_per_node(node: OneNode) -> None:
+    node.consumer("t")
+    node.consumer("t")
+    message = node.publish("t")
+    node.write()
+    node.consumer("t")
+    node.write()
+    told = [each for event in node.events if isinstance(event, Delivered) for each in event.deliveries]
+    assert [each.message for each in told] == [message]
+
+
+def test_nothing_is_handed_over_that_expired_while_it_was_written(node: OneNode) -> None:
+    node.consumer("t")
+    node.write()
+    node.publish("t", lifetime_s=1)
+    node.collect()
+    node.now = 2 * S
+    node.write()
+    assert not node.handed()
+
+
+def test_what_expires_while_it_waits_is_not_handed_over(node: OneNode) -> None:
+    consumer = node.consume(node.session(), "t")
+    node.publish("t", b"1", lifetime_s=1)
+    lasting = node.publish("t", b"2", lifetime_s=10)
+    node.write()
+    node.pass_time(2)
+    node.credit(consumer)
+    node.write()
+    assert ids(node.handed()) == [lasting]
+    assert not [each for each in node.events if isinstance(each, ClaimLost)]
+
+
+def test_delivery_waits_for_its_time(node: OneNode) -> None:
+    node.consumer("t")
+    later = node.publish("t", b"1", headers=Headers(delivery_time_us=10 * S))
+    sooner = node.publish("t", b"2")
+    node.write()
+    assert ids(node.handed()) == [sooner]
+    node.pass_time(9)
+    assert not node.handed()
+    node.pass_time(1)
+    assert ids(node.handed()) == [later]
+
+
+def test_no_local_leaves_out_what_its_own_connection_sent(node: OneNode) -> None:
+    messaging = node.host.messaging
+    connection = messaging.connect(node.now)
+    consumer = node.consume(messaging.open_session(connection, node.now), "t", no_local=True)
+    node.credit(consumer)
+    node.publish("t", headers=Headers(connection=connection))
+    other = node.publish("t", headers=Headers(connection=connection + 100))
+    bare = node.publish("t")
+    node.write()
+    assert ids(node.handed()) == [other, bare]
+
+
+# --- shared and durable ------------------------------------------------------------------------------------
+
+
+def test_of_a_shared_subscription_each_message_goes_to_one(node: OneNode) -> None:
+    consumers = [node.consumer("t", name="crew", shared=True) for _ in range(3)]
+    sent = {node.publish("t", b"%d" % n) for n in range(9)}
+    node.write()
+    by_consumer = [ids(node.handed(consumer)) for consumer in consumers]
+    assert [len(each) for each in by_consumer] == [3, 3, 3]
+    assert {message for each in by_consumer for message in each} == sent
+
+
+def test_a_durable_subscription_collects_while_nobody_consumes_also_across_a_restart(node: OneNode) -> None:
+    consumer = node.consumer("t", client="me", name="mail", durable=True)
+    node.write()
+    node.host.messaging.close_session(consumer - 1, node.now)
+    before = node.publish("t", b"1")
+    node.write()
+    node.crash()
+    after = node.publish("t", b"2")
+    node.write()
+    node.consumer("t", client="me", name="mail", durable=True)
+    node.write()
+    handed = node.handed()
+    assert ids(handed) == [before, after]
+    assert counts(handed) == [1, 1]
+
+
+def test_after_a_crash_what_was_handed_and_not_acknowledged_comes_flagged_and_the_rest_never(node: OneNode) -> None:
+    session = node.session("me")
+    node.credit(node.consume(session, "t", name="mail", durable=True))
+    sent = [node.publish("t", b"%d" % n) for n in range(3)]
+    node.write()
+    handed = node.handed()
+    node.acknowledge(session, handed[0], handed[2])
+    node.write()
+    node.crash()
+    node.credit(node.consume(node.session("me"), "t", name="mail", durable=True))
+    node.write()
+    again = node.handed()
+    assert ids(again) == [sent[1]]
+    assert counts(again) == [2]
+
+
+def test_after_a_crash_a_live_subscription_finds_what_was_not_acknowledged_flagged(node: OneNode) -> None:
+    session = node.session()
+    node.credit(node.consume(session, "t"))
+    sent = [node.publish("t", b"%d" % n) for n in range(2)]
+    node.write()
+    node.acknowledge(session, node.handed()[0])
+    node.write()
+    node.crash()
+    node.consumer("t")
+    node.write()
+    again = node.handed()
+    assert (ids(again), counts(again)) == ([sent[1]], [2])
+
+
+def test_a_subscription_is_undone_if_it_cannot_be_written(node: OneNode) -> None:
+    node.write()
+    session = node.session("me")
+    node.consume(session, "t", name="mail", durable=True)
+    node.lose()
+    assert [type(each) for each in node.answers()] == [Undone]
+    node.publish("t")
+    node.write()
+    assert node.host.messaging.overview().subscriptions == 0  # type: ignore[union-attr]
+    node.credit(node.consume(session, "t", name="mail", durable=True))
+    node.write()
+    assert [type(each) for each in node.answers()] == [Done]
+    assert len(node.handed()) == 1
+
+
+def test_unsubscribing_ends_it_for_good(node: OneNode) -> None:
+    consumer = node.consumer("t", client="me", name="mail", durable=True)
+    node.publish("t")
+    node.write()
+    with pytest.raises(IllegalStateException, match="close it before"):
+        node.host.messaging.unsubscribe(node.next_number(), "me", "mail", node.now)
+    node.host.messaging.close_session(consumer - 1, node.now)
+    node.host.messaging.unsubscribe(node.next_number(), "me", "mail", node.now)
+    node.write()
+    assert not [key for key in node.disk if key[0] == "mom"]
+    with pytest.raises(InvalidDestinationException, match="no durable subscription 'mail'"):
+        node.host.messaging.unsubscribe(node.next_number(), "me", "mail", node.now)
+
+
+def test_a_lease_that_nobody_renews_ends_a_durable_subscription() -> None:
+    node = OneNode(messaging={"subscription_lease_s": 100.0})
+    consumer = node.consumer("t", client="me", name="mail", durable=True)
+    node.write()
+    node.pass_time(1000)
+    assert node.host.messaging.overview().durable == 1  # type: ignore[union-attr]
+    node.host.messaging.close_session(consumer - 1, node.now)
+    node.write()
+    node.crash()
+    node.pass_time(99)
+    assert node.host.messaging.overview().durable == 1  # type: ignore[union-attr]
+    node.pass_time(2)
+    assert node.host.messaging.overview().durable == 0  # type: ignore[union-attr]
+    assert not [key for key in node.disk if key[0] == "mom"]
+
+
+def test_another_topic_or_selector_makes_a_durable_subscription_anew(node: OneNode) -> None:
+    consumer = node.consumer("t", client="me", name="mail", durable=True)
+    node.publish("t")
+    node.write()
+    node.handed()
+    node.host.messaging.disconnect(consumer - 2, node.now)
+    node.consumer("u", client="me", name="mail", durable=True)
+    node.publish("t", b"2")
+    wanted = node.publish("u")
+    node.write()
+    assert ids(node.handed()) == [wanted]
+
+
+# --- misuse ------------------------------------------------------------------------------------------------
+
+
+def test_misuse_is_told_with_what_to_do(node: OneNode) -> None:
+    node.session("me")
+    with pytest.raises(InvalidClientIDException, match="choose another"):
+        node.session("me")
+    with pytest.raises(IllegalStateException, match="give one to the connection factory"):
+        node.consumer("t", name="mail", durable=True)
+    with pytest.raises(JMSException, match="letters, digits"):
+        node.consumer("t", client="a", name="a b", durable=True)
+    node.consumer("t", client="b", name="mail", durable=True)
+    with pytest.raises(IllegalStateException, match="session 999 is closed"):
+        node.work(acks=[Ack(999, (1,))])
+    with pytest.raises(IllegalStateException, match="consumer 999 is closed"):
+        node.credit(999)
+    node.consumer("t", name="crew", shared=True)
+    with pytest.raises(JMSException, match="in use for another topic"):
+        node.consumer("u", name="crew", shared=True)
+
+
+def test_a_topic_that_is_open_with_an_ordering_is_not_opened_with_another(node: OneNode) -> None:
+    node.consumer("t", ordering=Ordering.CAUSAL)
+    with pytest.raises(JMSException, match="with the ordering 'causal': open it so here, too"):
+        node.consumer("t")
+    with pytest.raises(JMSException, match="'causal'"):
+        node.work(Draft("t", b"x"))
+
+
+# --- order -------------------------------------------------------------------------------------------------
+
+
+def test_selectors_of_ordered_topics_are_applied_at_the_claim(node: OneNode) -> None:
+    consumer = node.consumer("t", "n > 1", ordering=Ordering.CAUSAL)
+    sent = [node.publish("t", ordering=Ordering.CAUSAL, n=n) for n in range(4)]
+    node.write()
+    assert ids(node.handed(consumer)) == sent[2:]
+
+
+def test_what_has_no_place_in_the_order_is_flagged(node: OneNode) -> None:
+    node.consumer("t", ordering=Ordering.CAUSAL)
+    node.publish("t", b"1", ordering=Ordering.CAUSAL)
+    node.publish("t", b"2")
+    node.write()
+    assert [each.unordered for each in node.handed()] == [False, True]
+
+
+def test_a_later_subscription_to_an_ordered_topic_gets_what_nobody_acknowledged_in_order(node: OneNode) -> None:
+    node.consumer("t", ordering=Ordering.CAUSAL)
+    sent = [node.publish("t", b"%d" % n, ordering=Ordering.CAUSAL) for n in range(3)]
+    node.write()
+    node.handed()
+    second = node.consumer("t", ordering=Ordering.CAUSAL)
+    node.write()
+    assert ids(node.handed(second)) == sent
+    node.crash()
+    node.consumer("t", ordering=Ordering.CAUSAL)
+    node.write()
+    assert ids(node.handed()) == sent
+
+
+# --- works -------------------------------------------------------------------------------------------------
+
+
+def test_a_work_is_one_batch_and_told_alone(node: OneNode) -> None:
+    session = node.session()
+    node.credit(node.consume(session, "in"))
+    node.publish("in")
+    node.write()
+    node.answers()
+    (handed,) = node.handed()
+    node.events = []
+    number = node.work(Draft("out", b"1"), Draft("out", b"2"), acks=[Ack(session, (handed.number,))])
+    node.collect()
+    assert len(node.batches) == 1
+    assert not node.answers()
+    node.write()
+    assert node.answers() == [Done(number)]
+    assert not [each for each in node.events if isinstance(each, Stored | Failed)]
+
+
+def test_a_commit_that_is_lost_is_undone_whole(node: OneNode) -> None:
+    session = node.session("me")
+    node.credit(node.consume(session, "in", name="mail", durable=True))
+    message = node.publish("in")
+    node.write()
+    (handed,) = node.handed()
+    out = node.consumer("out")
+    node.write()
+    node.events = []
+    number = node.work(Draft("out", b"1"), acks=[Ack(session, (handed.number,))])
+    node.lose()
+    (answer,) = node.answers()
+    assert answer == Undone(number, "the disk is full")
+    assert not [each for each in node.events if isinstance(each, Stored | Failed)]
+    node.pass_time(5)
+    assert not node.handed(out)
+    node.crash()
+    node.credit(node.consume(node.session("me"), "in", name="mail", durable=True))
+    node.write()
+    again = node.handed()
+    assert (ids(again), counts(again)) == ([message], [2])
+
+
+def test_after_an_undone_commit_the_session_may_commit_again(node: OneNode) -> None:
+    session = node.session()
+    node.credit(node.consume(session, "in"))
+    node.publish("in")
+    node.write()
+    (handed,) = node.handed()
+    node.work(Draft("out", b"1"), acks=[Ack(session, (handed.number,))])
+    node.lose()
+    node.answers()
+    number = node.work(Draft("out", b"1"), acks=[Ack(session, (handed.number,))])
+    node.write()
+    assert Done(number) in node.answers()
+    node.host.messaging.recover(session, node.now)
+    node.write()
+    assert not node.handed()
+
+
+def test_an_acknowledgement_alone_is_written_again(node: OneNode) -> None:
+    session = node.session("me")
+    node.credit(node.consume(session, "t", name="mail", durable=True))
+    node.publish("t")
+    node.write()
+    node.answers()
+    number = node.acknowledge(session, *node.handed())
+    node.lose()
+    assert not node.answers()
+    node.pass_time(2)
+    assert node.answers() == [Done(number)]
+    node.crash()
+    node.consumer("t", client="me", name="mail", durable=True)
+    node.write()
+    assert not node.handed()
+
+
+def test_what_could_not_be_written_is_handed_over_once_it_is(node: OneNode) -> None:
+    consumer = node.consume(node.session("me"), "t", name="mail", durable=True)
+    node.publish("t")
+    node.write()
+    node.credit(consumer)
+    node.lose()
+    assert not node.handed()
+    node.pass_time(2)
+    assert counts(node.handed()) == [1]
+
+
+def test_a_draft_has_its_id_at_once_and_is_sent_by_the_commit(node: OneNode) -> None:
+    session = node.session()
+    consumer = node.consumer("t")
+    draft, message = node.host.draft(session, Draft("t", b"1"), node.now)
+    node.write()
+    assert not node.handed()
+    node.work(draft)
+    node.write()
+    assert ids(node.handed(consumer)) == [message]
+    with pytest.raises(IllegalStateException, match="there is no draft"):
+        node.work(draft)
+
+
+def test_an_ordered_draft_gets_its_id_at_the_commit(node: OneNode) -> None:
+    session = node.session()
+    consumer = node.consumer("t", ordering=Ordering.CAUSAL)
+    draft, message = node.host.draft(session, Draft("t", b"1", ordering=Ordering.CAUSAL), node.now)
+    assert message is None
+    node.publish("t", b"2", ordering=Ordering.CAUSAL)
+    node.work(draft)
+    node.write()
+    assert [each.descriptor.size for each in node.handed(consumer)] == [1, 1]
+
+
+def test_drafts_go_with_their_session(node: OneNode) -> None:
+    session = node.session()
+    draft, _ = node.host.draft(session, Draft("t", b"1"), node.now)
+    node.host.messaging.rollback(session, node.now)
+    with pytest.raises(IllegalStateException, match="there is no draft"):
+        node.work(draft)
+
+
+def test_a_work_for_which_there_is_no_room_changes_nothing() -> None:
+    node = OneNode(cache_messages_max=3)
+    consumer = node.consumer("t")
+    for n in range(2):
+        node.publish("t", b"%d" % n)
+    node.write()
+    node.handed()
+    with pytest.raises(ResourceAllocationException, match="no room for 2 messages"):
+        node.work(Draft("t", b"1"), Draft("t", b"2"))
+    node.write()
+    assert not node.handed(consumer)
+    assert node.host.copies == 2
+    node.work(Draft("t", b"1"))
+    node.write()
+    assert len(node.handed(consumer)) == 1
+
+
+@pytest.mark.parametrize("wrong", [Draft("", b"1"), Draft("t", b"1", priority=12), Draft("t", b"1", lifetime_us=0)])
+def test_a_work_with_something_wrong_in_it_changes_nothing(node: OneNode, wrong: Draft) -> None:
+    consumer = node.consumer("t")
+    node.write()
+    with pytest.raises(Exception, match="a "):
+        node.work(Draft("t", b"1"), wrong)
+    node.write()
+    assert not node.handed(consumer)
+    assert node.host.copies == 0
+
+
+# --- bounds ------------------------------------------------------------------------------------------------
+
+
+def test_a_dead_subscription_does_not_use_up_the_pins_of_others() -> None:
+    node = OneNode(cache_messages_max=20, limits={"unconfirmed_max": 8})
+    node.consumer("old", client="gone", name="dead", durable=True)
+    node.write()
+    node.host.messaging.close_session(2, node.now)
+    for n in range(12):
+        node.publish("old", b"%d" % n)
+    node.write()
+    live = node.consume(node.session(), "new")
+    sent = [node.publish("new", b"%d" % n) for n in range(4)]
+    node.write()
+    for n in range(30):
+        node.now += 1
+        node.publish("noise", b"%d" % n)
+        node.write()
+    lost = [each for each in node.events if isinstance(each, ClaimLost)]
+    assert {each.subscription for each in lost} == {"dead"}
+    assert node.host.messaging.overview().lost == len(lost) > 0  # type: ignore[union-attr]
+    node.credit(live)
+    node.write()
+    assert ids(node.handed()) == sent
