@@ -110,7 +110,7 @@ class Deliveries(Layer):
         What no subscription asks for is passed over. Of messages that have an order, that is for good.
         """
         holdings, burst, asking = self._holdings, self.burst, self.subscriptions.asking
-        destinations, awaited = self.subscriptions.destinations, self._again
+        awaited = self._again
         new: list[Copy] = []
         done: list[Copy] = []
         for copy in copies:
@@ -120,7 +120,7 @@ class Deliveries(Layer):
                 again = copy.id in awaited
                 if not again:
                     continue
-            numbers = asking(descriptor) if destinations is None else destinations.get(descriptor.destination)
+            numbers = asking(descriptor)
             if numbers:
                 burst.append(Delivery(descriptor, numbers, again, copy.hops))
                 (done if again else new).append(copy)

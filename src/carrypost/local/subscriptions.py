@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from carrypost.gossip.interest.matcher import Matcher
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from carrypost.config import Limits
     from carrypost.gossip.interest.own import Own
@@ -53,16 +53,16 @@ class Subscriptions:
         return self._own[number] if narrower is None else narrower.entries[0]
 
     @property
-    def destinations(self) -> dict[str, tuple[int, ...]] | None:
-        """Who is given the messages of each destination, where nothing else matters."""
-        return None if self._narrower else self._own.destinations
+    def asking(self) -> Callable[[Descriptor], tuple[int, ...]]:
+        """Tells the numbers of those that ask for a message, ascending."""
+        return self._narrowed if self._narrower else self._own.which
 
-    def asking(self, descriptor: Descriptor) -> tuple[int, ...]:
-        """The numbers of those that ask for a message, ascending."""
-        numbers = self._own.which(descriptor)
-        if self._narrower:
-            narrower = self._narrower
-            return tuple([
-                number for number in numbers if (own := narrower.get(number)) is None or own.matches(descriptor)
-            ])  # fmt: skip
-        return numbers
+    def _narrowed(self, descriptor: Descriptor) -> tuple[int, ...]:
+        narrower = self._narrower
+        return tuple(
+            [
+                number
+                for number in self._own.which(descriptor)
+                if (own := narrower.get(number)) is None or own.matches(descriptor)
+            ]
+        )
