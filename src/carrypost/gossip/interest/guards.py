@@ -10,13 +10,15 @@ same messages would be offered and refused at every comparison.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from carrypost.errors import InvalidSelectorException
+from carrypost.gossip.slots import bits
 from carrypost.model.selector import STEPS_MAX, Selector
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.pattern import Entry
     from carrypost.model.selector.values import Properties
@@ -24,6 +26,11 @@ if TYPE_CHECKING:
 REMEMBERED_MAX: Final = 128 * 1024
 """Characters of the texts whose selectors are remembered: as many as two profiles can have. What is made of a character
 takes up to 200 bytes, so that a bound on their number alone would be none."""
+_READING_US, _STEPS_PER_US = 4, 5
+"""To read a character of a selector, and to evaluate it."""
+_SETS_MAX = 64
+_Guard = tuple["Callable[[Properties], bool]", int, int]
+"""Whether a selector holds, the entries that have it, and its weight."""
 
 
 def properties_of(descriptor: Descriptor) -> Properties:
@@ -34,7 +41,7 @@ def properties_of(descriptor: Descriptor) -> Properties:
 class Guards:
     """The selectors of one profile. Sets of entries are bitsets, by their places in the profile."""
 
-    __slots__ = ("_of", "guarded", "over")
+    __slots__ = ("_at", "_characters", "_chosen", "_steps", "guarded", "over")
 
     def __init__(self, entries: Sequence[Entry], *, own: bool) -> None:
         asking: dict[str, int] = {}
@@ -45,41 +52,54 @@ class Guards:
         """Entries whose selector is evaluated."""
         self.over = 0
         """Those whose selector is not, for want of room or because it is none."""
-        self._of: dict[int, tuple[Selector, int]] = {}
-        """By the bit of a guarded entry: its selector, and all entries that have it."""
-        chosen = _within_budget(asking, own=own) if asking else {}
+        self._at: dict[int, _Guard] = {}
+        """By the place of a guarded entry."""
+        self._chosen: dict[int, tuple[_Guard, ...]] = {}
+        """By a set of guarded entries: most descriptors are left to one of few sets by the patterns."""
+        self._characters = sum(map(len, asking))
+        self._steps = 0
+        evaluated = _within_budget(asking, own=own) if asking else {}
         for text, mask in asking.items():
-            selector = chosen.get(text)
+            selector = evaluated.get(text)
             if selector is None:
                 self.over |= mask
                 continue
             self.guarded |= mask
-            guard, rest = (selector, mask), mask
-            while rest:
-                bit = rest & -rest
-                self._of[bit] = guard
-                rest ^= bit
+            self._at.update(dict.fromkeys(bits(mask), (selector.matches, mask, selector.weight)))
+
+    @property
+    def spent_us(self) -> int:
+        """CPU time, at worst and about, that it took to read the selectors and to evaluate them so far."""
+        return _READING_US * self._characters + self._steps // _STEPS_PER_US
 
     def admits(self, mask: int, descriptor: Descriptor) -> bool:
         """Whether any of these entries, all of them guarded, lets a descriptor through."""
         properties = properties_of(descriptor)
-        while mask:
-            selector, same = self._of[mask & -mask]
-            if selector.matches(properties):
+        for matches, _, weight in self._of(mask):
+            self._steps += weight
+            if matches(properties):
                 return True
-            mask &= ~same
         return False
 
     def admitting(self, mask: int, descriptor: Descriptor) -> int:
         """Those of these entries, all of them guarded, that let a descriptor through."""
         properties = properties_of(descriptor)
         found = 0
-        while mask:
-            selector, same = self._of[mask & -mask]
-            if selector.matches(properties):
-                found |= mask & same
-            mask &= ~same
-        return found
+        for matches, asking, weight in self._of(mask):
+            self._steps += weight
+            if matches(properties):
+                found |= asking
+        return found & mask
+
+    def _of(self, mask: int) -> tuple[_Guard, ...]:
+        """The selectors of these entries, each once."""
+        known = self._chosen.get(mask)
+        if known is None:
+            found = {guard[1]: guard for guard in map(self._at.__getitem__, bits(mask))}
+            if len(self._chosen) >= _SETS_MAX:
+                self._chosen.clear()
+            known = self._chosen[mask] = tuple(found.values())
+        return known
 
 
 def _within_budget(texts: Iterable[str], *, own: bool) -> dict[str, Selector]:

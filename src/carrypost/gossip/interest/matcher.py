@@ -74,6 +74,11 @@ class Matcher:
         """Those destinations, and who asks for them, with a selector or without."""
         self._look_destinations_up()
 
+    @property
+    def selecting_us(self) -> int:
+        """CPU time, at worst and about, that was spent on selectors so far: to read them and to evaluate them."""
+        return self._guards.spent_us
+
     def matches(self, descriptor: Descriptor) -> bool:
         """Whether any entry matches."""
         if self.plain is not None:
