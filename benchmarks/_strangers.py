@@ -201,6 +201,19 @@ def _profiles(stranger: Stranger) -> bytes:
     return codec.datagrams([stranger.announce(profile=digest), f.Profile(digest, 0, 1, encoded)], stranger.mtu_bytes)[0]
 
 
+def _selectors(stranger: Stranger) -> bytes:
+    """A new profile of long selectors, announced and told: each is read, and evaluated in vain for every message."""
+    room = stranger.mtu_bytes - codec.datagram_overhead(codec.FRAMES_MAX) - 200
+    sums = "+".join(["-JMSPriority"] * 70)
+    found = [
+        entry("news", f"{sums} = {stranger.chance.randrange(10**6)}.{number}")
+        for number in range(room // (len(sums) + 32))
+    ]
+    encoded = encode_entries(found)
+    digest = profile_digest(encoded)
+    return codec.datagrams([stranger.announce(profile=digest), f.Profile(digest, 0, 1, encoded)], stranger.mtu_bytes)[0]
+
+
 def _descriptor_of(stranger: Stranger, *, body: bytes) -> Descriptor:
     packed = pack(body, signed=True, compress=False, limits=_LIMITS)
     made = Descriptor(
@@ -266,6 +279,7 @@ ATTACKS: Final[dict[str, Callable[[Stranger], bytes]]] = {
     "Announce: another profile each time": _endless(_changing),
     "Announce: long lists": _endless(_crowd),
     "Profile: new patterns": _profiles,
+    "Profile: new selectors": _selectors,
     "Profile: single parts": _endless(_profile_part),
     "ProfileRequest": _endless(_profile_asked),
     "Digest: runs without end": _endless(_new_run),

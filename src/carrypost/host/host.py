@@ -495,7 +495,7 @@ class Host:
 
     def _finish_layers(self, now: int) -> None:
         """Act upon what layers want now, and publish what they say."""
-        if self._deliveries.wishes.entries:
+        if self._deliveries.wishes:
             self._grant_wishes(now)
             self._neighbours.look_ahead()
         for draft in self._layers.finish(now):
@@ -519,6 +519,8 @@ class Host:
             self._layers.left(unwanted, None)
         if found:
             self._pass_on(found)
+        if not entries:
+            return
         self._strategy.interests_changed(entries)
         if self._ready:
             self._neighbours.interests_changed(now)

@@ -43,6 +43,13 @@ class Wishes:
         self.unwanted: list[Copy] = []
         """Copies that nobody wants any more."""
 
+    def __bool__(self) -> bool:
+        return bool(self.entries or self.found)
+
+    def pass_over(self, slots: int) -> None:
+        """Leave out of what was found the messages of these slots."""
+        self.found = [copy for copy in self.found if not slots >> copy.slot & 1]
+
     def take(self) -> tuple[list[Entry], list[Copy], list[Copy]]:
         """All of them, once."""
         taken = self.entries, self.found, self.unwanted
@@ -92,17 +99,21 @@ class Deliveries(Layer):
         The profile has `entry`. Where `asked` is narrower, the rest is taken all the same, and left out at delivery.
         """
         number = self.subscriptions.add(entry, asked if asked != entry else None)
-        self._find(entry)
+        self._begin(entry)
         return number
 
     def want(self, entry: Entry) -> int:
         """A layer wants these messages for itself; returns the number of the interest."""
         number = self.subscriptions.lend(entry)
-        self._find(entry)
+        self._begin(entry)
         return number
 
-    def _find(self, entry: Entry) -> None:
-        """Let in what was left outside; whole messages that are here are to be handed to the layers."""
+    def find(self, entry: Entry) -> None:
+        """Whole messages that are here and match are to be handed to the layers, those that have an order in it."""
+        self.wishes.found += sorted([copy for copy in self._matching((entry,)) if copy.whole], key=_in_order)
+
+    def _begin(self, entry: Entry) -> None:
+        """Somebody wants these messages: what is here counts as wanted, and what was left outside is let in."""
         found = self._matching((entry,))
         for copy in found:
             if copy.held and copy.here:
@@ -127,10 +138,6 @@ class Deliveries(Layer):
         self.wishes.entries += gone
         self.wishes.unwanted += unwanted
 
-    def matching(self, entry: Entry) -> list[Copy]:
-        """What is known here and matches, those that have an order in it."""
-        return sorted(self._matching((entry,)), key=_in_order)
-
     def _matching(self, entries: Sequence[Entry]) -> list[Copy]:
         """What is known here and matches one of these, by slot."""
         copies = self._here.candidates(entries)
@@ -147,7 +154,7 @@ class Deliveries(Layer):
         What no subscription asks for is passed over. Of messages that have an order, that is for good.
         """
         holdings, burst, asking = self._holdings, self.burst, self.subscriptions.asking
-        destinations, awaited = self.subscriptions.destinations, self._again
+        awaited = self._again
         claimed, self._claimed = self._claimed, {}
         new: list[Copy] = []
         done: list[Copy] = []
@@ -159,7 +166,7 @@ class Deliveries(Layer):
                 again = copy.id in awaited
                 if not again:
                     continue
-            numbers = asking(descriptor) if destinations is None else destinations.get(descriptor.destination)
+            numbers = asking(descriptor)
             if numbers:
                 burst.append(Delivery(descriptor, numbers, again, copy.hops))
                 (done if again else new).append(copy)

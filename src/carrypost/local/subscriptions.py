@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from carrypost.gossip.interest.matcher import Matcher
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from carrypost.config import Limits
     from carrypost.gossip.interest.own import Own
@@ -62,16 +62,13 @@ class Subscriptions:
         return self._own[number] if narrower is None else narrower.entries[0]
 
     @property
-    def destinations(self) -> dict[str, tuple[int, ...]] | None:
-        """Who is given the messages of each destination, where nothing else matters."""
-        return None if self._narrower or self._lent else self._own.destinations
+    def asking(self) -> Callable[[Descriptor], tuple[int, ...]]:
+        """Tells the numbers of those that ask for a message, ascending."""
+        return self._narrowed if self._narrower or self._lent else self._own.which
 
-    def asking(self, descriptor: Descriptor) -> tuple[int, ...]:
-        """The numbers of those that ask for a message, ascending."""
-        numbers, narrower, lent = self._own.which(descriptor), self._narrower, self._lent
-        if not narrower and not lent:
-            return numbers
+    def _narrowed(self, descriptor: Descriptor) -> tuple[int, ...]:
+        narrower, lent = self._narrower, self._lent
         return tuple([
-            number for number in numbers
+            number for number in self._own.which(descriptor)
             if number not in lent and ((own := narrower.get(number)) is None or own.matches(descriptor))
         ])  # fmt: skip

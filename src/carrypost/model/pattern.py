@@ -53,7 +53,7 @@ def entry(pattern: str | Mapping[str, str], selector: str | None = None, *, limi
     """
     if not isinstance(pattern, str | Mapping):
         raise PatternError(f"a pattern is text, or a pattern for each attribute, not a {type(pattern).__name__}")
-    if selector is not None and not str(Selector(selector)):
+    if selector is not None and not Selector(selector).weight:
         selector = None
     patterns = {DESTINATION: pattern} if isinstance(pattern, str) else dict(pattern)
     if not patterns:

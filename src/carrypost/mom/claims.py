@@ -351,6 +351,7 @@ class Claims:
             self._acknowledged[copy.id] = None
         else:
             self._holdings.confirm((copy,))
+            self._ledger.confirmed(copy)
         self._again.pop(copy.id, None)
         return True
 
@@ -376,6 +377,7 @@ class Claims:
             session.handed[claim.number] = claim
             if each.confirmed:
                 self._acknowledged.pop(copy.id, None)
+                self._ledger.unconfirmed(copy)
                 self._holdings.unconfirm(copy)
             if claim.subscription.durable:
                 self._write(claim)
@@ -399,6 +401,7 @@ class Claims:
         """A copy is gone, and with it the claims to it. Those that did not end with its life are told."""
         self._again.pop(copy.id, None)
         self._acknowledged.pop(copy.id, None)
+        self._ledger.unconfirmed(copy)
         for claim in self._by_message.get(copy.id, [])[:]:
             self._drop(claim, Move.LEAVE)
             if reason not in _FORESEEN:

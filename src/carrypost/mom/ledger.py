@@ -1,4 +1,4 @@
-"""The rows that messaging keeps.
+"""The rows that messaging keeps, and the notes of what was acknowledged, which holdings writes for it.
 
 A row goes into the journal when it changes, so that it is in the same batch as whatever it belongs with. Of every batch
 that was not answered its values are remembered: those of a lost one are written again later, as far as nothing newer
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.journal import MOM
+from carrypost.journal import MOM, SEEN
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from carrypost.journal import Journal
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.journal import Journal, Key, Value
 
 _RETRY_US = 1_000_000
 
@@ -25,25 +26,40 @@ class Ledger:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._now: dict[bytes, bytes | None] = {}
+        self._now: dict[Key, Value | None] = {}
         """What the next batch has."""
-        self._open: dict[int, dict[bytes, bytes | None]] = {}
+        self._open: dict[int, dict[Key, Value | None]] = {}
         """What those have that were not answered."""
-        self._lost: dict[bytes, bytes | None] = {}
+        self._lost: dict[Key, Value | None] = {}
         """What has to be written again."""
         self.due_us = NEVER
 
     def put(self, name: bytes, value: bytes) -> None:
         """Keep a row."""
-        self._now[name] = value
-        self._lost.pop(name, None)
-        self._journal.put((MOM, name, 0), value)
+        self._put((MOM, name, 0), value)
 
     def delete(self, name: bytes) -> None:
         """Forget a row."""
-        self._now[name] = None
-        self._lost.pop(name, None)
-        self._journal.delete((MOM, name, 0))
+        self._delete((MOM, name, 0))
+
+    def confirmed(self, copy: Copy) -> None:
+        """That a message was acknowledged is in the next batch, and is to be written again if that is lost."""
+        self._put((SEEN, copy.id, 0), copy.descriptor)
+
+    def unconfirmed(self, copy: Copy) -> None:
+        """That a message was acknowledged is not to be written, after all."""
+        self._now.pop((SEEN, copy.id, 0), None)
+        self._lost.pop((SEEN, copy.id, 0), None)
+
+    def _put(self, key: Key, value: Value) -> None:
+        self._now[key] = value
+        self._lost.pop(key, None)
+        self._journal.put(key, value)
+
+    def _delete(self, key: Key) -> None:
+        self._now[key] = None
+        self._lost.pop(key, None)
+        self._journal.delete(key)
 
     def batched(self, serial: int) -> None:
         """What changed since the last call is in the batch of this number."""
@@ -61,14 +77,14 @@ class Ledger:
         if not lost:
             return
         newer = [self._now, *(rows for number, rows in self._open.items() if number > serial)]
-        self._lost |= {name: value for name, value in lost.items() if not any(name in rows for rows in newer)}
+        self._lost |= {key: value for key, value in lost.items() if not any(key in rows for rows in newer)}
         self.due_us = now + _RETRY_US
 
     def write_again(self) -> None:
         """Put what was lost into the next batch."""
         lost, self._lost, self.due_us = self._lost, {}, NEVER
-        for name, value in lost.items():
+        for key, value in lost.items():
             if value is None:
-                self.delete(name)
+                self._delete(key)
             else:
-                self.put(name, value)
+                self._put(key, value)

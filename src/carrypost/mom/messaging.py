@@ -90,6 +90,7 @@ class Messaging(Layer):
         for name, value in found:
             if name[:1] == topic_rows.FAMILY:
                 self._topics.restore(int.from_bytes(name[1:], "big"), value)
+        self._deliveries.wishes.pass_over(self._holdings.claimed)  # The claims to those are rows, or have ended.
         now = self._holdings.now_us
         for copy in self._copies(self._holdings.claimed):
             if not self._holdings.is_confirmed(copy):
@@ -221,7 +222,6 @@ class Messaging(Layer):
         new = subscription is None
         if subscription is None:
             subscription = self._topics.add(asked, found.connection.number, client, now)
-            self._claim_again(subscription)
         else:
             self._topics.renew(subscription, now)
         consumer = self._sessions.consume(found, subscription)
@@ -229,16 +229,6 @@ class Messaging(Layer):
         if new and asked.durable:
             self._made[number] = consumer
         return consumer.number
-
-    def _claim_again(self, subscription: Subscription) -> None:
-        """Claim what others had a claim to before and nobody acknowledged. What is new to messaging comes by `take`."""
-        interest, now = subscription.interest, self._holdings.now_us
-        assert interest is not None
-        for copy in self._deliveries.matching(interest.entry):
-            if not (copy.whole and self._holdings.claimed >> copy.slot & 1):
-                continue
-            if self._claims.claimable(copy) and subscription.takes(copy.descriptor, self._topics.here):
-                self._claims.make(copy, (subscription,), now)
 
     def credit(self, consumer: int, messages: int, nbytes: int) -> None:
         """A consumer takes so much more."""

@@ -239,6 +239,8 @@ class Topics:
         if interest is None:
             interest = Interest(entry, self._deliveries.want(entry))
             self._interests[entry] = self._by_number[interest.number] = interest
+        else:
+            self._deliveries.find(entry)  # What its last subscription left; and what others were given is here for all.
         interest.ends_us = NEVER
         interest.subscriptions[subscription] = None
         subscription.interest = interest

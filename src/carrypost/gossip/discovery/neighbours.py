@@ -374,8 +374,8 @@ class Neighbours:
             raise RemoteError("rate")
         entries = decode_entries(encoded, self._limits)
         copies = self._holdings.known_copies()
-        self._holdings.index.learn(entries, frame.digest, copies)
-        neighbour.link.budgets.learnt(len(entries), len(copies), now)
+        view = self._holdings.index.learn(entries, frame.digest, copies)
+        neighbour.link.budgets.learnt(view.matcher, len(copies), now)
         for each in self._neighbours.values():
             if each.profile == frame.digest:
                 self._need_profile(each, now)

@@ -8,18 +8,24 @@ Profiles come from strangers, so every cost is bounded beforehand: patterns are 
 compiled, and those that a profile's budget has no room for, or that RE2 does not take, count as matching;
 so do all that RE2 would run over a value too long for their weight. The one invariant: a matcher may say
 yes too often, never no. The receiver of a descriptor checks again, with a matcher of its `own` entries,
-which is exact at whatever cost. Selectors are carried, not evaluated here.
+which is exact at whatever cost. Selectors are evaluated last, on what the columns leave (`guards`).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from carrypost.config import Limits
+from carrypost.gossip.interest.guards import Guards
 from carrypost.gossip.slots import bits
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.pattern import DESTINATION, Entry, PatternSet, plain_forms, text_of, weight
+
+if TYPE_CHECKING:
+    from carrypost.gossip.interest.views import Slotted
 
 BYTES_PER_WEIGHT = 128
 """Memory that RE2 gets per instruction: twenty states, each as wide as the program, have to fit."""
@@ -27,6 +33,14 @@ STEPS_MAX = 1 << 22
 """Instructions times bytes of a value, the most that one descriptor may cost: 10 to 20 ms if every state is new."""
 MEMO_MAX = 2_048
 """Values whose outcome is remembered, all columns of a matcher together."""
+_LIMITS = Limits()
+_SINGLE_MAX = 256
+"""Entries whose matcher is remembered for `entry_matches`."""
+
+
+def entry_matches(entry: Entry, descriptor: Descriptor) -> bool:
+    """Whether one of the host's own entries matches a descriptor, its selector included; exact."""
+    return _single(entry).matches(descriptor)
 
 
 class Matcher:
@@ -36,7 +50,7 @@ class Matcher:
     that do not fit one set are split over several, each with the whole memory.
     """
 
-    __slots__ = ("_all", "_columns", "destinations", "entries", "over_forwards")
+    __slots__ = ("_all", "_columns", "_guarded", "_guards", "entries", "over_forwards", "plain")
 
     def __init__(self, entries: Sequence[Entry], limits: Limits, *, own: bool = False) -> None:
         self.entries = tuple(entries)
@@ -47,37 +61,69 @@ class Matcher:
                 masks = asked.setdefault(attribute, {})
                 masks[pattern] = masks.get(pattern, 0) | 1 << index
         self._columns = self._build(asked, _Budget(asked, limits.pattern_memory_bytes_max, own=own))
-        over = 0
+        self._guards = Guards(self.entries, own=own)
+        over = self._guards.over
         for column in self._columns:
             over |= column.over
         self.over_forwards = over.bit_count()
-        """How many entries count as matching on an attribute whatever its value, for want of evaluation."""
-        self.destinations = self._only_destinations()
-        """Which entries match each destination, where that is all that is asked for: most profiles are like that."""
+        """How many entries count as matching on an attribute, or by their selector, for want of evaluation."""
+        self.plain: dict[str, tuple[int, ...]] | None = None
+        """Which entries match each destination, where that is all that is asked for: most profiles are like that.
+        Destinations that some entry asks for with a selector are not among them."""
+        self._guarded: dict[str, int] = {}
+        """Those destinations, and who asks for them, with a selector or without."""
+        self._look_destinations_up()
+
+    @property
+    def selecting_us(self) -> int:
+        """CPU time, at worst and about, that was spent on selectors so far: to read them and to evaluate them."""
+        return self._guards.spent_us
 
     def matches(self, descriptor: Descriptor) -> bool:
         """Whether any entry matches."""
-        if self.destinations is not None:
-            return descriptor.destination in self.destinations
-        mask = self._all
+        if self.plain is not None:
+            if descriptor.destination in self.plain:
+                return True
+            return bool(self._guarded) and self._admits(self._guarded.get(descriptor.destination, 0), descriptor)
+        mask, unguarded = self._all, ~self._guards.guarded
         for column in self._columns:
             if mask & column.bound:
                 mask &= column.leaves(descriptor)
                 if not mask:
                     return False
-                if mask & column.settled:
+                if mask & column.settled & unguarded:
                     return True
-        return mask != 0
+        return self._admits(mask, descriptor)
 
-    def which(self, descriptor: Descriptor) -> tuple[int, ...]:
+    def which_of(self, descriptor: Descriptor) -> tuple[int, ...]:
         """Indexes of the entries that match, ascending."""
-        if self.destinations is not None:
-            return self.destinations.get(descriptor.destination, ())
-        mask = self._all
-        for column in self._columns:
-            if mask & column.bound:
-                mask &= column.leaves(descriptor)
+        if self.plain is not None:
+            found = self.plain.get(descriptor.destination)
+            if found is not None:
+                return found
+            mask = self._guarded.get(descriptor.destination, 0) if self._guarded else 0
+        else:
+            mask = self._all
+            for column in self._columns:
+                if mask & column.bound:
+                    mask &= column.leaves(descriptor)
+        guards = self._guards
+        if doubtful := mask & guards.guarded:
+            mask ^= doubtful ^ guards.admitting(doubtful, descriptor)
         return tuple(bits(mask))
+
+    def slots_of(self, copies: Iterable[Slotted]) -> list[int]:
+        """The slots of those that any entry matches."""
+        plain = self.plain
+        if plain is not None and not self._guarded:
+            return [copy.slot for copy in copies if copy.descriptor.destination in plain]
+        matches = self.matches
+        return [copy.slot for copy in copies if matches(copy.descriptor)]
+
+    def _admits(self, mask: int, descriptor: Descriptor) -> bool:
+        """Whether any of the entries that patterns leave needs no selector, or one that holds."""
+        doubtful = mask & self._guards.guarded
+        return mask != doubtful or (doubtful != 0 and self._guards.admits(doubtful, descriptor))
 
     def _build(self, asked: Mapping[str, Mapping[str, int]], budget: _Budget) -> list[_Column]:
         """Destination first, then what most entries ask for, so that few columns decide most descriptors."""
@@ -89,14 +135,20 @@ class Matcher:
             settled &= ~column.bound
         return columns
 
-    def _only_destinations(self) -> dict[str, tuple[int, ...]] | None:
-        """The entries that match each value, if the profile asks for nothing but whole destinations."""
+    def _look_destinations_up(self) -> None:
+        """Answer by lookup, if the profile asks for nothing but whole destinations, selectors aside."""
         if len(self._columns) != 1 or self._columns[0].name != DESTINATION:
-            return None
-        column = self._columns[0]
+            return
+        column, guarded = self._columns[0], self._guards.guarded
         if column.needs_more_than_values:
-            return None
-        return {value: tuple(bits(mask)) for value, mask in column.values.items()}
+            return
+        self.plain = {value: tuple(bits(mask)) for value, mask in column.values.items() if not mask & guarded}
+        self._guarded = {value: mask for value, mask in column.values.items() if mask & guarded}
+
+
+@lru_cache(_SINGLE_MAX)
+def _single(entry: Entry) -> Matcher:
+    return Matcher((entry,), _LIMITS, own=True)
 
 
 class _Budget:

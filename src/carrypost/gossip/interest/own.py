@@ -37,8 +37,8 @@ class Own:
 
     __slots__ = (
         "_carried", "_changed", "_compiled", "_debt", "_distinct", "_entries", "_limits", "_made_of", "_nbytes",
-        "_newcomers", "_next", "_numbers", "_numbers_by_match", "_recent", "_settings", "destinations", "encoded",
-        "revision", "view",
+        "_newcomers", "_next", "_numbers", "_numbers_by_match", "_plain", "_recent", "_settings", "encoded", "revision",
+        "view",
     )  # fmt: skip
 
     def __init__(self, settings: Settings) -> None:
@@ -62,8 +62,8 @@ class Own:
         """What has been spent since the last compilation, in entries compiled and messages looked at."""
         self._numbers_by_match: dict[tuple[int, ...], tuple[int, ...]] = {}
         """Numbers of the entries at these places: bursts mostly match the same ones."""
-        self.destinations: dict[str, tuple[int, ...]] | None = {}
-        """Who asks for each destination, while all are compiled and nothing but whole destinations is asked for."""
+        self._plain: dict[str, tuple[int, ...]] = {}
+        """Who asks for each destination that nobody asks for otherwise, as long as all are compiled."""
         self._carried = carried_entries(settings)
         self._made_of = 0
         """The revision that the profile was made of."""
@@ -98,7 +98,8 @@ class Own:
         number, self._next = self._next, self._next + 1
         self._entries[number] = self._recent[number] = entry
         self._changed = True
-        self._newcomers = self.destinations = None
+        self._newcomers = None
+        self._plain = {}
         return number
 
     def remove(self, numbers: Collection[int]) -> list[Entry]:
@@ -119,7 +120,7 @@ class Own:
                 self.revision += 1
         if gone:
             self._changed = True
-            self.destinations = None
+            self._plain = {}
         return gone
 
     # --- asking --------------------------------------------------------------------------------------------
@@ -131,14 +132,14 @@ class Own:
 
     def wants(self, descriptor: Descriptor) -> bool:
         """Whether any entry matches."""
-        if self.destinations is not None:
-            return descriptor.destination in self.destinations
+        if descriptor.destination in self._plain:  # Most ask for whole destinations, and messages come by the thousand.
+            return True
         if self._changed:
             self._pay()
         if not self._changed:
             return self._compiled.matches(descriptor)
         found = self._newcomers is not None and self._newcomers.matches(descriptor)
-        return found or any(self._numbers[place] in self._entries for place in self._compiled.which(descriptor))
+        return found or any(self._numbers[place] in self._entries for place in self._compiled.which_of(descriptor))
 
     def carries(self, descriptor: Descriptor) -> bool:
         """Whether a message is taken along for others: altruistically, or for somebody within the horizon."""
@@ -146,16 +147,17 @@ class Own:
 
     def which(self, descriptor: Descriptor) -> tuple[int, ...]:
         """The numbers of the entries that match a message, ascending."""
-        if self.destinations is not None:  # Most ask for whole destinations, and messages come by the thousand.
-            return self.destinations.get(descriptor.destination, ())
+        known = self._plain.get(descriptor.destination)
+        if known is not None:
+            return known
         if self._changed:
             self._pay()
-        numbers = self._numbered(self._compiled.which(descriptor))
+        numbers = self._numbered(self._compiled.which_of(descriptor))
         if self._changed:
             numbers = tuple([number for number in numbers if number in self._entries])
             if self._newcomers is not None:
                 recent = tuple(self._recent)
-                numbers += tuple([recent[place] for place in self._newcomers.which(descriptor)])
+                numbers += tuple([recent[place] for place in self._newcomers.which_of(descriptor)])
         return numbers
 
     def _pay(self) -> None:
@@ -172,9 +174,8 @@ class Own:
         self._numbers = numbers = tuple(self._entries)
         self._changed, self._debt = False, 0
         self._recent, self._newcomers, self._numbers_by_match = {}, None, {}
-        places = self._compiled.destinations if numbers else {}
-        if places is not None:
-            self.destinations = {name: tuple([numbers[at] for at in which]) for name, which in places.items()}
+        plain = self._compiled.plain or {}
+        self._plain = {name: tuple([numbers[at] for at in which]) for name, which in plain.items()}
 
     def _numbered(self, which: tuple[int, ...]) -> tuple[int, ...]:
         """The numbers of the entries at these places."""

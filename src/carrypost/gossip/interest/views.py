@@ -201,12 +201,7 @@ class View:
 
     def look_at_all(self, copies: Iterable[Slotted]) -> None:
         """Messages got slots."""
-        destinations = self.matcher.destinations
-        if destinations is not None:
-            self._fresh += [copy.slot for copy in copies if copy.descriptor.destination in destinations]
-            return
-        matches = self.matcher.matches
-        self._fresh += [copy.slot for copy in copies if matches(copy.descriptor)]
+        self._fresh += self.matcher.slots_of(copies)
 
     def toggle(self, fingerprints: Iterable[int]) -> None:
         """Members came or went."""

@@ -38,7 +38,7 @@ class Inspection:
 
         Where messages are signed, nothing is plain.
         """
-        deadline_us, destinations = found.deadline_us, self._own.destinations
+        deadline_us = found.deadline_us
         return (
             self._plain
             and (found.__dict__.get("within") is self._limits or self._sized(found))
@@ -49,7 +49,7 @@ class Inspection:
             and found.author != self._author
             and type(found.author) is str
             and found.small
-            and (self._own.wants(found) if destinations is None else found.destination in destinations)
+            and self._own.wants(found)
         )
 
     def inspect(self, found: Descriptor, entry: OfferEntry, link: Link, now: int) -> bool:

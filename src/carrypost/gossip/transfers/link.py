@@ -17,6 +17,7 @@ from carrypost.model.ids import NodeId, node_prefix
 
 if TYPE_CHECKING:
     from carrypost.config import Limits, Settings
+    from carrypost.gossip.interest.matcher import Matcher
     from carrypost.gossip.transfers.outbox import Outbox
 
 _PROFILE_BURST_S = 5.0
@@ -75,9 +76,9 @@ class Budgets:
         self.tally = self.common = 0
         return tally, common
 
-    def learnt(self, entries: int, copies: int, now: int) -> None:
+    def learnt(self, profile: Matcher, copies: int, now: int) -> None:
         """Charge for a profile that was compiled and matched: the first ones to all addresses together only."""
-        cost = _PROFILE_ENTRY_COST * entries + _PROFILE_COPY_COST * copies
+        cost = _PROFILE_ENTRY_COST * len(profile.entries) + _PROFILE_COPY_COST * copies + profile.selecting_us
         if self.profiles.share(now) < _PROFILES_FREE:
             self.tally -= cost
         else:

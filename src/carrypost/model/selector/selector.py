@@ -22,21 +22,21 @@ class Selector:
     parse back to an equal selector (unless they are longer than `TEXT_MAX`, to which only texts near it can grow).
     """
 
-    __slots__ = ("_condition", "_normal_form", "_tree", "text", "weight")
+    __slots__ = ("_condition", "_normal_form", "text", "weight")
 
     def __init__(self, text: str) -> None:
         self.text: Final = text
         """As it was given."""
         try:
-            self._tree: Final = _parsed(text)
+            tree = _parsed(text)
         except Fault as fault:
             raise fault.exception(text) from None
-        self.weight: Final = 0 if self._tree is None else self._tree.weight
+        self.weight: Final = 0 if tree is None else tree.weight
         """Steps that an evaluation takes at worst."""
         if self.weight > bounds.STEPS_MAX:
             reason = f"an evaluation could take {self.weight:,} steps; {bounds.STEPS_MAX:,} are allowed"
             raise Fault(None, f"{reason}; LIKE with '_' between two '%' weighs most", BOUND).exception(text)
-        self._condition: Final = closures.everything if self._tree is None else closures.condition(self._tree)
+        self._condition: Final = closures.everything if tree is None else closures.condition(tree)
         self._normal_form: str | None = None
 
     def matches(self, properties: Properties) -> bool:
@@ -49,7 +49,8 @@ class Selector:
 
     def __str__(self) -> str:
         if self._normal_form is None:
-            self._normal_form = "" if self._tree is None else printing.printed(self._tree)
+            tree = _parsed(self.text)  # Read again: a tree takes as much memory as all the rest, and few are printed.
+            self._normal_form = "" if tree is None else printing.printed(tree)
         return self._normal_form
 
     def __repr__(self) -> str:

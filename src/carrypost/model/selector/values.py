@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from carrypost.model.selector.numerals import wrapped
@@ -83,6 +84,7 @@ def _double(number: float) -> float:
 Operation = Callable[[object, object], int | float | None]
 
 
+@cache
 def operation(symbol: str) -> Operation:
     """Addition and so on, for values of whichever type; None where the outcome is unknown."""
     exact, approximate = _OPERATIONS[symbol]

@@ -1,0 +1,147 @@
+"""The selectors of a profile, applied to what its patterns leave.
+
+An entry with a selector is *guarded*: it matches a descriptor only if the selector says so. Selectors come from
+strangers, as patterns do. Those of one profile may weigh `selector.STEPS_MAX` together, each text counted once and the
+light ones first; entries whose selector there is no room for, or whose text is no selector, are not guarded: they match
+whatever their patterns match. The invariant: which entries are guarded depends on nothing but the profile. So both
+sides of a contact come to the same answer for every descriptor; otherwise their sets would differ for ever, and the
+same messages would be offered and refused at every comparison.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from carrypost.errors import InvalidSelectorException
+from carrypost.gossip.slots import bits
+from carrypost.model.selector import STEPS_MAX, Selector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.pattern import Entry
+    from carrypost.model.selector.values import Properties
+
+REMEMBERED_MAX: Final = 128 * 1024
+"""Characters of the texts whose selectors are remembered: as many as two profiles can have. What is made of a character
+takes up to 200 bytes, so that a bound on their number alone would be none."""
+_READING_US, _STEPS_PER_US = 4, 5
+"""To read a character of a selector, and to evaluate it."""
+_SETS_MAX = 64
+_Guard = tuple["Callable[[Properties], bool]", int, int]
+"""Whether a selector holds, the entries that have it, and its weight."""
+
+
+def properties_of(descriptor: Descriptor) -> Properties:
+    """What a selector sees of a message."""
+    return descriptor.attributes
+
+
+class Guards:
+    """The selectors of one profile. Sets of entries are bitsets, by their places in the profile."""
+
+    __slots__ = ("_at", "_characters", "_chosen", "_steps", "guarded", "over")
+
+    def __init__(self, entries: Sequence[Entry], *, own: bool) -> None:
+        asking: dict[str, int] = {}
+        for place, entry in enumerate(entries):
+            if entry.selector is not None:
+                asking[entry.selector] = asking.get(entry.selector, 0) | 1 << place
+        self.guarded = 0
+        """Entries whose selector is evaluated."""
+        self.over = 0
+        """Those whose selector is not, for want of room or because it is none."""
+        self._at: dict[int, _Guard] = {}
+        """By the place of a guarded entry."""
+        self._chosen: dict[int, tuple[_Guard, ...]] = {}
+        """By a set of guarded entries: most descriptors are left to one of few sets by the patterns."""
+        self._characters = sum(map(len, asking))
+        self._steps = 0
+        evaluated = _within_budget(asking, own=own) if asking else {}
+        for text, mask in asking.items():
+            selector = evaluated.get(text)
+            if selector is None:
+                self.over |= mask
+                continue
+            self.guarded |= mask
+            self._at.update(dict.fromkeys(bits(mask), (selector.matches, mask, selector.weight)))
+
+    @property
+    def spent_us(self) -> int:
+        """CPU time, at worst and about, that it took to read the selectors and to evaluate them so far."""
+        return _READING_US * self._characters + self._steps // _STEPS_PER_US
+
+    def admits(self, mask: int, descriptor: Descriptor) -> bool:
+        """Whether any of these entries, all of them guarded, lets a descriptor through."""
+        properties = properties_of(descriptor)
+        for matches, _, weight in self._of(mask):
+            self._steps += weight
+            if matches(properties):
+                return True
+        return False
+
+    def admitting(self, mask: int, descriptor: Descriptor) -> int:
+        """Those of these entries, all of them guarded, that let a descriptor through."""
+        properties = properties_of(descriptor)
+        found = 0
+        for matches, asking, weight in self._of(mask):
+            self._steps += weight
+            if matches(properties):
+                found |= asking
+        return found & mask
+
+    def _of(self, mask: int) -> tuple[_Guard, ...]:
+        """The selectors of these entries, each once."""
+        known = self._chosen.get(mask)
+        if known is None:
+            found = {guard[1]: guard for guard in map(self._at.__getitem__, bits(mask))}
+            if len(self._chosen) >= _SETS_MAX:
+                self._chosen.clear()
+            known = self._chosen[mask] = tuple(found.values())
+        return known
+
+
+def _within_budget(texts: Iterable[str], *, own: bool) -> dict[str, Selector]:
+    """The selectors that are evaluated: all that there are, if they are the host's own."""
+    read = [selector for text in texts if (selector := _read(text)) is not None]
+    if own:
+        return {selector.text: selector for selector in read}
+    read.sort(key=lambda selector: (selector.weight, selector.text))
+    chosen, steps = {}, 0
+    for selector in read:
+        steps += selector.weight
+        if steps > STEPS_MAX:
+            break
+        chosen[selector.text] = selector
+    return chosen
+
+
+class _Remembered:
+    """Selectors by their texts, None for texts that are none: the same profiles are made and seen again and again."""
+
+    __slots__ = ("_characters", "_selectors")
+
+    def __init__(self) -> None:
+        self._selectors: dict[str, Selector | None] = {}  # least recently used first
+        self._characters = 0
+
+    def __call__(self, text: str) -> Selector | None:
+        known = self._selectors
+        if text in known:
+            selector = known[text] = known.pop(text)
+            return selector
+        try:
+            selector = Selector(text)
+        except InvalidSelectorException:
+            selector = None
+        known[text] = selector
+        self._characters += len(text)
+        while self._characters > REMEMBERED_MAX:
+            oldest = next(iter(known))
+            del known[oldest]
+            self._characters -= len(oldest)
+        return selector
+
+
+_read = _Remembered()
