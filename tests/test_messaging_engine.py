@@ -396,6 +396,15 @@ def test_a_later_subscription_to_an_ordered_topic_gets_what_nobody_acknowledged_
     assert ids(node.handed()) == sent
 
 
+def test_what_comes_after_a_later_one_of_its_session_says_so(node: OneNode) -> None:
+    node.consumer("t")
+    for number in (1, 3, 2, 4):
+        node.publish("t", b"%d" % number, headers=Headers(session=7, number=number))
+    node.publish("t", headers=Headers(session=8, number=1))
+    node.write()
+    assert [each.out_of_order for each in node.handed()] == [False, False, True, False, False]
+
+
 # --- works -------------------------------------------------------------------------------------------------
 
 

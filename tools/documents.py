@@ -35,6 +35,7 @@ from carrypost.gossip.wire import frames
 from carrypost.lab import schemas
 from carrypost.lab.metrics import families
 from carrypost.model import descriptor, headers
+from carrypost.mom import claims
 from carrypost.node import settings as node_settings
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -173,6 +174,15 @@ def copy_machine() -> str:
     return _diagram(lives.CopyState.UNKNOWN, lives.COPY_TABLE) + "\n\n" + _table(("state", "meaning"), rows)
 
 
+def claim_machine() -> str:
+    """The diagram of a claim, what its states mean, and what moves it."""
+    found = {node.name: _docstrings(node) for node in _parsed(claims).body if isinstance(node, ast.ClassDef)}
+    states = [(state.value, found["ClaimState"].get(state.name, "")) for state in claims.ClaimState]
+    moves = [(move.value, found["Move"].get(move.name, "")) for move in claims.Move]
+    diagram = _diagram(claims.ClaimState.WAITING, claims.MOVES)
+    return "\n\n".join([diagram, _table(("state", "meaning"), states), _table(("move", "meaning"), moves)])
+
+
 def _diagram(start: Enum, table: Mapping[tuple[Any, Any], Any]) -> str:
     """A state machine as mermaid draws it."""
     moves = [
@@ -189,6 +199,11 @@ def _diagram(start: Enum, table: Mapping[tuple[Any, Any], Any]) -> str:
 def settings_table() -> str:
     """Every field of `Settings` but the limits."""
     return _config_table(config.Settings)
+
+
+def messaging_table() -> str:
+    """Every field of `Messaging`."""
+    return _config_table(config.settings.Messaging)
 
 
 def limits_table() -> str:
@@ -374,8 +389,10 @@ PARTS: dict[str, Callable[[], str]] = {
     "descriptor": descriptor_table,
     "link states": link_machine,
     "copy states": copy_machine,
+    "claim states": claim_machine,
     "constants": constants_table,
     "settings": settings_table,
+    "messaging settings": messaging_table,
     "limits": limits_table,
     "node settings": lambda: _config_table(node_settings.PlaceSettings),
     "udp settings": lambda: _config_table(node_settings.UdpSettings),

@@ -132,6 +132,8 @@ class Handed(msgspec.Struct, frozen=True):
     hops: int = 0
     unordered: bool = False
     """It has no place in the order that the topic was opened with."""
+    out_of_order: bool = False
+    """It came after something that the same session sent to the same destination later."""
 
     @property
     def message(self) -> MessageId:

@@ -122,8 +122,6 @@ class Limits:
     """The same of all neighbours and strangers together."""
     link_profiles_per_s: int = whole(2, 1, UNBOUNDED)
     """Profiles compiled for one neighbour."""
-    draft_bytes_max: int = whole(64 * MIB, KIB, UNBOUNDED)
-    """Payload of the messages that one session of messaging sent and did not commit yet."""
     refusals_max: int = whole(1_000, 1, UNBOUNDED)
     """Refusals that wait to be told to the driver; more are counted together."""
 
@@ -155,6 +153,8 @@ class Messaging:
     """Messages that a consumer is handed ahead of its program."""
     prefetch_bytes: int = whole(MIB, 1, UNBOUNDED)
     """Payload of those messages; one is always allowed."""
+    draft_bytes_max: int = whole(64 * MIB, KIB, UNBOUNDED)
+    """Payload of what one session sent and did not commit yet."""
 
 
 @table()

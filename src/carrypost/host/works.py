@@ -63,7 +63,7 @@ class Works:
     """What one host publishes."""
 
     def __init__(self, ground: Ground, publisher: Publisher, order: Order, layers: Layers, strategy: Strategy) -> None:
-        self._holdings, self._outputs, self._limits = ground.holdings, ground.outputs, ground.limits
+        self._holdings, self._outputs, self._settings = ground.holdings, ground.outputs, ground.settings.messaging
         self._journal = ground.outputs.journal
         self.publisher, self._order, self._layers, self._strategy = publisher, order, layers, strategy
         self._messaging: Messaging | None = None
@@ -117,10 +117,10 @@ class Works:
         """Keep a message for a work of this session: its number here, and its id unless it has an order."""
         packed = self.publisher.pack(draft)
         used = self._draft_bytes.get(session, 0)
-        if used + packed.length > self._limits.draft_bytes_max:
+        if used + packed.length > self._settings.draft_bytes_max:
             raise ResourceAllocationException(
-                f"the messages of this transaction have more than {self._limits.draft_bytes_max:,} bytes "
-                "(limits.draft_bytes_max): commit sooner"
+                f"the messages of this transaction have more than {self._settings.draft_bytes_max:,} bytes "
+                "(messaging.draft_bytes_max): commit sooner"
             )
         made = None
         if not draft.ordering:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from carrypost.mom.topic import Subscription
 
 FAMILY = b"C"
+_LATEST_MAX = 4_096
+"""Sessions and destinations of which it is known how far they came."""
 
 
 class ClaimState(enum.Enum):
@@ -47,6 +49,7 @@ class ClaimState(enum.Enum):
     HANDED = "handed"
     """A consumer has it and did not acknowledge it yet."""
     ENDED = "ended"
+    """Acknowledged, expired, dropped, or its subscription is gone."""
 
 
 class Move(enum.Enum):
@@ -59,6 +62,7 @@ class Move(enum.Enum):
     RETURN = "return"
     """The consumer gives it back, or is gone."""
     ACKNOWLEDGE = "acknowledge"
+    """The consumer is done with it."""
     UNDO = "undo"
     """The commit with its acknowledgement was lost."""
     LEAVE = "leave"
@@ -191,6 +195,10 @@ class Claims:
         """Acknowledged, and not confirmed, as the application has still to confirm them as well."""
         self._again: dict[MessageId, int] = {}
         """How often what comes again was handed to subscriptions that are gone, or to an earlier life's."""
+        self._latest: dict[tuple[str | bytes, int, int, str], int] = {}
+        """The highest number that came, by author, life, session and destination; the least recent go first."""
+        self._out_of_order: set[MessageId] = set()
+        """What came after something that its session sent later."""
         self.ready: dict[Subscription, None] = {}
         """Subscriptions that may have something for somebody."""
         self.lost = 0
@@ -234,9 +242,24 @@ class Claims:
         if not claims:
             del self._by_message[copy.id]
             return False
+        if first:
+            self._note_place(copy)
         self._holdings.mark_claimed(1 << copy.slot)
         self._cache.mark_done((copy,))
         return first
+
+    def _note_place(self, copy: Copy) -> None:
+        """See whether a message comes after one that its session sent to the same destination later."""
+        descriptor, headers = copy.descriptor, copy.descriptor.headers
+        if headers is None or not headers.session or not headers.number:
+            return
+        key = descriptor.author, descriptor.incarnation, headers.session, descriptor.destination
+        latest = self._latest.pop(key, 0)
+        if headers.number < latest:
+            self._out_of_order.add(copy.id)
+        self._latest[key] = max(latest, headers.number)
+        if len(self._latest) > _LATEST_MAX:
+            del self._latest[next(iter(self._latest))]
 
     def _file(self, claim: Claim, due_us: int, now: int) -> None:
         if due_us > now:
@@ -300,8 +323,11 @@ class Claims:
             self._write(claim)
         unordered = bool(subscription.ordering) and descriptor.ordering is not subscription.ordering
         self._journal.hold(
-            Handed(consumer.number, claim.number, descriptor, claim.count, claim.copy.hops, unordered=unordered)
-        )
+            Handed(
+                consumer.number, claim.number, descriptor, claim.count, claim.copy.hops,
+                unordered=unordered, out_of_order=claim.copy.id in self._out_of_order,
+            )
+        )  # fmt: skip
 
     def give_back(self, claims: Iterable[Claim], *, unread: Collection[int] = ()) -> None:
         """Let these wait again. Those that are `unread`, by their numbers, reached no program and are not counted."""
@@ -401,6 +427,7 @@ class Claims:
         """A copy is gone, and with it the claims to it. Those that did not end with its life are told."""
         self._again.pop(copy.id, None)
         self._acknowledged.pop(copy.id, None)
+        self._out_of_order.discard(copy.id)
         self._ledger.unconfirmed(copy)
         for claim in self._by_message.get(copy.id, [])[:]:
             self._drop(claim, Move.LEAVE)
