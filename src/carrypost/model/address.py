@@ -48,6 +48,7 @@ EVERYBODY = "control/all"
 """Where all nodes are told something."""
 _TOPIC, _QUEUE, _CONTROL, _DIRECTORY = (f"{kind}/" for kind in Kind)
 _OWNED = (_QUEUE, _CONTROL)
+_QUEUE_END, _CONTROL_END = len(_QUEUE), len(_CONTROL)
 _ESCAPES = {"%": "%25", "/": "%2F", "@": "%40"}
 _RESERVED = re.compile("[%/@]")
 _ESCAPED = re.compile("%(25|2F|40)")
@@ -81,9 +82,9 @@ def addressee(destination: str) -> NodeId | None:
     if not destination.startswith(_OWNED):
         return None
     if destination[0] == "c":
-        return _unescaped(destination[len(_CONTROL) :])
-    end = destination.find("/", len(_QUEUE))
-    return None if end < 0 or end + 1 == len(destination) else _unescaped(destination[len(_QUEUE) : end])
+        return _unescaped(destination[_CONTROL_END:])
+    end = destination.find("/", _QUEUE_END)
+    return None if end < 0 or end + 1 == len(destination) else _unescaped(destination[_QUEUE_END:end])
 
 
 def address(destination: str) -> Address | None:
@@ -142,8 +143,8 @@ def _escaped(node: NodeId) -> str:
 
 def _unescaped(text: str) -> NodeId | None:
     """The node that is spelt so; None if none is."""
-    if _RESERVED.search(text) is None:
-        return None if text == _ALL or not text else NodeId(text)
+    if "%" not in text and "/" not in text and "@" not in text:  # faster than one search for any of them
+        return None if text == _ALL or not text else text  # type: ignore[return-value]  # NodeId(text) costs a call
     if text == _NODE_ALL:
         return NodeId(_ALL)
     node = NodeId(_ESCAPED.sub(lambda found: chr(int(found[1], 16)), text))
