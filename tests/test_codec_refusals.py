@@ -291,6 +291,14 @@ def test_author_is_a_key_or_a_name(author: object) -> None:
     assert codec.decode(sent, LIMITS) == codec.Decoded([], {"descriptor": 1})
 
 
+@pytest.mark.parametrize("headers", [7, [], {1: 2}, {"n": -1}, {"x": bytes(6_145)}, {"p": {"missing": 2}}])
+def test_headers_that_cannot_be_read_cost_the_descriptor_and_nothing_else(headers: object) -> None:
+    for last, expected in ((headers, {"descriptor": 1}), ({"n": 1, "later": [headers]}, {})):
+        encoded = msgspec.msgpack.encode([*msgspec.structs.astuple(DESCRIPTOR)[:-1], last])
+        decoded = codec.decode(datagram([7, 1, 2, 0, 0, 0, 1, b"\x00" + encoded], GOOD), LIMITS)
+        assert (decoded.frames[-1], decoded.refused) == (GOOD, expected)
+
+
 def test_fields_that_a_newer_author_appended_are_carried_on() -> None:
     encoded = msgspec.msgpack.encode([*msgspec.structs.astuple(DESCRIPTOR), "new"])
     sent = datagram([7, 1, 2, 0, 0, 0, 1, b"\x00" + encoded])

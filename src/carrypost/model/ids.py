@@ -11,6 +11,7 @@ import base64
 import functools
 import hashlib
 import re
+from contextlib import suppress
 from typing import NewType
 
 NodeId = NewType("NodeId", str)
@@ -69,7 +70,11 @@ def plain_message_id(author: str, incarnation: int, sequence: int) -> MessageId:
 
 
 def shown(message: MessageId) -> str:
-    """The form of a message id that people see: ``ID:`` and base32, or the plain text."""
+    """The form of a message id that people see: ``ID:`` and base32, or the plain text.
+
+    One hash in forty million looks like a plain id, so anybody can find one in a minute; it is no text, almost surely.
+    """
     if _PLAIN.fullmatch(message):
-        return message.decode()
+        with suppress(UnicodeDecodeError):
+            return message.decode()
     return "ID:" + base32(message)

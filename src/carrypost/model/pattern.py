@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated
@@ -26,6 +26,7 @@ from carrypost.config import Limits
 from carrypost.errors import DecodeError, LimitError, PatternError
 from carrypost.model.descriptor import AttributeValue, Descriptor
 from carrypost.model.selector import Selector
+from carrypost.model.visible import field_of
 
 DESTINATION = "destination"
 PROFILE_DIGEST_BYTES = 8
@@ -79,27 +80,17 @@ def text_form(value: AttributeValue) -> str:
     return repr(value)
 
 
-_FIELDS: dict[str, Callable[[Descriptor], AttributeValue | None]] = {
-    "persistent": lambda descriptor: descriptor.persistent,
-    "priority": lambda descriptor: descriptor.priority,
-    "label": lambda descriptor: descriptor.label or None,
-    "author": lambda descriptor: descriptor.node,
-}
-
-
 def text_of(descriptor: Descriptor, attribute: str) -> str | None:
     """The text that a pattern for `attribute` has to match, or None where the descriptor has no such thing.
 
     ``destination`` is always the field. Other names are the application's attributes and, where it has none
-    of that name, the fields ``persistent``, ``priority``, ``label`` (absent if empty) and ``author`` (the
-    node id).
+    of that name, `visible.PATTERN_FIELDS`.
     """
     if attribute == DESTINATION:
         return descriptor.destination
     value = descriptor.attributes.get(attribute)
     if value is None:
-        field = _FIELDS.get(attribute)
-        value = None if field is None else field(descriptor)
+        value = field_of(descriptor, attribute)
     return value if value is None or isinstance(value, str) else text_form(value)
 
 

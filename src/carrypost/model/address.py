@@ -1,0 +1,182 @@
+"""Addresses: names that people use, and the destinations that messages have.
+
+::
+
+    what                        name         destination
+    topic `x`                   x            topic/x
+    queue `Alan` of node N      Alan@N       queue/N/Alan
+    what one node is told                    control/N
+    what all nodes are told                  control/all
+    what N says of a name                    directory/N/NAME
+
+A topic or a queue may have any name but the empty one, and it stands last, so it needs no escaping. A node stands
+before others, and with security off its name may hold any character: ``/``, ``@`` and ``%`` are written as ``%2F``,
+``%40`` and ``%25`` there, and a node called ``all`` is ``%61ll``. The one invariant: an address has exactly one
+spelling, and what is spelt otherwise is no address. So two destinations are the same if their texts are.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import NamedTuple
+
+from carrypost.errors import InvalidDestinationException
+from carrypost.model.ids import NodeId
+
+
+class Kind(enum.StrEnum):
+    """What an address is of; the first part of its destination."""
+
+    TOPIC = "topic"
+    QUEUE = "queue"
+    CONTROL = "control"
+    DIRECTORY = "directory"
+
+
+class Address(NamedTuple):
+    """A destination, taken apart."""
+
+    kind: Kind
+    node: NodeId | None
+    """Whose it is; None for topics, and for what all nodes are told."""
+    name: str
+    """Of the topic or queue, or what the directory says something of; empty for control messages."""
+
+
+EVERYBODY = "control/all"
+"""Where all nodes are told something."""
+_TOPIC, _QUEUE, _CONTROL, _DIRECTORY = (f"{kind}/" for kind in Kind)
+_OWNED = (_QUEUE, _CONTROL)
+_QUEUE_END, _CONTROL_END = len(_QUEUE), len(_CONTROL)
+_ESCAPES = {"%": "%25", "/": "%2F", "@": "%40"}
+_RESERVED = re.compile("[%/@]")
+_ESCAPED = re.compile("%(25|2F|40)")
+_ALL, _NODE_ALL = "all", "%61ll"
+
+# ------------------------------------------------------------------------------------------- destinations
+
+
+def topic(name: str) -> str:
+    """The destination of a topic."""
+    return _TOPIC + _named(name, "topic")
+
+
+def queue(name: str, node: NodeId) -> str:
+    """The destination of a node's queue."""
+    return f"{_QUEUE}{_escaped(node)}/{_named(name, 'queue')}"
+
+
+def control(node: NodeId) -> str:
+    """Where one node is told something."""
+    return _CONTROL + _escaped(node)
+
+
+def directory(node: NodeId, name: str) -> str:
+    """Where a node says something of a name."""
+    return f"{_DIRECTORY}{_escaped(node)}/{_named(name, 'entry of the directory')}"
+
+
+def addressee(destination: str) -> NodeId | None:
+    """The node that a message is for; None if it is for whoever wants it. Asked of every message that is offered."""
+    if not destination.startswith(_OWNED):
+        return None
+    if destination[0] == "c":
+        return _unescaped(destination[_CONTROL_END:])
+    end = destination.find("/", _QUEUE_END)
+    return None if end < 0 or end + 1 == len(destination) else _unescaped(destination[_QUEUE_END:end])
+
+
+def address(destination: str) -> Address | None:
+    """What a destination is of; None if it is no address, as those are that programs without messaging choose."""
+    kind, slash, rest = destination.partition("/")
+    if not slash or not rest or kind not in _KINDS:
+        return None
+    if kind == Kind.TOPIC:
+        return Address(Kind.TOPIC, None, rest)
+    if destination == EVERYBODY:
+        return Address(Kind.CONTROL, None, "")
+    owner, slash, name = rest.partition("/")
+    node = _unescaped(owner)
+    if node is None or (kind == Kind.CONTROL) is bool(slash) or bool(slash) is not bool(name):
+        return None
+    return Address(Kind(kind), node, name)
+
+
+# -------------------------------------------------------------------------------------------------- names
+
+
+def queue_name(name: str, node: NodeId) -> str:
+    """The name by which anybody can send to a node's queue: ``Alan@N``."""
+    return f"{_named(name, 'queue')}@{_escaped(node)}"
+
+
+def queue_named(text: str) -> str:
+    """The destination of the queue with this full name; raises `InvalidDestinationException`."""
+    name, at, owner = text.rpartition("@")
+    node = _unescaped(owner)
+    if not at or not name or node is None:
+        raise InvalidDestinationException(f"a queue is called NAME@NODE, not {text!r}")
+    return queue(name, node)
+
+
+def name_of(destination: str) -> str | None:
+    """What a topic or a queue is called, in full; None for what is neither."""
+    found = address(destination)
+    if found is None or found.kind in (Kind.CONTROL, Kind.DIRECTORY):
+        return None
+    return found.name if found.node is None else queue_name(found.name, found.node)
+
+
+def _named(name: object, what: str) -> str:
+    """The name, if it is one: callers are not all checked."""
+    if not isinstance(name, str) or not name:
+        raise InvalidDestinationException(f"a {what} has a name, which is text and not empty: {name!r}")
+    return name
+
+
+def _escaped(node: NodeId) -> str:
+    if node == _ALL:
+        return _NODE_ALL
+    return _RESERVED.sub(lambda found: _ESCAPES[found[0]], _named(node, "node"))
+
+
+def _unescaped(text: str) -> NodeId | None:
+    """The node that is spelt so; None if none is."""
+    if "%" not in text and "/" not in text and "@" not in text:  # faster than one search for any of them
+        return None if text == _ALL or not text else text  # type: ignore[return-value]  # NodeId(text) costs a call
+    if text == _NODE_ALL:
+        return NodeId(_ALL)
+    node = NodeId(_ESCAPED.sub(lambda found: chr(int(found[1], 16)), text))
+    return node if _escaped(node) == text else None
+
+
+_KINDS = frozenset(Kind)
+
+# ----------------------------------------------------------------------------------------------- patterns
+
+_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
+_ONE, _REST = "*", ">"
+
+
+def exactly(text: str) -> str:
+    """The pattern that matches this text alone."""
+    return _SPECIAL.sub(r"\\\g<0>", text)
+
+
+def has_wildcard(name: str) -> bool:
+    """Whether a topic's name stands for many topics."""
+    return (_ONE in name or _REST in name) and any(level in (_ONE, _REST) for level in name.split("."))
+
+
+def topic_pattern(name: str) -> str:
+    """The pattern of the destinations of a topic, or of all topics that a name with wildcards stands for.
+
+    Dots part a name into levels. A level that is ``*`` stands for any one level, a last one that is ``>`` for one or
+    more; elsewhere the two are characters like others. Raises `InvalidDestinationException`.
+    """
+    levels = _named(name, "topic").split(".")
+    if _REST in levels[:-1]:
+        raise InvalidDestinationException(f"'>' stands for the rest of a name, so nothing follows it: {name!r}")
+    forms = {_ONE: "[^.]*", _REST: ".*"}
+    return _TOPIC + r"\.".join(forms.get(level) or exactly(level) for level in levels)

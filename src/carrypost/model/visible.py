@@ -1,0 +1,138 @@
+"""What patterns and selectors see of a message beside its attributes.
+
+Patterns may name the header fields of the papers (JOMS-12 figures 2, 4 and 5, JOMS-15 figure 2), which are fields of
+the descriptor or of its headers; selectors those that JMS lets them name (§3.8.1.1). Everybody who matches asks here,
+so both sides of a contact see the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+
+from carrypost.model import address, ids
+from carrypost.model.descriptor import AttributeValue, Descriptor
+from carrypost.model.properties import Property, typed
+from carrypost.model.times import MICROSECONDS
+
+Field = Callable[[Descriptor], AttributeValue | None]
+_ADDRESSED = (address.Kind.TOPIC, address.Kind.QUEUE)
+_MILLISECOND_US = 1_000
+
+
+def message_id(descriptor: Descriptor) -> str:
+    """JMSMessageID, and `id` to patterns: it begins with ``ID:``, whether or not messages are signed."""
+    return "ID:" + (ids.base32(descriptor.id) if descriptor.signed else descriptor.id.decode())
+
+
+def delivery_mode(descriptor: Descriptor) -> str:
+    """JMSDeliveryMode as text."""
+    return "PERSISTENT" if descriptor.persistent else "NON_PERSISTENT"
+
+
+def timestamp_ms(descriptor: Descriptor) -> int:
+    """JMSTimestamp: when the message was sent, in milliseconds since 1970."""
+    headers = descriptor.headers
+    sent_us = descriptor.created_us if headers is None or headers.sent_us is None else headers.sent_us
+    return sent_us // _MILLISECOND_US
+
+
+def typed_properties(descriptor: Descriptor) -> dict[str, Property]:
+    """The properties with the types that they were sent with; raises `MessageFormatException` where JMS has none."""
+    return typed(descriptor.attributes, {} if descriptor.headers is None else descriptor.headers.property_types)
+
+
+# ----------------------------------------------------------------------------------------------- patterns
+
+
+def field_of(descriptor: Descriptor, name: str) -> AttributeValue | None:
+    """What a pattern sees under a name that no attribute has; None if there is nothing.
+
+    A null property is one: it hides the field of its name, and there is nothing to match.
+    """
+    field = PATTERN_FIELDS.get(name)
+    if field is None:
+        return None
+    headers = descriptor.headers
+    return None if headers is not None and name in headers.property_types else field(descriptor)
+
+
+def _destination_type(descriptor: Descriptor) -> str | None:
+    found = address.address(descriptor.destination)
+    return found.kind.value if found is not None and found.kind in _ADDRESSED else None
+
+
+def _operation_type(descriptor: Descriptor) -> str | None:
+    return None if descriptor.headers is None else descriptor.headers.operation
+
+
+def _reply_id(descriptor: Descriptor) -> str | None:
+    """The name of where to reply, or the destination itself if that is none of a topic or queue."""
+    to = None if descriptor.headers is None else descriptor.headers.reply_to
+    return None if to is None else address.name_of(to) or to
+
+
+def _moment(at_us: int | None) -> str | None:
+    """A time as text that patterns can take apart: ``2011-10-17T18:54:03Z``."""
+    if at_us is None:
+        return None
+    return datetime.fromtimestamp(at_us // MICROSECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+PATTERN_FIELDS: Mapping[str, Field] = {
+    "persistent": lambda descriptor: descriptor.persistent,
+    "priority": lambda descriptor: descriptor.priority,
+    "label": lambda descriptor: descriptor.label or None,
+    "author": lambda descriptor: descriptor.node,
+    "id": message_id,
+    "destination_id": lambda descriptor: address.name_of(descriptor.destination),
+    "destination_type": _destination_type,
+    "operation_type": _operation_type,
+    "date": lambda descriptor: _moment(descriptor.created_us),
+    "deadline": lambda descriptor: _moment(descriptor.deadline_us),
+    "delivery_mode": delivery_mode,
+    "src": lambda descriptor: descriptor.node,
+    "reply_id": _reply_id,
+}
+"""Fields of a message that patterns may name."""
+
+# ---------------------------------------------------------------------------------------------- selectors
+
+SELECTOR_FIELDS: Mapping[str, Field] = {
+    "JMSDeliveryMode": delivery_mode,
+    "JMSPriority": lambda descriptor: descriptor.priority,
+    "JMSMessageID": message_id,
+    "JMSTimestamp": timestamp_ms,
+    "JMSCorrelationID": lambda descriptor: None if descriptor.headers is None else descriptor.headers.correlation,
+    "JMSType": lambda descriptor: None if descriptor.headers is None else descriptor.headers.type,
+}
+"""Header fields that selectors may name. A correlation that is bytes is NULL to them."""
+
+
+class Selectable(Mapping[str, AttributeValue | None]):
+    """Header fields and properties of a message, for a selector to look up.
+
+    Fields are made when they are asked for: an id as text takes longer than all else that a selector does. Who knows
+    that a selector names none of `SELECTOR_FIELDS` can give it the attributes alone.
+    """
+
+    __slots__ = ("_attributes", "_descriptor")
+
+    def __init__(self, descriptor: Descriptor) -> None:
+        self._descriptor = descriptor
+        self._attributes = descriptor.attributes
+
+    def get(self, name: str, default: object = None) -> AttributeValue | None:  # noqa: ARG002 - what is not there is NULL
+        """The value of an identifier; None, which is NULL, if there is none."""
+        field = SELECTOR_FIELDS.get(name)
+        return self._attributes.get(name) if field is None else field(self._descriptor)
+
+    def __getitem__(self, name: str) -> AttributeValue | None:
+        return SELECTOR_FIELDS[name](self._descriptor) if name in SELECTOR_FIELDS else self._attributes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from SELECTOR_FIELDS
+        yield from (name for name in self._attributes if name not in SELECTOR_FIELDS)
+
+    def __len__(self) -> int:
+        return len(SELECTOR_FIELDS | self._attributes.keys())
