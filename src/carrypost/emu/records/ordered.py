@@ -14,7 +14,7 @@ import numpy as np
 
 from carrypost.emu.engine.samples import AT, AT_LEAVE
 from carrypost.emu.records import causal
-from carrypost.emu.records.log import KIND, Flags, Ints
+from carrypost.emu.records.log import Ints
 from carrypost.emu.verify.facts import Facts
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind
@@ -133,7 +133,9 @@ def ordered(facts: Facts) -> Ordered | None:
     transmission_us = causal.transmission_delay(log.t_us[facts.publication(given)], log.t_us[came])
     latency_us = causal.co_delivery_latency(log.t_us[came], log.t_us[given])
     delivered_here, expired_here = (np.isin(facts.copy(received), facts.copy(each)) for each in (given, expired))
-    dropped, there = _ends(facts, received[causal.left(delivered_here, expired_here)])
+    left = received[causal.left(delivered_here, expired_here)]
+    ends = facts.before(log.rows(Kind.RECEIVE, Kind.DROP))
+    dropped, there = facts.are(ends.last(facts.copy(left)), Kind.DROP), facts.there_at_end(left)
     barrier = np.array([int(log.details[code]) for code in log.detail[published].tolist() if code >= 0], np.int64)
     return Ordered(
         groups=groups,
@@ -152,15 +154,6 @@ def ordered(facts: Facts) -> Ordered | None:
         barrier=EntryCounts(round(float(barrier.mean()), _PLACES), int(barrier.max())) if len(barrier) else None,
         registries=_registries(facts),
     )
-
-
-def _ends(facts: Facts, left: Ints) -> tuple[Flags, Flags]:
-    """Of the copies that are left: which were dropped, and whose nodes are there at the end."""
-    log = facts.log
-    end = np.full(len(left), len(log), np.int64)
-    last = facts.before(log.rows(Kind.RECEIVE, Kind.DROP)).find(facts.copy(left), end)
-    life = facts.lives.find(log.node[left], end)
-    return log.kind[last] == KIND[Kind.DROP], log.kind[np.maximum(life, 0)] == KIND[Kind.JOIN]
 
 
 def _spread(delay_us: Ints) -> Spread | None:

@@ -18,7 +18,7 @@ from carrypost.emu.verify.facts import NEVER_US, Facts, Found
 from carrypost.emu.verify.happens_before import Pasts, told
 from carrypost.events import Reason
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import REDELIVERED, Kind
+from carrypost.record import Kind
 
 _MESSAGES_MAX = 30_000
 """Pasts of more would take gigabytes: then what waits is not looked at."""
@@ -33,23 +33,19 @@ def expired_while_it_waited(facts: Facts) -> Found:
     log = facts.log
     rows = log.rows(Kind.EXPIRE)
     copy = facts.copy(rows)
-    for row in rows[facts.group[rows] < 0].tolist():
-        yield row, f"{facts.shown(row)}: expired, and its topic has no order to wait for"
+    yield from facts.blamed(rows[facts.group[rows] < 0], "expired, and its topic has no order to wait for")
     copies = log.rows(Kind.RECEIVE, Kind.DROP)
     last = facts.before(copies).find(copy, rows)
     crash = facts.crashes.find(log.node[rows], rows)
-    here = (last >= 0) & ((log.kind[np.maximum(last, 0)] == KIND[Kind.RECEIVE]) | (crash > last))
-    for row in rows[~here].tolist():
-        yield row, f"{facts.shown(row)}: expired where it is not"
-    delivered = log.rows(Kind.DELIVER)
-    for row in rows[facts.before(delivered).find(copy, rows) >= 0].tolist():
-        yield row, f"{facts.shown(row)}: expired, and was delivered before"
+    here = facts.are(last, Kind.RECEIVE) | ((last >= 0) & (crash > last))
+    yield from facts.blamed(rows[~here], "expired where it is not")
+    given = facts.before(log.rows(Kind.DELIVER)).find(copy, rows)
+    yield from facts.blamed(rows[given >= 0], "expired, and was delivered before")
     came, last = last, facts.before(rows).find(copy, rows)
-    for row in rows[(last > came) & (crash < last)].tolist():
-        yield row, f"{facts.shown(row)}: expired twice"
-    fresh = delivered[~log.is_detail(REDELIVERED)[delivered]]
-    for row in fresh[facts.before(rows).find(facts.copy(fresh), fresh) >= 0].tolist():
-        yield row, f"{facts.shown(row)}: delivered after it expired"
+    yield from facts.blamed(rows[(last > came) & (crash < last)], "expired twice")
+    fresh = facts.deliveries
+    expired = facts.before(rows).find(facts.copy(fresh), fresh)
+    yield from facts.blamed(fresh[expired >= 0], "delivered after it expired")
     yield from _expired_early(facts, rows)
     yield from _dropped_instead(facts)
 
@@ -59,9 +55,8 @@ def _expired_early(facts: Facts, rows: Ints) -> Found:
     log = facts.log
     orderings = np.array([ordering == "delta-causal" for _, ordering in facts.groups] or [False], np.bool_)
     judged = rows[(facts.group[rows] >= 0) & orderings[facts.group[rows]] & ~facts.wrong_clocks[log.node[rows]]]
-    ahead_us = _ahead_us(facts)
-    for row in judged[log.t_us[judged] + ahead_us < facts.deadline_us(judged)].tolist():
-        yield row, f"{facts.shown(row)}: expired before its deadline"
+    early = log.t_us[judged] + _ahead_us(facts) < facts.deadline_us(judged)
+    yield from facts.blamed(judged[early], "expired before its deadline")
 
 
 def _dropped_instead(facts: Facts) -> Found:
@@ -73,8 +68,8 @@ def _dropped_instead(facts: Facts) -> Found:
     rows = rows[log.is_detail(Reason.EXPIRED.value)[rows]]
     ways = log.rows(Kind.PUBLISH, Kind.RECEIVE, Kind.DELIVER, Kind.EXPIRE, Kind.DROP)
     last = facts.before(ways).find(facts.copy(rows), rows)
-    for row in rows[(last >= 0) & (log.kind[np.maximum(last, 0)] == KIND[Kind.RECEIVE])].tolist():
-        yield row, f"{facts.shown(row)}: dropped at its deadline, and it waited for its order: that is an expiry"
+    text = "dropped at its deadline, and it waited for its order: that is an expiry"
+    yield from facts.blamed(rows[facts.are(last, Kind.RECEIVE)], text)
 
 
 def nothing_waits_in_vain(facts: Facts) -> Found:
