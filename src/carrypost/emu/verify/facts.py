@@ -159,7 +159,8 @@ class Facts:
         """
         rows = self.log.rows(*begin, Kind.DROP, Kind.EXPIRE)
         early = (self.log.kind[rows] == KIND[Kind.EXPIRE]) & (self.shown_us(rows) < self.deadline_us(rows))
-        return rows[~early]
+        found: Ints = rows[~early]
+        return found
 
     def shown_us(self, rows: Ints) -> Ints:
         """What the clock of each row's node showed."""

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from carrypost.emu.scenario.csvfiles import brief
-from carrypost.emu.traces.formats.lines import Lines, Numbers, Truths, flags
+from carrypost.emu.traces.formats.lines import Checks, Lines, Numbers, Truths, flags
 from carrypost.errors import LocalError
 
 BAD_SHOWN = 10
@@ -137,9 +137,6 @@ class LineRule(Protocol):
     def parse(self, lines: Lines, file: int) -> Parsed:
         """The rows of these lines, without the header."""
 
-    def why(self, text: str) -> str:
-        """What is wrong with a line."""
-
     @property
     def said(self) -> str:
         """What was assumed about this file and had better be known; may be empty."""
@@ -157,22 +154,19 @@ class Headless:
 
 
 def parsed(
-    rule: LineRule,
-    lines: Lines,
-    wrong: Truths,
+    checks: Checks,
     file: int,
     columns: Mapping[str, NDArray[Any] | pa.Array],
     *,
     every: Lines | None = None,
     without: Truths | None = None,
 ) -> Parsed:
-    """The rows of lines, and the first of those that are wrong, with the reason.
+    """The rows of the lines that were checked, and the first of those that are wrong, with the reason.
 
     `every`: these and those that say nothing of concern; `without`: lines that are right and yet make no row.
     """
+    lines, wrong = checks.lines, checks.wrong
     found = np.flatnonzero(wrong)
-    shown = found[:BAD_SHOWN]
-    texts = lines.text.take(pa.array(shown)).to_pylist()
     count = len((every or lines).number)
     return Parsed(
         rows=_rows(lines, wrong if without is None else wrong | without, file, columns),
@@ -180,18 +174,20 @@ def parsed(
         passed=count - len(lines.number),
         bad_lines=len(found),
         bad=[
-            Bad(at(file, int(lines.number[index])), shortened(text), rule.why(text))
-            for index, text in zip(shown, texts, strict=True)
+            Bad(at(file, int(lines.number[row])), shortened(lines.text[row].as_py()), checks.why(row))
+            for row in found[:BAD_SHOWN].tolist()
         ],
     )
 
 
-def ends_first(lines: Lines, wrong: Truths, start_us: Numbers, until_us: Numbers, file: int) -> FileFault | None:
-    """The first contact that ends before it starts."""
-    for index in np.flatnonzero(~wrong & (until_us < start_us))[:1]:
+def ends_first(
+    checks: Checks, start_us: Numbers, until_us: Numbers, file: int, *, but: Truths | bool = False
+) -> FileFault | None:
+    """The first contact that ends before it starts, `but` these."""
+    for index in np.flatnonzero(~(checks.wrong | but) & (until_us < start_us))[:1]:
         until, start = (brief(int(each[index])) for each in (until_us, start_us))
         message = f"the contact ends at {until} s, before it starts at {start} s"
-        return FileFault(at(file, int(lines.number[index])), message)
+        return FileFault(at(file, int(checks.lines.number[index])), message)
     return None
 
 
