@@ -97,25 +97,19 @@ class Traffic:
             found[kind_of(frame_type)] += counts[column]
         return found
 
-    def count_frame(self, kind: type[Frame], size: int) -> None:
-        """Add a frame of this type."""
+    def count_frame(self, kind: type[Frame], size: int, number: int = 1) -> None:
+        """Add a frame of this type, or a number of them that have this size together."""
         counts = self.tally.get(kind)
         if counts is None:
             counts = self.tally[kind] = [0, 0]
-        counts[0] += 1
+        counts[0] += number
         counts[1] += size
 
     def count_frames(self, frames: Sequence[Frame], sizes: Sequence[int]) -> None:
         """Add frames by type."""
-        tally = self.tally
         kinds = [type(frame) for frame in frames]
-        first = kinds[0] if kinds else None
-        if first is not None and kinds.count(first) == len(kinds):  # As in most bursts, and wherever a frame is alone.
-            counts = tally.get(first)
-            if counts is None:
-                counts = tally[first] = [0, 0]
-            counts[0] += len(kinds)
-            counts[1] += sum(sizes)
+        if kinds and kinds.count(kinds[0]) == len(kinds):  # As in most bursts, and wherever a frame is alone.
+            self.count_frame(kinds[0], sum(sizes), len(kinds))
             return
         for kind, size in zip(kinds, sizes, strict=True):
             self.count_frame(kind, size)
