@@ -9,13 +9,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
 from carrypost.emu.engine.chance import stream
-from carrypost.emu.scenario.checks import is_number
+from carrypost.emu.scenario.checks import is_number, microseconds
 from carrypost.errors import LocalError
 from carrypost.gossip.wire.frames import Frame, kind_of
 from carrypost.model.times import MICROSECONDS, NEVER
@@ -57,6 +58,13 @@ class LinkModel:
         rate: object = self.rate_bytes_per_s
         if rate is not None and (not isinstance(rate, int) or isinstance(rate, bool) or rate < 1):
             raise LocalError(f"rate_bytes_per_s is a whole number, at least 1, or None, not {rate!r}")
+
+    def changed(self, *, delay_s: float | None = None, **changes: float | None) -> LinkModel:
+        """The same, but for these; None: as it was."""
+        given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+        if delay_s is not None:
+            given["delay_us"] = microseconds(delay_s, "delay_s")
+        return replace(self, **given)
 
     @property
     def certain(self) -> bool:

@@ -146,6 +146,12 @@ class Facts:
         """A number for the node of a row in the order group of its message."""
         return self.group[rows] * np.int64(len(self.log.nodes)) + self.log.node[rows]
 
+    def happenings(self, rows: Ints) -> Iterator[tuple[int, ...]]:
+        """Of rows about ordered messages, one after the other: row, time, kind, node, place, publication, deadline."""
+        log = self.log
+        columns = rows, log.t_us[rows], log.kind[rows], log.node[rows], self.place(rows), self.publication(rows)
+        return zip(*(each.tolist() for each in (*columns, self.deadline_us(rows))), strict=True)
+
     @cached_property
     def _ordered(self) -> dict[int, tuple[str, str]]:
         """By publication that has an order, its group."""

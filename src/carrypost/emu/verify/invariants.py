@@ -158,19 +158,9 @@ def over_an_open_contact(facts: Facts) -> Found:
     if not facts.emulated:
         return
     contacts = log.rows(Kind.CONTACT)
-    end_us = log.attr_us("end")
-    pairs, rank = np.unique(_pair(log, contacts), return_inverse=True)
-    stride = np.int64(log.t_us.max(initial=0) + 1)
-    order = np.argsort(rank * stride + log.t_us[contacts], kind="stable")
-    begins = (rank * stride + log.t_us[contacts])[order]
-    pair = _pair(log, rows)
-    place = np.searchsorted(pairs, pair)
-    met = (place < len(pairs)) & (pairs[np.minimum(place, max(0, len(pairs) - 1))] == pair) if len(pairs) else place < 0
-    at = np.searchsorted(begins, place * stride + log.t_us[rows], side="right") - 1
-    open_ = np.zeros(len(rows), np.bool_)
-    asked = met & (at >= 0)
-    contact = contacts[order[at[asked]]]
-    open_[asked] = (_pair(log, contact) == pair[asked]) & (end_us[contact] > log.t_us[rows[asked]])
+    last = Before(_pair(log, contacts), contacts, len(log)).find(_pair(log, rows), rows)
+    contact, t_us = np.maximum(last, 0), log.t_us[rows]
+    open_ = (last >= 0) & (log.t_us[contact] <= t_us) & (t_us < log.attr_us("end")[contact])
     for row in rows[~open_].tolist():
         yield row, f"{facts.shown(row)}: from {log.nodes[log.peer[row]]}, with whom there is no contact"
 

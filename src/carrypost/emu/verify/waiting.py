@@ -22,7 +22,7 @@ from carrypost.record import Kind
 
 _MESSAGES_MAX = 30_000
 """Pasts of more would take gigabytes: then what waits is not looked at."""
-_LIVES = (KIND[Kind.JOIN], KIND[Kind.LEAVE])
+_PRESENCE = (KIND[Kind.JOIN], KIND[Kind.LEAVE])
 
 
 def expired_while_it_waited(facts: Facts) -> Found:
@@ -82,18 +82,14 @@ def nothing_waits_in_vain(facts: Facts) -> Found:
         return
     rows = np.sort(np.concatenate([ordered, log.rows(Kind.JOIN, Kind.LEAVE)]))
     room = _WaitingRoom(len(log.nodes), len(facts.groups))
-    end_us = int(log.t_us.max())
-    told_us = facts.deadline_us(rows)
-    columns = rows, log.t_us[rows], log.kind[rows], log.node[rows], facts.place(rows), facts.publication(rows), told_us
-    listed = [each.tolist() for each in columns]
-    for row, t_us, kind, node, place, message, deadline_us in zip(*listed, strict=True):
+    for row, t_us, kind, node, place, message, deadline_us in facts.happenings(rows):
         for waiting, since_us in room.advance(t_us):
             yield waiting, _in_vain(facts, waiting, since_us)
-        if kind in _LIVES:
-            room.lives(node, there=kind == KIND[Kind.JOIN])
+        if kind in _PRESENCE:
+            room.attend(node, there=kind == KIND[Kind.JOIN])
         else:
             room.take(row, kind, place, message, deadline_us)
-    for waiting, since_us in room.advance(end_us + 1):
+    for waiting, since_us in room.advance(int(log.t_us.max()) + 1):
         yield waiting, _in_vain(facts, waiting, since_us)
 
 
@@ -103,16 +99,14 @@ def nothing_is_hurried(facts: Facts) -> Found:
     With delta-causal order that is whatever is before it and alive, with causal order whatever is before it: and it is
     given up early only where something of that died undelivered.
     """
-    log = facts.log
     if not _steady(facts) or len(told(facts, Kind.PUBLISH)) > _MESSAGES_MAX:
         return
     rows = told(facts, Kind.PUBLISH, Kind.DELIVER, Kind.EXPIRE)
-    forgets = [ordering == "delta-causal" for _, ordering in facts.groups]
+    forgetting = [ordering == "delta-causal" for _, ordering in facts.groups]
     ahead_us = _ahead_us(facts)
     pasts, given, alive, deaths = Pasts(), defaultdict[int, int](int), 0, list[tuple[int, int]]()
-    columns = rows, log.t_us[rows], log.kind[rows], facts.group[rows], facts.place(rows), facts.publication(rows)
-    listed = [each.tolist() for each in (*columns, facts.deadline_us(rows))]
-    for row, t_us, kind, group, place, message, deadline_us in zip(*listed, strict=True):
+    for row, t_us, kind, _, place, message, deadline_us in facts.happenings(rows):
+        forgets = forgetting[place // len(facts.log.nodes)]
         while deaths and deaths[0][0] <= t_us + ahead_us:
             alive &= ~heapq.heappop(deaths)[1]
         if kind == KIND[Kind.PUBLISH]:
@@ -124,11 +118,11 @@ def nothing_is_hurried(facts: Facts) -> Found:
             continue
         missing = pasts.past[message] & ~given[place]
         if kind == KIND[Kind.EXPIRE]:
-            if not forgets[group] and t_us + ahead_us < deadline_us and not missing & ~alive:
+            if not forgets and t_us + ahead_us < deadline_us and not missing & ~alive:
                 yield row, f"{facts.shown(row)}: given up, and nothing before it died undelivered"
             continue
-        if missing & alive if forgets[group] else missing:
-            state = "alive and not" if forgets[group] else "not"
+        if missing & alive if forgets else missing:
+            state = "alive and not" if forgets else "not"
             yield row, f"{facts.shown(row)}: delivered too early, something before it is {state} delivered there"
             given[place] |= missing  # Told once.
         pasts.deliver(place, message, row)
@@ -176,13 +170,13 @@ class _WaitingRoom:
         """All rows before `t_us` were told: the rows of those that wait in vain, and since when."""
         if t_us <= self._t_us:
             return []
-        found = self._settle(self._t_us)
+        found = self._conclude(self._t_us)
         while self._deaths and self._deaths[0][0] < t_us:
-            found += self._settle(self._deaths[0][0])
+            found += self._conclude(self._deaths[0][0])
         self._t_us = t_us
         return found
 
-    def lives(self, node: int, *, there: bool) -> None:
+    def attend(self, node: int, *, there: bool) -> None:
         """A node comes, and does what fell due; or goes."""
         if not there:
             self._there.discard(node)
@@ -217,7 +211,7 @@ class _WaitingRoom:
             for each in self._files.get(bit, {}).pop(place, ()):
                 self._open.add((place, each))
 
-    def _settle(self, t_us: int) -> list[tuple[int, int]]:
+    def _conclude(self, t_us: int) -> list[tuple[int, int]]:
         """The instant is over: whoever died in it is dead, and whatever had to be delivered was."""
         while self._deaths and self._deaths[0][0] <= t_us:
             _, bit = heapq.heappop(self._deaths)

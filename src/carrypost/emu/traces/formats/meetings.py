@@ -16,8 +16,7 @@ from carrypost.emu.scenario.csvfiles import brief
 from carrypost.emu.traces.formats.events import BACK, FORTH, UP
 from carrypost.emu.traces.formats.keys import Pairs, Settled, begins, column, joined
 from carrypost.emu.traces.formats.lines import Numbers, flags
-from carrypost.emu.traces.formats.places import first_line
-from carrypost.emu.traces.formats.rules import FileFault, Options
+from carrypost.emu.traces.formats.rules import FileFault, Options, first_fault
 from carrypost.model.times import MICROSECONDS
 
 MEETINGS = pa.schema([("a", pa.string()), ("b", pa.string()), ("start_us", pa.int64()), ("end_us", pa.int64())])
@@ -108,14 +107,10 @@ def events(rows: pa.Table, options: Options) -> Settled:
     at, t_us = column(rows, "at"), column(rows, "t_us")
     order = np.lexsort((at, t_us, pairs.key)) if options.unsorted else np.lexsort((at, pairs.key))
     key, at, t_us, up = pairs.key[order], at[order], t_us[order], column(rows, "kind")[order] == UP
-    faults = []
     before = np.append(False, up[:-1])[: len(up)] & ~begins(key)
-    for index in first_line(np.flatnonzero(up & before), at):
-        message = f"{pairs.told(int(key[index]))} are in contact already, by {{other}}"
-        faults.append(FileFault(int(at[index]), message, int(at[index - 1])))
-    for index in first_line(np.flatnonzero(~up & ~before), at):
-        message = f"the contact of {pairs.told(int(key[index]))} ends, but never started"
-        faults.append(FileFault(int(at[index]), message))
+    already, never = "{} are in contact already, by {{other}}", "the contact of {} ends, but never started"
+    faults = first_fault(up & before, at, lambda row: already.format(pairs.told(int(key[row]))), other=-1)
+    faults += first_fault(~up & ~before, at, lambda row: never.format(pairs.told(int(key[row]))))
     started = np.flatnonzero(up)
     after = np.append(t_us[1:], options.end_us)[started]
     last = np.append(begins(key)[1:], True)[: len(key)][started]

@@ -9,7 +9,7 @@ A line is known by `at`: the number of its file among those read together, and i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
@@ -216,6 +216,15 @@ def pairs(a: pa.Array, b: pa.Array) -> tuple[pa.Array, pa.Array, Truths]:
     swapped = pc.greater(a, b)
     same = flags(pc.equal(a, b))
     return pc.if_else(swapped, b, a), pc.if_else(swapped, a, b), same
+
+
+def first_fault(wrong: Truths, at: Numbers, tell: Callable[[int], str], *, other: int = 0) -> list[FileFault]:
+    """What is wrong with that of the wrong rows whose line comes first; `other`: which row, from there, {other} is."""
+    found = np.flatnonzero(wrong)
+    if not len(found):
+        return []
+    row = int(found[np.argmin(at[found])])
+    return [FileFault(int(at[row]), tell(row), int(at[row + other]) if other else -1)]
 
 
 def first(faults: list[FileFault]) -> FileFault | None:
