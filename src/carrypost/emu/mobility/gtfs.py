@@ -25,10 +25,11 @@ import numpy as np
 
 from carrypost.config import DAY_S
 from carrypost.config.rules import flag, number, table, text
+from carrypost.emu.arrays import Floats
 from carrypost.emu.mobility.feed import Feed, Shape, StopTime, Trip
 from carrypost.emu.mobility.hours import clock_s
 from carrypost.emu.mobility.paths import Sample, presences, since
-from carrypost.emu.mobility.shapes import Floats, Place, Plane, Polyline, placed
+from carrypost.emu.mobility.shapes import Place, Plane, Polyline, placed
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError

@@ -16,9 +16,9 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from carrypost.config.rules import DAY_S, choice, number_or_none, table, text
+from carrypost.emu.arrays import Codes, Flags, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX, Line, read_text, rows, says
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.formats import FORMATS, Options, read_whole, settle_whole
@@ -97,7 +97,7 @@ def _tracks(placed: pa.Table, start_us: int, duration_us: int, *, stays: bool) -
     return Tracks(tuple(names.to_pylist()), node[kept], t_us[kept], x[kept], y[kept])
 
 
-def _concerns(node: NDArray[np.int32], t_us: NDArray[np.int64], duration_us: int) -> NDArray[np.bool_]:
+def _concerns(node: Codes, t_us: Ints, duration_us: int) -> Flags:
     """Samples within the run, and the one before and the one after, from and to which a node moves within it."""
     before, after = t_us <= 0, t_us >= duration_us
     same = node[1:] == node[:-1]

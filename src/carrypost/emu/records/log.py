@@ -11,17 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from carrypost.emu.arrays import Flags, Ints
 from carrypost.emu.records.files import ATTRS, table_of
 from carrypost.errors import LocalError
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import SCHEMA, Kind, Record
-
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +132,7 @@ def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _codes(columns: Iterable[pa.ChunkedArray]) -> tuple[list[Ints], list[str]]:
-    """Numbers for the texts of some columns, and the texts that they stand for."""
+    """Ints for the texts of some columns, and the texts that they stand for."""
     texts = [_texts(column) for column in columns]
     joined = pa.chunked_array([chunk for column in texts for chunk in column.chunks], pa.string())
     encoded = _combined(joined.dictionary_encode(), pa.dictionary(pa.int32(), pa.string()))

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from carrypost.emu.arrays import Ints
 from carrypost.emu.engine.samples import AT, AT_LEAVE
 from carrypost.emu.records import causal
-from carrypost.emu.records.log import Ints
 from carrypost.emu.verify.facts import Facts
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind
@@ -38,7 +38,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class EntryCounts:
-    """Numbers of entries."""
+    """Ints of entries."""
 
     mean: float
     max: int

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from carrypost.emu.arrays import Codes, Ints
 from carrypost.emu.traces.contacts import Contact
-from carrypost.emu.traces.in_range import Ints, Pieces, Window, pieces, segments_of
+from carrypost.emu.traces.in_range import Pieces, Window, pieces, segments_of
 from carrypost.emu.traces.tracks import Tracks
 from carrypost.errors import LocalError
 
@@ -29,8 +29,8 @@ class Encounters:
     """Contacts by columns, sorted by start, a, b; a < b, as indices into `nodes`; half open."""
 
     nodes: tuple[str, ...]
-    a: NDArray[np.int32]
-    b: NDArray[np.int32]
+    a: Codes
+    b: Codes
     start_us: Ints
     end_us: Ints
 

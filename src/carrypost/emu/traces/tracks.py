@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from carrypost.emu.arrays import Codes, Flags, Floats, Ints
 from carrypost.emu.traces.contacts import Presence
 from carrypost.errors import LocalError
 
@@ -34,13 +34,13 @@ class Tracks:
 
     nodes: tuple[str, ...]
     """Names; one without samples is nowhere."""
-    node: NDArray[np.int32]
+    node: Codes
     """Whose sample, as an index into `nodes`."""
-    t_us: NDArray[np.int64]
+    t_us: Ints
     """When, in microseconds of the run."""
-    x: NDArray[np.float64]
+    x: Floats
     """Where, in metres."""
-    y: NDArray[np.float64]
+    y: Floats
     """Where, in metres."""
 
     def __post_init__(self) -> None:
@@ -73,14 +73,7 @@ class Tracks:
         )  # fmt: skip
 
     @classmethod
-    def gathered(
-        cls,
-        nodes: tuple[str, ...],
-        node: NDArray[np.int32],
-        t_us: NDArray[np.int64],
-        x: NDArray[np.float64],
-        y: NDArray[np.float64],
-    ) -> Tracks:
+    def gathered(cls, nodes: tuple[str, ...], node: Codes, t_us: Ints, x: Floats, y: Floats) -> Tracks:
         """Tracks from samples in any order; of those of one instant, at one place, the least counts."""
         order = _by_time(node, t_us)
         if order is not None:
@@ -91,14 +84,7 @@ class Tracks:
         return cls._once(nodes, node, t_us, x, y)
 
     @classmethod
-    def _once(
-        cls,
-        nodes: tuple[str, ...],
-        node: NDArray[np.int32],
-        t_us: NDArray[np.int64],
-        x: NDArray[np.float64],
-        y: NDArray[np.float64],
-    ) -> Tracks:
+    def _once(cls, nodes: tuple[str, ...], node: Codes, t_us: Ints, x: Floats, y: Floats) -> Tracks:
         """Tracks from samples in order; of those of one instant, at one place, the first counts."""
         repeated = _repeated(node, t_us)
         if repeated.any():
@@ -129,12 +115,12 @@ class Movement(NamedTuple):
     presences: list[Presence]
 
 
-def _repeated(node: NDArray[np.int32], t_us: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _repeated(node: Codes, t_us: Ints) -> Flags:
     """Which samples, but for the first, are of the node and the time of the one before."""
     return np.asarray((node[1:] == node[:-1]) & (t_us[1:] == t_us[:-1]))
 
 
-def _by_time(node: NDArray[np.int32], t_us: NDArray[np.int64]) -> NDArray[np.int64] | None:
+def _by_time(node: Codes, t_us: Ints) -> Ints | None:
     """What sorts samples by node, then by time; None: they are sorted."""
     if len(node) == 0 or not ((node[1:] < node[:-1]) | ((node[1:] == node[:-1]) & (t_us[1:] < t_us[:-1]))).any():
         return None

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from carrypost.emu.records.log import KIND, Flags, Ints, Log
+from carrypost.emu.arrays import Flags, Ints
+from carrypost.emu.records.log import KIND, Log
 from carrypost.emu.verify.bound import Flood, flood_us
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import AGAIN, REDELIVERED, Kind

@@ -19,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from carrypost.emu.records.log import KIND, Ints, Log, log_of
+from carrypost.emu.arrays import Ints
+from carrypost.emu.records.log import KIND, Log, log_of
 from carrypost.emu.verify.facts import Before, Facts, Found
 from carrypost.emu.verify.happens_before import causal_order
 from carrypost.emu.verify.waiting import expired_while_it_waited, nothing_is_hurried, nothing_waits_in_vain

@@ -13,7 +13,8 @@ from collections import defaultdict
 
 import numpy as np
 
-from carrypost.emu.records.log import KIND, Ints
+from carrypost.emu.arrays import Ints
+from carrypost.emu.records.log import KIND
 from carrypost.emu.verify.facts import NEVER_US, Facts, Found
 from carrypost.emu.verify.happens_before import Pasts, told
 from carrypost.events import Reason

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from carrypost.emu.arrays import Flags, Floats, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX, brief
 from carrypost.emu.traces.formats.lines import Cells, Checks, Lines, flags, microseconds, numbers
 from carrypost.emu.traces.formats.rules import FileFault, Headless, Options, Parsed, at, ends_first, pairs, parsed
@@ -175,7 +175,7 @@ def _why_place(text: str, words: dict[str, str]) -> str:
     return no_number(words["value"], axis) or f"{axis} is out of bounds: {text!r}"
 
 
-def _fits(column: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _fits(column: Floats) -> Flags:
     return np.asarray(np.abs(column) <= COORDINATE_M_MAX)
 
 
@@ -213,7 +213,7 @@ class ContactPlan(Headless):
         return made
 
 
-def _plan_times(cells: Cells, index: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _plan_times(cells: Cells, index: int) -> tuple[Ints, Flags]:
     """A column of times, and which of them are dates."""
     text = pc.fill_null(cells.text(index), "")
     dated = flags(pc.match_substring_regex(text, _ABSOLUTE))

@@ -17,16 +17,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from carrypost.emu.arrays import Flags, Floats, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX
 from carrypost.emu.traces.formats.why import NUMBER, no_name, no_number, out_of_bounds
 from carrypost.model.times import MICROSECONDS
 from carrypost.security.identity import PLAIN_NAME_BYTES_MAX
-
-Numbers = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Truths = NDArray[np.bool_]
 
 _NUMBER = f"^{NUMBER}$"
 _DATE = (
@@ -44,9 +40,9 @@ class Lines(NamedTuple):
     """Lines that say something, trimmed, and where in the file they stand."""
 
     text: pa.Array
-    number: NDArray[np.int64]
+    number: Ints
 
-    def where(self, kept: NDArray[np.bool_]) -> Lines:
+    def where(self, kept: Flags) -> Lines:
         """Some of them."""
         return self if kept.all() else Lines(self.text.filter(pa.array(kept)), self.number[kept])
 
@@ -67,7 +63,7 @@ def cut(data: bytes, first: int = 1) -> Lines:
     return Lines(text, np.arange(first, first + len(text), dtype=np.int64)).where(says)
 
 
-def flags(array: pa.Array) -> NDArray[np.bool_]:
+def flags(array: pa.Array) -> Flags:
     """An Arrow array of truths for numpy; none counts as false."""
     return np.asarray(pc.fill_null(array, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
@@ -91,16 +87,16 @@ class Checks:
 
     def __init__(self, lines: Lines) -> None:
         self.lines = lines
-        self.wrong: NDArray[np.bool_] = np.zeros(len(lines.number), np.bool_)
-        self._reasons: list[tuple[NDArray[np.bool_], Callable[[int], str]]] = []
+        self.wrong: Flags = np.zeros(len(lines.number), np.bool_)
+        self._reasons: list[tuple[Flags, Callable[[int], str]]] = []
 
-    def mark(self, wrong: NDArray[np.bool_], why: Callable[[int], str]) -> None:
+    def mark(self, wrong: Flags, why: Callable[[int], str]) -> None:
         """These lines are wrong; `why` tells of one of them, by its position, what is wrong with it."""
         if wrong.any():
             self.wrong |= wrong
             self._reasons.append((wrong, why))
 
-    def require(self, right: NDArray[np.bool_], form: str) -> None:
+    def require(self, right: Flags, form: str) -> None:
         """Lines that are not right should read like this."""
         self.mark(~right, lambda row: self.misread(row, form))
 
@@ -121,7 +117,7 @@ class Cells(Checks):
         self._separator = separator
         self._form = form
         words = self._split(lines.text)
-        self.count: NDArray[np.int64] = np.diff(words.offsets.to_numpy()).astype(np.int64)
+        self.count: Ints = np.diff(words.offsets.to_numpy()).astype(np.int64)
         self._first = words.offsets.to_numpy()[:-1].astype(np.int64)
         self._cells = words.values
 
@@ -161,8 +157,8 @@ class Cells(Checks):
         return self.text(index)[row].as_py() or ""
 
     def number(
-        self, index: int, what: str, most: float = np.inf, unit: str = "", *, where: NDArray[np.bool_] | bool = True
-    ) -> NDArray[np.float64]:
+        self, index: int, what: str, most: float = np.inf, unit: str = "", *, where: Flags | bool = True
+    ) -> Floats:
         """A column of finite numbers, with magnitudes up to `most`; only lines `where` are looked at."""
         found = numbers(self.text(index))
         wrong = ~(np.abs(found) <= min(most, np.finfo(np.float64).max)) & where
@@ -171,8 +167,8 @@ class Cells(Checks):
 
     def times(
         self, index: int, what: str, least_s: float = 0.0, *, dates: bool = False,
-        where: NDArray[np.bool_] | bool = True,
-    ) -> NDArray[np.int64]:  # fmt: skip
+        where: Flags | bool = True,
+    ) -> Ints:  # fmt: skip
         """A column of seconds as whole microseconds; with `dates` also as 2026-11-15 12:00:00+01:00 (else UTC)."""
         text = self.text(index)
         found = numbers(text)
@@ -202,7 +198,7 @@ class Cells(Checks):
         return found
 
 
-def numbers(text: pa.Array) -> NDArray[np.float64]:
+def numbers(text: pa.Array) -> Floats:
     """Texts as numbers, nan where they are none."""
     try:
         made = pc.cast(text, pa.float64())
@@ -212,7 +208,7 @@ def numbers(text: pa.Array) -> NDArray[np.float64]:
     return np.array(made.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def _dates(text: pa.Array) -> NDArray[np.float64]:
+def _dates(text: pa.Array) -> Floats:
     read = pc.extract_regex(text, _DATE)
     bare = pc.if_else(read.is_valid(), read.field("there"), pa.scalar(None, pa.string()))
     try:
@@ -239,7 +235,7 @@ def _date(text: str | None) -> datetime | None:
         return None
 
 
-def microseconds(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+def microseconds(seconds: Floats) -> Ints:
     """Seconds as whole microseconds; 0 for those that are no time."""
     with np.errstate(invalid="ignore"):
         return np.where(np.abs(seconds) <= TIME_S_MAX, np.rint(seconds * MICROSECONDS), 0).astype(np.int64)

@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from carrypost.emu.arrays import Flags, Floats, Ints
 from carrypost.emu.scenario.csvfiles import brief
 from carrypost.emu.traces.formats.events import CREATE, DESTROY, ORDER, PLACE_X, PLACE_Y, SETDEST
 from carrypost.emu.traces.formats.keys import Settled, begins, column, rank_within, ranked
-from carrypost.emu.traces.formats.lines import Floats, Numbers, Truths, flags
+from carrypost.emu.traces.formats.lines import flags
 from carrypost.emu.traces.formats.places import PLACES, Samples, settled
 from carrypost.emu.traces.formats.rules import FileFault, Options, first_fault
 from carrypost.model.times import MICROSECONDS
@@ -26,11 +27,11 @@ _NEVER = np.iinfo(np.int64).max
 _LASTS_S_MAX = 1e12
 
 
-Arrivals = Callable[[Numbers, Floats], Numbers]
+Arrivals = Callable[[Ints, Floats], Ints]
 """When nodes arrive that carry out these orders, given how long their ways are."""
 
 
-def _obeyed(starts: Samples, until_us: Numbers, orders: Samples, arrivals: Arrivals) -> Samples:
+def _obeyed(starts: Samples, until_us: Ints, orders: Samples, arrivals: Arrivals) -> Samples:
     """Samples of nodes that do as they are told, sorted by node and time.
 
     `starts` says where each node is first, `until_us` when it is gone (_NEVER: when its last way ends). `orders` say
@@ -67,7 +68,7 @@ def _obeyed(starts: Samples, until_us: Numbers, orders: Samples, arrivals: Arriv
     return made.where(np.lexsort((made.t_us, made.node)))
 
 
-def _at_speed(since_us: Numbers, speed: Floats, way_m: Floats) -> Numbers:
+def _at_speed(since_us: Ints, speed: Floats, way_m: Floats) -> Ints:
     """When whoever leaves at these times, at these speeds, arrives."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         lasts_s = np.where((way_m > 0) & (speed > 0), way_m / speed, np.inf)
@@ -148,7 +149,7 @@ def walkers(rows: pa.Table, options: Options) -> Settled:
     return settled(names, samples.where(np.argsort(samples.node, kind="stable")), options, faults)
 
 
-def _called(names: pa.Array, node: Numbers) -> pa.Array:
+def _called(names: pa.Array, node: Ints) -> pa.Array:
     """What walkers are called in each of their presences."""
     number = rank_within(node)
     found = names.take(pa.array(node)).to_pylist()
@@ -157,14 +158,14 @@ def _called(names: pa.Array, node: Numbers) -> pa.Array:
     return pa.array(found, pa.string())
 
 
-def _taken(names: pa.Array, called: pa.Array, node: Numbers, at: Numbers) -> list[FileFault]:
+def _taken(names: pa.Array, called: pa.Array, node: Ints, at: Ints) -> list[FileFault]:
     """Later presences whose names others have."""
     known = flags(pc.is_in(called, names)) & (rank_within(node) > 0)
     told = "node {} comes back as {}, but there is such a node"
     return first_fault(known, at, lambda row: told.format(names[int(node[row])], called[row]))
 
 
-def _there(node: Numbers, kind: Numbers) -> Truths:
+def _there(node: Ints, kind: Ints) -> Flags:
     """Whether the node is there before each of its events."""
     changes = np.where(kind != SETDEST, np.arange(len(kind)), -1)
     before = np.append(-1, np.maximum.accumulate(changes)[:-1])[: len(kind)]
@@ -173,7 +174,7 @@ def _there(node: Numbers, kind: Numbers) -> Truths:
 
 
 def _walkers_wrong(
-    names: pa.Array, node: Numbers, kind: Numbers, lines: tuple[Numbers, Numbers], *, there: Truths, returns: bool
+    names: pa.Array, node: Ints, kind: Ints, lines: tuple[Ints, Ints], *, there: Flags, returns: bool
 ) -> list[FileFault]:
     at, t_us = lines
     again = (kind == CREATE) & (there if returns else _again(node, kind))
@@ -193,7 +194,7 @@ def _walkers_wrong(
     ]
 
 
-def _again(node: Numbers, kind: Numbers) -> Truths:
+def _again(node: Ints, kind: Ints) -> Flags:
     """Creations of nodes that were created before."""
     created = np.flatnonzero(kind == CREATE)
     found = np.zeros(len(kind), np.bool_)

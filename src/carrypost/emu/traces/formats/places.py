@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from carrypost.emu.arrays import Flags, Floats, Ints
 from carrypost.emu.scenario.csvfiles import brief
 from carrypost.emu.traces.formats.keys import Settled, column, ranked
-from carrypost.emu.traces.formats.lines import Floats, Numbers, Truths
 from carrypost.emu.traces.formats.rules import FileFault, Options, first_fault
 from carrypost.emu.traces.tracks import SAME_PLACE_M
 from carrypost.model.times import MICROSECONDS
@@ -30,13 +30,13 @@ _SAME_TIME = " If one of the places is to count: --same-time first, or last"
 class Samples(NamedTuple):
     """Samples of nodes, and the lines that they are from."""
 
-    node: Numbers
-    t_us: Numbers
+    node: Ints
+    t_us: Ints
     x: Floats
     y: Floats
-    at: Numbers
+    at: Ints
 
-    def where(self, kept: Truths | Numbers) -> Samples:
+    def where(self, kept: Flags | Ints) -> Samples:
         """Some of them, or all in another order."""
         return Samples(self.node[kept], self.t_us[kept], self.x[kept], self.y[kept], self.at[kept])
 
@@ -91,7 +91,7 @@ def settled(names: pa.Array, samples: Samples, options: Options, faults: list[Fi
     return Settled(made, faults, {"repeated_rows": int((~kept).sum()), "fast_moves": len(fast)}, warnings)
 
 
-def _two_places(names: pa.Array, samples: Samples, again: Truths, hint: str) -> list[FileFault]:
+def _two_places(names: pa.Array, samples: Samples, again: Flags, hint: str) -> list[FileFault]:
     away_m = np.append(0.0, np.hypot(np.diff(samples.x), np.diff(samples.y)))[: len(again)]
 
     def told(row: int) -> str:
@@ -102,7 +102,7 @@ def _two_places(names: pa.Array, samples: Samples, again: Truths, hint: str) -> 
     return first_fault(again & (away_m > SAME_PLACE_M), samples.at, told, other=-1)
 
 
-def _fast(samples: Samples) -> Numbers:
+def _fast(samples: Samples) -> Ints:
     same = samples.node[1:] == samples.node[:-1]
     metres = np.hypot(np.diff(samples.x), np.diff(samples.y))
     elapsed_s = np.diff(samples.t_us) / MICROSECONDS

@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from carrypost.emu.arrays import Flags, Ints
 from carrypost.emu.scenario.csvfiles import brief
-from carrypost.emu.traces.formats.lines import Checks, Lines, Numbers, Truths, flags
+from carrypost.emu.traces.formats.lines import Checks, Lines, flags
 from carrypost.errors import LocalError
 
 BAD_SHOWN = 10
@@ -159,7 +160,7 @@ def parsed(
     columns: Mapping[str, NDArray[Any] | pa.Array],
     *,
     every: Lines | None = None,
-    without: Truths | None = None,
+    without: Flags | None = None,
 ) -> Parsed:
     """The rows of the lines that were checked, and the first of those that are wrong, with the reason.
 
@@ -181,7 +182,7 @@ def parsed(
 
 
 def ends_first(
-    checks: Checks, start_us: Numbers, until_us: Numbers, file: int, *, but: Truths | bool = False
+    checks: Checks, start_us: Ints, until_us: Ints, file: int, *, but: Flags | bool = False
 ) -> FileFault | None:
     """The first contact that ends before it starts, `but` these."""
     for index in np.flatnonzero(~(checks.wrong | but) & (until_us < start_us))[:1]:
@@ -197,7 +198,7 @@ def shortened(text: str, most: int = _TEXT_SHOWN) -> str:
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
-def _rows(lines: Lines, wrong: Truths, file: int, columns: Mapping[str, NDArray[Any] | pa.Array]) -> pa.Table:
+def _rows(lines: Lines, wrong: Flags, file: int, columns: Mapping[str, NDArray[Any] | pa.Array]) -> pa.Table:
     """Rows of the lines that are not wrong."""
     made = {"at": pa.array(lines.number + at(file, 0)), **columns}
     arrays = []
@@ -211,14 +212,14 @@ def _rows(lines: Lines, wrong: Truths, file: int, columns: Mapping[str, NDArray[
     return table.filter(pa.array(~wrong)) if wrong.any() else table
 
 
-def pairs(a: pa.Array, b: pa.Array) -> tuple[pa.Array, pa.Array, Truths]:
+def pairs(a: pa.Array, b: pa.Array) -> tuple[pa.Array, pa.Array, Flags]:
     """Names of pairs, the lower one first; and where both are one."""
     swapped = pc.greater(a, b)
     same = flags(pc.equal(a, b))
     return pc.if_else(swapped, b, a), pc.if_else(swapped, a, b), same
 
 
-def first_fault(wrong: Truths, at: Numbers, tell: Callable[[int], str], *, other: int = 0) -> list[FileFault]:
+def first_fault(wrong: Flags, at: Ints, tell: Callable[[int], str], *, other: int = 0) -> list[FileFault]:
     """What is wrong with that of the wrong rows whose line comes first; `other`: which row, from there, {other} is."""
     found = np.flatnonzero(wrong)
     if not len(found):

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from carrypost.emu.arrays import Floats, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX, Line
 from carrypost.emu.traces.formats import headers
 from carrypost.emu.traces.formats.headers import Header
-from carrypost.emu.traces.formats.lines import Cells, Floats, Lines, Numbers, cut, numbers
+from carrypost.emu.traces.formats.lines import Cells, Lines, cut, numbers
 from carrypost.emu.traces.formats.rules import Options, Parsed, ends_first, pairs, parsed
 from carrypost.emu.traces.formats.why import is_number
 from carrypost.emu.traces.tracks import COORDINATE_M_MAX
@@ -189,7 +190,7 @@ class Sightings(_TableRule):
         made.fault, made.left_out = fault, made.lines - made.bad_lines - made.rows.num_rows
         return made
 
-    def _times(self, cells: Cells) -> tuple[Numbers, Numbers]:
+    def _times(self, cells: Cells) -> tuple[Ints, Ints]:
         index = self.header.positions
         if self.kind == "imote":
             return cells.times(index["first"], "first"), cells.times(index["last"], "last")
