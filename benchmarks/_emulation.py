@@ -71,9 +71,9 @@ def measured(scenario: Path, overrides: dict[str, object], seed: int, out: Path)
         "cpu_s": ended_s - start_s,
         "peak_bytes": _peak_bytes(),
         "record_bytes": out.stat().st_size,
-        "nodes": prepared.nodes,
+        "nodes": prepared.emulation.nodes,
     }
-    contacts = list(prepared.contacts)
+    contacts = list(prepared.emulation.contacts)
     del prepared
     return found | _beside(contacts, records.read(out))
 

@@ -151,12 +151,11 @@ def test_without_nodes_everybody_is_there_throughout(schedule: Schedule) -> None
 
 @given(schedules())
 @examples(100)
-def test_counts_and_bits_tell_the_same_as_the_set(schedule: Schedule) -> None:
+def test_bits_tell_the_same_as_the_set(schedule: Schedule) -> None:
     bound = flood_bound(schedule.contacts, schedule.messages, schedule.presences)
     bits = flood(schedule.contacts, schedule.messages, schedule.presences)
     assert set(bits) == bound
     assert len(bits) == len(bound)
-    assert bits.counts() == {name: sum(pair[0] == name for pair in bound) for name, *_ in schedule.messages}
     published = {message[0]: message[2] for message in schedule.messages}
     assert all(published[a] <= published[b] for a, b in pairwise(bits.messages))
 
@@ -164,7 +163,7 @@ def test_counts_and_bits_tell_the_same_as_the_set(schedule: Schedule) -> None:
 def test_a_long_chain_in_one_instant_is_followed_to_its_end() -> None:
     names = [f"n{number}" for number in range(500)]
     contacts: list[Contact] = [(a, b, 0, 1) for a, b in pairwise(names)]
-    assert flood(contacts, [("m", "n0", 0.5, None)]).counts() == {"m": 499}
+    assert len(flood(contacts, [("m", "n0", 0.5, None)])) == 499
 
 
 def test_the_bound_knows_nothing_of_the_protocol() -> None:

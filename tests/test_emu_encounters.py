@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from carrypost.emu.traces.contacts import Contact
-from carrypost.emu.traces.encounters import encounters
+from carrypost.emu.traces.encounters import Encounters, Rules
+from carrypost.emu.traces.encounters import encounters as search
 from carrypost.emu.traces.tracks import Tracks
 from carrypost.errors import LocalError
 
@@ -24,6 +25,10 @@ Interval = tuple[Fraction, Fraction]
 SECOND = 1_000_000
 NOISE_M = Fraction(1, 10**9)
 """Roots of a chord that is nearly none are worth no more than their distances: so much is left open."""
+
+
+def encounters(tracks: Tracks, range_m: float, *, slab_us: int | None = None, **rules: int | None) -> Encounters:
+    return search(tracks, Rules(range_m=range_m, **rules), slab_us=slab_us)  # type: ignore[arg-type]
 
 
 # ----------------------------------------------------------------------------------- the slow, exact search

@@ -143,7 +143,7 @@ def test_shapes_do_not_change_who_drives(write: Write) -> None:
         file.write("home,08:10:00,08:10:00,p1,1,\nhome,08:20:00,08:20:00,p0,2,\n")
     for shapes in (True, False):
         day = driven(folder, shapes=shapes)
-        assert [(vehicle.name, len(vehicle.lives)) for vehicle in day.vehicles] == [("1-1", 1)]
+        assert [(vehicle.name, len(vehicle.presences)) for vehicle in day.vehicles] == [("1-1", 1)]
 
 
 def test_bus_that_goes_on_at_once_across_the_street_is_not_thrown_there(write: Write) -> None:

@@ -19,7 +19,7 @@ from carrypost.emu.mobility.community import Community
 from carrypost.emu.mobility.streets import Streets
 from carrypost.emu.mobility.waypoint import RandomWaypoint
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.traces.encounters import encounters
+from carrypost.emu.traces.encounters import Rules, encounters
 from carrypost.emu.traces.tracks import Movement
 from carrypost.errors import ConfigError
 
@@ -182,7 +182,9 @@ def test_hosts_that_change_clouds_meet_everybody() -> None:
     meetings = {
         change: set(zip(found.a.tolist(), found.b.tolist(), strict=True))
         for change in (0.0, 0.3)
-        for found in [encounters(Community(change=change, clouds=8, cloud_radius_m=40).move(1, HOUR).tracks, 80.0)]
+        for found in [
+            encounters(Community(change=change, clouds=8, cloud_radius_m=40).move(1, HOUR).tracks, Rules(range_m=80.0))
+        ]
     }
     assert len(meetings[0.3]) > 0.95 * 32 * 31 / 2
     assert len(meetings[0.0]) < len(meetings[0.3])

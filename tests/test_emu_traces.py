@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from carrypost.emu.mobility.traces import Trace
 from carrypost.emu.traces.contacts import Contact, Presence
-from carrypost.emu.traces.encounters import encounters
+from carrypost.emu.traces.encounters import Rules, encounters
 from carrypost.emu.traces.tracks import Movement
 from carrypost.errors import ConfigError, LocalError
 
@@ -97,7 +97,7 @@ def test_nodes_of_ns_2_do_as_they_are_told() -> None:
 
 def test_a_trace_meets_by_the_search_for_encounters() -> None:
     movement = parsed("node,t,x,y\na,0,0,0\na,100,0,0\nb,0,-50,3\nb,100,50,3\n", duration_s=100)
-    assert encounters(movement.tracks, 5.0).contacts() == [Contact("a", "b", 46 * SECOND, 54 * SECOND)]
+    assert encounters(movement.tracks, Rules(range_m=5.0)).contacts() == [Contact("a", "b", 46 * SECOND, 54 * SECOND)]
 
 
 def test_only_what_concerns_the_run_is_kept() -> None:

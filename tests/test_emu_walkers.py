@@ -13,7 +13,7 @@ from carrypost.emu.mobility.streets import Streets
 from carrypost.emu.mobility.traces import Trace
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.traces.contacts import Presence
-from carrypost.emu.traces.encounters import encounters
+from carrypost.emu.traces.encounters import Rules, encounters
 from carrypost.emu.traces.tracks import Movement
 from carrypost.errors import LocalError
 
@@ -92,7 +92,7 @@ def test_wrong_event_is_named_by_file_and_line(text: str, message: str) -> None:
 def test_movement_comes_back_from_a_file_with_the_same_contacts() -> None:
     streets = Streets(pause=0.3).move(1, 20 * MINUTE)
     again = parse(written(streets), 20 * MINUTE)
-    ours, theirs = (encounters(movement.tracks, 50.0) for movement in (streets, again))
+    ours, theirs = (encounters(movement.tracks, Rules(range_m=50.0)) for movement in (streets, again))
     assert len(ours) > 500
     # The file calls nodes by their indices.
     columns = (ours.a.tolist(), ours.b.tolist(), ours.start_us.tolist(), ours.end_us.tolist())

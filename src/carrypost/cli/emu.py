@@ -96,7 +96,7 @@ def _play(
     prepared = prepare(scenario, seed, encoded=encoded)
     if export_one is not None:
         with staged(export_one) as partial:
-            text = "".join(f"{each}\n" for each in write_one(prepared.contacts))
+            text = "".join(f"{each}\n" for each in write_one(prepared.emulation.contacts))
             partial.write_text(text, encoding="utf-8", newline="\n")
     begun, started_s = time.process_time(), time.monotonic()
     told = _Told()
@@ -111,17 +111,17 @@ def _play(
     found: dict[str, object] = {
         "run": prepared.name,
         "duration_s": scenario.run.duration_s,
-        "nodes": prepared.nodes,
+        "nodes": prepared.emulation.nodes,
         "contacts": told.contacts,
         "receptions": told.receptions,
-        "crowded": prepared.crowded,
+        "crowded": prepared.emulation.crowded,
         "rows": len(records),
         "cpu_s": round(time.process_time() - begun, 3),
         "elapsed_s": round(time.monotonic() - started_s, 3),
         "record": None if out is None else str(out),
     }
-    if prepared.crowded:
-        _tell_crowded(prepared.crowded, prepared.nodes, places(scenario.settings))
+    if prepared.emulation.crowded:
+        _tell_crowded(prepared.emulation.crowded, prepared.emulation.nodes, places(scenario.settings))
     figures(found if json or out else found | {"record": "not kept"}, json=json)
 
 

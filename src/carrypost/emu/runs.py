@@ -17,7 +17,6 @@ from carrypost.emu.records.files import ROWS_MAX, Records, Sink
 from carrypost.emu.scenario.checks import check_seed
 from carrypost.emu.scenario.inputs import read_inputs
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.traces.contacts import Contact
 from carrypost.errors import LocalError
 from carrypost.record import Kind, Record
 
@@ -58,28 +57,14 @@ class Prepared:
 
     def __init__(self, emulation: Emulation, record: Record) -> None:
         self.name = record.run
-        self._emulation = emulation
+        self.emulation = emulation
+        """What is played."""
         self._record = record
         self._receptions = 0
 
-    @property
-    def contacts(self) -> Sequence[Contact]:
-        """Those that will be played, clipped to the lives of both nodes."""
-        return self._emulation.contacts
-
-    @property
-    def nodes(self) -> int:
-        """How many take part; one that comes back without its store counts again."""
-        return self._emulation.nodes
-
-    @property
-    def crowded(self) -> int:
-        """How many nodes had more others around than places for neighbours, so far."""
-        return self._emulation.crowded
-
     def run(self, out: Path | None = None, watch: Watch | None = None, *, keep: bool = True) -> Records:
         """Let the time of the scenario pass. Without `out` and `keep` rows are counted and forgotten."""
-        record, emulation = self._record, self._emulation
+        record, emulation = self._record, self.emulation
         end_us = emulation.scenario.duration_us
         steps = max(_STEPS_MIN, -(-end_us // _STEP_US_MAX))
         with _collecting_seldom(), Sink(out, keep=keep) as sink:
@@ -102,7 +87,7 @@ class Prepared:
 
     def _progress(self, rows: int, end_us: int) -> Progress:
         receptions = self._receptions + self._record.kind.count(Kind.RECEIVE.value)
-        emulation = self._emulation
+        emulation = self.emulation
         return Progress(emulation.now, end_us, emulation.contacts_begun, receptions, rows + len(self._record))
 
 

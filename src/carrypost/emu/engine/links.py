@@ -9,13 +9,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
 from carrypost.emu.engine.chance import stream
-from carrypost.emu.scenario.checks import is_number
+from carrypost.emu.scenario.checks import is_number, microseconds
 from carrypost.errors import LocalError
 from carrypost.gossip.wire.frames import Frame, kind_of
 from carrypost.model.times import MICROSECONDS, NEVER
@@ -58,6 +59,13 @@ class LinkModel:
         if rate is not None and (not isinstance(rate, int) or isinstance(rate, bool) or rate < 1):
             raise LocalError(f"rate_bytes_per_s is a whole number, at least 1, or None, not {rate!r}")
 
+    def changed(self, *, delay_s: float | None = None, **changes: float | None) -> LinkModel:
+        """The same, but for these; None: as it was."""
+        given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+        if delay_s is not None:
+            given["delay_us"] = microseconds(delay_s, "delay_s")
+        return replace(self, **given)
+
     @property
     def certain(self) -> bool:
         """Whether nothing is left to chance."""
@@ -97,25 +105,19 @@ class Traffic:
             found[kind_of(frame_type)] += counts[column]
         return found
 
-    def count_frame(self, kind: type[Frame], size: int) -> None:
-        """Add a frame of this type."""
+    def count_frame(self, kind: type[Frame], size: int, number: int = 1) -> None:
+        """Add a frame of this type, or a number of them that have this size together."""
         counts = self.tally.get(kind)
         if counts is None:
             counts = self.tally[kind] = [0, 0]
-        counts[0] += 1
+        counts[0] += number
         counts[1] += size
 
     def count_frames(self, frames: Sequence[Frame], sizes: Sequence[int]) -> None:
         """Add frames by type."""
-        tally = self.tally
         kinds = [type(frame) for frame in frames]
-        first = kinds[0] if kinds else None
-        if first is not None and kinds.count(first) == len(kinds):  # As in most bursts, and wherever a frame is alone.
-            counts = tally.get(first)
-            if counts is None:
-                counts = tally[first] = [0, 0]
-            counts[0] += len(kinds)
-            counts[1] += sum(sizes)
+        if kinds and kinds.count(kinds[0]) == len(kinds):  # As in most bursts, and wherever a frame is alone.
+            self.count_frame(kinds[0], sum(sizes), len(kinds))
             return
         for kind, size in zip(kinds, sizes, strict=True):
             self.count_frame(kind, size)

@@ -44,18 +44,17 @@ class MemoryStore:
         oldest = next(iter(self._taken), None)
         if serial != oldest:
             raise StateError(f"batches are committed in order: {oldest} is next, not {serial}")
-        batch = self._taken.pop(serial)
-        disk = self._disk
-        for key in batch.deletes:
-            disk.pop(key, None)
-        disk.update(batch.puts)
+        self._apply(self._taken.pop(serial))
 
     def write(self, batch: Batch) -> None:
         """Take and commit a batch in one."""
         if self._taken:
             self.take(batch)
             self.commit(batch.serial)
-            return
+        else:
+            self._apply(batch)
+
+    def _apply(self, batch: Batch) -> None:
         disk = self._disk
         for key in batch.deletes:
             disk.pop(key, None)

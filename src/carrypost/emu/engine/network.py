@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from carrypost import __version__
 from carrypost.config import Settings, differences, text_form
@@ -180,16 +180,10 @@ class Network:
     ) -> None:
         """A contact begins; with `one_way` only `b` hears `a`. Options left out are the network's."""
         self._check(a, b)
-        changes = {
-            "loss": loss,
-            "duplicate": duplicate,
-            "reorder": reorder,
-            "rate_bytes_per_s": rate_bytes_per_s,
-        }
-        given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
-        if delay_s is not None:
-            given["delay_us"] = microseconds(delay_s, "delay_s")
-        self._radio.link(a, b, one_way=one_way, model=replace(self._options.model, **given))
+        model = self._options.model.changed(
+            delay_s=delay_s, loss=loss, duplicate=duplicate, reorder=reorder, rate_bytes_per_s=rate_bytes_per_s
+        )
+        self._radio.link(a, b, one_way=one_way, model=model)
 
     def unlink(self, a: str, b: str, *, one_way: bool = False) -> None:
         """A contact ends; what is in the air is lost."""
@@ -213,8 +207,7 @@ class Network:
 
     def kill(self, node: str) -> None:
         """A crash: what was not durable is lost, the store is kept. Links stay, for whoever comes back."""
-        self._check(node)
-        self._driver(node).crash()
+        self._checked(node).crash()
         self._note(Kind.LEAVE, node)
 
     def restart(self, node: str) -> None:
@@ -224,23 +217,20 @@ class Network:
 
     def suspend(self, node: str) -> None:
         """The node stands still: it hears, says and does nothing."""
-        self._check(node)
-        self._driver(node).suspend()
+        self._checked(node).suspend()
 
     def resume(self, node: str) -> None:
         """A suspended node goes on, and first does what fell due."""
-        self._check(node)
-        self._driver(node).resume()
+        self._checked(node).resume()
 
     def fill_disk(self, node: str, *, full: bool = True) -> None:
         """The disk of a node takes no more, or, with ``full=False``, takes again."""
-        self._check(node)
-        self._driver(node).disk.full = full
+        self._checked(node).disk.full = full
 
     def host(self, node: str) -> Host:
         """The host of a node in its present life; what is done to it directly is seen by the next `run`."""
         self._find(node)
-        return self._driver(node).host
+        return self._nodes[node][0].host
 
     def name(self, node: NodeId) -> str:
         """The name of the node that has this id; an id of nobody here is its own name."""
@@ -248,8 +238,7 @@ class Network:
 
     def inject(self, node: str, frames: Iterable[Frame], peer: str) -> None:
         """Give a host frames as if `peer`, any link address, had sent them in one datagram."""
-        self._check(node)
-        self._driver(node).inject(frames, peer)
+        self._checked(node).inject(frames, peer)
 
     # --------------------------------------------------------------------------------------------- messages
 
@@ -267,8 +256,7 @@ class Network:
         ordering: str = "none",
     ) -> MessageId:
         """Publish as the application of `node`; the id of the message. Ordering: "none", "causal", "delta-causal"."""
-        self._check(node)
-        driver = self._driver(node)
+        driver = self._checked(node)
         message = driver.command().publish(
             destination,
             payload,
@@ -309,8 +297,7 @@ class Network:
 
     def confirm(self, node: str, messages: Iterable[MessageId | DeliveredMessage]) -> None:
         """Confirm deliveries, or their ids, in a network that was made with ``confirm=False``."""
-        self._check(node)
-        driver = self._driver(node)
+        driver = self._checked(node)
         driver.command().confirm(message_ids(messages), driver.now)
         driver.drain()
 
@@ -348,14 +335,16 @@ class Network:
 
     def _boot(self, name: str) -> None:
         self._note(Kind.JOIN, name)
-        self._driver(name).boot()
+        self._nodes[name][0].boot()
 
-    def _driver(self, name: str) -> Driver:
-        return self._nodes[name][0]
+    def _checked(self, node: str) -> Driver:
+        """Whoever drives a node that something is to be done to now."""
+        self._check(node)
+        return self._nodes[node][0]
 
     def _note(self, kind: Kind, node: str) -> None:
-        if self._recorder is not None:
-            self._recorder.life(kind, self._scheduler.now, node)
+        if self._options.record is not None:
+            self._options.record.add(kind, self._scheduler.now, node)
 
     def _tell(self, driver: Driver, event: Event) -> None:
         if self._recorder is not None:

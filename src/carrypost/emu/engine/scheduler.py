@@ -88,14 +88,11 @@ class Scheduler:
 
     def at(self, t_us: int, phase: Phase, node: str, action: Action) -> Token:
         """Run `action` at `t_us`, which may be the present instant but not the past."""
-        if t_us < self.now:
-            raise StateError(f"{node}: {t_us} µs is in the past, it is {self.now} µs")
         token = Token(action)
-        self._serial += 1
-        heappush(self._queue, (t_us, phase, node, self._serial, token, ()))
+        self.post(t_us, phase, node, token)
         return token
 
-    def post(self, t_us: int, phase: Phase, node: str, action: Callable[..., None], *arguments: object) -> None:
+    def post(self, t_us: int, phase: Phase, node: str, action: Callable[..., None] | Token, *arguments: object) -> None:
         """Like `at`, for what is never cancelled: nearly all that happens is the arrival of something."""
         if t_us < self.now:
             raise StateError(f"{node}: {t_us} µs is in the past, it is {self.now} µs")

@@ -9,7 +9,6 @@ on its return it first does what fell due, and then its links come up.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from carrypost import __version__
@@ -61,7 +60,7 @@ class Emulation:
         self._end_us = scenario.duration_us
         self._plan = plan(scenario.faults, scenario.events, inputs.presences, seed, self._end_us)
         self.contacts = clipped(self._plan.contacts(inputs.contacts), self._plan.presences(), self._end_us)
-        """As they are played."""
+        """As they are played: clipped to the stays of both nodes."""
         for name in sorted({stay.node for stay in self._plan.stays if stay.node != stay.place}):
             Identity.plain(name)  # Whoever comes back as NAME.2 has a longer name.
         self._model, self._models = _models(scenario)
@@ -73,7 +72,7 @@ class Emulation:
         )  # fmt: skip
         self._environment = drivers.Environment(self._scheduler, self._radio, seed)
         crashing = {stay.node for stay in self._plan.stays if stay.end == CRASH}
-        self._recorder = Recorder(record, self._name, sorted(crashing))
+        self._recorder = Recorder(record, lambda node: self._names.get(node, node), sorted(crashing))
         topics = [topic(each, index) for index, each in enumerate(scenario.workloads)]
         self._application = WorkloadApplication(topics, self._recorder.observe)
         self._topics = topics
@@ -91,12 +90,12 @@ class Emulation:
 
     @property
     def nodes(self) -> int:
-        """How many take part."""
+        """How many take part; one that comes back without its store counts again."""
         return len({stay.node for stay in self._plan.stays})
 
     @property
     def crowded(self) -> int:
-        """How many nodes had no place for somebody who announced itself."""
+        """How many nodes had more others around than places for neighbours, so far."""
         return len(self._recorder.crowded)
 
     @property
@@ -201,9 +200,6 @@ class Emulation:
     def _disk_free(self, driver: Driver) -> None:
         if self._full_until[driver.name] <= self.now:
             driver.disk.full = False
-
-    def _name(self, node: NodeId) -> str:
-        return self._names.get(node, node)
 
     # --- contacts ------------------------------------------------------------------------------------------
 
@@ -337,9 +333,7 @@ def _models(scenario: Scenario) -> tuple[LinkModel, dict[tuple[str, str], LinkMo
     )
     models: dict[tuple[str, str], LinkModel] = {}
     for link in scenario.links:
-        names = ("loss", "duplicate", "reorder", "rate_bytes_per_s")
-        changes = {name: value for name in names if (value := getattr(link, name)) is not None}
-        if link.delay_s is not None:
-            changes["delay_us"] = round(link.delay_s * MICROSECONDS)
-        models[min(link.a, link.b), max(link.a, link.b)] = replace(usual, **changes)
+        names = ("delay_s", "loss", "duplicate", "reorder", "rate_bytes_per_s")
+        changes = {name: getattr(link, name) for name in names}
+        models[min(link.a, link.b), max(link.a, link.b)] = usual.changed(**changes)
     return usual, models

@@ -22,6 +22,7 @@ from carrypost.config.rules import flag, number, rows, table, text, texts, whole
 from carrypost.config.tables import made
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.mobility.hours import clock_s
+from carrypost.emu.mobility.paths import Sample, presences
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError
@@ -38,7 +39,6 @@ _AWAY_S_MIN = 1.0
 """Between two services a bus is away, if only for a moment: it may start again elsewhere."""
 
 Crossing = tuple[int, int]
-Sample = tuple[int, float, float]
 
 
 @table("line")
@@ -126,7 +126,7 @@ class Buses:
     def move(self, seed: int | str, duration_us: int) -> Movement:
         """Where every bus is, and when."""
         samples: dict[str, list[Sample]] = {}
-        presences: list[Presence] = []
+        there: list[Presence] = []
         for line in self.line or self._alike():
             route = _route(self, line)
             for index in range(line.buses):
@@ -135,10 +135,8 @@ class Buses:
                 bus.run(_departures(self, line, route, index), duration_us / MICROSECONDS)
                 if bus.samples:
                     samples[name] = bus.samples
-                    presences += [
-                        Presence(name, join, leave if leave < duration_us else None) for join, leave in bus.lives
-                    ]
-        return Movement(Tracks.of(samples), presences)
+                    there += presences(name, bus.services, duration_us)
+        return Movement(Tracks.of(samples), there)
 
     def _alike(self) -> tuple[BusLine, ...]:
         return tuple(BusLine(name=f"L{index:02}", buses=self.buses) for index in range(1, self.lines + 1))
@@ -179,7 +177,8 @@ class _Bus:
         self._route = route
         self._chance = chance
         self.samples: list[Sample] = []
-        self.lives: list[tuple[int, int]] = []
+        self.services: list[tuple[int, int]] = []
+        """From when to when it is there."""
 
     def run(self, departures: Iterator[_Departure], until_s: float) -> None:
         """Drive those that are before the end of the run."""
@@ -200,7 +199,7 @@ class _Bus:
 
     def _end(self, joined_us: int) -> None:
         if self.samples:
-            self.lives.append((joined_us, self.samples[-1][0]))
+            self.services.append((joined_us, self.samples[-1][0]))
 
     def _drive(self, now_s: float, points: list[_RoutePoint]) -> float:
         """One trip; returns when it arrives."""
@@ -208,13 +207,10 @@ class _Bus:
         pace = max(_TRAFFIC_MIN, chance.gauss(1.0, town.traffic))
         shortest, longest = 1.0 - town.dwell_spread, 1.0 + town.dwell_spread
         for x, y, run_s, dwell_s in points:
-            if run_s:
-                now_s += run_s * pace
-                note((round(now_s * MICROSECONDS), x, y))
+            now_s += run_s * pace
+            note((round(now_s * MICROSECONDS), x, y))
             if dwell_s:
                 now_s += dwell_s * chance.uniform(shortest, longest)
-                note((round(now_s * MICROSECONDS), x, y))
-            elif not run_s:
                 note((round(now_s * MICROSECONDS), x, y))
         return now_s
 

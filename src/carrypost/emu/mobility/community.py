@@ -17,9 +17,8 @@ from bisect import bisect_right
 
 from carrypost.config.rules import number, table, whole
 from carrypost.emu.engine.chance import stream
-from carrypost.emu.mobility.paths import Sample, cut, names
-from carrypost.emu.traces.contacts import Presence
-from carrypost.emu.traces.tracks import Movement, Tracks
+from carrypost.emu.mobility.paths import Sample, check_order, cut, names, throughout
+from carrypost.emu.traces.tracks import Movement
 from carrypost.errors import ConfigError
 from carrypost.model.times import MICROSECONDS
 
@@ -52,10 +51,8 @@ class Community:
     """Probability that a host, having reached a place, goes over to another cloud."""
 
     def __post_init__(self) -> None:
-        for name in ("cloud_speed", "speed"):
-            low, high = getattr(self, f"{name}_min_m_per_s"), getattr(self, f"{name}_max_m_per_s")
-            if high < low:
-                raise ConfigError(f"mobility.{name}_max_m_per_s must be at least {low:g}, the minimum, not {high:g}")
+        check_order(self, "cloud_speed_min_m_per_s", "cloud_speed_max_m_per_s")
+        check_order(self, "speed_min_m_per_s", "speed_max_m_per_s")
         if self.speed_min_m_per_s <= self.cloud_speed_max_m_per_s:
             found = f"{self.speed_min_m_per_s:g}"
             least = f"more than {self.cloud_speed_max_m_per_s:g}, as fast as clouds are"
@@ -67,9 +64,8 @@ class Community:
     def move(self, seed: int | str, duration_us: int) -> Movement:
         """Everybody's path from 0 to the end of the run."""
         clouds = [_Cloud(self, seed, index) for index in range(self.clouds)]
-        nodes = names(self.count)
-        paths = {name: cut(self._path(seed, i, clouds, duration_us), 0, duration_us) for i, name in enumerate(nodes)}
-        return Movement(Tracks.of(paths), [Presence(name, 0, None) for name in nodes])
+        paths = (cut(self._path(seed, index, clouds, duration_us), 0, duration_us) for index in range(self.count))
+        return throughout(dict(zip(names(self.count), paths, strict=True)))
 
     def _path(self, seed: int | str, index: int, clouds: list[_Cloud], end_us: int) -> list[Sample]:
         chance = stream(seed, index, "places")

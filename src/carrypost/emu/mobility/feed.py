@@ -14,7 +14,6 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -30,8 +29,8 @@ _TABLES = frozenset(
 _TABLE_BYTES_MAX = 1 << 31
 """What a zip file holds is a lie, or no timetable, if it is larger."""
 _ADDED, _REMOVED = "1", "2"
-_RUNS_PER_TRIP_MAX = 100_000
-"""More than one a second is a mistake in the feed."""
+_DEPARTURES_MAX = 100_000
+"""Of a trip that is repeated: more than one a second is a mistake in the feed."""
 _ODD = re.compile(r"[^\w.+-]+")
 """What has no place in the name of a node."""
 _NAME_MAX = 12
@@ -51,7 +50,7 @@ class StopTime(NamedTuple):
 
 
 class Trip(NamedTuple):
-    """One run of a vehicle along its stops."""
+    """One way of a vehicle along its stops."""
 
     id: str
     route: str
@@ -76,26 +75,23 @@ class Service(NamedTuple):
 class Shape(NamedTuple):
     """A way on the ground, point by point."""
 
-    lat: list[float]
-    lon: list[float]
+    places: list[tuple[float, float]]
+    """Degrees north and east."""
     along: list[float]
     """How far each point is along it, in a measure that stops share; empty: the feed does not say."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Stop:
+_ShapePoint = tuple[float, tuple[float, float], float | None]
+"""Its number in the shape, where it is, and how far along."""
+
+
+class _Stop(NamedTuple):
+    """A row of stop_times.txt."""
+
     sequence: float
     row: CsvRow
     arrival_s: float | None
     departure_s: float | None
-    along: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class _ShapePoint:
-    sequence: float
-    lat: float
-    lon: float
     along: float | None
 
 
@@ -154,9 +150,8 @@ class Feed:
         for row in self._rows("shapes", columns, ("shape_dist_traveled",)):
             mine = points.setdefault(row.text("shape_id"), [])
             if row.text("shape_id") in needed:
-                lat, lon = _degrees(row, "shape_pt_lat", "shape_pt_lon")
-                along = row.number("shape_dist_traveled") if "shape_dist_traveled" in row else None
-                mine.append(_ShapePoint(row.number("shape_pt_sequence"), lat, lon, along))
+                place = _degrees(row, "shape_pt_lat", "shape_pt_lon")
+                mine.append((row.number("shape_pt_sequence"), place, _along(row)))
         self.shapes_seen = len(points)
         for name, trip in needed.items():
             if name not in points:
@@ -169,33 +164,26 @@ class Feed:
         found: set[str] = set()
         if not (self._has("calendar") or self._has("calendar_dates")):
             raise LocalError(f"{self._path}: the feed has neither calendar.txt nor calendar_dates.txt")
-        if self._has("calendar"):
-            for row in self._rows("calendar", ("service_id", *WEEKDAYS, "start_date", "end_date")):
-                season = row.text("start_date"), row.text("end_date")
-                self._days.update(season)
-                in_season = season[0] <= date <= season[1]
-                if in_season and row.text(WEEKDAYS[day.weekday()]) == "1":
-                    found.add(row.text("service_id"))
-        if self._has("calendar_dates"):
-            for row in self._rows("calendar_dates", ("service_id", "date", "exception_type")):
-                self._days.add(row.text("date"))
-                if row.text("date") != date:
-                    continue
-                if row.text("exception_type") == _ADDED:
-                    found.add(row.text("service_id"))
-                elif row.text("exception_type") == _REMOVED:
-                    found.discard(row.text("service_id"))
-                else:
-                    raise row.line.error(f"exception_type must be 1 or 2, not {row.text('exception_type')!r}")
+        for row in self._rows("calendar", ("service_id", *WEEKDAYS, "start_date", "end_date"), needed=False):
+            first, last = row.text("start_date"), row.text("end_date")
+            self._days |= {first, last}
+            if first <= date <= last and row.text(WEEKDAYS[day.weekday()]) == "1":
+                found.add(row.text("service_id"))
+        for row in self._rows("calendar_dates", ("service_id", "date", "exception_type"), needed=False):
+            self._days.add(row.text("date"))
+            if row.text("date") != date:
+                continue
+            if row.text("exception_type") == _ADDED:
+                found.add(row.text("service_id"))
+            elif row.text("exception_type") == _REMOVED:
+                found.discard(row.text("service_id"))
+            else:
+                raise row.line.error(f"exception_type must be 1 or 2, not {row.text('exception_type')!r}")
         return found
 
     def _route_names(self) -> dict[str, str]:
-        if not self._has("routes"):
-            return {}
-        return {
-            row.text("route_id"): _optional(row, "route_short_name")
-            for row in self._rows("routes", ("route_id",), ("route_short_name",))
-        }
+        routes = self._rows("routes", ("route_id",), ("route_short_name",), needed=False)
+        return {row.text("route_id"): _optional(row, "route_short_name") for row in routes}
 
     def _stops_of(self, trips: dict[str, CsvRow]) -> dict[str, list[_Stop]]:
         """By trip, in order of their sequence."""
@@ -207,8 +195,7 @@ class Feed:
                 # Where only one of them is given, it is both.
                 arrival_s = departure_s if arrival_s is None else arrival_s
                 departure_s = arrival_s if departure_s is None else departure_s
-                along = row.number("shape_dist_traveled") if "shape_dist_traveled" in row else None
-                stop = _Stop(row.number("stop_sequence"), row, arrival_s, departure_s, along)
+                stop = _Stop(row.number("stop_sequence"), row, arrival_s, departure_s, _along(row))
                 found.setdefault(trip, []).append(stop)
         for stops in found.values():
             stops.sort(key=lambda stop: stop.sequence)
@@ -217,25 +204,28 @@ class Feed:
     def _frequencies(self) -> dict[str, list[tuple[float, float, float]]]:
         """Start, end and headway by trip."""
         found: dict[str, list[tuple[float, float, float]]] = {}
-        if self._has("frequencies"):
-            for row in self._rows("frequencies", ("trip_id", "start_time", "end_time", "headway_secs")):
-                first_s, end_s = _time(row, "start_time"), _time(row, "end_time")
-                headway_s = row.number("headway_secs")
-                if first_s is None or end_s is None:
-                    raise row.line.error("start_time and end_time must be given")
-                if headway_s <= 0 or (end_s - first_s) / headway_s > _RUNS_PER_TRIP_MAX:
-                    raise row.line.error(f"headway_secs must be above 0, not {headway_s:g}")
-                found.setdefault(row.text("trip_id"), []).append((first_s, end_s, headway_s))
+        for row in self._rows("frequencies", ("trip_id", "start_time", "end_time", "headway_secs"), needed=False):
+            first_s, end_s = _time(row, "start_time"), _time(row, "end_time")
+            headway_s = row.number("headway_secs")
+            if first_s is None or end_s is None:
+                raise row.line.error("start_time and end_time must be given")
+            if headway_s <= 0 or (end_s - first_s) / headway_s > _DEPARTURES_MAX:
+                raise row.line.error(f"headway_secs must be above 0, not {headway_s:g}")
+            found.setdefault(row.text("trip_id"), []).append((first_s, end_s, headway_s))
         return found
 
     def _has(self, table: str) -> bool:
         file = f"{table}.txt"
         return (self._path / file).is_file() if self._texts is None else file in self._texts
 
-    def _rows(self, table: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[CsvRow]:
+    def _rows(
+        self, table: str, columns: Sequence[str], optional: Sequence[str] = (), *, needed: bool = True
+    ) -> Iterator[CsvRow]:
         path = self._path / f"{table}.txt"
         if not self._has(table):
-            raise LocalError(f"{self._path}: the feed has no {table}.txt")
+            if needed:
+                raise LocalError(f"{self._path}: the feed has no {table}.txt")
+            return
         text = read_text(path) if self._texts is None else self._texts[path.name]
         for row in rows(text, str(path), columns, optional):
             self.rows_read[table] += 1
@@ -310,11 +300,15 @@ def _degrees(row: CsvRow, lat_column: str, lon_column: str) -> tuple[float, floa
     return lat, lon
 
 
+def _along(row: CsvRow) -> float | None:
+    """How far along its shape a stop or a point is, if the feed says so."""
+    return row.number("shape_dist_traveled") if "shape_dist_traveled" in row else None
+
+
 def _shape(points: list[_ShapePoint]) -> Shape:
-    points.sort(key=lambda point: point.sequence)
-    along = [point.along for point in points if point.along is not None]
-    whole = len(along) == len(points)
-    return Shape([point.lat for point in points], [point.lon for point in points], along if whole else [])
+    points.sort(key=lambda point: point[0])
+    along = [distance for *_, distance in points if distance is not None]
+    return Shape([place for _, place, _ in points], along if len(along) == len(points) else [])
 
 
 def _repeated(trip: Trip, repeats: list[tuple[float, float, float]] | None) -> Iterator[Trip]:
@@ -325,9 +319,9 @@ def _repeated(trip: Trip, repeats: list[tuple[float, float, float]] | None) -> I
     leaves_s = trip.calls[0].departure_s
     assert leaves_s is not None, "checked with the calls"
     for first_s, end_s, headway_s in repeats:
-        run_s = first_s
-        while run_s < end_s:
-            shift_s = run_s - leaves_s
+        departure_s = first_s
+        while departure_s < end_s:
+            shift_s = departure_s - leaves_s
             calls = [
                 call._replace(
                     arrival_s=None if call.arrival_s is None else call.arrival_s + shift_s,
@@ -335,5 +329,5 @@ def _repeated(trip: Trip, repeats: list[tuple[float, float, float]] | None) -> I
                 )
                 for call in trip.calls
             ]
-            yield trip._replace(id=f"{trip.id}@{run_s:.0f}", calls=calls)
-            run_s += headway_s
+            yield trip._replace(id=f"{trip.id}@{departure_s:.0f}", calls=calls)
+            departure_s += headway_s

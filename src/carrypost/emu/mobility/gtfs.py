@@ -25,15 +25,15 @@ import numpy as np
 
 from carrypost.config import DAY_S
 from carrypost.config.rules import flag, number, table, text
+from carrypost.emu.arrays import Floats
 from carrypost.emu.mobility.feed import Feed, Shape, StopTime, Trip
 from carrypost.emu.mobility.hours import clock_s
-from carrypost.emu.mobility.shapes import Floats, Place, Plane, Polyline, placed
+from carrypost.emu.mobility.paths import Sample, presences, since
+from carrypost.emu.mobility.shapes import Place, Plane, Polyline, placed
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError
 from carrypost.model.times import MICROSECONDS
-
-Sample = tuple[int, float, float]
 
 
 @table("mobility")
@@ -63,15 +63,14 @@ class Gtfs:
         """Where every vehicle is, and when."""
         start_us = round(clock_s(self.start) * MICROSECONDS)
         samples: dict[str, list[Sample]] = {}
-        presences: list[Presence] = []
+        there: list[Presence] = []
         for vehicle in self.drive().vehicles:
-            lives = [(max(0, join - start_us), leave - start_us) for join, leave in vehicle.lives]
-            lives = [(join, leave) for join, leave in lives if join < min(leave, duration_us)]
-            if lives:
-                name = vehicle.name
-                samples[name] = _since(start_us, vehicle.samples)
-                presences += [Presence(name, join, leave if leave < duration_us else None) for join, leave in lives]
-        return Movement(Tracks.of(samples), presences)
+            spans = ((max(0, join - start_us), leave - start_us) for join, leave in vehicle.presences)
+            within = [(join, leave) for join, leave in spans if join < min(leave, duration_us)]
+            if within:
+                samples[vehicle.name] = since(vehicle.samples, start_us)
+                there += presences(vehicle.name, within, duration_us)
+        return Movement(Tracks.of(samples), there)
 
     def drive(self) -> Day:
         """The whole day: who drives, and what the feed holds."""
@@ -79,11 +78,11 @@ class Gtfs:
         service = feed.service(self._date())
         shapes = feed.shapes(service.trips)
         plane = Plane((call.lat, call.lon) for trip in service.trips for call in trip.calls)
-        runs, made = _Runs(plane, shapes if self.shapes else {}).made(service.trips)
+        trips, made = _Planner(plane, shapes if self.shapes else {}).made(service.trips)
         files = {table: feed.rows_read[table] for table in ("routes", "trips", "stops", "stop_times")}
         files |= {"shapes": feed.shapes_seen, "shape_points": feed.rows_read["shapes"]}
-        counts = service.counts | {"trips_at_once": _at_once(runs), **made}
-        return Day(self._vehicles(runs), plane.middle, files, counts)
+        counts = service.counts | {"trips_at_once": _at_once(trips), **made}
+        return Day(self._vehicles(trips), plane.middle, files, counts)
 
     def _date(self) -> dt.date:
         try:
@@ -91,12 +90,12 @@ class Gtfs:
         except ValueError:
             raise ConfigError(f"mobility.day must be a day such as 2014-06-03, not {self.day!r}") from None
 
-    def _vehicles(self, runs: list[_Run]) -> list[Vehicle]:
+    def _vehicles(self, trips: list[_PlacedTrip]) -> list[Vehicle]:
         """In order of their first departures."""
         vehicles: list[Vehicle] = []
         counts: Counter[str] = Counter()
         blocks: dict[str, Vehicle] = {}
-        for trip in sorted(runs, key=lambda trip: (trip.samples[0][0], trip.id)):
+        for trip in sorted(trips, key=lambda trip: (trip.samples[0][0], trip.id)):
             vehicle = blocks.get(trip.block) if trip.block else self._nearby(vehicles, trip)
             if vehicle is None or vehicle.samples[-1][0] > trip.samples[0][0]:
                 counts[trip.route] += 1
@@ -108,7 +107,7 @@ class Gtfs:
             vehicle.take(trip, round(self.chain_wait_s * MICROSECONDS))
         return vehicles
 
-    def _nearby(self, vehicles: list[Vehicle], trip: _Run) -> Vehicle | None:
+    def _nearby(self, vehicles: list[Vehicle], trip: _PlacedTrip) -> Vehicle | None:
         """The vehicle that can take over a trip and arrived last."""
         starts_us = trip.samples[0][0]
         best: Vehicle | None = None
@@ -123,7 +122,7 @@ class Gtfs:
         return best
 
 
-class _Run(NamedTuple):
+class _PlacedTrip(NamedTuple):
     """A trip on the plane."""
 
     id: str
@@ -144,18 +143,18 @@ class Vehicle:
     """Whether the feed says which trips it drives."""
     samples: list[Sample] = field(default_factory=list)
     """Where it is, and when, in microseconds since midnight."""
-    lives: list[tuple[int, int]] = field(default_factory=list)
+    presences: list[tuple[int, int]] = field(default_factory=list)
     """From when to when it is there; in between it is away, whatever its samples say."""
     at: Place = (math.inf, math.inf)
     """The stop where it arrived."""
 
-    def take(self, trip: _Run, wait_us_max: int) -> None:
+    def take(self, trip: _PlacedTrip, wait_us_max: int) -> None:
         """Drive this trip too."""
         first_us, last_us = trip.samples[0][0], trip.samples[-1][0]
-        if self.lives and first_us - self.lives[-1][1] <= wait_us_max:
-            self.lives[-1] = self.lives[-1][0], last_us
+        if self.presences and first_us - self.presences[-1][1] <= wait_us_max:
+            self.presences[-1] = self.presences[-1][0], last_us
         else:
-            self.lives.append((first_us, last_us))
+            self.presences.append((first_us, last_us))
         at_once = self.samples and first_us == self.samples[-1][0]
         self.samples += _joined(self.samples[-1], trip.samples) if at_once else trip.samples
         self.at = trip.last
@@ -188,30 +187,31 @@ class Day(NamedTuple):
     fit; trips left out."""
 
 
-class _Runs:
-    """Puts trips on the plane."""
+class _Planner:
+    """Places trips on the plane."""
 
     def __init__(self, plane: Plane, shapes: Mapping[str, Shape]) -> None:
         self._plane = plane
-        self._ways = {name: self._way(shape) for name, shape in shapes.items() if len(shape.lat) > 1}
+        self._ways = {
+            name: Polyline.of([plane.place(*place) for place in shape.places])
+            for name, shape in shapes.items()
+            if len(shape.places) > 1
+        }
         self._measures = {name: shape.along for name, shape in shapes.items()}
         self._placed: dict[Hashable, Floats] = {}
         """Trips of one shape, with the same stops at the same times, are the same."""
         self._on_shapes = self._off_shapes = 0
 
-    def made(self, trips: list[Trip]) -> tuple[list[_Run], dict[str, int]]:
+    def made(self, trips: list[Trip]) -> tuple[list[_PlacedTrip], dict[str, int]]:
         """All trips that take time, and how many go which way."""
-        found = [each for trip in trips if (each := self._run(trip)).samples]
+        found = [each for trip in trips if (each := self._placed_trip(trip)).samples]
         return found, {
             "trips_left_out": len(trips) - len(found),
             "trips_on_shapes": self._on_shapes,
             "trips_off_shapes": self._off_shapes,
         }
 
-    def _way(self, shape: Shape) -> Polyline:
-        return Polyline.of([self._plane.place(lat, lon) for lat, lon in zip(shape.lat, shape.lon, strict=True)])
-
-    def _run(self, trip: Trip) -> _Run:
+    def _placed_trip(self, trip: Trip) -> _PlacedTrip:
         places = [self._plane.place(call.lat, call.lon) for call in trip.calls]
         straight = Polyline.of(places)
         way, along_m = straight, straight.along_m
@@ -224,7 +224,7 @@ class _Runs:
             else:
                 self._off_shapes += 1
         samples = _timed(trip.calls, anchors, way, along_m)
-        return _Run(trip.id, trip.route, trip.block, places[0], places[-1], samples)
+        return _PlacedTrip(trip.id, trip.route, trip.block, places[0], places[-1], samples)
 
     def _on_shape(self, trip: Trip, stops: Polyline, anchors: list[int]) -> Floats:
         """How far along its shape the stops are; nothing if the shape does not fit."""
@@ -240,9 +240,9 @@ class _Runs:
         return self._placed[key]
 
 
-def _at_once(runs: list[_Run]) -> int:
+def _at_once(trips: list[_PlacedTrip]) -> int:
     """How many trips are under way at the same time, at most."""
-    changes = [(run.samples[0][0], 1) for run in runs] + [(run.samples[-1][0], -1) for run in runs]
+    changes = [(trip.samples[at][0], change) for trip in trips for at, change in ((0, 1), (-1, -1))]
     return max(itertools.accumulate((change for _, change in sorted(changes)), initial=0))
 
 
@@ -288,15 +288,3 @@ def _note(samples: list[Sample], t_s: float, x: float, y: float) -> None:
     t_us = round(t_s * MICROSECONDS)
     if not samples or t_us > samples[-1][0]:
         samples.append((t_us, x, y))
-
-
-def _since(start_us: int, samples: list[Sample]) -> list[Sample]:
-    """Samples in times of the run, without what was before it."""
-    moved = [(t_us - start_us, x, y) for t_us, x, y in samples]
-    before = [sample for sample in moved if sample[0] < 0]
-    after = moved[len(before) :]
-    if before and after and after[0][0] > 0:
-        (t, x, y), (t_next, x_next, y_next) = before[-1], after[0]
-        share = -t / (t_next - t)
-        after.insert(0, (0, x + share * (x_next - x), y + share * (y_next - y)))
-    return after

@@ -1,11 +1,15 @@
-"""What the models of movement share: names of nodes, and a path cut to the time of a run.
+"""What the models of movement share: names of nodes, paths cut to the time of a run, presences.
 
 A path is a list of samples (microseconds, x, y), as `Tracks.of` takes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+from carrypost.emu.traces.contacts import Presence
+from carrypost.emu.traces.tracks import Movement, Tracks
+from carrypost.errors import ConfigError
 
 Sample = tuple[int, float, float]
 """When, in whole microseconds, and where, in metres."""
@@ -16,6 +20,31 @@ _DIGITS = 4
 def names(count: int) -> list[str]:
     """So many names, n0001 and on; nobody's depends on how many there are."""
     return [f"n{number:0{_DIGITS}}" for number in range(1, count + 1)]
+
+
+def check_order(model: object, low: str, high: str) -> None:
+    """Refuse settings of a model whose minimum is above the maximum."""
+    least, most = getattr(model, low), getattr(model, high)
+    if least > most:
+        raise ConfigError(f"mobility.{high} must be at least {least:g}, which is {low}, not {most:g}")
+
+
+def throughout(paths: Mapping[str, Sequence[Sample]]) -> Movement:
+    """The movement of nodes that are there for the whole run."""
+    return Movement(Tracks.of(paths), [Presence(name, 0, None) for name in paths])
+
+
+def presences(name: str, spans: Iterable[tuple[int, int]], duration_us: int) -> list[Presence]:
+    """When a node is there; whoever is there at the end of the run does not leave."""
+    return [Presence(name, join_us, leave_us if leave_us < duration_us else None) for join_us, leave_us in spans]
+
+
+def since(path: Sequence[Sample], start_us: int) -> list[Sample]:
+    """What happens on a path from the start on, with times counted from there."""
+    found = [(t_us - start_us, x, y) for t_us, x, y in path if t_us >= start_us]
+    if found and path[0][0] < start_us < start_us + found[0][0]:
+        found.insert(0, (0, *_at(path, start_us)))
+    return found
 
 
 def cut(path: Sequence[Sample], start_us: int, end_us: int) -> list[Sample]:

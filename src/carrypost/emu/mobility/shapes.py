@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from carrypost.emu.arrays import Floats
+
 Place = tuple[float, float]
 
 STOP_FROM_SHAPE_M_MAX = 150.0

@@ -16,15 +16,17 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from carrypost.config.rules import DAY_S, choice, number_or_none, table, text
+from carrypost.emu.arrays import Codes, Flags, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX, Line, read_text, rows, says
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.formats import FORMATS, Options, read_whole, settle_whole
 from carrypost.emu.traces.formats.events import is_walkers
 from carrypost.emu.traces.formats.keys import column, ranked
+from carrypost.emu.traces.formats.orders import standing
 from carrypost.emu.traces.formats.tables import OneMovement
+from carrypost.emu.traces.formats.why import no_number
 from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError, LocalError
 from carrypost.model.times import MICROSECONDS
@@ -86,19 +88,16 @@ class Trace:
 
 def _tracks(placed: pa.Table, start_us: int, duration_us: int, *, stays: bool) -> Tracks:
     """The part that concerns the run; with `stays`, nodes are at their last place until its end."""
+    if stays:
+        placed = standing(placed, start_us + duration_us)
     names, rank = ranked(placed["node"])
     t_us, x, y = (column(placed, each) for each in ("t_us", "x", "y"))
     node, t_us = rank.astype(np.int32), t_us - start_us
-    if stays:
-        last = np.flatnonzero(np.append(node[1:] != node[:-1], True))
-        last = last[t_us[last] < duration_us]
-        node, x, y = (np.insert(each, last + 1, each[last]) for each in (node, x, y))
-        t_us = np.insert(t_us, last + 1, duration_us)
     kept = _concerns(node, t_us, duration_us)
     return Tracks(tuple(names.to_pylist()), node[kept], t_us[kept], x[kept], y[kept])
 
 
-def _concerns(node: NDArray[np.int32], t_us: NDArray[np.int64], duration_us: int) -> NDArray[np.bool_]:
+def _concerns(node: Codes, t_us: Ints, duration_us: int) -> Flags:
     """Samples within the run, and the one before and the one after, from and to which a node moves within it."""
     before, after = t_us <= 0, t_us >= duration_us
     same = node[1:] == node[:-1]
@@ -134,7 +133,7 @@ def _recognised(content: str, name: str) -> str:
             return "csv"
         if is_walkers(line):
             return "walkers"
-        if _numbers(line.split()) and len(line.split()) in _HEADER_NUMBERS:
+        if len(line.split()) in _HEADER_NUMBERS and not any(no_number(word, "") for word in line.split()):
             return "one"
         raise Line(name, number).error(
             "is none of The ONE's header (minTime maxTime minX maxX minY maxY), a CSV header (node,t,x,y), "
@@ -142,11 +141,3 @@ def _recognised(content: str, name: str) -> str:
             f"but {line.strip()!r}"
         )
     raise LocalError(f"{name}, line 1: the file is empty")
-
-
-def _numbers(words: list[str]) -> list[float]:
-    """These words as numbers; nothing if one of them is none."""
-    try:
-        return [float(word) for word in words]
-    except ValueError:
-        return []

@@ -13,9 +13,8 @@ import math
 
 from carrypost.config.rules import DAY_S, number, number_or_none, table, whole
 from carrypost.emu.engine.chance import stream
-from carrypost.emu.mobility.paths import Sample, cut, names
-from carrypost.emu.traces.contacts import Presence
-from carrypost.emu.traces.tracks import Movement, Tracks
+from carrypost.emu.mobility.paths import Sample, check_order, cut, names, throughout
+from carrypost.emu.traces.tracks import Movement
 from carrypost.errors import ConfigError
 from carrypost.model.times import MICROSECONDS
 
@@ -47,12 +46,8 @@ class RandomWaypoint:
     def __post_init__(self) -> None:
         if self.side_m is not None and self.nodes_per_km2 is not None:
             raise ConfigError("mobility: the area follows from side_m or from nodes_per_km2, not from both")
-        for name, low, high in (
-            ("speed_max_m_per_s", self.speed_min_m_per_s, self.speed_max_m_per_s),
-            ("pause_max_s", self.pause_min_s, self.pause_max_s),
-        ):
-            if high < low:
-                raise ConfigError(f"mobility.{name} must be at least {low:g}, the least allowed here, not {high:g}")
+        check_order(self, "speed_min_m_per_s", "speed_max_m_per_s")
+        check_order(self, "pause_min_s", "pause_max_s")
 
     @property
     def area_side_m(self) -> float:
@@ -64,12 +59,9 @@ class RandomWaypoint:
     def move(self, seed: int | str, duration_us: int) -> Movement:
         """Everybody's path from 0 to the end of the run."""
         start_us = round(self.warm_up_s * MICROSECONDS)
-        nodes = names(self.count)
-        paths = {
-            name: cut(self._path(seed, index, start_us + duration_us), start_us, start_us + duration_us)
-            for index, name in enumerate(nodes)
-        }
-        return Movement(Tracks.of(paths), [Presence(name, 0, None) for name in nodes])
+        end_us = start_us + duration_us
+        paths = (cut(self._path(seed, index, end_us), start_us, end_us) for index in range(self.count))
+        return throughout(dict(zip(names(self.count), paths, strict=True)))
 
     def _path(self, seed: int | str, index: int, end_us: int) -> list[Sample]:
         chance = stream(seed, index, "waypoints").random

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -26,13 +26,13 @@ from carrypost.record import SCHEMA, Record
 
 ROWS_MAX = 100_000
 """Rows that are kept as Python values."""
-_ATTRS = pa.map_(pa.string(), pa.string())
+ATTRS = pa.map_(pa.string(), pa.string())
 _TYPES = {"string": pa.string(), "float64": pa.float64(), "int32": pa.int32(), "int64": pa.int64()}
 _CODES = pa.dictionary(pa.int32(), pa.string())
 
 
 def _type(name: str, *, encoded: bool) -> pa.DataType:
-    kind = _TYPES.get(name, _ATTRS)
+    kind = _TYPES.get(name, ATTRS)
     return _CODES if encoded and kind == pa.string() else kind
 
 
@@ -61,7 +61,7 @@ class Records:
     def table(self) -> pa.Table:
         """All rows, in order of happening."""
         if self._batches is not None:
-            return pa.Table.from_batches(self._batches, _ENCODED).cast(ARROW_SCHEMA)
+            return _table(self._batches)
         assert self.path is not None
         return read(self.path)
 
@@ -93,7 +93,7 @@ def _read_lines(path: Path) -> pa.Table:
             record = Record.from_json_lines(file)
     except LocalError as error:  # A line that is none.
         raise FileError(str(error)) from None
-    return pa.Table.from_batches([_batch(record)], _ENCODED).cast(ARROW_SCHEMA)
+    return table_of(record)
 
 
 def _read_parquet(path: Path) -> pa.Table:
@@ -105,65 +105,15 @@ def _read_parquet(path: Path) -> pa.Table:
     return pq.read_table(path, schema=ARROW_SCHEMA)
 
 
-class Destination(Protocol):
-    """Where rows go."""
-
-    def take(self, record: Record) -> None:
-        """Some more rows."""
-
-    def close(self) -> None:
-        """There are no more."""
-
-
-class _Nowhere:
-    """Rows that nobody wants to keep."""
-
-    def take(self, record: Record) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class _Memory:
-    """Arrow batches."""
-
-    def __init__(self) -> None:
-        self.batches: list[pa.RecordBatch] = []
-
-    def take(self, record: Record) -> None:
-        self.batches.append(_batch(record))
-
-    def close(self) -> None:
-        pass
-
-
-class _Parquet:
-    """A Parquet file, a row group for every batch."""
-
-    def __init__(self, path: Path) -> None:
-        self._writer = pq.ParquetWriter(
-            path, _ENCODED, compression="zstd", compression_level=1, store_schema=False, write_statistics=["t"]
-        )
-
-    def take(self, record: Record) -> None:
-        self._writer.write_batch(_batch(record))
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-class _JsonLines:
-    """A file of JSON lines."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("w", encoding="utf-8", newline="\n")
-
-    def take(self, record: Record) -> None:
-        self._file.writelines(f"{line}\n" for line in record.json_lines())
-
-    def close(self) -> None:
-        self._file.close()
+def _opened(path: Path, *, lines: bool) -> tuple[Callable[[Record], object], Callable[[], object]]:
+    """What writes rows to a new file, and what closes it; of Parquet, every time a row group."""
+    if lines:
+        file = path.open("w", encoding="utf-8", newline="\n")
+        return lambda record: file.writelines(f"{line}\n" for line in record.json_lines()), file.close
+    writer = pq.ParquetWriter(
+        path, _ENCODED, compression="zstd", compression_level=1, store_schema=False, write_statistics=["t"]
+    )
+    return lambda record: writer.write_batch(_batch(record)), writer.close
 
 
 class Sink:
@@ -173,8 +123,9 @@ class Sink:
         self.rows = 0
         self._path = path
         self._partial: Path | None = None
-        self._to: Destination = _Memory() if keep else _Nowhere()
+        self._batches: list[pa.RecordBatch] = []
         if path is None:
+            self._write: Callable[[Record], object] = self._keep if keep else lambda _: None
             return
         # A file that is there is replaced when the run is over; a folder cannot be, and a device must not be.
         if path.exists() and not path.is_file():
@@ -182,7 +133,7 @@ class Sink:
         self._partial = partial(path)
         with self._explained():
             clear(path)
-            self._to = _JsonLines(self._partial) if _is_lines(path) else _Parquet(self._partial)
+            self._write, self._end = _opened(self._partial, lines=_is_lines(path))
 
     def __enter__(self) -> Self:
         return self
@@ -192,25 +143,29 @@ class Sink:
         if error is None or isinstance(error, KeyboardInterrupt):
             self.close()
             return
-        with suppress(OSError):  # The disk may be full, and something in a buffer.
-            self._to.close()
+        if self._partial is not None:
+            with suppress(OSError):  # The disk may be full, and something in a buffer.
+                self._end()
         self._give_up()
 
     def take(self, record: Record) -> None:
         """Take all rows out of a record."""
         if count := _even(record):
             with self._explained(), _undisturbed():
-                self._to.take(record)
+                self._write(record)
                 self.rows += count
                 record.clear()
+
+    def _keep(self, record: Record) -> None:
+        self._batches.append(_batch(record))
 
     def close(self) -> Records:
         """The rows so far; a file gets its name."""
         if self._path is None:
-            return Records(self._to.batches if isinstance(self._to, _Memory) else [], rows=self.rows)
+            return Records(self._batches, rows=self.rows)
         if self._partial is not None:
             with self._explained(), _undisturbed():
-                self._to.close()
+                self._end()
                 self._partial.replace(self._path)
                 self._partial = None
         return Records(path=self._path, rows=self.rows)
@@ -259,8 +214,16 @@ def _is_lines(path: Path) -> bool:
     return path.suffix in {".jsonl", ".ndjson"}
 
 
-def _batch(record: Record) -> pa.RecordBatch:
+def table_of(record: Record) -> pa.Table:
     """The rows of a record."""
+    return _table([_batch(record)])
+
+
+def _table(batches: list[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(batches, _ENCODED).cast(ARROW_SCHEMA)
+
+
+def _batch(record: Record) -> pa.RecordBatch:
     count = len(record)
     run = pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [record.run])
     arrays = [run, pa.array(np.fromiter(record.t_us, np.int64, count) / MICROSECONDS)]
@@ -268,7 +231,7 @@ def _batch(record: Record) -> pa.RecordBatch:
         values = getattr(record, field.name)
         if field.type == _CODES:
             arrays.append(pa.array(values, pa.string()).dictionary_encode())
-        elif field.type == _ATTRS:
+        elif field.type == ATTRS:
             arrays.append(_attrs(values))
         else:
             arrays.append(pa.array(values, field.type))
@@ -278,8 +241,8 @@ def _batch(record: Record) -> pa.RecordBatch:
 def _attrs(values: list[Any]) -> pa.Array:
     """Most rows have none."""
     if not any(values):
-        return pa.nulls(len(values), _ATTRS)
-    return pa.array([None if each is None else list(each.items()) for each in values], _ATTRS)
+        return pa.nulls(len(values), ATTRS)
+    return pa.array([None if each is None else list(each.items()) for each in values], ATTRS)
 
 
 def _records_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Record]:

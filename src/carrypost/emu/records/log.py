@@ -11,19 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from carrypost.emu.arrays import Flags, Ints
+from carrypost.emu.records.files import ATTRS, table_of
 from carrypost.errors import LocalError
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import SCHEMA, Kind, Record
-
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-
-_ATTRS = pa.map_(pa.string(), pa.string())
-_TYPES = {"string": pa.string(), "float64": pa.float64(), "int32": pa.int32(), "int64": pa.int64()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +85,7 @@ KIND = {kind: number for number, kind in enumerate(KINDS)}
 
 def log_of(record: pa.Table | Record) -> Log:
     """The log of one run; several runs in one table are an error (`runs` takes them apart)."""
-    table = _table(record) if isinstance(record, Record) else record
+    table = table_of(record) if isinstance(record, Record) else record
     for column in SCHEMA:
         if column.name not in table.column_names:
             raise LocalError(f"this is no record: it has no column {column.name!r}")
@@ -119,7 +114,7 @@ def log_of(record: pa.Table | Record) -> Log:
         detail=detail,
         hops=_numbers(table["hops"]),
         size=_numbers(table["size"]),
-        attrs=_combined(table["attrs"].cast(_ATTRS), _ATTRS),
+        attrs=_combined(table["attrs"].cast(ATTRS), ATTRS),
     )
 
 
@@ -132,18 +127,12 @@ def runs(table: pa.Table) -> list[pa.Table]:
     return [table.filter(pc.equal(column, name)) for name in names]
 
 
-def _table(record: Record) -> pa.Table:
-    columns = record.columns()
-    columns["attrs"] = [None if each is None else list(each.items()) for each in columns["attrs"]]
-    return pa.table({each.name: pa.array(columns[each.name], _TYPES.get(each.type, _ATTRS)) for each in SCHEMA})
-
-
 def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
 
 
 def _codes(columns: Iterable[pa.ChunkedArray]) -> tuple[list[Ints], list[str]]:
-    """Numbers for the texts of some columns, and the texts that they stand for."""
+    """Ints for the texts of some columns, and the texts that they stand for."""
     texts = [_texts(column) for column in columns]
     joined = pa.chunked_array([chunk for column in texts for chunk in column.chunks], pa.string())
     encoded = _combined(joined.dictionary_encode(), pa.dictionary(pa.int32(), pa.string()))

@@ -1,10 +1,9 @@
 """The metrics of CAUSAL §VI-A d, from the record of a run whose messages have an order.
 
-A *co-delivery* is a delivery in order; own messages count. The transmission delay is that from publication to
-reception, the co-delivery latency that from reception to delivery, the co-delivery delay is both together; authors have
-none of the three. A message that was received and neither delivered nor expired is left: because its node left, because
-the copy was dropped (for want of room, say), or because the run ended. Standard deviations are those of all values, not
-of a sample.
+A *co-delivery* is a delivery in order; own messages count. What delays and ratios are is said in
+`carrypost.emu.records.causal`. A message that was received and neither delivered nor expired is left: because its node
+left, because the copy was dropped (for want of room, say), or because the run ended. Standard deviations are those of
+all values, not of a sample.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from carrypost.emu.arrays import Ints
 from carrypost.emu.engine.samples import AT, AT_LEAVE
-from carrypost.emu.records.log import KIND, Flags, Ints
+from carrypost.emu.records import causal
 from carrypost.emu.verify.facts import Facts
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind
@@ -38,7 +38,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class EntryCounts:
-    """Numbers of entries."""
+    """Ints of entries."""
 
     mean: float
     max: int
@@ -78,13 +78,12 @@ class Ordered:
     @property
     def co_delivery_ratio(self) -> float | None:
         """Of what was broadcast or received."""
-        total = self.broadcast + self.received
-        return self.co_delivered / total if total else None
+        return causal.co_delivery_ratio(self.broadcast, self.received, self.co_delivered, _divided)
 
     @property
     def expiry_ratio(self) -> float | None:
         """Of what was received."""
-        return self.expired / self.received if self.received else None
+        return causal.expiry_ratio(self.received, self.expired, _divided)
 
     def ratios(self) -> dict[str, float | None]:
         """For whoever writes all figures down."""
@@ -111,6 +110,10 @@ class Ordered:
         ]
 
 
+def _divided(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
 def _share(ratio: float | None) -> str:
     return "" if ratio is None else f", {ratio:.2%}"
 
@@ -127,7 +130,12 @@ def ordered(facts: Facts) -> Ordered | None:
     given = delivered[log.node[delivered] != log.source[delivered]]
     came = facts.before(received).find(facts.copy(given), given)
     given, came = given[came >= 0], came[came >= 0]
-    dropped, there = _left(facts, received, np.concatenate([given, expired]))
+    transmission_us = causal.transmission_delay(log.t_us[facts.publication(given)], log.t_us[came])
+    latency_us = causal.co_delivery_latency(log.t_us[came], log.t_us[given])
+    delivered_here, expired_here = (np.isin(facts.copy(received), facts.copy(each)) for each in (given, expired))
+    left = received[causal.left(delivered_here, expired_here)]
+    ends = facts.before(log.rows(Kind.RECEIVE, Kind.DROP))
+    dropped, there = facts.are(ends.last(facts.copy(left)), Kind.DROP), facts.there_at_end(left)
     barrier = np.array([int(log.details[code]) for code in log.detail[published].tolist() if code >= 0], np.int64)
     return Ordered(
         groups=groups,
@@ -138,22 +146,14 @@ def ordered(facts: Facts) -> Ordered | None:
         left_by_leaving=int(np.count_nonzero(~dropped & ~there)),
         left_at_end=int(np.count_nonzero(~dropped & there)),
         left_by_drop=int(np.count_nonzero(dropped)),
-        transmission_delay=_spread(log.t_us[received] - log.t_us[facts.publication(received)]),
-        co_delivery_latency=_spread(log.t_us[given] - log.t_us[came]),
-        co_delivery_delay=_spread(log.t_us[given] - log.t_us[facts.publication(given)]),
+        transmission_delay=_spread(
+            causal.transmission_delay(log.t_us[facts.publication(received)], log.t_us[received])
+        ),
+        co_delivery_latency=_spread(latency_us),
+        co_delivery_delay=_spread(causal.co_delivery_delay(transmission_us, latency_us)),
         barrier=EntryCounts(round(float(barrier.mean()), _PLACES), int(barrier.max())) if len(barrier) else None,
         registries=_registries(facts),
     )
-
-
-def _left(facts: Facts, received: Ints, over: Ints) -> tuple[Flags, Flags]:
-    """Of what was received and is not over: which copies were dropped, and whose nodes are there at the end."""
-    log = facts.log
-    left = received[~np.isin(facts.copy(received), facts.copy(over))]
-    end = np.full(len(left), len(log), np.int64)
-    last = facts.before(log.rows(Kind.RECEIVE, Kind.DROP)).find(facts.copy(left), end)
-    life = facts.lives.find(log.node[left], end)
-    return log.kind[last] == KIND[Kind.DROP], log.kind[np.maximum(life, 0)] == KIND[Kind.JOIN]
 
 
 def _spread(delay_us: Ints) -> Spread | None:

@@ -41,10 +41,6 @@ class Recorder:
         attrs = {"seed": str(seed), "version": version, **changes}
         self._record.add(Kind.RUN, 0, "", attrs=attrs)
 
-    def life(self, kind: Kind, t_us: int, node: str) -> None:
-        """A node comes or goes."""
-        self._record.add(kind, t_us, node)
-
     def observe(self, driver: Driver, event: Event) -> None:
         """Something that a host told."""
         if type(event) in _UNTOLD:

@@ -17,7 +17,8 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pyarrow as pa
 
-from carrypost.emu.records.log import KIND, Flags, Ints, log_of
+from carrypost.emu.arrays import Flags, Ints
+from carrypost.emu.records.log import KIND, log_of
 from carrypost.emu.records.ordered import Ordered, ordered
 from carrypost.emu.verify.facts import Facts
 from carrypost.model.times import MICROSECONDS

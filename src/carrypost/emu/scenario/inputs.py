@@ -110,7 +110,7 @@ def _of_another_time(scenario: Scenario, contacts: list[Contact]) -> ConfigError
 def _by_mobility(
     scenario: Scenario, seed: int | str, presences: list[Presence] | None
 ) -> tuple[list[Presence], list[Contact]]:
-    from carrypost.emu.traces.encounters import encounters  # noqa: PLC0415 - needs numpy, and is needed only here
+    from carrypost.emu.traces.encounters import Rules, encounters  # noqa: PLC0415 - needs numpy, and only here
 
     assert scenario.mobility is not None
     movement = scenario.mobility.move(seed, scenario.duration_us)
@@ -119,14 +119,13 @@ def _by_mobility(
     elif unknown := set(movement.tracks.nodes) - {presence.node for presence in presences}:
         raise ConfigError(f"{scenario.name}: [mobility] moves {min(unknown)!r}, and there is no such node in [nodes]")
     radio = scenario.radio
-    found = encounters(
-        movement.tracks,
-        radio.range_m,
+    rules = Rules(
+        range_m=radio.range_m,
         max_gap_us=getattr(scenario.mobility, "max_gap_us", None),
         merge_gap_us=round(radio.merge_gap_s * MICROSECONDS),
         min_duration_us=round(radio.min_duration_s * MICROSECONDS),
     )
-    return presences, found.contacts()
+    return presences, encounters(movement.tracks, rules).contacts()
 
 
 def _check_names(scenario: Scenario, there: dict[str, list[Presence]]) -> None:

@@ -38,19 +38,18 @@ def rows_of(path: Path) -> Iterator[tuple[Line, str, str, int, int]]:
             line = Line(str(file), number)
             if a is None or b is None:
                 raise line.error("a and b must be names")
-            yield line, a, b, line.time_us(str(start), "start"), line.time_us(str(end), "end")
+            yield line, a, b, line.time_us(start or "", "start"), line.time_us(end or "", "end")
 
 
 def _read(file: Path) -> pa.Table:
+    """The columns that are needed, as texts."""
     try:
         there = pq.read_schema(file).names
         if missing := [name for name in _COLUMNS if name not in there]:
             raise LocalError(f"{file} has no column {missing[0]!r}; contacts have {', '.join(_COLUMNS)}")
         kept = [name for name in (_SCENARIO, *_COLUMNS) if name in there]
-        table = pq.ParquetFile(file).read(columns=kept)
-        return table.set_column(table.column_names.index("a"), "a", table["a"].cast(pa.string())).set_column(
-            table.column_names.index("b"), "b", table["b"].cast(pa.string())
-        )
+        texts = pa.schema([(name, pa.string()) for name in kept])
+        return pq.ParquetFile(file).read(columns=kept).select(kept).cast(texts)
     except FileNotFoundError:
         raise LocalError(f"{file}: there is no such file") from None
     except (OSError, pa.ArrowException) as error:

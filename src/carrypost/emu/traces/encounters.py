@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from carrypost.emu.arrays import Codes, Ints
 from carrypost.emu.traces.contacts import Contact
-from carrypost.emu.traces.in_range import Ints, Pieces, Window, pieces, segments_of
+from carrypost.emu.traces.in_range import Pieces, Window, pieces, segments_of
 from carrypost.emu.traces.tracks import Tracks
 from carrypost.errors import LocalError
 
@@ -29,8 +29,8 @@ class Encounters:
     """Contacts by columns, sorted by start, a, b; a < b, as indices into `nodes`; half open."""
 
     nodes: tuple[str, ...]
-    a: NDArray[np.int32]
-    b: NDArray[np.int32]
+    a: Codes
+    b: Codes
     start_us: Ints
     end_us: Ints
 
@@ -70,27 +70,11 @@ class Rules:
             raise LocalError("gaps and durations of encounters must not be negative")
 
 
-def encounters(
-    tracks: Tracks,
-    range_m: float,
-    *,
-    max_gap_us: int | None = None,
-    merge_gap_us: int = 0,
-    min_duration_us: int = 0,
-    slab_us: int | None = None,
-) -> Encounters:
-    """All contacts at this range.
+def encounters(tracks: Tracks, rules: Rules, *, window: Window | None = None, slab_us: int | None = None) -> Encounters:
+    """All contacts by these rules; with a window, the parts of contacts within it.
 
-    Samples further apart than `max_gap_us` are not joined by a line. Contacts of one pair that are at most
-    `merge_gap_us` apart become one, then those shorter than `min_duration_us` are left out. `slab_us` is for
-    tuning: it changes the cost, never the result.
+    `slab_us` is for tuning: it changes the cost, never the result.
     """
-    rules = Rules(range_m=range_m, max_gap_us=max_gap_us, merge_gap_us=merge_gap_us, min_duration_us=min_duration_us)
-    return by_rules(tracks, rules, slab_us=slab_us)
-
-
-def by_rules(tracks: Tracks, rules: Rules, *, window: Window | None = None, slab_us: int | None = None) -> Encounters:
-    """All contacts by these rules; with a window, the parts of contacts within it."""
     if slab_us is not None and slab_us < 1:
         raise LocalError(f"a slab must be at least 1 µs, not {slab_us!r}")
     found = pieces(segments_of(tracks, rules.max_gap_us), rules.range_m, window, slab_us)

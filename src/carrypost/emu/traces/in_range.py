@@ -15,12 +15,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from carrypost.emu.arrays import Codes, Flags, Floats, Ints
 from carrypost.emu.traces.tracks import Tracks
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 _CUTS_PER_BATCH = 1 << 15
 _PAIRS_PER_CHUNK = 1 << 18
@@ -40,8 +37,8 @@ class Window(NamedTuple):
 class Pieces(NamedTuple):
     """Parts of contacts, as columns; those of one pair are disjoint or the same."""
 
-    a: NDArray[np.int32]
-    b: NDArray[np.int32]
+    a: Codes
+    b: Codes
     start_us: Ints
     end_us: Ints
 
@@ -65,7 +62,7 @@ def pieces(segments: Segments, range_m: float, window: Window | None, slab_us: i
 class Segments(NamedTuple):
     """Straight lines, sorted by their start; columns."""
 
-    node: NDArray[np.int32]
+    node: Codes
     t0: Ints
     t1: Ints
     x0: Floats
@@ -73,7 +70,7 @@ class Segments(NamedTuple):
     x1: Floats
     y1: Floats
 
-    def chosen(self, which: NDArray[np.bool_]) -> Segments:
+    def chosen(self, which: Flags) -> Segments:
         """Some of them."""
         node, t0, t1 = self.node[which], self.t0[which], self.t1[which]
         return Segments(node, t0, t1, self.x0[which], self.y0[which], self.x1[which], self.y1[which])
@@ -129,7 +126,7 @@ class _Boxes(NamedTuple):
     """Where and when a node is within (a part of) a slab; columns. Times are microseconds of the run."""
 
     segment: Ints
-    node: NDArray[np.int32]
+    node: Codes
     slab: Ints
     since: Floats
     until: Floats

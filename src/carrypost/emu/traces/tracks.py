@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from carrypost.emu.arrays import Codes, Flags, Floats, Ints
 from carrypost.emu.traces.contacts import Presence
 from carrypost.errors import LocalError
 
@@ -34,13 +34,13 @@ class Tracks:
 
     nodes: tuple[str, ...]
     """Names; one without samples is nowhere."""
-    node: NDArray[np.int32]
+    node: Codes
     """Whose sample, as an index into `nodes`."""
-    t_us: NDArray[np.int64]
+    t_us: Ints
     """When, in microseconds of the run."""
-    x: NDArray[np.float64]
+    x: Floats
     """Where, in metres."""
-    y: NDArray[np.float64]
+    y: Floats
     """Where, in metres."""
 
     def __post_init__(self) -> None:
@@ -65,44 +65,36 @@ class Tracks:
     @classmethod
     def of(cls, samples: Mapping[str, Iterable[tuple[int, float, float]]]) -> Tracks:
         """Tracks from each node's samples (microseconds, x, y), in order of time; nodes in the order given."""
-        nodes = tuple(samples)
-        node: list[int] = []
-        rows: list[tuple[int, float, float]] = []
-        for index, name in enumerate(nodes):
-            kept = _without_repeats(name, samples[name])
-            node.extend([index] * len(kept))
-            rows.extend(kept)
-        return cls(
-            nodes=nodes,
-            node=np.array(node, dtype=np.int32),
-            t_us=np.array([t_us for t_us, _, _ in rows], dtype=np.int64),
-            x=np.array([x for _, x, _ in rows], dtype=np.float64),
-            y=np.array([y for _, _, y in rows], dtype=np.float64),
-        )
+        rows = [(index, *sample) for index, path in enumerate(samples.values()) for sample in path]
+        node, t_us, x, y = zip(*rows, strict=True) if rows else ((), (), (), ())
+        return cls._once(
+            tuple(samples), np.array(node, np.int32), np.array(t_us, np.int64), np.array(x, np.float64),
+            np.array(y, np.float64),
+        )  # fmt: skip
 
     @classmethod
-    def gathered(
-        cls,
-        nodes: tuple[str, ...],
-        node: NDArray[np.int32],
-        t_us: NDArray[np.int64],
-        x: NDArray[np.float64],
-        y: NDArray[np.float64],
-    ) -> Tracks:
+    def gathered(cls, nodes: tuple[str, ...], node: Codes, t_us: Ints, x: Floats, y: Floats) -> Tracks:
         """Tracks from samples in any order; of those of one instant, at one place, the least counts."""
         order = _by_time(node, t_us)
         if order is not None:
             node, t_us, x, y = node[order], t_us[order], x[order], y[order]
-        repeated = (node[1:] == node[:-1]) & (t_us[1:] == t_us[:-1])
-        if repeated.any():
+        if _repeated(node, t_us).any():
             order = np.lexsort((y, x, t_us, node))
             node, t_us, x, y = node[order], t_us[order], x[order], y[order]
+        return cls._once(nodes, node, t_us, x, y)
+
+    @classmethod
+    def _once(cls, nodes: tuple[str, ...], node: Codes, t_us: Ints, x: Floats, y: Floats) -> Tracks:
+        """Tracks from samples in order; of those of one instant, at one place, the first counts."""
+        repeated = _repeated(node, t_us)
+        if repeated.any():
             first = np.flatnonzero(np.append(True, ~repeated))
             of = np.repeat(first, np.diff(first, append=len(node)))
             away_m = np.maximum(np.abs(x - x[of]), np.abs(y - y[of]))
-            wrong = np.flatnonzero(away_m > SAME_PLACE_M)
-            if len(wrong):
-                raise _two_places(nodes[node[wrong[0]]], away_m[wrong[0]], t_us[wrong[0]])
+            for wrong in np.flatnonzero(away_m > SAME_PLACE_M)[:1]:
+                where = f"node {nodes[node[wrong]]} is in two places {away_m[wrong]:g} m apart"
+                when = f"at {t_us[wrong] / 1e6:.6f} s"
+                raise LocalError(f"tracks: {where} {when}; are these two nodes with one id?")
             node, t_us, x, y = node[first], t_us[first], x[first], y[first]
         return cls(nodes, node, t_us, x, y)
 
@@ -123,24 +115,12 @@ class Movement(NamedTuple):
     presences: list[Presence]
 
 
-def _without_repeats(name: str, samples: Iterable[tuple[int, float, float]]) -> list[tuple[int, float, float]]:
-    kept: list[tuple[int, float, float]] = []
-    for sample in samples:
-        if kept and sample[0] == kept[-1][0]:
-            away_m = max(abs(sample[1] - kept[-1][1]), abs(sample[2] - kept[-1][2]))
-            if away_m > SAME_PLACE_M:
-                raise _two_places(name, away_m, sample[0])
-            continue
-        kept.append(sample)
-    return kept
+def _repeated(node: Codes, t_us: Ints) -> Flags:
+    """Which samples, but for the first, are of the node and the time of the one before."""
+    return np.asarray((node[1:] == node[:-1]) & (t_us[1:] == t_us[:-1]))
 
 
-def _two_places(name: str, away_m: float, t_us: int) -> LocalError:
-    where = f"node {name} is in two places {away_m:g} m apart at {t_us / 1e6:.6f} s"
-    return LocalError(f"tracks: {where}; are these two nodes with one id?")
-
-
-def _by_time(node: NDArray[np.int32], t_us: NDArray[np.int64]) -> NDArray[np.int64] | None:
+def _by_time(node: Codes, t_us: Ints) -> Ints | None:
     """What sorts samples by node, then by time; None: they are sorted."""
     if len(node) == 0 or not ((node[1:] < node[:-1]) | ((node[1:] == node[:-1]) & (t_us[1:] < t_us[:-1]))).any():
         return None

@@ -5,9 +5,9 @@ to a node comes to all that are connected with it then. What a node holds is one
 so a step costs one operation per node that gains something, however many messages it gains.
 
 Edges are exact, in whole microseconds. Presences and contacts are half open; a message is alive while the time is
-before its deadline. At one instant contacts end first, then lives, then contacts begin, then messages are published.
-So a message passes over a contact that begins when it is published, not over one that ends then, nor over one that
-begins at its deadline. A node that is away neither receives nor relays, and keeps what it has.
+before its deadline. At one instant contacts end first, then messages die, then contacts begin, then messages are
+published. So a message passes over a contact that begins when it is published, not over one that ends then, nor over
+one that begins at its deadline. A node that is away neither receives nor relays, and keeps what it has.
 
 The emulator's order of things at one instant is that of DESIGN §8: down, leave, expiry, join, up, publish.
 """
@@ -38,7 +38,7 @@ Presence = tuple[str, float, float | None]
 _FOREVER_US = 2**62
 
 
-class _Step(enum.IntEnum):
+class _SweepStep(enum.IntEnum):
     """What comes first at one instant. Joining and leaving are in the contacts, which are clipped to presences."""
 
     DOWN = 0
@@ -65,23 +65,6 @@ class Flood:
         for node, bits in self.reached.items():
             for index in _indices(bits):
                 yield self.messages[index], node
-
-    def counts(self) -> dict[str, int]:
-        """By message, how many nodes could have received it."""
-        # Planes of a binary counter, one column per message: adding a node costs a few operations on whole numbers.
-        planes: list[int] = []
-        for bits in self.reached.values():
-            carry, level = bits, 0
-            while carry:
-                if level == len(planes):
-                    planes.append(0)
-                planes[level], carry = planes[level] ^ carry, planes[level] & carry
-                level += 1
-        found = [0] * len(self.messages)
-        for level, plane in enumerate(planes):
-            for index in _indices(plane):
-                found[index] += 1 << level
-        return dict(zip(self.messages, found, strict=True))
 
 
 def flood_bound(
@@ -122,7 +105,7 @@ def flood_us(
     repeated = [name for name, count in Counter(message[0] for message in messages).items() if count > 1]
     if repeated:
         raise LocalError(f"message {repeated[0]!r} is published twice")
-    known = None if presences is None else _lives(presences)
+    known = None if presences is None else _by_node(presences)
     for name, source, at_us, _ in messages:
         _check_present(name, source, at_us, known)
     ordered = sorted(messages, key=lambda message: message[2])
@@ -146,21 +129,21 @@ class _Sweep:
         """How many contacts of each pair are open: more than one where they overlap."""
         self._alive = 0
 
-    def take(self, step: _Step, first: int, second: int) -> None:
+    def take(self, step: _SweepStep, first: int, second: int) -> None:
         """One step; `first` and `second` are nodes, or a message and its source."""
         held = self.held
-        if step is _Step.UP:
+        if step is _SweepStep.UP:
             alive = self._alive
             for giver, taker in ((first, second), (second, first)):
                 self._spread(taker, held[giver] & alive & ~held[taker])
             self._near[first][second] += 1
             self._near[second][first] += 1
-        elif step is _Step.DOWN:
+        elif step is _SweepStep.DOWN:
             for here, there in ((first, second), (second, first)):
                 self._near[here][there] -= 1
                 if not self._near[here][there]:
                     del self._near[here][there]
-        elif step is _Step.EXPIRY:
+        elif step is _SweepStep.EXPIRY:
             self._alive &= ~(1 << first)
         else:
             self._alive |= 1 << first
@@ -190,9 +173,9 @@ def _steps(
     messages: Sequence[tuple[str, str, int, int | None]],
     known: dict[str, list[Span]] | None,
     numbers: dict[str, int],
-) -> list[tuple[int, _Step, int, int]]:
+) -> list[tuple[int, _SweepStep, int, int]]:
     """Everything that happens, in order."""
-    steps: list[tuple[int, _Step, int, int]] = []
+    steps: list[tuple[int, _SweepStep, int, int]] = []
     for a, b, start_us, end_us in contacts:
         if a == b:
             raise LocalError(f"a contact is between two nodes, not {a!r} and itself")
@@ -201,34 +184,34 @@ def _steps(
         spans = [(start_us, end_us)] if known is None else _together(a, b, (start_us, end_us), known)
         for begin_us, finish_us in spans:
             if begin_us < finish_us:
-                steps.append((begin_us, _Step.UP, numbers[a], numbers[b]))
-                steps.append((finish_us, _Step.DOWN, numbers[a], numbers[b]))
+                steps.append((begin_us, _SweepStep.UP, numbers[a], numbers[b]))
+                steps.append((finish_us, _SweepStep.DOWN, numbers[a], numbers[b]))
     for index, (name, source, at_us, deadline_us) in enumerate(messages):
         if deadline_us is not None and deadline_us <= at_us:
             if deadline_us < at_us:
                 raise LocalError(f"the deadline of message {name!r} is before its publication")
             continue  # It is never alive.
-        steps.append((at_us, _Step.PUBLISH, index, numbers[source]))
+        steps.append((at_us, _SweepStep.PUBLISH, index, numbers[source]))
         if deadline_us is not None:
-            steps.append((deadline_us, _Step.EXPIRY, index, 0))
+            steps.append((deadline_us, _SweepStep.EXPIRY, index, 0))
     steps.sort()
     return steps
 
 
-def _lives(presences: Iterable[tuple[str, int, int | None]]) -> dict[str, list[Span]]:
+def _by_node(presences: Iterable[tuple[str, int, int | None]]) -> dict[str, list[Span]]:
     """By node, when it was there, in order."""
-    lives: dict[str, list[Span]] = {}
+    found: dict[str, list[Span]] = {}
     for node, join_us, leave_us in presences:
         span = (join_us, _FOREVER_US if leave_us is None else leave_us)
         if span[1] < span[0]:
             raise LocalError(f"node {node!r} leaves at {_s(span[1])} s, before it joins at {_s(span[0])} s")
-        lives.setdefault(node, []).append(span)
-    for node, spans in lives.items():
+        found.setdefault(node, []).append(span)
+    for node, spans in found.items():
         spans.sort()
         for (_, leave_us), (join_us, _) in pairwise(spans):
             if join_us < leave_us:
                 raise LocalError(f"node {node!r} joins at {_s(join_us)} s while it is there until {_s(leave_us)} s")
-    return lives
+    return found
 
 
 def _together(a: str, b: str, contact: Span, known: dict[str, list[Span]]) -> list[Span]:
@@ -239,11 +222,12 @@ def _together(a: str, b: str, contact: Span, known: dict[str, list[Span]]) -> li
     return _clipped(_clipped([contact], known[a]), known[b])
 
 
-def _clipped(spans: Sequence[Span], lives: Sequence[Span]) -> list[Span]:
+def _clipped(spans: Sequence[Span], presences: Sequence[Span]) -> list[Span]:
+    """What spans and presences have in common."""
     found: list[Span] = []
     for start_us, end_us in spans:
-        first = max(0, bisect.bisect_right(lives, (start_us, _FOREVER_US)) - 1)
-        for join_us, leave_us in lives[first:]:
+        first = max(0, bisect.bisect_right(presences, (start_us, _FOREVER_US)) - 1)
+        for join_us, leave_us in presences[first:]:
             if join_us >= end_us:
                 break
             if max(start_us, join_us) < min(end_us, leave_us):

@@ -18,6 +18,10 @@ from carrypost.emu.scenario.tables import FAULTS
 SCENARIO = "scenario.toml"
 LIKELY, RARE = 0.3, 0.15
 Span = tuple[float, float]
+Meeting = tuple[str, str, float, float]
+"""Two nodes, and from when to when they are in contact."""
+Scripted = tuple[float, str, str, int, object]
+"""When who publishes which message, its size, and how long it lives; empty text: without end."""
 Table = dict[str, Any]
 Draw = Callable[[random.Random], object]
 
@@ -60,7 +64,7 @@ def spans_of(chance: random.Random, grid_s: float, end_s: float, most: int) -> l
     return list(zip(edges[::2], edges[1::2], strict=False))
 
 
-def lives_of(chance: random.Random, grid_s: float, end_s: float) -> list[Span]:
+def presences_of(chance: random.Random, grid_s: float, end_s: float) -> list[Span]:
     """When a node is there: mostly throughout."""
     if chance.random() >= LIKELY:
         return [(0.0, end_s)]
@@ -94,3 +98,43 @@ def some(seed: int, table: str, choices: dict[str, Draw], likely: float = RARE, 
 def of(*values: object) -> Draw:
     """One of these."""
     return lambda chance: chance.choice(values)
+
+
+RADIO: dict[str, Draw] = {
+    "delay_s": of(0.0, 0.02, 0.5),
+    "loss": of(0.01, 0.1, 0.4),
+    "duplicate": of(0.05, 0.5),
+    "reorder": of(0.05, 0.5),
+    "reorder_s": of(0.02, 20.0),
+    "rate_bytes_per_s": of(2_000, 20_000, 200_000),
+    "airtime": of("shared"),
+    "asymmetric": of(0.1, 0.5),
+    "gather_s": of(0.005, 0.3),
+}
+"""What both families of scenarios draw from; each leaves out, adds and changes a few."""
+SETTINGS: dict[str, Draw] = {
+    "paper_mode": of(True),
+    "cache_messages_max": of(2, 5, 20),
+    "cache_bytes_max": of(2_000, 20_000, 200_000),
+    "shares": of(False),
+    "security": of("signed"),
+    "mtu_bytes": of(576, 9_000),
+    "coalesce_s": of(0.0, 1.0),
+    "digest_every": of(1, 3),
+    "window_bytes_max": of(1_024, 8_192),
+    "skew_s_max": of(5.0, 60.0),
+}
+LIMITS: dict[str, Draw] = {
+    "partials_max": of(1, 2),
+    "offers_open_max": of(1, 4),
+    "neighbours_max": of(1, 3),
+    "unconfirmed_max": of(1, 3),
+    "seen_max": of(1, 10),
+    "link_frames_per_s": of(10, 100),
+    "offer_entries_max": of(1, 4),
+}
+
+
+def without(choices: dict[str, Draw], left_out: str) -> dict[str, Draw]:
+    """All of these but one."""
+    return {key: value for key, value in choices.items() if key != left_out}

@@ -1,9 +1,9 @@
 """Random scenarios for the search for rare faults: a seed in, the files of a small scenario out.
 
 A drawn scenario lasts a minute or two and has a handful of nodes, so that thousands can be tried. Much is unlikely on
-purpose: contacts that touch, begin together or last no time, lives that end on the edge of a contact, caches that hold
-two messages, disks that are slow or full, clocks that jump. One in four is ideal and free of all that: there the flood
-bound must be reached exactly.
+purpose: contacts that touch, begin together or last no time, presences that end on the edge of a contact, caches that
+hold two messages, disks that are slow or full, clocks that jump. One in four is ideal and free of all that: there the
+flood bound must be reached exactly.
 """
 
 from __future__ import annotations
@@ -13,22 +13,8 @@ from itertools import combinations
 
 from carrypost.config.document import toml
 from carrypost.emu.engine.chance import stream
-from carrypost.emu.verify.drawing import (
-    LIKELY,
-    RARE,
-    SCENARIO,
-    Draw,
-    Drawn,
-    Span,
-    Table,
-    csv,
-    event_of,
-    lives_of,
-    of,
-    some,
-    spans_of,
-    time_of,
-)
+from carrypost.emu.verify import drawing
+from carrypost.emu.verify.drawing import Draw, Drawn, Meeting, Scripted, Span, Table, event_of, of, some, time_of
 
 _EXACT_OF = 4
 _IDEAL_OF = 8
@@ -44,51 +30,49 @@ def draw(seed: int) -> Drawn:
     grid_s = chance.choice((0.5, 1.0, 5.0, 1e-6))
     end_s = float(chance.randrange(20, 120))
     names = [f"n{number}" for number in range(chance.randrange(3, 13))]
-    lives = {name: lives_of(chance, grid_s, end_s) for name in names}
+    presences = {name: drawing.presences_of(chance, grid_s, end_s) for name in names}
     contacts = _contacts(chance, names, grid_s, end_s)
     edges = [edge for _, _, start, end in contacts for edge in (start, end)]
-    script = _script(chance, lives, edges, grid_s)
+    script = _script(chance, presences, edges, grid_s)
     content: Table = {"name": f"soak-{seed}", "duration_s": end_s, "mode": "ideal" if exact or ideal else "faithful"}
     content["sample_s"] = chance.choice((1.0, 7.0, 60.0))
     files: dict[str, str] = {}
     content["nodes"] = {"file": "nodes.csv"}
-    rows = [(name, join, "" if leave >= end_s else leave) for name in names for join, leave in lives[name]]
-    files["nodes.csv"] = csv("node,join,leave", rows)
+    rows = [(name, join, "" if leave >= end_s else leave) for name in names for join, leave in presences[name]]
+    files["nodes.csv"] = drawing.csv("node,join,leave", rows)
     if contacts:
         content["contacts"] = {"file": "contacts.csv"}
-        files["contacts.csv"] = csv("a,b,start,end", contacts)
+        files["contacts.csv"] = drawing.csv("a,b,start,end", contacts)
     content["workload"] = _workloads(chance, with_script=bool(script))
     if script:
-        files["publish.csv"] = csv("t,node,message,size,lifetime", script)
+        files["publish.csv"] = drawing.csv("t,node,message,size,lifetime", script)
     if not exact:
         content |= _hazards(seed, names, end_s)
-    files[SCENARIO] = toml(content)
+    files[drawing.SCENARIO] = toml(content)
     return Drawn(seed, files, exact)
 
 
-def _contacts(
-    chance: random.Random, names: list[str], grid_s: float, end_s: float
-) -> list[tuple[str, str, float, float]]:
+def _contacts(chance: random.Random, names: list[str], grid_s: float, end_s: float) -> list[Meeting]:
     pairs = list(combinations(names, 2))
     chance.shuffle(pairs)
-    found: list[tuple[str, str, float, float]] = []
-    shared = spans_of(chance, grid_s, end_s, 3)
+    found: list[Meeting] = []
+    shared = drawing.spans_of(chance, grid_s, end_s, 3)
     for a, b in pairs[: chance.randrange(1, 2 * len(names))]:
         first, second = (a, b) if chance.random() < 0.5 else (b, a)  # noqa: PLR2004 - either way
         # Some pairs meet at the very same times.
-        spans = shared if chance.random() < LIKELY else spans_of(chance, grid_s, end_s, 4)
+        spans = shared if chance.random() < drawing.LIKELY else drawing.spans_of(chance, grid_s, end_s, 4)
         found += [(first, second, start, end) for start, end in spans]
     chance.shuffle(found)
     return found
 
 
 def _script(
-    chance: random.Random, lives: dict[str, list[Span]], edges: list[float], grid_s: float
-) -> list[tuple[float, str, str, int, object]]:
-    found: list[tuple[float, str, str, int, object]] = []
+    chance: random.Random, presences: dict[str, list[Span]], edges: list[float], grid_s: float
+) -> list[Scripted]:
+    found: list[Scripted] = []
     for number in range(chance.randrange(12)):
-        node = chance.choice(list(lives))
-        join, leave = chance.choice(lives[node])
+        node = chance.choice(list(presences))
+        join, leave = chance.choice(presences[node])
         t = chance.choice((join, time_of(chance, grid_s, leave), *(edge for edge in edges[:4] if join <= edge < leave)))
         t = min(max(join, t), round(leave - 1e-6, 6))
         ends = [round(edge - t, 6) for edge in edges if edge > t]
@@ -110,17 +94,17 @@ def _workloads(chance: random.Random, *, with_script: bool) -> list[Table]:
 
 def _hazards(seed: int, names: list[str], end_s: float) -> Table:
     """What goes wrong, and what is scarce."""
-    limits = some(seed, "limits", _LIMITS, RARE / 2)
+    limits = some(seed, "limits", drawing.LIMITS, drawing.RARE / 2)
     settings = some(seed, "settings", _SETTINGS) | ({"limits": limits} if limits else {})
     radio, faults = some(seed, "radio", _RADIO), some(seed, "faults", _FAULTS)
     if "airtime" in radio:
         radio.setdefault("rate_bytes_per_s", 50_000)  # Air that is shared has a rate.
     chance = stream(seed, "soak", "events")
-    if chance.random() < LIKELY:
+    if chance.random() < drawing.LIKELY:
         durations_s, steps_s = (0.001, 1.0, 10.0, 1e6), (-30.0, -1.0, 1.0, 30.0)
         faults["event"] = [event_of(chance, names, end_s, durations_s, steps_s) for _ in range(chance.randrange(1, 5))]
-    found: Table = {"disk_delay_s": chance.choice((0.001, 0.3, 5.0))} if chance.random() < LIKELY else {}
-    if stream(seed, "soak", "crashes").random() < RARE:
+    found: Table = {"disk_delay_s": chance.choice((0.001, 0.3, 5.0))} if chance.random() < drawing.LIKELY else {}
+    if stream(seed, "soak", "crashes").random() < drawing.RARE:
         # What is lost by a crash comes again only if disks are slow and nodes meet again: rare unless it is arranged.
         found["disk_delay_s"] = chance.choice((0.3, 2.0))
         faults |= {"crash_per_h": 300, "restart_s": 0.5, "store_lost": 0.0}
@@ -128,40 +112,13 @@ def _hazards(seed: int, names: list[str], end_s: float) -> Table:
     return found | {name: table for name, table in tables if table}
 
 
-_RADIO: dict[str, Draw] = {
-    "delay_s": of(0.0, 0.02, 0.5),
-    "loss": of(0.01, 0.1, 0.4),
-    "duplicate": of(0.05, 0.5),
-    "reorder": of(0.05, 0.5),
-    "rate_bytes_per_s": of(2_000, 20_000, 200_000),
-    "airtime": of("shared"),
-    "asymmetric": of(0.1, 0.5),
-    "gather_s": of(0.005, 0.3),
-}
-_SETTINGS: dict[str, Draw] = {
-    "altruistic": of(True),
-    "horizon_hops": of(2, 3),
-    "paper_mode": of(True),
+_RADIO = drawing.without(drawing.RADIO, "reorder_s")
+_SETTINGS: dict[str, Draw] = {"altruistic": of(True), "horizon_hops": of(2, 3)} | drawing.SETTINGS | {
     "cache_messages_max": of(1, 2, 5, 20),
     "cache_bytes_max": of(500, 5_000, 200_000),
-    "shares": of(False),
-    "security": of("signed"),
-    "mtu_bytes": of(576, 9_000),
-    "coalesce_s": of(0.0, 1.0),
-    "digest_every": of(1, 3),
-    "window_bytes_max": of(1_024, 8_192),
     "skew_s_max": of(0.0, 5.0),
     "announce_s_min": of(0.2, 3.0),
-}
-_LIMITS: dict[str, Draw] = {
-    "partials_max": of(1, 2),
-    "offers_open_max": of(1, 4),
-    "neighbours_max": of(1, 3),
-    "unconfirmed_max": of(1, 3),
-    "seen_max": of(1, 10),
-    "link_frames_per_s": of(10, 100),
-    "offer_entries_max": of(1, 4),
-}
+}  # fmt: skip
 _FAULTS: dict[str, Draw] = {
     "away_per_h": of(30, 300),
     "away_s": of(1.0, 20.0),

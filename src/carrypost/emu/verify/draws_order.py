@@ -15,21 +15,8 @@ from itertools import combinations
 
 from carrypost.config.document import toml
 from carrypost.emu.engine.chance import stream
-from carrypost.emu.verify.drawing import (
-    LIKELY,
-    SCENARIO,
-    Draw,
-    Drawn,
-    Span,
-    Table,
-    csv,
-    event_of,
-    lives_of,
-    of,
-    some,
-    spans_of,
-    time_of,
-)
+from carrypost.emu.verify import drawing
+from carrypost.emu.verify.drawing import Draw, Drawn, Meeting, Scripted, Span, Table, event_of, of, some, time_of
 
 FAMILY = "order"
 _KINDS = (
@@ -54,9 +41,9 @@ def draw_ordered(seed: int) -> Drawn:
     end_s = chance.choice((0.5, 2.0, 6.0, 26.0)) * _HOUR_S if not tight else _HOUR_S / 2
     grid_s = end_s / _STEPS if chance.random() < 0.5 else 1.0  # noqa: PLR2004 - times that meet, and such that do not
     names = [f"n{number}" for number in range(chance.randrange(2, 13))]
-    lives = {name: lives_of(chance, grid_s, end_s) for name in names}
+    presences = {name: drawing.presences_of(chance, grid_s, end_s) for name in names}
     contacts = _contacts(chance, names, grid_s, end_s)
-    script = _script(chance, lives, contacts, end_s)
+    script = _script(chance, presences, contacts, end_s)
     if tight == "skewed":
         lifetimes = stream(seed, FAMILY, "lifetimes")
         script = [(*each[:-1], _minutes(lifetimes)) for each in script]
@@ -64,9 +51,9 @@ def draw_ordered(seed: int) -> Drawn:
     content["mode"] = "faithful" if kind.endswith("faithful") else "ideal"
     content["nodes"] = {"file": "nodes.csv"}
     content["contacts"] = {"file": "contacts.csv"}
-    rows = [(name, join, "" if leave >= end_s else leave) for name in names for join, leave in lives[name]]
-    files = {"nodes.csv": csv("node,join,leave", rows), "contacts.csv": csv("a,b,start,end", contacts)}
-    files["publish.csv"] = csv("t,node,message,size,lifetime", script)
+    rows = [(name, join, "" if leave >= end_s else leave) for name in names for join, leave in presences[name]]
+    files = {"nodes.csv": drawing.csv("node,join,leave", rows), "contacts.csv": drawing.csv("a,b,start,end", contacts)}
+    files["publish.csv"] = drawing.csv("t,node,message,size,lifetime", script)
     content["workload"] = _workloads(chance, end_s)
     if kind != "exact":
         content |= _hazards(seed)
@@ -82,41 +69,39 @@ def draw_ordered(seed: int) -> Drawn:
         # A beacon costs as much as a reception, and there is an hour to fill.
         settings = content.setdefault("settings", {})
         settings |= {"announce_s_min": end_s / 400, "announce_s_max": end_s / 120}
-    files[SCENARIO] = toml(content)
+    files[drawing.SCENARIO] = toml(content)
     return Drawn(seed, files, kind == "exact", FAMILY)
 
 
-def _contacts(
-    chance: random.Random, names: list[str], grid_s: float, end_s: float
-) -> list[tuple[str, str, float, float]]:
+def _contacts(chance: random.Random, names: list[str], grid_s: float, end_s: float) -> list[Meeting]:
     pairs = list(combinations(names, 2))
     chance.shuffle(pairs)
-    found: list[tuple[str, str, float, float]] = []
+    found: list[Meeting] = []
     most = chance.choice((4, 8, 16))
-    shared = spans_of(chance, grid_s, end_s, 3)
+    shared = drawing.spans_of(chance, grid_s, end_s, 3)
     for a, b in pairs[: chance.randrange(len(names) - 1, 3 * len(names) + 1)]:
         # Some pairs meet at the very same times.
-        spans = shared if chance.random() < LIKELY else spans_of(chance, grid_s, end_s, most)
+        spans = shared if chance.random() < drawing.LIKELY else drawing.spans_of(chance, grid_s, end_s, most)
         found += [(a, b, start, end) for start, end in spans]
     return found
 
 
 def _script(
-    chance: random.Random, lives: dict[str, list[Span]], contacts: list[tuple[str, str, float, float]], end_s: float
-) -> list[tuple[float, str, str, int, object]]:
+    chance: random.Random, presences: dict[str, list[Span]], contacts: list[Meeting], end_s: float
+) -> list[Scripted]:
     """Who says what when: all over the day, or in conversations that begin when nodes meet or just met."""
     edges = [edge for *_, start, end in contacts for edge in (start, end)] or [0.0]
     lifetime = chance.choice((_endless, _alike(chance, end_s), _minutes, _mixed, _mixed_or_endless))
     size = chance.choice((of(100), of(*_SIZES)))
-    found: list[tuple[float, str, str, int, object]] = []
+    found: list[Scripted] = []
     begin_s = 0.0
     for number in range(chance.randrange(4, 60)):
-        if chance.random() < LIKELY or not number:
+        if chance.random() < drawing.LIKELY or not number:
             begin_s = chance.choice(edges) if chance.random() < 0.5 else time_of(chance, 1.0, end_s)  # noqa: PLR2004
         begin_s += chance.choice((0.0, 0.0, 1.0, 10.0, end_s / 100))
-        node = chance.choice(list(lives))
-        there = [span for span in lives[node] if span[0] <= begin_s < span[1]]
-        join, leave = chance.choice(there or lives[node])
+        node = chance.choice(list(presences))
+        there = [span for span in presences[node] if span[0] <= begin_s < span[1]]
+        join, leave = chance.choice(there or presences[node])
         t = min(max(join, begin_s), round(leave - 1e-6, 6))
         found.append((round(t, 6), node, f"m{number}", size(chance), lifetime(chance)))  # type: ignore[arg-type]
     return found
@@ -146,7 +131,7 @@ def _alike(chance: random.Random, end_s: float) -> Draw:
 def _workloads(chance: random.Random, end_s: float) -> list[Table]:
     ordering = chance.choice(("causal", "delta-causal", "delta-causal"))
     found: list[Table] = [{"kind": "script", "file": "publish.csv", "ordering": ordering}]
-    if chance.random() < LIKELY:
+    if chance.random() < drawing.LIKELY:
         other = chance.choice(("none", "causal", "delta-causal"))
         found.append({"kind": "broadcast", "ordering": other, "first_s": 20.0, "period_s": end_s / 5})
         if chance.random() < 0.7:  # noqa: PLR2004 - mostly
@@ -157,8 +142,8 @@ def _workloads(chance: random.Random, end_s: float) -> list[Table]:
 def _hazards(seed: int) -> Table:
     """What is lost or late on the way, and what is scarce: that is what makes messages wait."""
     limits = some(seed, "limits", _LIMITS, _LIMIT_RARE, FAMILY)
-    settings = some(seed, "settings", _SETTINGS, _RARE, FAMILY) | ({"limits": limits} if limits else {})
-    radio = some(seed, "radio", _RADIO, LIKELY, FAMILY)
+    settings = some(seed, "settings", drawing.SETTINGS, _RARE, FAMILY) | ({"limits": limits} if limits else {})
+    radio = some(seed, "radio", _RADIO, drawing.LIKELY, FAMILY)
     return {name: table for name, table in (("radio", radio), ("settings", settings)) if table}
 
 
@@ -173,7 +158,7 @@ def _faults(seed: int, names: list[str], end_s: float) -> Table:
             faults[key] = round(faults[key] * end_s, 6)
     found: Table = {}
     chance = stream(seed, FAMILY, "disk")
-    if chance.random() < LIKELY:
+    if chance.random() < drawing.LIKELY:
         found["disk_delay_s"] = chance.choice((0.001, 0.3, 5.0, 60.0))
     if stream(seed, FAMILY, "crashes").random() < _RARE:
         # What a crash may take is seldom on its way to the disk, unless that is arranged.
@@ -185,55 +170,29 @@ def _faults(seed: int, names: list[str], end_s: float) -> Table:
 
 
 def _events(chance: random.Random, names: list[str], end_s: float) -> list[Table]:
-    if chance.random() >= LIKELY:
+    if chance.random() >= drawing.LIKELY:
         return []
     durations_s, steps_s = (0.001, 10.0, end_s / 10, 1e6), (-300.0, -30.0, 30.0, 300.0)
     return [event_of(chance, names, end_s, durations_s, steps_s) for _ in range(chance.randrange(1, 6))]
 
 
-def _after_words(chance: random.Random, script: list[tuple[float, str, str, int, object]]) -> list[Table]:
+def _after_words(chance: random.Random, script: list[Scripted]) -> list[Table]:
     """Authors crash soon after they published, and are back at once."""
     return [
         {"t": round(t + chance.uniform(1, 59), 6), "node": node, "kind": "crash", "duration_s": 1.0, "step_s": 1.0}
         for t, node, *_ in script
-        if chance.random() < LIKELY
+        if chance.random() < drawing.LIKELY
     ]
 
 
-_RADIO = {
-    "delay_s": of(0.0, 0.02, 0.5),
-    "loss": of(0.01, 0.1, 0.4),
-    "duplicate": of(0.05, 0.5),
-    "reorder": of(0.05, 0.5),
-    "reorder_s": of(0.02, 20.0),
-    "rate_bytes_per_s": of(2_000, 20_000, 200_000),
-    "asymmetric": of(0.1, 0.5),
-    "gather_s": of(0.005, 0.3),
-}
-_SETTINGS = {
-    "paper_mode": of(True),
-    "cache_messages_max": of(2, 5, 20),
-    "cache_bytes_max": of(2_000, 20_000, 200_000),
-    "shares": of(False),
-    "security": of("signed"),
-    "mtu_bytes": of(576, 9_000),
-    "coalesce_s": of(0.0, 1.0),
-    "digest_every": of(1, 3),
-    "window_bytes_max": of(1_024, 8_192),
-    "skew_s_max": of(5.0, 60.0),
-}
+_RADIO = drawing.without(drawing.RADIO, "airtime")
 _LIMITS = {
     "pending_max": of(1, 3, 10),
     "pending_bytes_max": of(1_000, 20_000),
     "barrier_entries_max": of(2, 5),
     "groups_max": of(1),
     "share_author": of(0.001, 0.5),
-    "partials_max": of(1, 2),
-    "offers_open_max": of(1, 4),
-    "neighbours_max": of(1, 3),
-    "unconfirmed_max": of(1, 3),
-    "seen_max": of(1, 10),
-    "offer_entries_max": of(1, 4),
+    **drawing.without(drawing.LIMITS, "link_frames_per_s"),
 }
 _FAULTS = {
     "away_per_h": of(1.0, 5.0),

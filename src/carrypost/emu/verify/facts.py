@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from carrypost.emu.records.log import KIND, Flags, Ints, Log
+from carrypost.emu.arrays import Flags, Ints
+from carrypost.emu.records.log import KIND, Log
 from carrypost.emu.verify.bound import Flood, flood_us
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import AGAIN, REDELIVERED, Kind
@@ -44,6 +45,10 @@ class Before:
         found = self._sorted[np.maximum(at, 0)]
         return np.where((at >= 0) & (found // self._stride == keys), found % self._stride, -1)
 
+    def last(self, keys: Ints) -> Ints:
+        """The last row of each key, or -1 where there is none."""
+        return self.find(keys, np.full(len(keys), self._stride - 1, np.int64))
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -59,6 +64,18 @@ class Facts:
     def before(self, rows: Ints) -> Before:
         """An index of these rows by copy."""
         return Before(self.copy(rows), rows, len(self.log))
+
+    def are(self, rows: Ints, kind: Kind) -> Flags:
+        """Which of these rows, as `Before` finds them, are there and of this kind."""
+        return np.asarray((rows >= 0) & (self.log.kind[np.maximum(rows, 0)] == KIND[kind]), np.bool_)
+
+    def there(self, rows: Ints) -> Flags:
+        """Whether the node of each row was there just before it."""
+        return self.are(self.comings.find(self.log.node[rows], rows), Kind.JOIN)
+
+    def there_at_end(self, rows: Ints) -> Flags:
+        """Whether the node of each row is there when the record ends."""
+        return self.are(self.comings.last(self.log.node[rows]), Kind.JOIN)
 
     def once(self, rows: Ints) -> Ints:
         """The first of these rows for each copy."""
@@ -77,16 +94,13 @@ class Facts:
         rows = self.log.rows(Kind.DELIVER)
         return rows[~self.log.is_detail(REDELIVERED)[rows]]
 
-    def first(self, rows: Ints) -> Ints:
-        """For each message, the first of these rows; the log's length where there is none."""
+    @cached_property
+    def published(self) -> Ints:
+        """By message, the row of its first publication; the log's length where there is none."""
+        rows = self.log.rows(Kind.PUBLISH)
         found = np.full(len(self.log.messages) + 1, len(self.log), np.int64)
         np.minimum.at(found, self.log.message[rows], rows)
         return found[:-1]
-
-    @cached_property
-    def published(self) -> Ints:
-        """By message, the row of its publication."""
-        return self.first(self.log.rows(Kind.PUBLISH))
 
     @cached_property
     def _publications(self) -> Before:
@@ -133,18 +147,31 @@ class Facts:
         """A number for the node of a row in the order group of its message."""
         return self.group[rows] * np.int64(len(self.log.nodes)) + self.log.node[rows]
 
+    def happenings(self, rows: Ints) -> Iterator[tuple[int, ...]]:
+        """Of rows about ordered messages, one after the other: row, time, kind, node, place, publication, deadline."""
+        log = self.log
+        columns = rows, log.t_us[rows], log.kind[rows], log.node[rows], self.place(rows), self.publication(rows)
+        return zip(*(each.tolist() for each in (*columns, self.deadline_us(rows))), strict=True)
+
     @cached_property
     def _ordered(self) -> dict[int, tuple[str, str]]:
         """By publication that has an order, its group."""
         destination = self.log.attr("destination")
         return {row: (destination.get(row, ""), ordering) for row, ordering in self.log.attr("ordering").items()}
 
-    def ends(self, rows: Ints) -> Flags:
-        """Which rows end a copy: drops, and expiries at its deadline. One that waited in vain before is carried on."""
-        log = self.log
-        clock_us = np.where(self.clock_us[rows] >= 0, self.clock_us[rows], log.t_us[rows])
-        over = (log.kind[rows] == KIND[Kind.EXPIRE]) & (clock_us >= self.deadline_us(rows))
-        return np.asarray((log.kind[rows] == KIND[Kind.DROP]) | over, np.bool_)
+    def copies(self, *begin: Kind) -> Ints:
+        """Rows at which copies begin, by these kinds, or end: drops, and expiries at their deadline.
+
+        A copy that waited in vain expires earlier, and is carried on.
+        """
+        rows = self.log.rows(*begin, Kind.DROP, Kind.EXPIRE)
+        early = (self.log.kind[rows] == KIND[Kind.EXPIRE]) & (self.shown_us(rows) < self.deadline_us(rows))
+        found: Ints = rows[~early]
+        return found
+
+    def shown_us(self, rows: Ints) -> Ints:
+        """What the clock of each row's node showed."""
+        return np.where(self.clock_us[rows] >= 0, self.clock_us[rows], self.log.t_us[rows])
 
     @cached_property
     def clock_us(self) -> Ints:
@@ -154,15 +181,13 @@ class Facts:
     @cached_property
     def wrong_clocks(self) -> Flags:
         """By node, whether its clock may be wrong: the scenario says so, or some row does."""
-        faults = self.in_force.get("faults", {})
-        steps = any(event.get("kind") == "clock-step" for event in faults.get("event", ()))
-        found = np.full(len(self.log.nodes), steps or any(faults.get(name) for name in _CLOCK_FAULTS), np.bool_)
+        found = np.full(len(self.log.nodes), self._faulty("clock-step", *_CLOCK_FAULTS), np.bool_)
         found[self.log.node[self.clock_us >= 0]] = True
         return found
 
     @cached_property
-    def lives(self) -> Before:
-        """Rows of coming and going, by node."""
+    def comings(self) -> Before:
+        """Rows of joining and leaving, by node."""
         rows = self.log.rows(Kind.JOIN, Kind.LEAVE)
         return Before(self.log.node[rows], rows, len(self.log))
 
@@ -207,10 +232,17 @@ class Facts:
     @property
     def full_disks(self) -> bool:
         """Whether disks may be full at times."""
+        return self._faulty("disk-full", "disk_full_per_h")
+
+    def _faulty(self, event: str, *keys: str) -> bool:
+        """Whether the scenario has such an event, or any of these faults at all."""
         faults = self.in_force.get("faults", {})
-        return bool(faults.get("disk_full_per_h")) or any(
-            each.get("kind") == "disk-full" for each in faults.get("event", ())
-        )
+        return any(each.get("kind") == event for each in faults.get("event", ())) or any(map(faults.get, keys))
+
+    def blamed(self, rows: Ints, text: str) -> Found:
+        """The same to say of each of these rows."""
+        for row in rows.tolist():
+            yield row, f"{self.shown(row)}: {text}"
 
     def shown(self, row: int) -> str:
         """Who and what a row is about."""
@@ -243,20 +275,18 @@ class Facts:
     @cached_property
     def bound(self) -> Flood:
         """What a flood over these contacts reaches. Where clocks are wrong, as if messages lived without end."""
-        log, lives = self.log, self.presences
-        endless = bool(self.wrong_clocks.any())
-        known = {life[0] for life in lives}
-        contacts = [each for each in self.contacts if each[0] in known and each[1] in known and each[2] <= each[3]]
+        log, endless = self.log, bool(self.wrong_clocks.any())
+        known = {node for node, *_ in self.presences}
+        contacts = [each for each in self.contacts if {*each[:2]} <= known and each[2] <= each[3]]
         rows = log.rows(Kind.PUBLISH)
-        last = self.lives.find(log.node[rows], rows)
-        rows = rows[(last >= 0) & (log.kind[np.maximum(last, 0)] == KIND[Kind.JOIN])]
+        rows = rows[self.there(rows)]
         deadlines = self.deadline_us(rows)
         messages: dict[int, tuple[str, str, int, int | None]] = {}
         for row, deadline_us in zip(rows.tolist(), deadlines.tolist(), strict=True):
             message, t_us = int(log.message[row]), int(log.t_us[row])
-            life = None if endless or deadline_us == NEVER_US else max(deadline_us, t_us)
+            end_us = None if endless or deadline_us == NEVER_US else max(deadline_us, t_us)
             if (first := messages.get(message)) is not None:  # The id of what a crash took was given anew.
                 t_us = first[2]
-                life = None if life is None or first[3] is None else max(life, first[3])
-            messages[message] = (log.messages[message], log.nodes[log.node[row]], t_us, life)
-        return flood_us(contacts, list(messages.values()), lives)
+                end_us = None if end_us is None or first[3] is None else max(end_us, first[3])
+            messages[message] = (log.messages[message], log.nodes[log.node[row]], t_us, end_us)
+        return flood_us(contacts, list(messages.values()), self.presences)

@@ -19,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from carrypost.emu.records.log import KIND, Ints, Log, log_of
+from carrypost.emu.arrays import Ints
+from carrypost.emu.records.log import KIND, Log, log_of
 from carrypost.emu.verify.facts import Before, Facts, Found
 from carrypost.emu.verify.happens_before import causal_order
 from carrypost.emu.verify.waiting import expired_while_it_waited, nothing_is_hurried, nothing_waits_in_vain
@@ -79,28 +80,21 @@ def only_what_was_published(facts: Facts) -> Found:
     shown = log.rows(Kind.RECEIVE, Kind.DELIVER)
     seen = Before(log.message[shown], shown, len(log)).find(log.message[published], published)
     lost = (facts.crashes.find(log.node[published], published) > first) & (seen < first)
-    for row in published[(first >= 0) & ~lost].tolist():
-        yield row, f"{facts.shown(row)}: published a second time"
+    yield from facts.blamed(published[(first >= 0) & ~lost], "published a second time")
     origin = facts.origin(rows)
-    for row in rows[origin < 0].tolist():
-        yield row, f"{facts.shown(row)}: never published before"
+    yield from facts.blamed(rows[origin < 0], "never published before")
     known, origin = rows[origin >= 0], origin[origin >= 0]
     other = (log.source[known] != log.node[origin]) | (log.size[known] != log.size[origin])
-    for row in known[other].tolist():
-        yield row, f"{facts.shown(row)}: source or size are not those of its publication"
+    yield from facts.blamed(known[other], "source or size are not those of its publication")
 
 
 def only_who_is_there(facts: Facts) -> Found:
     """Nodes that are away do nothing; whoever joins was away."""
     log = facts.log
     rows = log.rows(Kind.PUBLISH, Kind.RECEIVE, Kind.DELIVER, Kind.DROP, Kind.EXPIRE, Kind.LEAVE)
-    last = facts.lives.find(log.node[rows], rows)
-    here = (last >= 0) & (log.kind[np.maximum(last, 0)] == KIND[Kind.JOIN])
-    for row in rows[~here].tolist():
-        yield row, f"{facts.shown(row)}: the node is not there"
+    yield from facts.blamed(rows[~facts.there(rows)], "the node is not there")
     joins = log.rows(Kind.JOIN)
-    last = facts.lives.find(log.node[joins], joins)
-    for row in joins[(last >= 0) & (log.kind[np.maximum(last, 0)] == KIND[Kind.JOIN])].tolist():
+    for row in joins[facts.there(joins)].tolist():
         yield row, f"{log.nodes[log.node[row]]} joins, and is there already"
 
 
@@ -108,20 +102,13 @@ def received_once(facts: Facts) -> Found:
     """A second reception follows a drop, or is marked and follows a crash; the author receives nothing of its own."""
     log = facts.log
     rows = log.rows(Kind.RECEIVE)
-    for row in rows[log.node[rows] == log.source[rows]].tolist():
-        yield row, f"{facts.shown(row)}: received by its author"
-    copies = log.rows(Kind.RECEIVE, Kind.DROP, Kind.EXPIRE)
-    copies = copies[(log.kind[copies] == KIND[Kind.RECEIVE]) | facts.ends(copies)]
-    last = facts.before(copies).find(facts.copy(rows), rows)
-    had = (last >= 0) & (log.kind[np.maximum(last, 0)] == KIND[Kind.RECEIVE])
-    again = log.is_detail(AGAIN)[rows]
-    for row in rows[had & ~again].tolist():
-        yield row, f"{facts.shown(row)}: received twice"
-    for row in rows[again & ~had].tolist():
-        yield row, f"{facts.shown(row)}: received again, and was not here"
+    yield from facts.blamed(rows[log.node[rows] == log.source[rows]], "received by its author")
+    last = facts.before(facts.copies(Kind.RECEIVE)).find(facts.copy(rows), rows)
+    had, again = facts.are(last, Kind.RECEIVE), log.is_detail(AGAIN)[rows]
+    yield from facts.blamed(rows[had & ~again], "received twice")
+    yield from facts.blamed(rows[again & ~had], "received again, and was not here")
     crash = facts.crashes.find(log.node[rows], rows)
-    for row in rows[again & had & (crash < last)].tolist():
-        yield row, f"{facts.shown(row)}: received again without a crash"
+    yield from facts.blamed(rows[again & had & (crash < last)], "received again without a crash")
 
 
 def delivered_once(facts: Facts) -> Found:
@@ -134,21 +121,18 @@ def delivered_once(facts: Facts) -> Found:
     log = facts.log
     rows = log.rows(Kind.DELIVER)
     here = facts.before(log.rows(Kind.RECEIVE, Kind.PUBLISH)).find(facts.copy(rows), rows)
-    for row in rows[here < 0].tolist():
-        yield row, f"{facts.shown(row)}: delivered where it is not"
+    yield from facts.blamed(rows[here < 0], "delivered where it is not")
     again = log.is_detail(REDELIVERED)[rows]
     last = facts.before(rows).find(facts.copy(rows), rows)
     seen_max = facts.in_force.get("settings", {}).get("limits", {}).get("seen_max")
     short = seen_max is not None and seen_max < len(log.rows(Kind.PUBLISH))
     forgotten = facts.before(log.rows(Kind.DROP)).find(facts.copy(rows), rows) > last if short else last < -1
-    for row in rows[(last >= 0) & ~again & ~(forgotten & (facts.group[rows] < 0))].tolist():
-        yield row, f"{facts.shown(row)}: delivered twice"
+    twice = (last >= 0) & ~again & ~(forgotten & (facts.group[rows] < 0))
+    yield from facts.blamed(rows[twice], "delivered twice")
     crash = facts.crashes.find(log.node[rows], rows)
     taken_back = (facts.group[rows] >= 0) & (crash >= 0) & facts.full_disks
-    for row in rows[again & (last < 0) & ~taken_back].tolist():
-        yield row, f"{facts.shown(row)}: delivered again, and never before"
-    for row in rows[again & (last >= 0) & (crash < last)].tolist():
-        yield row, f"{facts.shown(row)}: delivered again without a crash"
+    yield from facts.blamed(rows[again & (last < 0) & ~taken_back], "delivered again, and never before")
+    yield from facts.blamed(rows[again & (last >= 0) & (crash < last)], "delivered again without a crash")
 
 
 def before_the_deadline(facts: Facts) -> Found:
@@ -159,15 +143,13 @@ def before_the_deadline(facts: Facts) -> Found:
     log = facts.log
     rows = log.rows(Kind.RECEIVE, Kind.DELIVER)
     deadline_us = facts.deadline_us(rows)
-    clock_us = np.where(facts.clock_us[rows] >= 0, facts.clock_us[rows], log.t_us[rows])
     judged = (facts.clock_us[rows] >= 0) | ~facts.wrong_clocks[log.node[rows]]
-    late = judged & (clock_us >= deadline_us)
+    late = judged & (facts.shown_us(rows) >= deadline_us)
     for row, due_us in zip(rows[late].tolist(), deadline_us[late].tolist(), strict=True):
         yield row, f"{facts.shown(row)}: its deadline was {due_us / MICROSECONDS:.6f} s"
     drops = log.rows(Kind.DROP)
     drops = drops[log.is_detail(Reason.EXPIRED.value)[drops] & ~facts.wrong_clocks[log.node[drops]]]
-    for row in drops[log.t_us[drops] < facts.deadline_us(drops)].tolist():
-        yield row, f"{facts.shown(row)}: expired before its deadline"
+    yield from facts.blamed(drops[log.t_us[drops] < facts.deadline_us(drops)], "expired before its deadline")
 
 
 def over_an_open_contact(facts: Facts) -> Found:
@@ -177,19 +159,9 @@ def over_an_open_contact(facts: Facts) -> Found:
     if not facts.emulated:
         return
     contacts = log.rows(Kind.CONTACT)
-    end_us = log.attr_us("end")
-    pairs, rank = np.unique(_pair(log, contacts), return_inverse=True)
-    stride = np.int64(log.t_us.max(initial=0) + 1)
-    order = np.argsort(rank * stride + log.t_us[contacts], kind="stable")
-    begins = (rank * stride + log.t_us[contacts])[order]
-    pair = _pair(log, rows)
-    place = np.searchsorted(pairs, pair)
-    met = (place < len(pairs)) & (pairs[np.minimum(place, max(0, len(pairs) - 1))] == pair) if len(pairs) else place < 0
-    at = np.searchsorted(begins, place * stride + log.t_us[rows], side="right") - 1
-    open_ = np.zeros(len(rows), np.bool_)
-    asked = met & (at >= 0)
-    contact = contacts[order[at[asked]]]
-    open_[asked] = (_pair(log, contact) == pair[asked]) & (end_us[contact] > log.t_us[rows[asked]])
+    last = Before(_pair(log, contacts), contacts, len(log)).find(_pair(log, rows), rows)
+    contact, t_us = np.maximum(last, 0), log.t_us[rows]
+    open_ = (last >= 0) & (log.t_us[contact] <= t_us) & (t_us < log.attr_us("end")[contact])
     for row in rows[~open_].tolist():
         yield row, f"{facts.shown(row)}: from {log.nodes[log.peer[row]]}, with whom there is no contact"
 
@@ -232,8 +204,8 @@ def within_the_bound(facts: Facts) -> Found:
             continue
         held = reached.reached.get(log.nodes[log.node[rows[group[0]]]], 0)
         bits = np.unpackbits(np.frombuffer(held.to_bytes(width, "little"), np.uint8), bitorder="little")
-        for row in rows[group[(bits[bit[group]] == 0) & (bit[group] >= 0)]].tolist():
-            yield row, f"{facts.shown(row)}: no flood could have brought it there"
+        unreached = group[(bits[bit[group]] == 0) & (bit[group] >= 0)]
+        yield from facts.blamed(rows[unreached], "no flood could have brought it there")
 
 
 def caches_within_limits(facts: Facts) -> Found:
@@ -264,23 +236,16 @@ def every_end_has_a_reason(facts: Facts) -> Found:
     log = facts.log
     drops = log.rows(Kind.DROP)
     known = [log.details.index(reason.value) for reason in Reason if reason.value in log.details]
-    for row in drops[~np.isin(log.detail[drops], known)].tolist():
-        yield row, f"{facts.shown(row)}: dropped, and no known reason"
+    yield from facts.blamed(drops[~np.isin(log.detail[drops], known)], "dropped, and no known reason")
     refusals = log.rows(Kind.REFUSE)
-    for row in refusals[log.detail[refusals] < 0].tolist():
-        yield row, f"{facts.shown(row)}: refused, and no reason"
-    copies = log.rows(Kind.PUBLISH, Kind.RECEIVE, Kind.DROP, Kind.EXPIRE)
-    copies = copies[(log.kind[copies] != KIND[Kind.EXPIRE]) | facts.ends(copies)]
-    order = np.lexsort((copies, facts.copy(copies)))
-    last = copies[order][np.append(np.diff(facts.copy(copies)[order]) != 0, True)] if len(copies) else copies
-    end = np.full(len(last), len(log), np.int64)
-    life = facts.lives.find(log.node[last], end)
-    here = (life >= 0) & (log.kind[np.maximum(life, 0)] == KIND[Kind.JOIN])
-    sure = (facts.crashes.find(log.node[last], end) < last) & ~facts.wrong_clocks[log.node[last]]
-    kept = np.isin(log.kind[last], [KIND[Kind.PUBLISH], KIND[Kind.RECEIVE]])
+    yield from facts.blamed(refusals[log.detail[refusals] < 0], "refused, and no reason")
+    copies = facts.copies(Kind.PUBLISH, Kind.RECEIVE)
+    last = facts.before(copies).last(np.unique(facts.copy(copies)))
+    sure = (facts.crashes.last(log.node[last]) < last) & ~facts.wrong_clocks[log.node[last]]
+    kept = facts.there_at_end(last) & np.isin(log.kind[last], [KIND[Kind.PUBLISH], KIND[Kind.RECEIVE]])
     overdue = facts.deadline_us(last) < log.t_us.max(initial=0)
-    for row in last[kept & here & sure & overdue].tolist():
-        yield row, f"{facts.shown(row)}: still here after its deadline, and no drop says otherwise"
+    text = "still here after its deadline, and no drop says otherwise"
+    yield from facts.blamed(last[kept & sure & overdue], text)
 
 
 def _pair(log: Log, rows: Ints) -> Ints:
@@ -292,8 +257,7 @@ def _pair(log: Log, rows: Ints) -> Ints:
 def _balance(facts: Facts) -> tuple[Ints, Ints]:
     """Rows at which a whole copy comes (1) or goes (-1), by node, then in order."""
     log = facts.log
-    rows = log.rows(Kind.PUBLISH, Kind.RECEIVE, Kind.DROP, Kind.EXPIRE)
-    rows = rows[(log.kind[rows] != KIND[Kind.EXPIRE]) | facts.ends(rows)]
+    rows = facts.copies(Kind.PUBLISH, Kind.RECEIVE)
     last = facts.before(rows).find(facts.copy(rows), rows)
     comes = np.isin(log.kind, [KIND[Kind.PUBLISH], KIND[Kind.RECEIVE]])
     had = (last >= 0) & comes[np.maximum(last, 0)]

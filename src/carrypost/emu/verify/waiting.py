@@ -13,16 +13,17 @@ from collections import defaultdict
 
 import numpy as np
 
-from carrypost.emu.records.log import KIND, Ints
+from carrypost.emu.arrays import Ints
+from carrypost.emu.records.log import KIND
 from carrypost.emu.verify.facts import NEVER_US, Facts, Found
 from carrypost.emu.verify.happens_before import Pasts, told
 from carrypost.events import Reason
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import REDELIVERED, Kind
+from carrypost.record import Kind
 
 _MESSAGES_MAX = 30_000
 """Pasts of more would take gigabytes: then what waits is not looked at."""
-_LIVES = (KIND[Kind.JOIN], KIND[Kind.LEAVE])
+_PRESENCE = (KIND[Kind.JOIN], KIND[Kind.LEAVE])
 
 
 def expired_while_it_waited(facts: Facts) -> Found:
@@ -33,23 +34,19 @@ def expired_while_it_waited(facts: Facts) -> Found:
     log = facts.log
     rows = log.rows(Kind.EXPIRE)
     copy = facts.copy(rows)
-    for row in rows[facts.group[rows] < 0].tolist():
-        yield row, f"{facts.shown(row)}: expired, and its topic has no order to wait for"
+    yield from facts.blamed(rows[facts.group[rows] < 0], "expired, and its topic has no order to wait for")
     copies = log.rows(Kind.RECEIVE, Kind.DROP)
     last = facts.before(copies).find(copy, rows)
     crash = facts.crashes.find(log.node[rows], rows)
-    here = (last >= 0) & ((log.kind[np.maximum(last, 0)] == KIND[Kind.RECEIVE]) | (crash > last))
-    for row in rows[~here].tolist():
-        yield row, f"{facts.shown(row)}: expired where it is not"
-    delivered = log.rows(Kind.DELIVER)
-    for row in rows[facts.before(delivered).find(copy, rows) >= 0].tolist():
-        yield row, f"{facts.shown(row)}: expired, and was delivered before"
+    here = facts.are(last, Kind.RECEIVE) | ((last >= 0) & (crash > last))
+    yield from facts.blamed(rows[~here], "expired where it is not")
+    given = facts.before(log.rows(Kind.DELIVER)).find(copy, rows)
+    yield from facts.blamed(rows[given >= 0], "expired, and was delivered before")
     came, last = last, facts.before(rows).find(copy, rows)
-    for row in rows[(last > came) & (crash < last)].tolist():
-        yield row, f"{facts.shown(row)}: expired twice"
-    fresh = delivered[~log.is_detail(REDELIVERED)[delivered]]
-    for row in fresh[facts.before(rows).find(facts.copy(fresh), fresh) >= 0].tolist():
-        yield row, f"{facts.shown(row)}: delivered after it expired"
+    yield from facts.blamed(rows[(last > came) & (crash < last)], "expired twice")
+    fresh = facts.deliveries
+    expired = facts.before(rows).find(facts.copy(fresh), fresh)
+    yield from facts.blamed(fresh[expired >= 0], "delivered after it expired")
     yield from _expired_early(facts, rows)
     yield from _dropped_instead(facts)
 
@@ -59,9 +56,8 @@ def _expired_early(facts: Facts, rows: Ints) -> Found:
     log = facts.log
     orderings = np.array([ordering == "delta-causal" for _, ordering in facts.groups] or [False], np.bool_)
     judged = rows[(facts.group[rows] >= 0) & orderings[facts.group[rows]] & ~facts.wrong_clocks[log.node[rows]]]
-    ahead_us = _ahead_us(facts)
-    for row in judged[log.t_us[judged] + ahead_us < facts.deadline_us(judged)].tolist():
-        yield row, f"{facts.shown(row)}: expired before its deadline"
+    early = log.t_us[judged] + _ahead_us(facts) < facts.deadline_us(judged)
+    yield from facts.blamed(judged[early], "expired before its deadline")
 
 
 def _dropped_instead(facts: Facts) -> Found:
@@ -73,8 +69,8 @@ def _dropped_instead(facts: Facts) -> Found:
     rows = rows[log.is_detail(Reason.EXPIRED.value)[rows]]
     ways = log.rows(Kind.PUBLISH, Kind.RECEIVE, Kind.DELIVER, Kind.EXPIRE, Kind.DROP)
     last = facts.before(ways).find(facts.copy(rows), rows)
-    for row in rows[(last >= 0) & (log.kind[np.maximum(last, 0)] == KIND[Kind.RECEIVE])].tolist():
-        yield row, f"{facts.shown(row)}: dropped at its deadline, and it waited for its order: that is an expiry"
+    text = "dropped at its deadline, and it waited for its order: that is an expiry"
+    yield from facts.blamed(rows[facts.are(last, Kind.RECEIVE)], text)
 
 
 def nothing_waits_in_vain(facts: Facts) -> Found:
@@ -87,18 +83,14 @@ def nothing_waits_in_vain(facts: Facts) -> Found:
         return
     rows = np.sort(np.concatenate([ordered, log.rows(Kind.JOIN, Kind.LEAVE)]))
     room = _WaitingRoom(len(log.nodes), len(facts.groups))
-    end_us = int(log.t_us.max())
-    told_us = facts.deadline_us(rows)
-    columns = rows, log.t_us[rows], log.kind[rows], log.node[rows], facts.place(rows), facts.publication(rows), told_us
-    listed = [each.tolist() for each in columns]
-    for row, t_us, kind, node, place, message, deadline_us in zip(*listed, strict=True):
+    for row, t_us, kind, node, place, message, deadline_us in facts.happenings(rows):
         for waiting, since_us in room.advance(t_us):
             yield waiting, _in_vain(facts, waiting, since_us)
-        if kind in _LIVES:
-            room.lives(node, there=kind == KIND[Kind.JOIN])
+        if kind in _PRESENCE:
+            room.attend(node, there=kind == KIND[Kind.JOIN])
         else:
             room.take(row, kind, place, message, deadline_us)
-    for waiting, since_us in room.advance(end_us + 1):
+    for waiting, since_us in room.advance(int(log.t_us.max()) + 1):
         yield waiting, _in_vain(facts, waiting, since_us)
 
 
@@ -108,16 +100,14 @@ def nothing_is_hurried(facts: Facts) -> Found:
     With delta-causal order that is whatever is before it and alive, with causal order whatever is before it: and it is
     given up early only where something of that died undelivered.
     """
-    log = facts.log
     if not _steady(facts) or len(told(facts, Kind.PUBLISH)) > _MESSAGES_MAX:
         return
     rows = told(facts, Kind.PUBLISH, Kind.DELIVER, Kind.EXPIRE)
-    forgets = [ordering == "delta-causal" for _, ordering in facts.groups]
+    forgetting = [ordering == "delta-causal" for _, ordering in facts.groups]
     ahead_us = _ahead_us(facts)
     pasts, given, alive, deaths = Pasts(), defaultdict[int, int](int), 0, list[tuple[int, int]]()
-    columns = rows, log.t_us[rows], log.kind[rows], facts.group[rows], facts.place(rows), facts.publication(rows)
-    listed = [each.tolist() for each in (*columns, facts.deadline_us(rows))]
-    for row, t_us, kind, group, place, message, deadline_us in zip(*listed, strict=True):
+    for row, t_us, kind, _, place, message, deadline_us in facts.happenings(rows):
+        forgets = forgetting[place // len(facts.log.nodes)]
         while deaths and deaths[0][0] <= t_us + ahead_us:
             alive &= ~heapq.heappop(deaths)[1]
         if kind == KIND[Kind.PUBLISH]:
@@ -129,11 +119,11 @@ def nothing_is_hurried(facts: Facts) -> Found:
             continue
         missing = pasts.past[message] & ~given[place]
         if kind == KIND[Kind.EXPIRE]:
-            if not forgets[group] and t_us + ahead_us < deadline_us and not missing & ~alive:
+            if not forgets and t_us + ahead_us < deadline_us and not missing & ~alive:
                 yield row, f"{facts.shown(row)}: given up, and nothing before it died undelivered"
             continue
-        if missing & alive if forgets[group] else missing:
-            state = "alive and not" if forgets[group] else "not"
+        if missing & alive if forgets else missing:
+            state = "alive and not" if forgets else "not"
             yield row, f"{facts.shown(row)}: delivered too early, something before it is {state} delivered there"
             given[place] |= missing  # Told once.
         pasts.deliver(place, message, row)
@@ -181,13 +171,13 @@ class _WaitingRoom:
         """All rows before `t_us` were told: the rows of those that wait in vain, and since when."""
         if t_us <= self._t_us:
             return []
-        found = self._settle(self._t_us)
+        found = self._conclude(self._t_us)
         while self._deaths and self._deaths[0][0] < t_us:
-            found += self._settle(self._deaths[0][0])
+            found += self._conclude(self._deaths[0][0])
         self._t_us = t_us
         return found
 
-    def lives(self, node: int, *, there: bool) -> None:
+    def attend(self, node: int, *, there: bool) -> None:
         """A node comes, and does what fell due; or goes."""
         if not there:
             self._there.discard(node)
@@ -222,7 +212,7 @@ class _WaitingRoom:
             for each in self._files.get(bit, {}).pop(place, ()):
                 self._open.add((place, each))
 
-    def _settle(self, t_us: int) -> list[tuple[int, int]]:
+    def _conclude(self, t_us: int) -> list[tuple[int, int]]:
         """The instant is over: whoever died in it is dead, and whatever had to be delivered was."""
         while self._deaths and self._deaths[0][0] <= t_us:
             _, bit = heapq.heappop(self._deaths)

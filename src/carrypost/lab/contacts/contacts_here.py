@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from carrypost.emu.traces.encounters import Rules, by_rules
+from carrypost.emu.traces.encounters import Rules, encounters
 from carrypost.emu.traces.tracks import Tracks
 from carrypost.errors import LocalError
 from carrypost.lab.contacts.slabs import PIECES, named
@@ -33,7 +33,7 @@ def found_here(positions: pa.Table, rules: Rules, *, slab_us: int | None = None)
         samples = positions
         if len(scenarios) > 1:
             samples = positions.filter(pc.equal(positions["scenario"], scenario))
-        parts.append(named(scenario, by_rules(_tracks(samples), rules, slab_us=slab_us)))
+        parts.append(named(scenario, encounters(_tracks(samples), rules, slab_us=slab_us)))
     made = pa.concat_tables(parts)
     columns = {name: made[name] for name in ("scenario", "a", "b")}
     times = {name: made[f"{name}_us"].to_numpy() / 1e6 for name in ("start", "end")}

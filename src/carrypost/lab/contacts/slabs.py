@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from carrypost.emu.traces.encounters import Encounters, Rules, by_rules
+from carrypost.emu.traces.encounters import Encounters, Rules, encounters
 from carrypost.emu.traces.in_range import Window
 from carrypost.emu.traces.tracks import Tracks
 
@@ -159,7 +159,7 @@ class Search:
             mine = slice(None) if len(there) == 1 else np.flatnonzero(slab == each)
             scenario, window = self.slabs[each]
             tracks = self._tracks(code[mine], t_us[mine], x[mine], y[mine])
-            found = by_rules(tracks, self.rules, window=window)
+            found = encounters(tracks, self.rules, window=window)
             if len(found):
                 yield from named(scenario, found).to_batches()
 

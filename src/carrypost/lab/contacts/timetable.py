@@ -60,7 +60,7 @@ def _lives(vehicle: Vehicle) -> dict[str, tuple[Ints, NDArray[np.float64]]]:
     t_us = np.array([t_us for t_us, _, _ in vehicle.samples], dtype=np.int64)
     places = np.array([(x, y) for _, x, y in vehicle.samples], dtype=np.float64)
     found = {}
-    for number, (join_us, leave_us) in enumerate(vehicle.lives, 1):
+    for number, (join_us, leave_us) in enumerate(vehicle.presences, 1):
         alive = slice(*np.searchsorted(t_us, [join_us, leave_us + 1]))
         name = vehicle.name if number == 1 else f"{vehicle.name}.{number}"
         found[name] = _filled(t_us[alive], places[alive])

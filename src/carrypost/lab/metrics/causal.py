@@ -1,8 +1,8 @@
 """The metrics of CAUSAL §VI-A d: what became of messages, and how long it took.
 
-The transmission delay (tdelay) is that from publication to reception, the co-delivery latency (ltcy) that from
-reception to delivery, the co-delivery delay is both together; authors have none of the three. A copy that was received
-and neither delivered nor expired is left. Messages without an order are counted too: they are delivered as they come.
+What they are is said in `carrypost.emu.records.causal`, here they are counted on Spark: transmission delay (tdelay),
+co-delivery latency (ltcy) and co-delivery delay. Messages without an order are counted too: they are delivered as they
+come.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from carrypost.emu.records import causal
 from carrypost.lab.metrics.copies import seconds
 from carrypost.lab.metrics.families import (
     CODLVDELAY,
@@ -54,29 +55,30 @@ def _counted(copies: DataFrame, keys: list[str], names: DataFrame) -> DataFrame:
     return filled.withColumns(
         {
             "run": F.col("run_name"),
-            "codlvratio": F.try_divide("codlvd", F.col("bcast") + F.col("rcvd")),
-            "expratio": F.try_divide("expd", "rcvd"),
+            "codlvratio": causal.co_delivery_ratio(F.col("bcast"), F.col("rcvd"), F.col("codlvd"), F.try_divide),
+            "expratio": causal.expiry_ratio(F.col("rcvd"), F.col("expd"), F.try_divide),
         }
     )
 
 
 def counts_of_copies() -> list[Column]:
     """Aggregates over rows of COPIES."""
-    left = F.col("received_us").isNotNull() & F.col("delivered_us").isNull() & F.col("expired_us").isNull()
+    left = causal.left(F.col("delivered_us").isNotNull(), F.col("expired_us").isNotNull())
     return [
         F.sum("broadcasts").alias("bcast"),
         F.count("received_us").alias("rcvd"),
         F.count("delivered_us").alias("codlvd"),
         F.count("expired_us").alias("expd"),
-        F.count(F.when(left, 1)).alias("left"),
+        F.count(F.when(F.col("received_us").isNotNull() & left, 1)).alias("left"),
     ]
 
 
 def delay_columns() -> dict[str, Column]:
     """The three delays of a row of COPIES in microseconds; none at authors, or where something is not known."""
-    tdelay = F.when(~F.col("own"), F.col("received_us") - F.col("published_us"))
-    ltcy = F.when(~F.col("own"), F.col("delivered_us") - F.col("received_us"))
-    return {TDELAY: tdelay, LTCY: ltcy, CODLVDELAY: tdelay + ltcy}
+    published_us, received_us, delivered_us = map(F.col, ("published_us", "received_us", "delivered_us"))
+    tdelay = F.when(~F.col("own"), causal.transmission_delay(published_us, received_us))
+    ltcy = F.when(~F.col("own"), causal.co_delivery_latency(received_us, delivered_us))
+    return {TDELAY: tdelay, LTCY: ltcy, CODLVDELAY: causal.co_delivery_delay(tdelay, ltcy)}
 
 
 def values(copies: DataFrame, metrics: Sequence[str] = DELAYS) -> DataFrame:

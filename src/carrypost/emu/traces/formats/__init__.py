@@ -77,8 +77,8 @@ FORMATS = {
                _BOTH_WAYS),
         Format("ccp", "contacts", "a contact 0 60 1 2 100000 0.0 0 0", ContactPlan.begin, meetings.plan, _PLANNED,
                _BOTH_WAYS, symmetric=True),
-        Format("contacts-csv", "contacts", "columns a, b, start, end", tables.Contacts.begin, meetings.exact, _SEEN,
-               frozenset({"columns"})),
+        Format("contacts-csv", "contacts", "columns a, b, start, end", tables.ContactIntervals.begin, meetings.exact,
+               _SEEN, frozenset({"columns"})),
     )
 }  # fmt: skip
 """By name; GTFS, which has no lines of one kind, is not among them."""

@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from carrypost.emu.arrays import Flags, Floats, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX, brief
-from carrypost.emu.traces.formats.lines import Cells, Lines, flags, microseconds, numbers
+from carrypost.emu.traces.formats.lines import Cells, Checks, Lines, flags, microseconds, numbers
 from carrypost.emu.traces.formats.rules import FileFault, Headless, Options, Parsed, at, ends_first, pairs, parsed
-from carrypost.emu.traces.formats.why import name, numeral, seconds
+from carrypost.emu.traces.formats.why import no_number, out_of_bounds
 from carrypost.emu.traces.tracks import COORDINATE_M_MAX
 
 DOWN, UP = 0, 1
@@ -47,22 +47,23 @@ class OneConnections:
 
     def parse(self, lines: Lines, file: int) -> Parsed:
         """Events, with the kind UP or DOWN."""
-        every = Cells(lines, None, 0)
-        others = flags(pc.is_in(every.text(1), _OTHERS))
-        kept = lines.where(~others)
-        cells = Cells(kept, None, _CONN_WORDS[0]) if others.any() else every
+        cells = Cells(lines, None)
+        others = flags(pc.is_in(cells.text(1), _OTHERS))
+        if others.any():
+            cells = Cells(lines.where(~others), None)
         way = pc.ascii_lower(cells.text(4))
         up = flags(pc.equal(way, "up"))
-        cells.wrong |= ~flags(pc.equal(cells.text(1), "CONN")) | ~(up | flags(pc.equal(way, "down")))
-        cells.wrong |= (cells.count < _CONN_WORDS[0]) | (cells.count > _CONN_WORDS[1])
-        t_us = cells.times(0)
-        a, b, same = pairs(self._named(cells.name(2)), self._named(cells.name(3)))
-        cells.wrong |= same
+        right = flags(pc.equal(cells.text(1), "CONN")) & (up | flags(pc.equal(way, "down")))
+        right &= (cells.count >= _CONN_WORDS[0]) & (cells.count <= _CONN_WORDS[1])
+        cells.require(right, "TIME CONN NODE NODE up|down")
+        t_us = cells.times(0, "the time")
+        a, b, same = pairs(*(self._named(cells.name(index, "node")) for index in (2, 3)))
+        cells.mark(same, lambda row: f"{a[row]} is in contact with itself")
         columns = {"a": a, "b": b, "t_us": t_us, "kind": up.astype(np.int8)}
-        made = parsed(self, kept, cells.wrong, file, columns, every=lines)
+        made = parsed(cells, file, columns, every=lines)
         good = np.flatnonzero(~cells.wrong)
         if len(good):
-            number, t_us = kept.number[good] + at(file, 0), t_us[good]
+            number, t_us = cells.lines.number[good] + at(file, 0), t_us[good]
             made.order = (int(number[0]), int(t_us[0]), int(number[-1]), int(t_us[-1]))
             made.most = {"t_us": float(t_us.max())}
             for index in np.flatnonzero(t_us[1:] < t_us[:-1])[:1]:
@@ -74,14 +75,6 @@ class OneConnections:
             return names
         known = pc.index_in(names, pa.array(list(self.hosts), pa.string()))
         return pc.coalesce(pa.array(list(self.hosts.values()), pa.string()).take(known), names)
-
-    def why(self, text: str) -> str:
-        """What is wrong with a line."""
-        words = text.split()
-        if len(words) not in _CONN_WORDS or words[1] != "CONN" or words[4].lower() not in {"up", "down"}:
-            return f"must read TIME CONN NODE NODE up|down, not {text!r}"
-        checks = (seconds(words[0], "the time"), name(words[2], "node"), name(words[3], "node"))
-        return next(filter(None, checks), f"{self.hosts.get(words[2], words[2])} is in contact with itself")
 
 
 def back(place: int, before_us: int, after_us: int) -> FileFault:
@@ -117,32 +110,23 @@ class Walkers(Headless):
 
     def parse(self, lines: Lines, file: int) -> Parsed:
         """Events: CREATE with a place, SETDEST with place and arrival, DESTROY."""
-        cells = Cells(lines, None, int(_WORDS.min()))
+        cells = Cells(lines, None)
         kind = pc.fill_null(pc.index_in(cells.text(1), pa.array(list(_FORMS))), -1).to_numpy(zero_copy_only=False)
-        cells.wrong |= (kind < 0) | (cells.count != _WORDS[kind])
-        t_us, node = cells.times(0, -TIME_S_MAX), cells.name(2)
+        what = f"must be an event: {', '.join([*_FORMS][:-1])} or {[*_FORMS][-1]}, not "
+        cells.mark(kind < 0, lambda row: f"{what}{lines.text[row].as_py()!r}")
+        cells.mark(cells.count != _WORDS[kind], lambda row: cells.misread(row, [*_FORMS.values()][kind[row]]))
+        t_us, node = cells.times(0, "the time", -TIME_S_MAX), cells.name(2, "node")
         placed, sent = kind != DESTROY, kind == SETDEST
-        x, y, _ = (cells.number(index, COORDINATE_M_MAX, placed) for index in (3, 4, 5))
-        cells.number(6, where=sent)
-        until_us = cells.times(7, -TIME_S_MAX, where=sent)
+        x, y, _ = (cells.number(at, axis, COORDINATE_M_MAX, "m", where=placed) for at, axis in enumerate("XYZ", 3))
+        cells.number(6, "SPEED", where=sent)
+        until_us = cells.times(7, "ARRIVAL", -TIME_S_MAX, where=sent)
         columns = {"a": node, "t_us": t_us, "kind": kind.astype(np.int8), "x": x, "y": y, "until_us": until_us}
-        made = parsed(self, lines, cells.wrong, file, columns)
+        made = parsed(cells, file, columns)
         for index in np.flatnonzero(~cells.wrong & sent & (until_us < t_us))[:1]:
             arrival, start = brief(int(until_us[index])), brief(int(t_us[index]))
             message = f"node {node[int(index)]} arrives at {arrival} s, before it starts at {start} s"
             made.fault = FileFault(at(file, int(lines.number[index])), message)
         return made
-
-    def why(self, text: str) -> str:
-        """What is wrong with a line."""
-        words = text.split()
-        kind = words[1] if len(words) > 1 else ""
-        if kind not in _FORMS or len(words) != len(_FORMS[kind].split()):
-            wanted = f"read {_FORMS[kind]}" if kind in _FORMS else "be an event: create, setdest or destroy"
-            return f"must {wanted}, not {text!r}"
-        names = ["the time", *_FORMS[kind].split()[1:]]
-        checks = [numeral(words[index], names[index]) for index in range(len(words)) if index not in {1, 2}]
-        return next(filter(None, [*checks, name(words[2], "node")]), "a time or a place is out of bounds")
 
 
 # --------------------------------------------------------------------------------------------------------- ns-2
@@ -163,33 +147,35 @@ class Ns2(Headless):
         # Other lines belong to the rest of a simulation: gods, radios, agents.
         ours = flags(pc.match_substring_regex(lines.text, _NS2_NODE))
         ours &= flags(pc.match_substring_regex(lines.text, _NS2_ORDER))
-        kept = lines.where(ours)
-        order = pc.extract_regex(kept.text, _NS2_SETDEST)
-        place = pc.extract_regex(kept.text, _NS2_PLACE)
+        checks = Checks(lines.where(ours))
+        text = checks.lines.text
+        order, place = pc.extract_regex(text, _NS2_SETDEST), pc.extract_regex(text, _NS2_PLACE)
         ordered, placed = flags(order.is_valid()), flags(place.is_valid())
         t_s, x, y, v = (numbers(order.field(each)) for each in ("t", "x", "y", "v"))
         value = numbers(place.field("value"))
-        wrong = ordered & ~((t_s >= 0) & (t_s <= TIME_S_MAX) & (v >= 0) & np.isfinite(v) & _fits(x) & _fits(y))
-        wrong |= ~ordered & ~(placed & _fits(value))
+        checks.require(ordered | placed, '$node_(N) set X_ NUMBER, or $ns_ at TIME "$node_(N) setdest X Y SPEED"')
+        fits = (t_s >= 0) & (t_s <= TIME_S_MAX) & (v >= 0) & np.isfinite(v) & _fits(x) & _fits(y)
+        checks.mark(ordered & ~fits, lambda row: _why_setdest(text[row].as_py(), order[row].as_py()))
+        checks.mark(~ordered & ~_fits(value), lambda row: _why_place(text[row].as_py(), place[row].as_py()))
         axis = pc.fill_null(pc.index_in(place.field("axis"), pa.array(["X", "Y", "Z"])), 0)
         kind = np.where(ordered, ORDER, axis.to_numpy(zero_copy_only=False)).astype(np.int8)
         x, y = np.where(kind == PLACE_X, value, x), np.where(kind == PLACE_Y, value, y)
         node = pc.if_else(pa.array(ordered), order.field("node"), place.field("node"))
         columns = {"a": node, "t_us": microseconds(t_s), "kind": kind, "x": x, "y": y, "v": v}
-        return parsed(self, kept, wrong, file, columns, every=lines, without=kind == PLACE_Z)
-
-    def why(self, text: str) -> str:
-        """What is wrong with a line."""
-        if found := re.match(_NS2_SETDEST, text):
-            words = [found[each] for each in ("t", "x", "y", "v")]
-            wrong = next(filter(None, (numeral(word, "setdest's argument") for word in words)), "")
-            return wrong or f"neither time nor speed of setdest may be negative, nor anything beyond bounds: {text!r}"
-        if found := re.match(_NS2_PLACE, text):
-            return numeral(found["value"], f"{found['axis']}_") or f"{found['axis']}_ is out of bounds: {text!r}"
-        return f'must read $node_(N) set X_ NUMBER, or $ns_ at TIME "$node_(N) setdest X Y SPEED", not {text!r}'
+        return parsed(checks, file, columns, every=lines, without=kind == PLACE_Z)
 
 
-def _fits(column: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _why_setdest(text: str, words: dict[str, str]) -> str:
+    wrong = next(filter(None, (no_number(words[each], "setdest's argument") for each in "txyv")), "")
+    return wrong or f"neither time nor speed of setdest may be negative, nor anything beyond bounds: {text!r}"
+
+
+def _why_place(text: str, words: dict[str, str]) -> str:
+    axis = f"{words['axis']}_"
+    return no_number(words["value"], axis) or f"{axis} is out of bounds: {text!r}"
+
+
+def _fits(column: Floats) -> Flags:
     return np.asarray(np.abs(column) <= COORDINATE_M_MAX)
 
 
@@ -204,41 +190,30 @@ class ContactPlan(Headless):
 
     def parse(self, lines: Lines, file: int) -> Parsed:
         """Contacts with the kind FORTH, from the lower name to the other, or BACK."""
-        every = Cells(lines, None, 0)
-        ours = flags(pc.equal(every.text(0), "a")) & flags(pc.equal(every.text(1), "contact"))
-        kept = lines.where(ours)
-        cells = every if ours.all() else Cells(kept, None, _PLAN_WORDS)
-        cells.wrong |= cells.count < _PLAN_WORDS
+        cells = Cells(lines, None)
+        ours = flags(pc.equal(cells.text(0), "a")) & flags(pc.equal(cells.text(1), "contact"))
+        if not ours.all():
+            cells = Cells(lines.where(ours), None)
+        cells.require(cells.count >= _PLAN_WORDS, "a contact START END NODE NODE RATE")
         start_us, absolute = _plan_times(cells, 2)
         until_us, until_absolute = _plan_times(cells, 3)
-        cells.wrong |= absolute != until_absolute
-        one, two = cells.name(4), cells.name(5)
+        cells.mark(absolute != until_absolute, lambda _: "one time is relative, the other absolute")
+        one, two = cells.name(4, "node"), cells.name(5, "node")
         a, b, same = pairs(one, two)
         loops = same & ~cells.wrong  # Plans have them so that nodes can send to themselves.
         kind = np.where(flags(pc.equal(a, one)), FORTH, BACK).astype(np.int8)
         columns = {"a": a, "b": b, "kind": kind, "t_us": start_us, "until_us": until_us}
-        made = parsed(self, kept, cells.wrong, file, columns, every=lines, without=loops)
+        made = parsed(cells, file, columns, every=lines, without=loops)
         made.passed += int(loops.sum())
         good = ~(cells.wrong | loops)
         for called, those in (("absolute", good & absolute), ("relative", good & ~absolute)):
             if those.any():
-                made.least[called] = float(at(file, int(kept.number[those][0])))
-        made.fault = ends_first(kept, ~good, start_us, until_us, file)
+                made.least[called] = float(at(file, int(cells.lines.number[those][0])))
+        made.fault = ends_first(cells, start_us, until_us, file, but=loops)
         return made
 
-    def why(self, text: str) -> str:
-        """What is wrong with a line."""
-        words = text.split()
-        if len(words) < _PLAN_WORDS:
-            return f"must read a contact START END NODE NODE RATE, not {text!r}"
-        checks = [name(words[index], "node") for index in (4, 5)]
-        dated = [bool(re.match(_ABSOLUTE, words[index])) for index in (2, 3)]
-        checks += [seconds(words[index].removeprefix("+"), "the time") for index in (2, 3) if not dated[index - 2]]
-        both = "one time is relative, the other absolute" if dated[0] != dated[1] else "a date that is in no calendar"
-        return next(filter(None, checks), both)
 
-
-def _plan_times(cells: Cells, index: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _plan_times(cells: Cells, index: int) -> tuple[Ints, Flags]:
     """A column of times, and which of them are dates."""
     text = pc.fill_null(cells.text(index), "")
     dated = flags(pc.match_substring_regex(text, _ABSOLUTE))
@@ -247,7 +222,10 @@ def _plan_times(cells: Cells, index: int) -> tuple[NDArray[np.int64], NDArray[np
         encoded = text.filter(pa.array(dated)).dictionary_encode()
         each = np.array([_epoch_s(date) for date in encoded.dictionary.to_pylist()])
         found[dated] = each[encoded.indices.to_numpy()]
-    cells.wrong |= ~((found >= 0) & (found <= TIME_S_MAX))
+    wrong = ~((found >= 0) & (found <= TIME_S_MAX))
+    cells.mark(wrong & dated, lambda _: "a date that is in no calendar")
+    bounds = 0.0, TIME_S_MAX, "s"
+    cells.mark(wrong, lambda row: out_of_bounds(cells.word(index, row).removeprefix("+"), "the time", *bounds))
     return microseconds(found), dated
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from carrypost.emu.traces.formats.lines import Numbers, Truths
+from carrypost.emu.arrays import Flags, Ints
 from carrypost.emu.traces.formats.rules import FileFault
 
 
@@ -33,7 +33,7 @@ def column(rows: pa.Table, called: str) -> NDArray[Any]:
     return found
 
 
-def ranked(names: pa.ChunkedArray) -> tuple[pa.Array, Numbers]:
+def ranked(names: pa.ChunkedArray) -> tuple[pa.Array, Ints]:
     """Different names in order, and of each row the number of its name."""
     encoded = names.combine_chunks().dictionary_encode()
     order = pc.sort_indices(encoded.dictionary)
@@ -47,7 +47,7 @@ class Pairs(NamedTuple):
 
     names_a: pa.Array
     names_b: pa.Array
-    key: Numbers
+    key: Ints
 
     @classmethod
     def of(cls, rows: pa.Table) -> Pairs:
@@ -56,11 +56,11 @@ class Pairs(NamedTuple):
         names_b, b = ranked(rows["b"])
         return cls(names_a, names_b, a * max(1, len(names_b)) + b)
 
-    def a(self, key: Numbers) -> pa.Array:
+    def a(self, key: Ints) -> pa.Array:
         """Lower names of pairs."""
         return self.names_a.take(pa.array(key // max(1, len(self.names_b))))
 
-    def b(self, key: Numbers) -> pa.Array:
+    def b(self, key: Ints) -> pa.Array:
         """Higher names of pairs."""
         return self.names_b.take(pa.array(key % max(1, len(self.names_b))))
 
@@ -70,19 +70,19 @@ class Pairs(NamedTuple):
         return f"{self.a(one)[0]} and {self.b(one)[0]}"
 
 
-def begins(key: Numbers) -> Truths:
+def begins(key: Ints) -> Flags:
     """Where another key begins, in sorted keys."""
     return np.append(True, key[1:] != key[:-1])[: len(key)]
 
 
-def rank_within(key: Numbers) -> Numbers:
+def rank_within(key: Ints) -> Ints:
     """How many rows of the same key come before, in sorted keys."""
     start = np.flatnonzero(begins(key))
     lengths = np.diff(np.append(start, len(key)))
     return np.arange(len(key)) - np.repeat(start, lengths)
 
 
-def joined(key: Numbers, start: Numbers, end: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+def joined(key: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
     """The union of intervals of each key: those that overlap or touch are one. Sorted by key and start."""
     order = np.lexsort((end, start, key))
     key, start, end = key[order], start[order], end[order]

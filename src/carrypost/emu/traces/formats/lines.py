@@ -2,14 +2,14 @@
 
 A block of bytes is cut at its line ends into an Arrow array; lines are trimmed, and blank ones and comments (#) left
 out, with the numbers of the others kept. `Cells` splits them into words and turns those into numbers, times and names,
-a column at a time; a line of which one cannot be used is marked in `wrong`, and never stops the others. No loop here
-goes over the lines of a block.
+a column at a time; a line of which one cannot be used is marked in `wrong`, with a reason, and never stops the others.
+No loop here goes over the lines of a block.
 """
 
 from __future__ import annotations
 
 import csv
-import re
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
@@ -17,17 +17,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from carrypost.emu.arrays import Flags, Floats, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX
+from carrypost.emu.traces.formats.why import NUMBER, no_name, no_number, out_of_bounds
 from carrypost.model.times import MICROSECONDS
 from carrypost.security.identity import PLAIN_NAME_BYTES_MAX
 
-Numbers = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Truths = NDArray[np.bool_]
-
-NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _NUMBER = f"^{NUMBER}$"
 _DATE = (
     r"^(?P<there>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?) ?"
@@ -44,9 +40,9 @@ class Lines(NamedTuple):
     """Lines that say something, trimmed, and where in the file they stand."""
 
     text: pa.Array
-    number: NDArray[np.int64]
+    number: Ints
 
-    def where(self, kept: NDArray[np.bool_]) -> Lines:
+    def where(self, kept: Flags) -> Lines:
         """Some of them."""
         return self if kept.all() else Lines(self.text.filter(pa.array(kept)), self.number[kept])
 
@@ -67,7 +63,7 @@ def cut(data: bytes, first: int = 1) -> Lines:
     return Lines(text, np.arange(first, first + len(text), dtype=np.int64)).where(says)
 
 
-def flags(array: pa.Array) -> NDArray[np.bool_]:
+def flags(array: pa.Array) -> Flags:
     """An Arrow array of truths for numpy; none counts as false."""
     return np.asarray(pc.fill_null(array, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
@@ -86,18 +82,44 @@ def separator_of(line: str) -> str | None:
     return next((each for each in ("\t", ";", ",") if each in line), None)
 
 
-class Cells:
-    """Lines as cells."""
+class Checks:
+    """Which lines are wrong, and why: of several reasons the first that was found."""
 
-    def __init__(self, lines: Lines, separator: str | None, fewest: int) -> None:
-        """With fewer cells than `fewest` a line is wrong."""
+    def __init__(self, lines: Lines) -> None:
         self.lines = lines
+        self.wrong: Flags = np.zeros(len(lines.number), np.bool_)
+        self._reasons: list[tuple[Flags, Callable[[int], str]]] = []
+
+    def mark(self, wrong: Flags, why: Callable[[int], str]) -> None:
+        """These lines are wrong; `why` tells of one of them, by its position, what is wrong with it."""
+        if wrong.any():
+            self.wrong |= wrong
+            self._reasons.append((wrong, why))
+
+    def require(self, right: Flags, form: str) -> None:
+        """Lines that are not right should read like this."""
+        self.mark(~right, lambda row: self.misread(row, form))
+
+    def misread(self, row: int, form: str) -> str:
+        """A line should read like this."""
+        return f"must read {form}, not {self.lines.text[row].as_py()!r}"
+
+    def why(self, row: int) -> str:
+        """What is wrong with a line."""
+        return next(why(row) for wrong, why in self._reasons if wrong[row])
+
+
+class Cells(Checks):
+    """Lines as cells; `form` is how a line reads, where a word that is no number makes it look like something else."""
+
+    def __init__(self, lines: Lines, separator: str | None, form: str = "") -> None:
+        super().__init__(lines)
         self._separator = separator
+        self._form = form
         words = self._split(lines.text)
-        self.count: NDArray[np.int64] = np.diff(words.offsets.to_numpy()).astype(np.int64)
+        self.count: Ints = np.diff(words.offsets.to_numpy()).astype(np.int64)
         self._first = words.offsets.to_numpy()[:-1].astype(np.int64)
         self._cells = words.values
-        self.wrong: NDArray[np.bool_] = self.count < fewest
 
     def _split(self, text: pa.Array) -> pa.Array:
         if flags(pc.match_substring(text, '"')).any():
@@ -130,27 +152,39 @@ class Cells:
         found = self._cells.take(pa.array(taken, mask=short))
         return found if self._separator is None else pc.ascii_trim_whitespace(found)
 
-    def number(self, index: int, most: float = np.inf, where: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
+    def word(self, index: int, row: int) -> str:
+        """One cell; empty where the line is too short."""
+        return self.text(index)[row].as_py() or ""
+
+    def number(
+        self, index: int, what: str, most: float = np.inf, unit: str = "", *, where: Flags | bool = True
+    ) -> Floats:
         """A column of finite numbers, with magnitudes up to `most`; only lines `where` are looked at."""
         found = numbers(self.text(index))
-        self._mark(~(np.abs(found) <= min(most, np.finfo(np.float64).max)), where)
+        wrong = ~(np.abs(found) <= min(most, np.finfo(np.float64).max)) & where
+        self.mark(wrong, lambda row: self._out_of_bounds(index, row, what, (-most, most, unit)))
         return found
 
-    def _mark(self, wrong: NDArray[np.bool_], where: NDArray[np.bool_] | None = None) -> None:
-        self.wrong |= wrong if where is None else wrong & where
-
     def times(
-        self, index: int, least_s: float = 0.0, *, dates: bool = False, where: NDArray[np.bool_] | None = None
-    ) -> NDArray[np.int64]:
+        self, index: int, what: str, least_s: float = 0.0, *, dates: bool = False,
+        where: Flags | bool = True,
+    ) -> Ints:  # fmt: skip
         """A column of seconds as whole microseconds; with `dates` also as 2026-11-15 12:00:00+01:00 (else UTC)."""
         text = self.text(index)
         found = numbers(text)
         if dates and (left := np.isnan(found)).any():
             found[left] = _dates(text.filter(pa.array(left)))
-        self._mark(~((found >= least_s) & (found <= TIME_S_MAX)), where)
+        wrong = ~((found >= least_s) & (found <= TIME_S_MAX)) & where
+        self.mark(wrong, lambda row: self._out_of_bounds(index, row, what, (least_s, TIME_S_MAX, "s")))
         return microseconds(found)
 
-    def name(self, index: int) -> pa.Array:
+    def _out_of_bounds(self, index: int, row: int, what: str, bounds: tuple[float, float, str]) -> str:
+        word = self.word(index, row)
+        if self._form and no_number(word, what):
+            return self.misread(row, self._form)
+        return out_of_bounds(word, what, *bounds)
+
+    def name(self, index: int, what: str) -> pa.Array:
         """A column of names that nodes can have."""
         found = self.text(index)
         encoded = found.dictionary_encode()
@@ -160,11 +194,11 @@ class Cells:
         fits &= ~flags(pc.match_substring_regex(each, _NAME_WITHOUT))
         if not fits.all() or found.null_count:
             codes = encoded.indices.fill_null(len(each)).to_numpy(zero_copy_only=False)
-            self.wrong |= ~np.append(fits, False)[codes]
+            self.mark(~np.append(fits, False)[codes], lambda row: no_name(self.word(index, row), what))
         return found
 
 
-def numbers(text: pa.Array) -> NDArray[np.float64]:
+def numbers(text: pa.Array) -> Floats:
     """Texts as numbers, nan where they are none."""
     try:
         made = pc.cast(text, pa.float64())
@@ -174,7 +208,7 @@ def numbers(text: pa.Array) -> NDArray[np.float64]:
     return np.array(made.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def _dates(text: pa.Array) -> NDArray[np.float64]:
+def _dates(text: pa.Array) -> Floats:
     read = pc.extract_regex(text, _DATE)
     bare = pc.if_else(read.is_valid(), read.field("there"), pa.scalar(None, pa.string()))
     try:
@@ -201,12 +235,7 @@ def _date(text: str | None) -> datetime | None:
         return None
 
 
-def microseconds(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+def microseconds(seconds: Floats) -> Ints:
     """Seconds as whole microseconds; 0 for those that are no time."""
     with np.errstate(invalid="ignore"):
         return np.where(np.abs(seconds) <= TIME_S_MAX, np.rint(seconds * MICROSECONDS), 0).astype(np.int64)
-
-
-def is_number(word: str) -> bool:
-    """Whether this is how a number is written."""
-    return re.fullmatch(NUMBER, word) is not None

@@ -12,19 +12,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from carrypost.emu.arrays import Ints
 from carrypost.emu.scenario.csvfiles import brief
 from carrypost.emu.traces.formats.events import BACK, FORTH, UP
 from carrypost.emu.traces.formats.keys import Pairs, Settled, begins, column, joined
-from carrypost.emu.traces.formats.lines import Numbers, flags
-from carrypost.emu.traces.formats.places import first_line
-from carrypost.emu.traces.formats.rules import FileFault, Options
+from carrypost.emu.traces.formats.lines import flags
+from carrypost.emu.traces.formats.rules import FileFault, Options, first_fault
 from carrypost.model.times import MICROSECONDS
 
 MEETINGS = pa.schema([("a", pa.string()), ("b", pa.string()), ("start_us", pa.int64()), ("end_us", pa.int64())])
 
 
 def _settled(
-    pairs: Pairs, intervals: tuple[Numbers, Numbers, Numbers], faults: list[FileFault], counts: dict[str, int]
+    pairs: Pairs, intervals: tuple[Ints, Ints, Ints], faults: list[FileFault], counts: dict[str, int]
 ) -> Settled:
     key, start_us, end_us = intervals
     lasting = end_us > start_us
@@ -47,7 +47,7 @@ def sampled(rows: pa.Table, options: Options) -> Settled:
     return _merged(rows, joined if options.overlaps else _consecutive)
 
 
-def _merged(rows: pa.Table, join: Callable[[Numbers, Numbers, Numbers], tuple[Numbers, Numbers, Numbers]]) -> Settled:
+def _merged(rows: pa.Table, join: Callable[[Ints, Ints, Ints], tuple[Ints, Ints, Ints]]) -> Settled:
     """Contacts of a node with itself, which some files have, are counted and left out."""
     pairs = Pairs.of(rows)
     key, start_us, end_us = join(pairs.key, column(rows, "t_us"), column(rows, "until_us"))
@@ -63,7 +63,7 @@ def _merged(rows: pa.Table, join: Callable[[Numbers, Numbers, Numbers], tuple[Nu
     return _settled(pairs, others, [], counts)
 
 
-def _consecutive(key: Numbers, start_us: Numbers, end_us: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+def _consecutive(key: Ints, start_us: Ints, end_us: Ints) -> tuple[Ints, Ints, Ints]:
     """As `joined`, but rows are one contact only where one begins at the very end of the one before."""
     order = np.lexsort((end_us, key))
     key, start_us, end_us = key[order], start_us[order], end_us[order]
@@ -108,14 +108,10 @@ def events(rows: pa.Table, options: Options) -> Settled:
     at, t_us = column(rows, "at"), column(rows, "t_us")
     order = np.lexsort((at, t_us, pairs.key)) if options.unsorted else np.lexsort((at, pairs.key))
     key, at, t_us, up = pairs.key[order], at[order], t_us[order], column(rows, "kind")[order] == UP
-    faults = []
     before = np.append(False, up[:-1])[: len(up)] & ~begins(key)
-    for index in first_line(np.flatnonzero(up & before), at):
-        message = f"{pairs.told(int(key[index]))} are in contact already, by {{other}}"
-        faults.append(FileFault(int(at[index]), message, int(at[index - 1])))
-    for index in first_line(np.flatnonzero(~up & ~before), at):
-        message = f"the contact of {pairs.told(int(key[index]))} ends, but never started"
-        faults.append(FileFault(int(at[index]), message))
+    already, never = "{} are in contact already, by {{other}}", "the contact of {} ends, but never started"
+    faults = first_fault(up & before, at, lambda row: already.format(pairs.told(int(key[row]))), other=-1)
+    faults += first_fault(~up & ~before, at, lambda row: never.format(pairs.told(int(key[row]))))
     started = np.flatnonzero(up)
     after = np.append(t_us[1:], options.end_us)[started]
     last = np.append(begins(key)[1:], True)[: len(key)][started]
@@ -151,7 +147,7 @@ def plan(rows: pa.Table, options: Options) -> Settled:
     return _settled(pairs, found, [], counts)
 
 
-def _met(ways: tuple[Numbers, Numbers, Numbers], found: tuple[Numbers, Numbers, Numbers]) -> int:
+def _met(ways: tuple[Ints, Ints, Ints], found: tuple[Ints, Ints, Ints]) -> int:
     """In how many of these intervals one of the others begins, of the same key."""
     keys, key = np.unique(np.concatenate((ways[0], found[0])), return_inverse=True)
     times, t_us = np.unique(np.concatenate((ways[1], ways[2], found[1])), return_inverse=True)

@@ -7,54 +7,39 @@ another node, ``NAME.2``: it must not be joined by a line to what it was. A node
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from carrypost.emu.arrays import Flags, Floats, Ints
 from carrypost.emu.scenario.csvfiles import brief
 from carrypost.emu.traces.formats.events import CREATE, DESTROY, ORDER, PLACE_X, PLACE_Y, SETDEST
 from carrypost.emu.traces.formats.keys import Settled, begins, column, rank_within, ranked
-from carrypost.emu.traces.formats.lines import Floats, Numbers, Truths, flags
-from carrypost.emu.traces.formats.places import PLACES, Samples, first_line, settled
-from carrypost.emu.traces.formats.rules import FileFault, Options
+from carrypost.emu.traces.formats.lines import flags
+from carrypost.emu.traces.formats.places import PLACES, Samples, settled
+from carrypost.emu.traces.formats.rules import FileFault, Options, first_fault
 from carrypost.model.times import MICROSECONDS
 
 _NEVER = np.iinfo(np.int64).max
 _LASTS_S_MAX = 1e12
 
 
-class _Starts(NamedTuple):
-    """Where nodes are first, and until when they are there; by node."""
-
-    t_us: Numbers
-    x: Floats
-    y: Floats
-    until_us: Numbers
-    """_NEVER: until their last way ends."""
-    at: Numbers
+Arrivals = Callable[[Ints, Floats], Ints]
+"""When nodes arrive that carry out these orders, given how long their ways are."""
 
 
-class _Orders(NamedTuple):
-    """Orders, sorted by node and time."""
+def _obeyed(starts: Samples, until_us: Ints, orders: Samples, arrivals: Arrivals) -> Samples:
+    """Samples of nodes that do as they are told, sorted by node and time.
 
-    node: Numbers
-    t_us: Numbers
-    x: Floats
-    y: Floats
-    at: Numbers
-    arrival_us: Numbers | None = None
-    """When nodes arrive; none: that follows from their speeds."""
-    speed: Floats | None = None
-
-
-def _obeyed(orders: _Orders, starts: _Starts) -> Samples:
-    """Samples of nodes that do as they are told, sorted by node and time."""
+    `starts` says where each node is first, `until_us` when it is gone (_NEVER: when its last way ends). `orders` say
+    where to go next; they are sorted by node and time.
+    """
     rank = rank_within(orders.node)
     last = np.append(begins(orders.node)[1:], True)[: len(rank)]
-    next_us = np.where(last, starts.until_us[orders.node], np.append(orders.t_us[1:], 0)[: len(rank)])
+    next_us = np.where(last, until_us[orders.node], np.append(orders.t_us[1:], 0)[: len(rank)])
     here_x, here_y = starts.x.copy(), starts.y.copy()
     begin_x, begin_y = np.empty(len(rank)), np.empty(len(rank))
     arrival = np.full(len(rank), _NEVER)
@@ -65,7 +50,7 @@ def _obeyed(orders: _Orders, starts: _Starts) -> Samples:
         node = orders.node[now]
         begin_x[now], begin_y[now] = here_x[node], here_y[node]
         way_x, way_y = orders.x[now] - here_x[node], orders.y[now] - here_y[node]
-        arrival[now] = _arrivals(orders, now, np.hypot(way_x, way_y))
+        arrival[now] = arrivals(now, np.hypot(way_x, way_y))
         there = arrival[now] <= next_us[now]
         lasts = np.maximum(arrival[now] - orders.t_us[now], 1)
         share = np.where(arrival[now] == _NEVER, 0.0, (np.where(there, 0, next_us[now]) - orders.t_us[now]) / lasts)
@@ -73,26 +58,22 @@ def _obeyed(orders: _Orders, starts: _Starts) -> Samples:
         here_x[node] = np.where(there, orders.x[now], here_x[node] + share * way_x)
         here_y[node] = np.where(there, orders.y[now], here_y[node] + share * way_y)
     arrived = (arrival <= next_us) & (arrival != _NEVER)
-    ended = np.flatnonzero(starts.until_us != _NEVER)
-    nodes = np.arange(len(starts.x))
     parts = (
-        Samples(nodes, starts.t_us, starts.x, starts.y, starts.at),
-        Samples(orders.node, arrival, orders.x, orders.y, orders.at).where(arrived),
-        Samples(orders.node, orders.t_us, begin_x, begin_y, orders.at),
-        Samples(nodes, starts.until_us, here_x, here_y, starts.at).where(ended),
+        starts,
+        orders._replace(t_us=arrival).where(arrived),
+        orders._replace(x=begin_x, y=begin_y),
+        starts._replace(t_us=until_us, x=here_x, y=here_y).where(until_us != _NEVER),
     )
     made = Samples(*(np.concatenate(each) for each in zip(*parts, strict=True)))
     return made.where(np.lexsort((made.t_us, made.node)))
 
 
-def _arrivals(orders: _Orders, now: Numbers, way_m: Floats) -> Numbers:
-    if orders.arrival_us is not None:
-        return orders.arrival_us[now]
-    assert orders.speed is not None
+def _at_speed(since_us: Ints, speed: Floats, way_m: Floats) -> Ints:
+    """When whoever leaves at these times, at these speeds, arrives."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        lasts_s = np.where((way_m > 0) & (orders.speed[now] > 0), way_m / orders.speed[now], np.inf)
+        lasts_s = np.where((way_m > 0) & (speed > 0), way_m / speed, np.inf)
     lasts_us = np.rint(np.minimum(lasts_s, _LASTS_S_MAX) * MICROSECONDS).astype(np.int64)
-    return np.where(lasts_s < _LASTS_S_MAX, orders.t_us[now] + lasts_us, _NEVER)
+    return np.where(lasts_s < _LASTS_S_MAX, since_us + lasts_us, _NEVER)
 
 
 # --------------------------------------------------------------------------------------------------------- ns-2
@@ -111,17 +92,19 @@ def ns2(rows: pa.Table, options: Options) -> Settled:
         start[node[placed]] = value[placed]
     placed = by_line[kind[by_line] != ORDER]
     line[node[placed]] = at[placed]
-    lost = np.flatnonzero(np.isnan(start_x) | np.isnan(start_y))
-    faults = [
-        FileFault(int(line[index]), f"node {names[int(index)]} has no first place: X_ and Y_ must both be set")
-        for index in first_line(lost, line)
-    ]
+    told = "node {} has no first place: X_ and Y_ must both be set"
+    faults = first_fault(np.isnan(start_x) | np.isnan(start_y), line, lambda row: told.format(names[row]))
     order = np.lexsort((at, t_us, node))
     order = order[kind[order] == ORDER]
-    never = np.full(len(names), _NEVER)
-    starts = _Starts(np.zeros(len(names), np.int64), start_x, start_y, never, line)
-    orders = _Orders(node[order], t_us[order], x[order], y[order], at[order], speed=speed[order])
-    return settled(names, _obeyed(orders, starts), options, faults)
+    starts = Samples(np.arange(len(names)), np.zeros(len(names), np.int64), start_x, start_y, line)
+    orders, speed = Samples(node, t_us, x, y, at).where(order), speed[order]
+    samples = _obeyed(
+        starts,
+        np.full(len(names), _NEVER),
+        orders,
+        lambda now, way_m: _at_speed(orders.t_us[now], speed[now], way_m),
+    )
+    return settled(names, samples, options, faults)
 
 
 def standing(rows: pa.Table, end_us: int) -> pa.Table:
@@ -149,26 +132,25 @@ def walkers(rows: pa.Table, options: Options) -> Settled:
     there = _there(node, kind)
     created = kind == CREATE
     faults = _walkers_wrong(names, node, kind, (at, t_us), there=there, returns=options.returns)
-    # Lives are numbered through; those that nothing began have an error anyway.
-    life = np.cumsum(created) - 1
-    valid = (life >= 0) & (created | there)
+    # Presences are numbered through; those that nothing began have an error anyway.
+    presence = np.cumsum(created) - 1
+    valid = (presence >= 0) & (created | there)
     begun = np.flatnonzero(created)
     until = np.full(len(begun), _NEVER)
     ends = np.flatnonzero(valid & (kind == DESTROY))
-    until[life[ends]] = t_us[ends]
-    starts = _Starts(t_us[begun], x[begun], y[begun], until, at[begun])
+    until[presence[ends]] = t_us[ends]
+    events = Samples(presence, t_us, x, y, at)
     sent = np.flatnonzero(valid & (kind == SETDEST))
-    orders = _Orders(life[sent], t_us[sent], x[sent], y[sent], at[sent], arrival_us=arrival[sent])
-    lives = _lives(names, node[begun])
-    faults += _taken(names, lives, node[begun], at[begun])
-    called, rank = ranked(pa.chunked_array([lives]))
-    samples = _obeyed(orders, starts)
+    called = _called(names, node[begun])
+    faults += _taken(names, called, node[begun], at[begun])
+    names, rank = ranked(pa.chunked_array([called]))
+    samples = _obeyed(events.where(begun), until, events.where(sent), lambda now, _: arrival[sent[now]])
     samples = samples._replace(node=rank[samples.node])
-    return settled(called, samples.where(np.argsort(samples.node, kind="stable")), options, faults)
+    return settled(names, samples.where(np.argsort(samples.node, kind="stable")), options, faults)
 
 
-def _lives(names: pa.Array, node: Numbers) -> pa.Array:
-    """What walkers are called in each of their lives."""
+def _called(names: pa.Array, node: Ints) -> pa.Array:
+    """What walkers are called in each of their presences."""
     number = rank_within(node)
     found = names.take(pa.array(node)).to_pylist()
     for index in np.flatnonzero(number):
@@ -176,19 +158,14 @@ def _lives(names: pa.Array, node: Numbers) -> pa.Array:
     return pa.array(found, pa.string())
 
 
-def _taken(names: pa.Array, lives: pa.Array, node: Numbers, at: Numbers) -> list[FileFault]:
-    """Later lives whose names others have."""
-    known = flags(pc.is_in(lives, names)) & (rank_within(node) > 0)
-    return [
-        FileFault(
-            int(at[index]),
-            f"node {names[int(node[index])]} comes back as {lives[int(index)]}, but there is such a node",
-        )
-        for index in first_line(np.flatnonzero(known), at)
-    ]
+def _taken(names: pa.Array, called: pa.Array, node: Ints, at: Ints) -> list[FileFault]:
+    """Later presences whose names others have."""
+    known = flags(pc.is_in(called, names)) & (rank_within(node) > 0)
+    told = "node {} comes back as {}, but there is such a node"
+    return first_fault(known, at, lambda row: told.format(names[int(node[row])], called[row]))
 
 
-def _there(node: Numbers, kind: Numbers) -> Truths:
+def _there(node: Ints, kind: Ints) -> Flags:
     """Whether the node is there before each of its events."""
     changes = np.where(kind != SETDEST, np.arange(len(kind)), -1)
     before = np.append(-1, np.maximum.accumulate(changes)[:-1])[: len(kind)]
@@ -197,27 +174,27 @@ def _there(node: Numbers, kind: Numbers) -> Truths:
 
 
 def _walkers_wrong(
-    names: pa.Array, node: Numbers, kind: Numbers, lines: tuple[Numbers, Numbers], *, there: Truths, returns: bool
+    names: pa.Array, node: Ints, kind: Ints, lines: tuple[Ints, Ints], *, there: Flags, returns: bool
 ) -> list[FileFault]:
     at, t_us = lines
     again = (kind == CREATE) & (there if returns else _again(node, kind))
-    faults = [
-        FileFault(int(at[index]), f"node {names[int(node[index])]} is created a second time")
-        for index in first_line(np.flatnonzero(again), at)
-    ]
-    faults += [
-        FileFault(int(at[index]), f"there is no node {names[int(node[index])]} at this time")
-        for index in first_line(np.flatnonzero((kind != CREATE) & ~there), at)
-    ]
     back = np.append(False, (node[1:] == node[:-1]) & (t_us[1:] < t_us[:-1]))[: len(node)]
-    for index in first_line(np.flatnonzero(back), at):
-        after, before = brief(int(t_us[index])), brief(int(t_us[index - 1]))
-        what = f"node {names[int(node[index])]} is told at {after} s what to do, after it was told at {before} s"
-        faults.append(FileFault(int(at[index]), f"{what}; if lines may come in any order: --unsorted"))
-    return faults
+
+    def told(row: int) -> str:
+        after, before = brief(int(t_us[row])), brief(int(t_us[row - 1]))
+        what = f"node {names[int(node[row])]} is told at {after} s what to do, after it was told at {before} s"
+        return f"{what}; if lines may come in any order: --unsorted"
+
+    return [
+        *first_fault(again, at, lambda row: f"node {names[int(node[row])]} is created a second time"),
+        *first_fault(
+            (kind != CREATE) & ~there, at, lambda row: f"there is no node {names[int(node[row])]} at this time"
+        ),
+        *first_fault(back, at, told),
+    ]
 
 
-def _again(node: Numbers, kind: Numbers) -> Truths:
+def _again(node: Ints, kind: Ints) -> Flags:
     """Creations of nodes that were created before."""
     created = np.flatnonzero(kind == CREATE)
     found = np.zeros(len(kind), np.bool_)

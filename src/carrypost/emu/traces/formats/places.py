@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from carrypost.emu.arrays import Flags, Floats, Ints
 from carrypost.emu.scenario.csvfiles import brief
 from carrypost.emu.traces.formats.keys import Settled, column, ranked
-from carrypost.emu.traces.formats.lines import Floats, Numbers, Truths
-from carrypost.emu.traces.formats.rules import FileFault, Options
+from carrypost.emu.traces.formats.rules import FileFault, Options, first_fault
 from carrypost.emu.traces.tracks import SAME_PLACE_M
 from carrypost.model.times import MICROSECONDS
 
@@ -25,19 +25,18 @@ SPEED_MAX_M_PER_S = 150.0
 EARTH_M = 6_371_000.0
 _WARNED = 3
 _SAME_TIME = " If one of the places is to count: --same-time first, or last"
-_PLACES_WRITTEN = "({:g}, {:g})"
 
 
 class Samples(NamedTuple):
     """Samples of nodes, and the lines that they are from."""
 
-    node: Numbers
-    t_us: Numbers
+    node: Ints
+    t_us: Ints
     x: Floats
     y: Floats
-    at: Numbers
+    at: Ints
 
-    def where(self, kept: Truths | Numbers) -> Samples:
+    def where(self, kept: Flags | Ints) -> Samples:
         """Some of them, or all in another order."""
         return Samples(self.node[kept], self.t_us[kept], self.x[kept], self.y[kept], self.at[kept])
 
@@ -51,22 +50,19 @@ def places(rows: pa.Table, options: Options) -> Settled:
         metres = np.radians(1.0) * EARTH_M
         x = (x - options.middle) * metres * np.cos(np.radians(options.origin[0]))
         y = (y - options.origin[0]) * metres
-    faults: list[FileFault] = []
     order = np.lexsort((at, node))
     if options.unsorted:
         order = np.lexsort((at, t_us, node))
     samples = Samples(node, t_us, x, y, at).where(order)
-    wrong = (samples.node[1:] == samples.node[:-1]) & (samples.t_us[1:] < samples.t_us[:-1])
-    for index in first_line(np.flatnonzero(wrong) + 1, samples.at):
-        before, after = (brief(int(samples.t_us[each])) for each in (index - 1, index))
-        what = f"the time of node {names[int(samples.node[index])]} goes back, from {before} s to {after} s"
-        faults.append(FileFault(int(samples.at[index]), f"{what}; if rows may come in any order: --unsorted"))
+    back = np.append(False, (samples.node[1:] == samples.node[:-1]) & (samples.t_us[1:] < samples.t_us[:-1]))
+
+    def told(row: int) -> str:
+        before, after = (brief(int(samples.t_us[each])) for each in (row - 1, row))
+        what = f"the time of node {names[int(samples.node[row])]} goes back, from {before} s to {after} s"
+        return f"{what}; if rows may come in any order: --unsorted"
+
+    faults = first_fault(back[: len(node)], samples.at, told)
     return settled(names, samples, options, faults, hint="" if options.metres else _SAME_TIME)
-
-
-def first_line(found: Numbers, at: Numbers) -> Numbers:
-    """Of these rows the one whose line comes first."""
-    return found[[int(np.argmin(at[found]))]] if len(found) else found
 
 
 def settled(names: pa.Array, samples: Samples, options: Options, faults: list[FileFault], *, hint: str = "") -> Settled:
@@ -95,25 +91,18 @@ def settled(names: pa.Array, samples: Samples, options: Options, faults: list[Fi
     return Settled(made, faults, {"repeated_rows": int((~kept).sum()), "fast_moves": len(fast)}, warnings)
 
 
-def _two_places(names: pa.Array, samples: Samples, again: Truths, hint: str) -> list[FileFault]:
-    index = np.flatnonzero(again)
-    away = np.hypot(samples.x[index] - samples.x[index - 1], samples.y[index] - samples.y[index - 1])
-    for row in first_line(index[away > SAME_PLACE_M], samples.at):
-        here, there = (
-            _PLACES_WRITTEN.format(float(samples.x[each]), float(samples.y[each])) for each in (row, row - 1)
-        )
-        return [
-            FileFault(
-                int(samples.at[row]),
-                f"node {names[int(samples.node[row])]} is at {here}, but {{other}} says {there} for the same time; "
-                f"are there two nodes with one id?{hint}",
-                int(samples.at[row - 1]),
-            )
-        ]
-    return []
+def _two_places(names: pa.Array, samples: Samples, again: Flags, hint: str) -> list[FileFault]:
+    away_m = np.append(0.0, np.hypot(np.diff(samples.x), np.diff(samples.y)))[: len(again)]
+
+    def told(row: int) -> str:
+        here, there = (f"({float(samples.x[each]):g}, {float(samples.y[each]):g})" for each in (row, row - 1))
+        what = f"node {names[int(samples.node[row])]} is at {here}, but {{other}} says {there} for the same time"
+        return f"{what}; are there two nodes with one id?{hint}"
+
+    return first_fault(again & (away_m > SAME_PLACE_M), samples.at, told, other=-1)
 
 
-def _fast(samples: Samples) -> Numbers:
+def _fast(samples: Samples) -> Ints:
     same = samples.node[1:] == samples.node[:-1]
     metres = np.hypot(np.diff(samples.x), np.diff(samples.y))
     elapsed_s = np.diff(samples.t_us) / MICROSECONDS

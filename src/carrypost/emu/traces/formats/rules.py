@@ -9,7 +9,7 @@ A line is known by `at`: the number of its file among those read together, and i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from carrypost.emu.arrays import Flags, Ints
 from carrypost.emu.scenario.csvfiles import brief
-from carrypost.emu.traces.formats.lines import Lines, Numbers, Truths, flags
+from carrypost.emu.traces.formats.lines import Checks, Lines, flags
 from carrypost.errors import LocalError
 
 BAD_SHOWN = 10
@@ -137,9 +138,6 @@ class LineRule(Protocol):
     def parse(self, lines: Lines, file: int) -> Parsed:
         """The rows of these lines, without the header."""
 
-    def why(self, text: str) -> str:
-        """What is wrong with a line."""
-
     @property
     def said(self) -> str:
         """What was assumed about this file and had better be known; may be empty."""
@@ -157,22 +155,19 @@ class Headless:
 
 
 def parsed(
-    rule: LineRule,
-    lines: Lines,
-    wrong: Truths,
+    checks: Checks,
     file: int,
     columns: Mapping[str, NDArray[Any] | pa.Array],
     *,
     every: Lines | None = None,
-    without: Truths | None = None,
+    without: Flags | None = None,
 ) -> Parsed:
-    """The rows of lines, and the first of those that are wrong, with the reason.
+    """The rows of the lines that were checked, and the first of those that are wrong, with the reason.
 
     `every`: these and those that say nothing of concern; `without`: lines that are right and yet make no row.
     """
+    lines, wrong = checks.lines, checks.wrong
     found = np.flatnonzero(wrong)
-    shown = found[:BAD_SHOWN]
-    texts = lines.text.take(pa.array(shown)).to_pylist()
     count = len((every or lines).number)
     return Parsed(
         rows=_rows(lines, wrong if without is None else wrong | without, file, columns),
@@ -180,18 +175,20 @@ def parsed(
         passed=count - len(lines.number),
         bad_lines=len(found),
         bad=[
-            Bad(at(file, int(lines.number[index])), shortened(text), rule.why(text))
-            for index, text in zip(shown, texts, strict=True)
+            Bad(at(file, int(lines.number[row])), shortened(lines.text[row].as_py()), checks.why(row))
+            for row in found[:BAD_SHOWN].tolist()
         ],
     )
 
 
-def ends_first(lines: Lines, wrong: Truths, start_us: Numbers, until_us: Numbers, file: int) -> FileFault | None:
-    """The first contact that ends before it starts."""
-    for index in np.flatnonzero(~wrong & (until_us < start_us))[:1]:
+def ends_first(
+    checks: Checks, start_us: Ints, until_us: Ints, file: int, *, but: Flags | bool = False
+) -> FileFault | None:
+    """The first contact that ends before it starts, `but` these."""
+    for index in np.flatnonzero(~(checks.wrong | but) & (until_us < start_us))[:1]:
         until, start = (brief(int(each[index])) for each in (until_us, start_us))
         message = f"the contact ends at {until} s, before it starts at {start} s"
-        return FileFault(at(file, int(lines.number[index])), message)
+        return FileFault(at(file, int(checks.lines.number[index])), message)
     return None
 
 
@@ -201,7 +198,7 @@ def shortened(text: str, most: int = _TEXT_SHOWN) -> str:
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
-def _rows(lines: Lines, wrong: Truths, file: int, columns: Mapping[str, NDArray[Any] | pa.Array]) -> pa.Table:
+def _rows(lines: Lines, wrong: Flags, file: int, columns: Mapping[str, NDArray[Any] | pa.Array]) -> pa.Table:
     """Rows of the lines that are not wrong."""
     made = {"at": pa.array(lines.number + at(file, 0)), **columns}
     arrays = []
@@ -215,11 +212,20 @@ def _rows(lines: Lines, wrong: Truths, file: int, columns: Mapping[str, NDArray[
     return table.filter(pa.array(~wrong)) if wrong.any() else table
 
 
-def pairs(a: pa.Array, b: pa.Array) -> tuple[pa.Array, pa.Array, Truths]:
+def pairs(a: pa.Array, b: pa.Array) -> tuple[pa.Array, pa.Array, Flags]:
     """Names of pairs, the lower one first; and where both are one."""
     swapped = pc.greater(a, b)
     same = flags(pc.equal(a, b))
     return pc.if_else(swapped, b, a), pc.if_else(swapped, a, b), same
+
+
+def first_fault(wrong: Flags, at: Ints, tell: Callable[[int], str], *, other: int = 0) -> list[FileFault]:
+    """What is wrong with that of the wrong rows whose line comes first; `other`: which row, from there, {other} is."""
+    found = np.flatnonzero(wrong)
+    if not len(found):
+        return []
+    row = int(found[np.argmin(at[found])])
+    return [FileFault(int(at[row]), tell(row), int(at[row + other]) if other else -1)]
 
 
 def first(faults: list[FileFault]) -> FileFault | None:

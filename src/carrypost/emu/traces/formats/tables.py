@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from carrypost.emu.arrays import Floats, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX, Line
 from carrypost.emu.traces.formats import headers
 from carrypost.emu.traces.formats.headers import Header
-from carrypost.emu.traces.formats.lines import Cells, Floats, Lines, Numbers, is_number, words_of
+from carrypost.emu.traces.formats.lines import Cells, Lines, cut, numbers
 from carrypost.emu.traces.formats.rules import Options, Parsed, ends_first, pairs, parsed
-from carrypost.emu.traces.formats.why import degrees, measure, moment, name, numeral, seconds
+from carrypost.emu.traces.formats.why import is_number
 from carrypost.emu.traces.tracks import COORDINATE_M_MAX
 from carrypost.model.times import MICROSECONDS
 
@@ -27,39 +28,42 @@ _DEGREES = {"lat": 90.0, "lon": 360.0}
 _LOOKED_AT = 1000
 """Lines among which one must have a place, or longitudes are counted from 0."""
 CELLS_A_DEGREE = 100
-_NO_FIX = "0, 0 is no fix of a receiver"
-_TOO_MANY = "the row has {} cells, the header names {} columns"
 
 
 def _without(lines: Lines, header: int) -> Lines:
     return lines.where(lines.number != header) if header else lines
 
 
-def _cells(lines: Lines, header: Header) -> Cells:
-    cells = Cells(lines, header.separator, max(header.positions.values()) + 1)
-    if header.width and (cells.count > header.width).any():
-        # Whoever writes numbers with a comma has more cells than columns, and every number is another one.
-        more = cells.text(header.width).fill_null("").to_numpy(zero_copy_only=False) != ""
-        cells.wrong |= more | (cells.count > header.width + 1)
-    return cells
+@dataclass(frozen=True, slots=True)
+class _TableRule:
+    """The rule of a table whose columns are known by a header."""
 
+    header: Header
 
-def _why_cells(header: Header, text: str) -> tuple[dict[str, str], str]:
-    """The cells of a line by column; or what is wrong with their number."""
-    words = words_of(text, header.separator)
-    for column, index in header.positions.items():
-        if index >= len(words):
-            return {}, f"{column} is missing: the row has {len(words)} cells"
-    if header.width and any(words[header.width :]):
-        return {}, _TOO_MANY.format(len(words), header.width)
-    return {column: words[index] for column, index in header.positions.items()}, ""
+    @property
+    def said(self) -> str:
+        """What was assumed."""
+        return self.header.said
+
+    def _cells(self, lines: Lines) -> Cells:
+        """The rows below the header; those with too few or too many cells are wrong."""
+        header = self.header
+        cells = Cells(_without(lines, header.line), header.separator)
+        for column, index in header.positions.items():
+            missing = f"{column} is missing: the row has "
+            cells.mark(cells.count <= index, lambda row, told=missing: f"{told}{cells.count[row]} cells")  # type: ignore[misc]
+        if header.width and (cells.count > header.width).any():
+            # Whoever writes numbers with a comma has more cells than columns, and every number is another one.
+            more = cells.text(header.width).fill_null("").to_numpy(zero_copy_only=False) != ""
+            told = f"cells, the header names {header.width} columns"
+            cells.mark(more | (cells.count > header.width + 1), lambda row: f"the row has {cells.count[row]} {told}")
+        return cells
 
 
 @dataclass(frozen=True, slots=True)
-class Positions:
+class Positions(_TableRule):
     """Where nodes are, row by row."""
 
-    header: Header
     east_of: float = 0.0
     """Longitudes are counted from here, so that the date line cuts nothing."""
 
@@ -68,60 +72,38 @@ class Positions:
         """By the first lines of the file."""
         if options.metres:
             return cls(headers.find(head, called, (("node", "t", "x", "y"),), options, usual=False, hint=""))
-        header = headers.find(head, called, (_PLACE, _GEOGRAPHIC), options)
-        if "lon" not in header.positions:
-            return cls(header)
-        data = [text for number, text in headers.head_lines(head, called) if number != header.line]
-        for text in data[:_LOOKED_AT]:
-            cells, _ = _why_cells(header, text)
-            lat, lon = (float(cells[each]) if is_number(cells.get(each, "")) else 0.0 for each in ("lat", "lon"))
-            if lat or lon:
-                return cls(header, lon)
-        return cls(header)
+        rule = cls(headers.find(head, called, (_PLACE, _GEOGRAPHIC), options))
+        if not rule.geographic:
+            return rule
+        lines = cut(head)
+        cells = rule._cells(Lines(lines.text[:_LOOKED_AT], lines.number[:_LOOKED_AT]))
+        lat, lon = (numbers(cells.text(rule.header.positions[each])) for each in ("lat", "lon"))
+        placed = ~cells.wrong & np.isfinite(lat) & np.isfinite(lon) & ((lat != 0.0) | (lon != 0.0))
+        return cls(rule.header, float(lon[placed][0])) if placed.any() else rule
 
     @property
     def geographic(self) -> bool:
         """Whether places are degrees."""
         return "lat" in self.header.positions
 
-    @property
-    def said(self) -> str:
-        """What was assumed."""
-        return self.header.said
-
     def parse(self, lines: Lines, file: int) -> Parsed:
         """Places; those in degrees with longitudes from `east_of`."""
-        lines = _without(lines, self.header.line)
-        cells = _cells(lines, self.header)
-        index = self.header.positions
-        t_us = cells.times(index["t"], -TIME_S_MAX, dates=True)
-        node = cells.name(index["node"])
+        cells, index = self._cells(lines), self.header.positions
+        t_us = cells.times(index["t"], "t", -TIME_S_MAX, dates=True)
+        node = cells.name(index["node"], "node")
         if self.geographic:
-            y, east = (cells.number(index[each], _DEGREES[each]) for each in ("lat", "lon"))
-            cells.wrong |= (y == 0.0) & (east == 0.0)
+            y, east = (cells.number(index[each], each, most, "degrees") for each, most in _DEGREES.items())
+            cells.mark((y == 0.0) & (east == 0.0), lambda _: "0, 0 is no fix of a receiver")
             x = (east - self.east_of + 180.0) % 360.0 - 180.0
         else:
-            x, y = (cells.number(index[each], COORDINATE_M_MAX) for each in "xy")
-        made = parsed(self, lines, cells.wrong, file, {"a": node, "t_us": t_us, "x": x, "y": y})
+            x, y = (cells.number(index[each], each, COORDINATE_M_MAX, "m") for each in "xy")
+        made = parsed(cells, file, {"a": node, "t_us": t_us, "x": x, "y": y})
         if self.geographic and made.rows.num_rows:
             x, y = x[~cells.wrong], y[~cells.wrong]
             made.least = {"x": float(x.min()), "y": float(y.min())}
             made.most = {"x": float(x.max()), "y": float(y.max())}
             made.spread = {"x": _spread(x), "y": _spread(y)}
         return made
-
-    def why(self, text: str) -> str:
-        """What is wrong with a line."""
-        cells, wrong = _why_cells(self.header, text)
-        if wrong:
-            return wrong
-        checks = (
-            moment(cells["t"], "t"),
-            name(cells["node"], "node"),
-            *(degrees(cells[each], each, _DEGREES[each]) for each in ("lat", "lon") if each in cells),
-            *(measure(cells[each], each) for each in "xy" if each in cells),
-        )
-        return next(filter(None, checks), _NO_FIX if self.geographic else "cannot be read")
 
 
 def _spread(degrees_: Floats) -> dict[int, int]:
@@ -160,27 +142,17 @@ class OneMovement:
 
     def parse(self, lines: Lines, file: int) -> Parsed:
         """Places, counted from the least of the header."""
-        lines = _without(lines, self.header)
-        cells = Cells(lines, None, len(_PLACE))
-        t_us, node = cells.times(0, -TIME_S_MAX), cells.name(1)
-        x, y = (cells.number(index, COORDINATE_M_MAX) for index in (2, 3))
-        columns = {"a": node, "t_us": t_us, "x": x - self.x_0, "y": y - self.y_0}
-        return parsed(self, lines, cells.wrong, file, columns)
-
-    def why(self, text: str) -> str:
-        """What is wrong with a line."""
-        words = text.split()
-        if len(words) < len(_PLACE) or any(numeral(words[index], "") for index in (0, 2, 3)):
-            return f"must read TIME NODE X Y, not {text!r}"
-        checks = (moment(words[0], "the time"), name(words[1], "node"), measure(words[2], "x"), measure(words[3], "y"))
-        return next(filter(None, checks), "cannot be read")
+        cells = Cells(_without(lines, self.header), None, form := "TIME NODE X Y")
+        cells.require(cells.count >= len(_PLACE), form)
+        t_us, node = cells.times(0, "the time", -TIME_S_MAX), cells.name(1, "node")
+        x, y = (cells.number(index, axis, COORDINATE_M_MAX, "m") for index, axis in enumerate("xy", 2))
+        return parsed(cells, file, {"a": node, "t_us": t_us, "x": x - self.x_0, "y": y - self.y_0})
 
 
 @dataclass(frozen=True, slots=True)
-class Sightings:
+class Sightings(_TableRule):
     """Pairs of nodes, and when they were seen together; to be joined."""
 
-    header: Header
     kind: str
     interval_us: int
     distance_m: float | None = None
@@ -204,52 +176,34 @@ class Sightings:
         header = headers.find(head, called, (("i", "j", "first", "last"),), options, hint="")
         return cls(header, "imote", round((options.interval_s or 0.0) * MICROSECONDS))
 
-    @property
-    def said(self) -> str:
-        """What was assumed."""
-        return self.header.said
-
     def parse(self, lines: Lines, file: int) -> Parsed:
         """Sightings."""
-        lines = _without(lines, self.header.line)
-        cells = _cells(lines, self.header)
-        index = self.header.positions
-        a, b, _ = pairs(cells.name(index["i"]), cells.name(index["j"]))
+        cells, index = self._cells(lines), self.header.positions
+        a, b, _ = pairs(*(cells.name(index[each], each) for each in "ij"))
         start_us, until_us = self._times(cells)
         fault = None
         if self.kind == "imote":
-            fault = ends_first(lines, cells.wrong, start_us, until_us, file)
+            fault = ends_first(cells, start_us, until_us, file)
             until_us = until_us + self.interval_us
-        far = None if self.distance_m is None else cells.number(index["distance"]) > self.distance_m
-        columns = {"a": a, "b": b, "t_us": start_us, "until_us": until_us}
-        made = parsed(self, lines, cells.wrong, file, columns, without=far)
+        far = None if self.distance_m is None else numbers(cells.text(index["distance"])) > self.distance_m
+        made = parsed(cells, file, {"a": a, "b": b, "t_us": start_us, "until_us": until_us}, without=far)
         made.fault, made.left_out = fault, made.lines - made.bad_lines - made.rows.num_rows
         return made
 
-    def _times(self, cells: Cells) -> tuple[Numbers, Numbers]:
+    def _times(self, cells: Cells) -> tuple[Ints, Ints]:
         index = self.header.positions
         if self.kind == "imote":
-            return cells.times(index["first"]), cells.times(index["last"])
+            return cells.times(index["first"], "first"), cells.times(index["last"], "last")
         if self.kind == "pairs":
-            t_us = cells.times(index["t"], dates=True)
+            t_us = cells.times(index["t"], "t", dates=True)
             return t_us - self.interval_us, t_us
-        cells.number(index["distance"])
-        step = cells.number(index["step"], _STEPS_MAX)
-        cells.wrong |= ~((step >= 1) & (step == np.floor(step)))
+        cells.number(index["distance"], "distance")
+        step = cells.number(index["step"], "step")
+        counts = (step >= 1) & (step <= _STEPS_MAX) & (step == np.floor(step))
+        cells.mark(~counts, lambda _: f"step must be a whole number from 1 to {_STEPS_MAX:,.0f}")
         day, within = np.divmod(np.where(cells.wrong, 1, step).astype(np.int64) - 1, _STEPS_A_DAY)
         start_us = (day * 86_400 + _FIRST_STEP_S + within * 300) * MICROSECONDS
         return start_us, start_us + self.interval_us
-
-    def why(self, text: str) -> str:
-        """What is wrong with a line."""
-        cells, wrong = _why_cells(self.header, text)
-        if wrong:
-            return wrong
-        numbers = {each: cells[each] for each in ("t", "first", "last", "step", "distance") if each in cells}
-        checks = [seconds(word, each) for each, word in numbers.items() if each in {"t", "first", "last"}]
-        checks += [numeral(word, each) for each, word in numbers.items()]
-        checks += [name(cells[each], each) for each in "ij"]
-        return next(filter(None, checks), f"step must be a whole number from 1 to {_STEPS_MAX:,.0f}")
 
 
 _STEPS_A_DAY = 192
@@ -258,39 +212,20 @@ _FIRST_STEP_S = 7 * 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Contacts:
+class ContactIntervals(_TableRule):
     """Contacts as they are."""
 
-    header: Header
-
     @classmethod
-    def begin(cls, head: bytes, called: str, options: Options) -> Contacts:
+    def begin(cls, head: bytes, called: str, options: Options) -> ContactIntervals:
         """By the first line of the file."""
         return cls(headers.find(head, called, (("a", "b", "start", "end"),), options, usual=False))
 
-    @property
-    def said(self) -> str:
-        """What was assumed."""
-        return self.header.said
-
     def parse(self, lines: Lines, file: int) -> Parsed:
         """Contacts."""
-        lines = _without(lines, self.header.line)
-        cells = _cells(lines, self.header)
-        index = self.header.positions
-        start_us, until_us = cells.times(index["start"]), cells.times(index["end"])
-        a, b, same = pairs(cells.name(index["a"]), cells.name(index["b"]))
-        cells.wrong |= same
-        columns = {"a": a, "b": b, "t_us": start_us, "until_us": until_us}
-        made = parsed(self, lines, cells.wrong, file, columns)
-        made.fault = ends_first(lines, cells.wrong, start_us, until_us, file)
+        cells, index = self._cells(lines), self.header.positions
+        a, b, same = pairs(*(cells.name(index[each], each) for each in "ab"))
+        start_us, until_us = (cells.times(index[each], each) for each in ("start", "end"))
+        cells.mark(same, lambda row: f"{a[row]} is in contact with itself")
+        made = parsed(cells, file, {"a": a, "b": b, "t_us": start_us, "until_us": until_us})
+        made.fault = ends_first(cells, start_us, until_us, file)
         return made
-
-    def why(self, text: str) -> str:
-        """What is wrong with a line."""
-        cells, wrong = _why_cells(self.header, text)
-        if wrong:
-            return wrong
-        checks = [name(cells[each], each) for each in "ab"]
-        checks += [seconds(cells[each], each) for each in ("start", "end")]
-        return next(filter(None, checks), f"{cells['a']} is in contact with itself")
