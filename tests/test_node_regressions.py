@@ -329,7 +329,7 @@ def test_a_name_server_that_does_not_answer_delays_neither_other_peers_nor_the_e
             lambda _batch: None,
         )
         await udp.open()
-        await true(lambda: list(udp._intake.statics) == [("127.0.0.1", 2)])  # noqa: SLF001 - it is announced to
+        await true(lambda: list(udp.intake.statics) == [("127.0.0.1", 2)])
         await udp.close()
 
     began_s = time.monotonic()

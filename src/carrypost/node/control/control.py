@@ -349,7 +349,7 @@ class Program:
         return None
 
     async def _gate(self, call: calls.Gate) -> object:
-        self._node.udp.hear = None if call.hear is None else frozenset(call.hear)
+        self._node.udp.intake.gate = None if call.hear is None else frozenset(call.hear)
         return None
 
     async def _stop(self, _call: calls.Stop) -> object:

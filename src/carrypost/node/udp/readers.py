@@ -27,9 +27,8 @@ async def read(
     Returns what ends that and closes the socket.
     """
     loop = asyncio.get_running_loop()
-    reader = _Reader(made, nbytes, take, failed)
     try:
-        loop.add_reader(made, reader.drain)
+        loop.add_reader(made, drain, made, nbytes, take, failed)
     except NotImplementedError:
         transport, _ = await loop.create_datagram_endpoint(lambda: _Collector(loop, take, failed), sock=made)
         return transport.close
@@ -41,27 +40,18 @@ async def read(
     return close
 
 
-class _Reader:
-    def __init__(
-        self, made: socket.socket, nbytes: int, take: Callable[[Raw], None], failed: Callable[[OSError], object]
-    ) -> None:
-        self._receive = made.recvfrom
-        self._bytes = nbytes
-        self._take = take
-        self._failed = failed
-
-    def drain(self) -> None:
-        """Take what is there, up to a batch."""
-        receive, nbytes, raw = self._receive, self._bytes, []
-        try:
-            for _ in range(BATCH):
-                raw.append(receive(nbytes))  # noqa: PERF401 - what was read before an error is kept
-        except (BlockingIOError, InterruptedError):
-            pass
-        except OSError as error:
-            self._failed(error)
-        if raw:
-            self._take(raw)
+def drain(made: socket.socket, nbytes: int, take: Callable[[Raw], None], failed: Callable[[OSError], object]) -> None:
+    """Take what is there now, up to a batch."""
+    receive, raw = made.recvfrom, []
+    try:
+        for _ in range(BATCH):
+            raw.append(receive(nbytes))  # noqa: PERF401 - what was read before an error is kept
+    except (BlockingIOError, InterruptedError):
+        pass
+    except OSError as error:
+        failed(error)
+    if raw:
+        take(raw)
 
 
 class _Collector(asyncio.DatagramProtocol):
