@@ -99,5 +99,4 @@ def played(path: Path, out: Path) -> Iterator[Campaign]:
     with begun(load(path), out) as running:
         shared = context_of(running, running.todo)
         yield running
-        ended = [task.play(shared, run) for run in running.todo]
-        running.close(ended)
+        running.ended = [task.play(shared, run) for run in running.todo]

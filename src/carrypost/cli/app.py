@@ -9,8 +9,9 @@ import typer
 
 from carrypost import CarrypostError, __version__
 from carrypost.cli import doctor, emu, keys, lab, node, reproduce
-from carrypost.cli._exit import Exit, check_texts, told, told_of_file
+from carrypost.cli._exit import Exit, check_texts, told
 from carrypost.cli._signals import orderly
+from carrypost.files import refused
 
 app = typer.Typer(
     name="carrypost",
@@ -96,5 +97,5 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         if error.filename is None:  # Not about a file: nobody foresaw it.
             raise
-        return told_of_file(error)
+        return told(refused(f"{error.filename} cannot be used", error))
     return Exit.DONE

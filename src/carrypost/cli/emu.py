@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from carrypost.cli import _paths
+from carrypost.cli._extras import needs_emulator
 from carrypost.cli._output import JsonOption, duration, figures, say, wants_json
 from carrypost.cli._progress import bars
 from carrypost.cli._signals import INTERRUPTED, orderly
@@ -42,9 +43,8 @@ def run_scenario(
     out: Annotated[
         Path | None,
         _paths.option(
-            "--out",
-            "-o",
-            about="Record: Parquet, or JSON lines if it ends in .jsonl.",
+            "--out -o",
+            "Record: Parquet, or JSON lines if it ends in .jsonl.",
             parser=_paths.ending_in(".parquet", ".jsonl", ".ndjson"),
         ),
     ] = None,
@@ -58,7 +58,7 @@ def run_scenario(
         str | None, typer.Option("--mode", help="In place of the scenario's: faithful or ideal.", show_default=False)
     ] = None,
     export_one: Annotated[
-        Path | None, _paths.option("--export-one", about="Also write the contacts as The ONE's connection events.")
+        Path | None, _paths.option("--export-one", "Also write the contacts as The ONE's connection events.")
     ] = None,
     encoded: Annotated[
         bool, typer.Option("--encoded", help="Let every frame go through its bytes; the record is the same.")
@@ -77,7 +77,7 @@ def run_scenario(
 
     * `carrypost emu run three.toml --mode ideal --export-one contacts.txt` for a cross-check with The ONE
     """
-    needs_extra()
+    needs_emulator()
     from carrypost.emu.scenario.scenario import Scenario  # noqa: PLC0415 - needed by this command only
 
     overrides = [*changes, *([f"mode={mode}"] if mode is not None else [])]
@@ -135,7 +135,7 @@ def show(
 
     For example: `carrypost emu show records.parquet`, `carrypost emu show first.parquet second.parquet --json`
     """
-    needs_extra()
+    needs_emulator()
     from carrypost.emu.records.files import read  # noqa: PLC0415
     from carrypost.emu.records.log import runs  # noqa: PLC0415 - needed by this command only
     from carrypost.emu.records.summary import summarise  # noqa: PLC0415
@@ -161,9 +161,7 @@ def soak(
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many random scenarios.")] = 100,
     first: Annotated[int, typer.Option("--first", min=0, help="The first seed.")] = 1,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="How many at the same time.")] = 1,
-    out: Annotated[
-        Path | None, _paths.option("--out", about="Where scenarios that fail are kept.", metavar="FOLDER")
-    ] = None,
+    out: Annotated[Path | None, _paths.option("--out", "Where scenarios that fail are kept.", "FOLDER")] = None,
     order: Annotated[
         bool, typer.Option("--order", help="Hours of topics with causal order, rather than a minute of others.")
     ] = False,
@@ -173,21 +171,12 @@ def soak(
 
     For example: `carrypost emu soak --seeds 5000 --jobs 4`, `carrypost emu soak --order --seeds 1 --first 77`
     """
-    needs_extra()
+    needs_emulator()
     from carrypost.emu.verify import soak as search  # noqa: PLC0415 - needed by this command only
 
     with orderly():
         code = search.main(seeds, first, jobs=jobs, json=wants_json(json), out=out, order=order)
     raise typer.Exit(code)
-
-
-def needs_extra() -> None:
-    """Say how to install what is missing, rather than which module is."""
-    try:
-        import numpy  # noqa: F401, ICN001, PLC0415 - only to see whether they are there
-        import pyarrow  # noqa: F401, ICN001, PLC0415
-    except ImportError:
-        raise LocalError("the emulator needs numpy and pyarrow: pip install 'carrypost[emu]'") from None
 
 
 def _tell_crowded(crowded: int, nodes: int, places: int) -> None:

@@ -111,7 +111,7 @@ def name(
         home.check_id(node)  # Before there is a folder.
     with orderly():
         home.create()
-        home.call(node, pet_name)
+        home.set_pet_name(node, pet_name)
 
 
 @keys.command()
@@ -120,7 +120,7 @@ def names(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpt
 
     For example: `carrypost keys names`
     """
-    found = sorted(_home(config, data).names().items(), key=lambda pair: pair[1])
+    found = sorted(_home(config, data).pet_names().items(), key=lambda pair: pair[1])
     if not found:
         nothing("No names yet; `carrypost keys name NODE NAME` gives one.")
     elif wants_json(json):

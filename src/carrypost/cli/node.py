@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 _ANSWER_S = 10.0
 """Within this a node answers, or it hangs."""
-ConfigOption = Annotated[Path | None, _paths.option("--config", "-c", about="Settings file (TOML).", metavar="FILE")]
+ConfigOption = Annotated[Path | None, _paths.option("--config -c", "Settings file (TOML).", "FILE")]
 DataOption = Annotated[
     Path | None,
-    _paths.option("--data", "-d", about="The node's folder.", metavar="FOLDER", default="the user's data folder"),
+    _paths.option("--data -d", "The node's folder.", "FOLDER", default="the user's data folder"),
 ]
 SetOption = Annotated[
     list[str],
@@ -39,9 +39,7 @@ def node(
     config: ConfigOption = None,
     data: DataOption = None,
     changes: SetOption = [],  # noqa: B006 - typer makes a new list
-    record: Annotated[
-        Path | None, _paths.option("--record", about="Write the event log into this folder.", metavar="FOLDER")
-    ] = None,
+    record: Annotated[Path | None, _paths.option("--record", "Write the event log into this folder.", "FOLDER")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr.")] = False,
     json: JsonOption = False,
 ) -> None:

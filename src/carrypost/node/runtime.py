@@ -14,7 +14,6 @@ import math
 import random
 import time
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Self, TypeVar
 
 from carrypost.errors import PayloadError, RemoteError, SendError, StateError, StoreError
@@ -62,9 +61,7 @@ class Node:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def start(self) -> None:
@@ -241,7 +238,7 @@ class Node:
             case Delivered(deliveries):
                 self.consumers.deliver(deliveries)
             case Stored(message):
-                _settle(self._sends.pop(message, None), message)
+                _fulfil(self._sends.pop(message, None), message)
             case Failed(message, reason):
                 future = self._sends.pop(message, None)
                 if future is not None and not future.done():
@@ -249,14 +246,14 @@ class Node:
             case Confirmed(messages):
                 for message in messages:
                     for waiting in self._confirmations.pop(message, ()):
-                        _settle(waiting, None)
+                        _fulfil(waiting, None)
             case Dropped(descriptors):
                 self.consumers.forget(descriptors)
             case _:
                 pass  # For the record alone; of neighbours and refusals the host keeps count itself.
 
 
-def _settle(future: asyncio.Future[T] | None, value: T) -> None:
+def _fulfil(future: asyncio.Future[T] | None, value: T) -> None:
     if future is not None and not future.done():
         future.set_result(value)
 

@@ -21,7 +21,7 @@ from carrypost.errors import LocalError
 if TYPE_CHECKING:
     from carrypost.lab.campaign.campaign import Campaign, CampaignProgress, Found
     from carrypost.lab.campaign.grid import Grid
-    from carrypost.lab.campaign.states import CampaignPlan, State
+    from carrypost.lab.campaign.states import CampaignPlan
     from carrypost.lab.spark.session import SparkOptions
 
 _LOCAL = "local[*]"
@@ -41,7 +41,7 @@ _RETRIES = 4
 def campaign(
     file: Annotated[Path, _paths.argument("Scenarios, settings and seeds (TOML).", "CAMPAIGN.toml")],
     *,
-    out: Annotated[Path, _paths.option("--out", "-o", about="Folder for records, runs and failures.", metavar="DIR")],
+    out: Annotated[Path, _paths.option("--out -o", "Folder for records, runs and failures.", "DIR")],
     master: MasterOption = _LOCAL,
     jobs: Annotated[
         int | None,
@@ -110,17 +110,14 @@ def _conduct(made: Grid, out: Path, options: SparkOptions, *, json: bool) -> int
     needs_java(out)
     with begun(made, out) as running:
         _tell(running.plan, out)
-        ended: list[State] = []
         interrupted = False
         try:
             if running.todo:
                 with session(options) as spark, progress(made.path.name, "runs") as move:
-                    ended = running.conduct(spark, partial(_moved, move))
+                    running.conduct(spark, partial(_moved, move))
         except KeyboardInterrupt:
             interrupted = True
-        finally:
-            running.close(ended)
-        found = running.found(ended)
+        found = running.found()
     if interrupted:
         say(f"interrupted; {len(found.done):,} of {len(made.runs):,} runs are done, the same command does the rest")
     _show(running, found, time.monotonic() - begun_s, json=json)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from carrypost.cli import _paths
+from carrypost.cli._extras import needs_emulator
 from carrypost.cli._output import JsonOption, line, pairs, say, wants_json
 from carrypost.cli._progress import bars
 from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
-from carrypost.cli.emu import needs_extra
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
@@ -27,7 +27,7 @@ _INTERVAL = "How long a row holds: pairs, before its time (20 if left out); imot
 Files = Annotated[list[Path], _paths.argument("Traces; gzip, xz and zip are unpacked. gtfs: also a folder.", "FILE")]
 FormatOption = Annotated[str, typer.Option("--format", "-f", metavar="NAME", help=_FORMATS)]
 ScenarioOption = Annotated[str, typer.Option("--scenario", help="What to call it in the table.", metavar="NAME")]
-OutOption = Annotated[Path, _paths.option("--out", "-o", about="Gets `positions` or `contacts`.", metavar="DIR")]
+OutOption = Annotated[Path, _paths.option("--out -o", "Gets `positions` or `contacts`.", "DIR")]
 IntervalOption = Annotated[float | None, typer.Option("--interval-s", help=_INTERVAL, show_default=False)]
 DistanceOption = Annotated[
     float | None,
@@ -96,7 +96,7 @@ def ingest(
 
     * `carrypost lab ingest plan.ccp --format ccp --both-ways --scenario bus --out bus`
     """
-    needs_extra()
+    needs_emulator()
     from carrypost.emu.traces.formats import Options  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.ingest import run  # noqa: PLC0415
 

@@ -37,9 +37,7 @@ def metrics(
         bool,
         typer.Option("--merge-runs", help="Take the records of all real nodes as one run: delays are across nodes."),
     ] = False,
-    out: Annotated[
-        Path | None, _paths.option("--out", "-o", about="In place of DIR/metrics.", metavar="FOLDER")
-    ] = None,
+    out: Annotated[Path | None, _paths.option("--out -o", "In place of DIR/metrics.", "FOLDER")] = None,
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",
     conf: ConfOption = [],  # noqa: B006 - typer makes a new list

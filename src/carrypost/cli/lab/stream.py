@@ -28,9 +28,7 @@ _MILLISECONDS = 1e3
 def stream(
     source: Annotated[Path, _paths.argument("Folder with records of nodes, and folders in it.", "DIR")],
     *,
-    out: Annotated[
-        Path | None, _paths.option("--out", "-o", about="Tables and checkpoint; DIR-live if left out.")
-    ] = None,
+    out: Annotated[Path | None, _paths.option("--out -o", "Tables and checkpoint; DIR-live if left out.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Read what is there, and end.")] = False,
     every_s: Annotated[float, typer.Option("--every-s", min=1.0, help="How often to look for more.")] = 5.0,
     window_s: Annotated[float, typer.Option("--window-s", help="Length of the windows of the timeline.")] = 60.0,

@@ -17,11 +17,6 @@ from carrypost.node.udp.channels import Means, Obstacle
 
 NO_IPV6 = "this machine has no IPv6"
 _NAMES_SHOWN = 3
-_WORDS = {
-    Means.IPV4_MULTICAST: "IPv4 multicast",
-    Means.IPV6_MULTICAST: "IPv6 multicast",
-    Means.IPV4_BROADCAST: "IPv4 broadcast",
-}
 _ADVICE = {
     Obstacle.DOWN: "Switch it on, plug the cable in or join a network; a running node notices by itself.",
     Obstacle.NO_IPV4: "Give it an address (by DHCP, or `ip address add 10.77.0.1/24 brd + dev {interface}`), each "
@@ -122,20 +117,20 @@ class Trial:
     @property
     def words(self) -> str:
         """The means, for people."""
-        return _WORDS[self.means]
+        return self.means.replace("ip", "IP").replace("-", " ")
 
 
 def diagnose(trial: Trial, heard_otherwise: set[str]) -> Finding:
     """What follows from a trial; `heard_otherwise`: who was heard on the same interface by other means."""
     if trial.obstacle:
-        return _bad(trial, f"{trial.words} is not possible: {trial.obstacle}.", _obstacle_advice(trial))
+        return _finding(trial, False, f"{trial.words} is not possible: {trial.obstacle}.", _obstacle_advice(trial))
     if trial.listen_error:
         advice = _LISTEN_ADVICE.get(trial.listen_error, "Take the interface down and up again.")
-        return _bad(trial, f"Nobody can listen for {trial.words}: {_said(trial.listen_error)}.", advice)
+        return _finding(trial, False, f"Nobody can listen for {trial.words}: {_said(trial.listen_error)}.", advice)
     if trial.others:
         return _proven(trial)
     if trial.send_error:
-        return _bad(trial, f"{trial.words} cannot be sent: {_said(trial.send_error)}.", _send_advice(trial))
+        return _finding(trial, False, f"{trial.words} cannot be sent: {_said(trial.send_error)}.", _send_advice(trial))
     return _unproven(trial, heard_otherwise)
 
 
@@ -218,13 +213,15 @@ def _unproven(trial: Trial, heard_otherwise: set[str]) -> Finding:
     """Something was sent, and nobody else was heard."""
     words, window = trial.words, f"in {trial.timeout_s:g} s"
     if not trial.came_back:
-        return _bad(trial, f"{words} was sent, but {window} it did not come back to this machine.", _FIREWALL)
+        return _finding(
+            trial, False, f"{words} was sent, but {window} it did not come back to this machine.", _FIREWALL
+        )
     if heard_otherwise:
         detail = (
             f"{words} works on this machine, but not on the link: {window} {_names(heard_otherwise)} "
             "was heard by other means and not by this one (or has it switched off)."
         )
-        return _bad(trial, detail, _FILTERED[trial.means])
+        return _finding(trial, False, detail, _FILTERED[trial.means])
     if trial.loopback:
         return _finding(trial, True, f"{words} works between nodes on this machine.", "")
     nobody = "nobody else was heard" + (", only a node on this machine" if trial.nodes_here else "")
@@ -232,13 +229,9 @@ def _unproven(trial: Trial, heard_otherwise: set[str]) -> Finding:
     return _finding(trial, True, f"{detail}{window} {nobody}.", _NOBODY)
 
 
-def _bad(trial: Trial, detail: str, advice: str) -> Finding:
-    return _finding(trial, False, detail, advice)
-
-
 def _finding(trial: Trial, works: bool, detail: str, advice: str, heard: tuple[str, ...] = ()) -> Finding:
     if not trial.enabled:
-        detail += f" The settings have it switched off (udp.{trial.means.value.replace('-', '_')})."
+        detail += f" The settings have it switched off (udp.{trial.means.setting})."
     return Finding(
         interface=trial.interface,
         means=str(trial.means),

@@ -77,7 +77,7 @@ def open_writer(path: Path) -> sqlite3.Connection:
             _prepare(connection, path, version)
             failed.pop_all()
     except sqlite3.Error as error:
-        raise refused(error, path) from error
+        raise NodeError(explained(error, path)) from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", -1)):
             raise NodeError(f"the disk is full: the store {path} cannot be made; free some space") from error
@@ -229,11 +229,6 @@ def _check(connection: sqlite3.Connection, path: Path, limit_s: float) -> None:
         connection.set_progress_handler(None, 0)
     if found != "ok":
         raise NodeError(damaged(path, " ".join(str(found).split())))
-
-
-def refused(error: sqlite3.Error, path: Path) -> NodeError:
-    """Why a store does not open, as the error that its user sees."""
-    return NodeError(explained(error, path))
 
 
 def damaged(path: Path, why: str) -> str:

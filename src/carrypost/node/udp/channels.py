@@ -152,9 +152,8 @@ class Channel:
 
 def cover(channels: Iterable[Channel]) -> list[Channel]:
     """As few channels of one interface as reach all who are heard on it; the preferred ones where there is a choice."""
-    able = sorted(
-        (each for each in channels if not each.send_error), key=lambda each: list(Means).index(each.plan.means)
-    )
+    preference = list(Means).index
+    able = sorted((each for each in channels if not each.send_error), key=lambda each: preference(each.plan.means))
     if any(len(each.peers) >= PEERS_MAX for each in able):
         return able
     everybody = _reached(able)
