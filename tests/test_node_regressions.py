@@ -21,7 +21,7 @@ from tests.nodes import QUICK, scene, until
 
 from carrypost import testing
 from carrypost.cli import _launch, app, serve
-from carrypost.cli._order import NodeCommand
+from carrypost.cli._settings import NodeCommand
 from carrypost.config import Limits, Settings
 from carrypost.errors import ConfigError
 from carrypost.events import Confirmed, Delivered, Delivery, Dropped

@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from carrypost import CarrypostError, __version__
-from carrypost.cli import doctor, emu, keys, lab, node, reproduce
+from carrypost.cli import bench, doctor, emu, keys, lab, node, reproduce
 from carrypost.cli._exit import Exit, check_texts, told
-from carrypost.cli._signals import orderly
 from carrypost.files import refused
 
 app = typer.Typer(
@@ -61,28 +60,10 @@ app.add_typer(lab.lab)
 app.command()(reproduce.reproduce)
 
 
-@app.command(
+app.command(
     # Options before NAME are ours, everything after it is the benchmark's.
-    context_settings={
-        "allow_extra_args": True,
-        "allow_interspersed_args": False,
-        "ignore_unknown_options": True,
-    }
-)
-def bench(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Which one; left out: list them.", show_default=False)] = "",
-) -> None:
-    """Run a benchmark of the source tree; what follows NAME is handed to it."""
-    from carrypost.cli import bench as benchmarks  # noqa: PLC0415 - needed by this command only
-
-    if not name:
-        for each in benchmarks.available():
-            typer.echo(each)
-        return
-    with orderly():
-        code = benchmarks.run(name, context.args)
-    raise typer.Exit(code)
+    context_settings={"allow_extra_args": True, "allow_interspersed_args": False, "ignore_unknown_options": True}
+)(bench.bench)
 
 
 def run(arguments: Sequence[str]) -> int:

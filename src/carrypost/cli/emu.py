@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,14 +12,13 @@ import typer
 from carrypost.cli import _paths
 from carrypost.cli._extras import needs_emulator
 from carrypost.cli._output import JsonOption, duration, figures, say, wants_json
-from carrypost.cli._progress import bars
+from carrypost.cli._progress import bar
 from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.errors import FileError, LocalError
 from carrypost.files import staged
 from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bars
     from rich.progress import ProgressColumn
 
     from carrypost.emu.engine.world import Progress
@@ -54,9 +53,7 @@ def run_scenario(
             "--set", help="Any key of the scenario: workload.0.lifetime_s=600.", metavar="KEY=VALUE", show_default=False
         ),
     ] = [],  # noqa: B006 - typer makes a new list
-    mode: Annotated[
-        str | None, typer.Option("--mode", help="In place of the scenario's: faithful or ideal.", show_default=False)
-    ] = None,
+    mode: Annotated[str | None, typer.Option("--mode", help="In place of the scenario's: faithful or ideal.")] = None,
     export_one: Annotated[
         Path | None, _paths.option("--export-one", "Also write the contacts as The ONE's connection events.")
     ] = None,
@@ -101,8 +98,7 @@ def _play(
     begun, started_s = time.process_time(), time.monotonic()
     told = _Told()
     try:
-        with bars(_columns) as shown:
-            told.begin(scenario.name, shown)
+        with bar(scenario.name, _columns, total=1.0) as told.update:
             records = prepared.run(out, told, keep=False)
     except KeyboardInterrupt:
         where = f"; {out} has what came before" if out is not None else ""
@@ -121,7 +117,11 @@ def _play(
         "record": None if out is None else str(out),
     }
     if prepared.crowded:
-        _tell_crowded(prepared.crowded, prepared.nodes, places(scenario.settings))
+        say(
+            f"{prepared.crowded:,} of {prepared.nodes:,} nodes had more others around than places for neighbours "
+            f"({places(scenario.settings):,}, by limits.heard_max, limits.neighbours_max and mtu_bytes); who found "
+            "none had to wait for a turn, and the record has it as refusals, `neighbours`"
+        )
     figures(found if json or out else found | {"record": "not kept"}, json=json)
 
 
@@ -136,20 +136,18 @@ def show(
     For example: `carrypost emu show records.parquet`, `carrypost emu show first.parquet second.parquet --json`
     """
     needs_emulator()
-    from carrypost.emu.records.files import read  # noqa: PLC0415
-    from carrypost.emu.records.log import runs  # noqa: PLC0415 - needed by this command only
-    from carrypost.emu.records.summary import summarise  # noqa: PLC0415
+    from carrypost.emu.records import files, log, summary  # noqa: PLC0415 - needed by this command only
     from carrypost.record import Kind  # noqa: PLC0415
 
     for path in records:
-        for table in runs(read(path)):
+        for table in log.runs(files.read(path)):
             if table["kind"][0].as_py() != Kind.RUN:
                 raise FileError(
                     f"{path} is no whole record: it does not begin with the row that tells of its run; its start is "
                     "missing, or it is a later one of the files that a node wrote"
                 )
             try:
-                found = summarise(table)
+                found = summary.summarise(table)
             except LocalError as error:
                 raise FileError(f"{path} is no record that can be read: {error}") from None
             typer.echo(found.json() if wants_json(json) else found.text())
@@ -179,14 +177,6 @@ def soak(
     raise typer.Exit(code)
 
 
-def _tell_crowded(crowded: int, nodes: int, places: int) -> None:
-    say(
-        f"{crowded:,} of {nodes:,} nodes had more others around than places for neighbours ({places:,}, by "
-        "limits.heard_max, limits.neighbours_max and mtu_bytes); who found none had to wait for a turn, and the record "
-        "has it as refusals, `neighbours`"
-    )
-
-
 # --- how far it is -------------------------------------------------------------------------------------------
 
 
@@ -195,21 +185,16 @@ class _Told:
 
     def __init__(self) -> None:
         self.t_us = self.contacts = self.receptions = 0
-        self._bars: Bars | None = None
-
-    def begin(self, name: str, bars: Bars | None) -> None:
-        """Show the run under this name, if there is anything to show it on."""
-        self._bars, self._begun_s = bars, time.monotonic()
-        if bars is not None:
-            self._task = bars.add_task(name, total=1.0, state="")
+        self.update: Callable[..., None] | None = None
+        self._begun_s = time.monotonic()
 
     def __call__(self, progress: Progress) -> None:
         self.t_us, self.contacts, self.receptions = progress.t_us, progress.contacts, progress.receptions
-        if self._bars is not None:
+        if self.update is not None:
             seconds = progress.t_us / MICROSECONDS
             speed = f"{seconds / max(time.monotonic() - self._begun_s, 1e-3):,.0f} s/s"
             state = f"{duration(seconds)}, {speed}, {self.contacts:,} contacts, {self.receptions:,} receptions"
-            self._bars.update(self._task, completed=progress.t_us / progress.end_us, state=state)
+            self.update(completed=progress.t_us / progress.end_us, state=state)
 
 
 def _columns(of: Any) -> Sequence[ProgressColumn]:  # noqa: ANN401 - the module of rich's columns

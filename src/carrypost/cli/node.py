@@ -18,8 +18,7 @@ _ANSWER_S = 10.0
 """Within this a node answers, or it hangs."""
 ConfigOption = Annotated[Path | None, _paths.option("--config -c", "Settings file (TOML).", "FILE")]
 DataOption = Annotated[
-    Path | None,
-    _paths.option("--data -d", "The node's folder.", "FOLDER", default="the user's data folder"),
+    Path | None, _paths.option("--data -d", "The node's folder.", "FOLDER", default="the user's data folder")
 ]
 SetOption = Annotated[
     list[str],
@@ -58,18 +57,18 @@ def node(
 
     * `carrypost node --config node.toml --record records` also writes what happens, as JSON lines
     """
-    from carrypost.cli import _launch, _order, _settings  # noqa: PLC0415 - needed by this command only
+    from carrypost.cli import _launch, _settings  # noqa: PLC0415 - needed by this command only
 
     extra = [*changes, *([f"record.folder={_settings.absolute(record)}"] if record is not None else [])]
-    _settings.settings_of(config, data, extra)  # A mistake in them is told before anything else happens.
-    order = _order.NodeCommand(
+    command = _settings.NodeCommand(
         config=None if config is None else str(config),
         data=None if data is None else str(data),
         changes=tuple(extra),
         json=wants_json(json),
         verbose=verbose,
     )
-    raise typer.Exit(_launch.become(order))
+    command.settings()  # A mistake in them is told before anything else happens.
+    raise typer.Exit(_launch.become(command))
 
 
 def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOption = False) -> None:
@@ -93,7 +92,7 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
         ("neighbours", _neighbours(found)),
         ("messages", f"{cache['messages']:,} ({size(cache['bytes'])}), {cache['unconfirmed']:,} not confirmed"),
         ("subscriptions", found["subscriptions"]),
-        *Carrying.told(found["carries"]).sentences(),
+        *Carrying.of(found["carries"]).sentences(),
         ("dropped", _counts(found["dropped"]) or "nothing"),
         ("refused", _counts(found["refused"]) or "nothing"),
         ("store", f"{size(store['bytes'])}, {size(store['free_bytes'])} free"),

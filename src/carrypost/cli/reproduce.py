@@ -72,11 +72,10 @@ def reproduce(
 @orderly()
 def _do(file: Path, folder: Path, command: str, options: SparkOptions, *, json: bool) -> int:
     from carrypost.cli.lab.report import made  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab.campaign import grid  # noqa: PLC0415
-    from carrypost.lab.campaign.reproduce import PAGE  # noqa: PLC0415
+    from carrypost.lab.campaign import grid, reproduce  # noqa: PLC0415
 
     begun_s = time.monotonic()
-    runs, page = grid.load(file), folder / PAGE
+    runs, page = grid.load(file), folder / reproduce.PAGE
     try:
         with ExitStack() as spark:  # One for runs and metrics, and none where both are there.
             failed = _campaign(runs, folder, options, spark)

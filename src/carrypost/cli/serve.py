@@ -13,14 +13,12 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 
 from carrypost.cli import _signals
 from carrypost.cli._exit import Exit, told
-from carrypost.cli._order import NodeCommand
-from carrypost.cli._settings import settings_of
+from carrypost.cli._settings import NodeCommand
 from carrypost.errors import CarrypostError
 from carrypost.node.carrying import Carrying
 from carrypost.node.control.control import Control
@@ -28,24 +26,23 @@ from carrypost.node.runtime import Node, collect_seldom
 from carrypost.node.settings import NodeSettings
 
 
-def main(order: str) -> int:
-    """Run the node of an order; returns the exit code."""
+def main(command: str) -> int:
+    """Run the node that a written command describes; returns the exit code."""
     try:
-        return run(msgspec.json.decode(order, type=NodeCommand))
+        return run(msgspec.json.decode(command, type=NodeCommand))
     except CarrypostError as error:
         return told(error)
 
 
-def run(order: NodeCommand) -> int:
+def run(command: NodeCommand) -> int:
     """Run a node until a signal or somebody at the control socket ends it; returns the exit code."""
     logging.basicConfig(
-        level=logging.INFO if order.verbose else logging.WARNING,
+        level=logging.INFO if command.verbose else logging.WARNING,
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         datefmt="%H:%M:%S",
     )
-    config, data = (None if text is None else Path(text) for text in (order.config, order.data))
-    return asyncio.run(_run(settings_of(config, data, order.changes), json=order.json))
+    return asyncio.run(_run(command.settings(), json=command.json))
 
 
 async def _run(settings: NodeSettings, *, json: bool) -> int:

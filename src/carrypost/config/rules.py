@@ -13,15 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, dataclass_transform
 
+from carrypost.config.units import UNBOUNDED, YEAR_S
 from carrypost.errors import ConfigError
 
-KIB = 1024
-MIB = 1024 * KIB
-HOUR_S = 3_600.0
-DAY_S = 24 * HOUR_S
-YEAR_S = 365 * DAY_S
-UNBOUNDED = 2**53
-"""As good as no limit: the largest whole number that every format we speak keeps exactly."""
 NONE = "none"
 """How None is written where there is no such thing: in TOML and in the environment."""
 
@@ -151,11 +145,6 @@ def number(default: float, low: float, high: float) -> float:
     return field(default=default, metadata={"rule": _number(float, low, high)})
 
 
-def lifetime(default: float) -> float | None:
-    """A field that holds a lifetime in seconds, or none."""
-    return field(default=default, metadata={"rule": _number(float, 0.001, 100 * YEAR_S, NONE)})
-
-
 def whole_or_none(low: int, high: int) -> int | None:
     """A field that holds a whole number, or, by default, none."""
     return field(default=None, metadata={"rule": _number(int, low, high, NONE)})
@@ -164,6 +153,11 @@ def whole_or_none(low: int, high: int) -> int | None:
 def number_or_none(low: float, high: float) -> float | None:
     """A field that holds a number, or, by default, none."""
     return field(default=None, metadata={"rule": _number(float, low, high, NONE)})
+
+
+def lifetime(default: float) -> float | None:
+    """A field that holds a lifetime in seconds, or none."""
+    return field(default=default, metadata={"rule": _number(float, 0.001, 100 * YEAR_S, NONE)})
 
 
 def flag(default: bool) -> bool:

@@ -201,10 +201,10 @@ class Driver(HostDriver):
             return
         if transmission.to is None:
             # What tells of this node goes out by every means; the rest only where somebody is known to listen.
-            telling = [frame for frame in sent if type(frame) in _TELLING]
-            rest = [frame for frame in sent if type(frame) not in _TELLING]
-            self._send(telling, None, announcing=True)
-            self._send(rest, None, announcing=False)
+            for announcing in (True, False):
+                self._send(
+                    [each for each in sent if (type(each) in _TELLING) is announcing], None, announcing=announcing
+                )
         else:
             self._send(sent, transmission.to, announcing=False)
         if self.traffic is not None:

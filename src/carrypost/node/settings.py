@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 
 from carrypost.config import KIB, MIB, UNBOUNDED, Settings
 from carrypost.config.rules import flag, number, table, text, texts, texts_or, whole
@@ -26,7 +25,6 @@ from carrypost.security.identity import PLAIN_NAME_BYTES_MAX
 CONTROL_FILE = "control.sock"
 _SOCKET_PATH_BYTES_MAX = 100
 """Unix sockets have short names: 104 bytes on macOS, 108 on Linux."""
-_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @table("node")
@@ -162,8 +160,8 @@ FIELDS = Fields({"": Settings, "node": PlaceSettings, "udp": UdpSettings, "recor
 
 def parse(
     toml: str = "",
-    environment: Mapping[str, str] = _NOTHING,
-    keywords: Mapping[str, object] = _NOTHING,
+    environment: Mapping[str, str] = {},
+    keywords: Mapping[str, object] = {},
     *,
     base: Path | None = None,
 ) -> NodeSettings:
@@ -186,9 +184,7 @@ def _made(told: Tables, environment: Mapping[str, str], keywords: Mapping[str, o
 
 
 def load(
-    file: Path | None = None,
-    environment: Mapping[str, str] = _NOTHING,
-    keywords: Mapping[str, object] = _NOTHING,
+    file: Path | None = None, environment: Mapping[str, str] = {}, keywords: Mapping[str, object] = {}
 ) -> NodeSettings:
     """Settings from a TOML file, or, without one, from defaults, with environment and keywords over them."""
     if file is None:

@@ -12,9 +12,5 @@ lab = typer.Typer(
     rich_markup_mode="markdown",
     help="From traces to contacts, campaigns of emulated runs, tables and figures; on Spark.",
 )
-lab.command("ingest")(ingest.ingest)
-lab.command("contacts")(contacts.contacts)
-lab.command("campaign")(campaign.campaign)
-lab.command("metrics")(metrics.metrics)
-lab.command("report")(report.report)
-lab.command("stream")(stream.stream)
+for command in (ingest.ingest, contacts.contacts, campaign.campaign, metrics.metrics, report.report, stream.stream):
+    lab.command()(command)

@@ -44,8 +44,7 @@ def campaign(
     out: Annotated[Path, _paths.option("--out -o", "Folder for records, runs and failures.", "DIR")],
     master: MasterOption = _LOCAL,
     jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", min=1, help="How many at the same time; left out: all processors.", show_default=False),
+        int | None, typer.Option("--jobs", min=1, help="How many at the same time; left out: all processors.")
     ] = None,
     memory: MemoryOption = "",
     conf: ConfOption = [],  # noqa: B006 - typer makes a new list
@@ -75,15 +74,14 @@ def campaign(
 
     * `carrypost lab campaign campaign.toml --out /shared/results --master spark://host:7077`
     """
-    from carrypost.lab.campaign import grid  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab.campaign.states import Place, plan  # noqa: PLC0415
-    from carrypost.lab.spark import session  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.campaign import grid, states  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.spark import session  # noqa: PLC0415
 
     session.needs_extra()
     options = _options(master, memory, conf, jobs)
     made = grid.load(file)
     if dry_run:
-        _show_plan(made, plan(made.runs, Place(out.absolute())), json=wants_json(json))
+        _show_plan(made, states.plan(made.runs, states.Place(out.absolute())), json=wants_json(json))
         return
     raise typer.Exit(_conduct(made, out, options, json=wants_json(json)))
 

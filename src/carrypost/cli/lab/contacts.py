@@ -10,7 +10,7 @@ import typer
 from carrypost.cli import _paths
 from carrypost.cli._extras import needs_emulator
 from carrypost.cli._output import JsonOption, line, table, wants_json
-from carrypost.cli._progress import bars
+from carrypost.cli._progress import bar
 from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
 from carrypost.errors import LocalError
@@ -93,11 +93,9 @@ def contacts(
         window_s=max(1, _microseconds("--window-s", window_s)) / MICROSECONDS,
         options=spark_options(master, memory, conf),
     )
-    with orderly(), bars(_columns) as shown:
-        if shown is not None:
-            shown.add_task(f"searching {positions}", total=None)
-        told = extract(positions, out, wanted)
-    _show(told, json=wants_json(json))
+    with orderly(), bar(f"searching {positions}", _columns):
+        found = extract(positions, out, wanted)
+    _show(found, json=wants_json(json))
 
 
 def _columns(of: Any) -> tuple[ProgressColumn, ...]:  # noqa: ANN401 - the module of rich's columns

@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from carrypost.config.rules import DAY_S, choice, number_or_none, table, text
+from carrypost.config import DAY_S
+from carrypost.config.rules import choice, number_or_none, table, text
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX, Line, read_text, rows, says
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.formats import FORMATS, Options, read_whole, settle_whole

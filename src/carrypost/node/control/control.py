@@ -60,9 +60,8 @@ class Control:
             _clear(self._path)
             self._server = await asyncio.start_unix_server(self._serve, sock=_listening(self._path))
         except (OSError, NotImplementedError, AttributeError) as error:
-            reason = "this system has no Unix sockets"
-            if isinstance(error, OSError):
-                reason = error.strerror or str(error)
+            none = "this system has no Unix sockets"
+            reason = error.strerror or str(error) if isinstance(error, OSError) else none
             raise NodeError(
                 f"cannot open the control socket {self._path}: {reason}; choose another path in [node] control"
             ) from None
@@ -294,7 +293,7 @@ class Program:
             "payloads_gone": node.driver.gone,
             "overrun": node.driver.overrun,
             "unread": node.driver.unread,
-            "record_rows_lost": node.chronicle.lost if node.chronicle else 0,
+            "record_rows_lost": node.chronicle.archive.lost if node.chronicle else 0,
             "store": node.store.status(),
             "udp": node.udp.status(),
         }

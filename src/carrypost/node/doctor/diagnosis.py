@@ -76,11 +76,11 @@ _CROWDED = (
 class Finding:
     """What was found out about one means on one interface."""
 
-    interface: str
+    interface: str = ""
     """Empty: about the machine."""
     means: str
     """One of `Means`; "interface" or "port" where no means could be tried; "neighbours" of a node that runs here."""
-    works: bool
+    works: bool = False
     """Nothing that was tried speaks against it; `heard` says whether others could show that it does."""
     detail: str
     """What was tried, and what was shown by it."""
@@ -141,18 +141,19 @@ def no_interface(name: str, there: list[str]) -> Finding:
     else:
         detail = "There is no interface that udp.interfaces would let a node use."
         advice = f"Change udp.interfaces; there are: {', '.join(there)}."
-    return _against("interface", detail, advice, interface=name)
+    return Finding(interface=name, means="interface", detail=detail, advice=advice)
 
 
 def down(interface: str) -> Finding:
     """The interface is not up."""
-    return _against("interface", f"{Obstacle.DOWN.capitalize()}.", _ADVICE[Obstacle.DOWN], interface=interface)
+    detail, advice = f"{Obstacle.DOWN.capitalize()}.", _ADVICE[Obstacle.DOWN]
+    return Finding(interface=interface, means="interface", detail=detail, advice=advice)
 
 
 def port_taken(said: str, holder: str) -> Finding:
     """Nobody can listen on the shared port."""
     advice = f"The port is held by {holder}." if holder else "Where it is taken, `ss -ulpn` shows by which program."
-    return _against("port", f"{said[:1].upper()}{said[1:]}.", advice)
+    return Finding(means="port", detail=f"{said[:1].upper()}{said[1:]}.", advice=advice)
 
 
 def too_long(sizes: dict[str, int], bytes_max: int) -> Finding:
@@ -162,7 +163,7 @@ def too_long(sizes: dict[str, int], bytes_max: int) -> Finding:
         f"than {bytes_max:,} and does not hear what is in them."
     )
     advice = "Raise limits.datagram_bytes_max here, or lower mtu_bytes there: above 1,500 it gains little."
-    return _against("datagrams", detail, advice, heard=tuple(sorted(sizes)))
+    return Finding(means="datagrams", detail=detail, advice=advice, heard=tuple(sorted(sizes)))
 
 
 def of_settings(settings: Settings) -> list[Finding]:
@@ -172,7 +173,7 @@ def of_settings(settings: Settings) -> list[Finding]:
         return []
     detail = f"mtu_bytes is {settings.mtu_bytes:,} here; by default nodes refuse more than {usual_bytes:,} bytes."
     advice = "Lower mtu_bytes, or raise limits.datagram_bytes_max on every node of this network."
-    return [_against("datagrams", detail, advice)]
+    return [Finding(means="datagrams", detail=detail, advice=advice)]
 
 
 def of_node(status: Mapping[str, Any], limits: Limits) -> list[Finding]:
@@ -181,20 +182,15 @@ def of_node(status: Mapping[str, Any], limits: Limits) -> list[Finding]:
     if status["heard"] >= status["places"]:
         detail = f"The node on this machine has none of its {status['places']:,} places for neighbours left"
         detail += f", and {status['waiting']:,} others wait for a turn." if status["waiting"] else "."
-        found.append(_against("neighbours", detail, _CROWDED))
+        found.append(Finding(means="neighbours", detail=detail, advice=_CROWDED))
     if refused := status["refused"].get("oversize"):
         detail = (
             f"The node on this machine refused {refused:,} datagrams of more than {limits.datagram_bytes_max:,} bytes."
         )
         advice = "A neighbour has a larger mtu_bytes and is not heard: lower it there, or raise "
         advice += "limits.datagram_bytes_max here."
-        found.append(_against("datagrams", detail, advice))
+        found.append(Finding(means="datagrams", detail=detail, advice=advice))
     return found
-
-
-def _against(means: str, detail: str, advice: str, *, interface: str = "", heard: tuple[str, ...] = ()) -> Finding:
-    """What speaks against something that was not tried by any means."""
-    return Finding(interface=interface, means=means, works=False, detail=detail, advice=advice, heard=heard)
 
 
 def _proven(trial: Trial) -> Finding:

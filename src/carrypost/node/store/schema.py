@@ -175,7 +175,7 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
     if version > len(MIGRATIONS):
         raise NodeError(
             f"the store {path} has version {version}, and this carrypost knows versions up to {len(MIGRATIONS)}: "
-            "a newer carrypost wrote it; install that one, or choose another folder",
+            "a newer carrypost wrote it; install that one, or choose another folder"
         )
     return version
 
