@@ -39,11 +39,6 @@ def say(sentence: str) -> None:
     sys.stderr.write(f"carrypost: {sentence}\n")
 
 
-def nothing(sentence: str) -> None:
-    """There is nothing to show, which is no failure: people are told on stderr, programs read no lines."""
-    typer.echo(sentence, err=True)
-
-
 def blank(title: str | None, header_style: str = "table.header") -> Table:
     """A table for people that has no columns yet."""
     from rich.table import Table  # noqa: PLC0415 - loaded only where a table is shown

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from carrypost.cli import _paths
-from carrypost.cli._output import JsonOption, figures, line, nothing, table, wants_json
+from carrypost.cli._output import JsonOption, figures, line, table, wants_json
 from carrypost.cli._signals import orderly
 from carrypost.cli.node import ConfigOption, DataOption, settings_of
 from carrypost.errors import LocalError, NodeError
@@ -122,7 +122,7 @@ def names(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpt
     """
     found = sorted(_home(config, data).pet_names().items(), key=lambda pair: pair[1])
     if not found:
-        nothing("No names yet; `carrypost keys name NODE NAME` gives one.")
+        typer.echo("No names yet; `carrypost keys name NODE NAME` gives one.", err=True)
     elif wants_json(json):
         for node, called in found:
             line({"node": node, "name": called})

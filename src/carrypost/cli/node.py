@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from carrypost.cli import _paths
-from carrypost.cli._output import JsonOption, duration, line, nothing, pairs, size, table, wants_json
+from carrypost.cli._output import JsonOption, duration, line, pairs, size, table, wants_json
 
 if TYPE_CHECKING:
     from carrypost.node.settings import NodeSettings
@@ -131,22 +131,19 @@ def peers(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpt
     """
     found = ask(settings_of(config, data), "peers")
     if not found:
-        nothing("Nobody is in reach; `carrypost doctor` tells why.")
+        typer.echo("Nobody is in reach; `carrypost doctor` tells why.", err=True)
         return
     if wants_json(json):
         for each in found:
             line(each)
         return
-    columns = ["name", "node", "state", "address", "silent"]
+    busy = any(each["queued"] or each["wanted"] for each in found)
+    columns = ["name", "node", "state", "address", "silent", *(["to/from"] if busy else [])]
     rows = [
         [each["name"] or "-", each["node"], f"{each['state']} {duration(each['since_s'])}", each["address"],
-         duration(each["heard_s"])]
+         duration(each["heard_s"]), *([f"{each['queued']:,}/{each['wanted']:,}"] if busy else [])]
         for each in found
     ]  # fmt: skip
-    if any(each["queued"] or each["wanted"] for each in found):
-        columns.append("to/from")
-        for row, each in zip(rows, found, strict=True):
-            row.append(f"{each['queued']:,}/{each['wanted']:,}")
     table("", columns, rows, breakable=["name", "address"])
 
 

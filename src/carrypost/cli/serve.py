@@ -95,14 +95,12 @@ def _tell_ready(node: Node, *, json: bool) -> None:
         "addresses": node.udp.addresses,
         "carries": carrying,
     }
-    lines = (
-        [msgspec.json.encode(ready).decode()]
-        if json
-        else [
+    lines = [msgspec.json.encode(ready).decode()]
+    if not json:
+        lines = [
             f"node {node.host.node} is running in {node.home.folder}; Ctrl-C ends it",
             f"it is reached at {', '.join(node.udp.addresses) or 'no address yet'}",
             *(f"it {name} {sentence}" for name, sentence in carrying.sentences()),
             "carrypost status, peers and doctor tell more, from another terminal",
         ]
-    )
     print(*lines, sep="\n", flush=True)  # noqa: T201 - to whoever started it

@@ -25,6 +25,9 @@ from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
 
+Pattern = str | Mapping[str, str]
+"""What destinations match, or what attributes do, by name."""
+
 
 class Consumer(Protocol):
     """A program on this machine that has subscriptions."""
@@ -66,13 +69,7 @@ class Consumers:
         return len(self._subscriptions)
 
     def subscribe(
-        self,
-        consumer: Consumer,
-        pattern: str | Mapping[str, str],
-        selector: str | None,
-        now: int,
-        *,
-        ordered: bool = False,
+        self, consumer: Consumer, pattern: Pattern, selector: str | None, now: int, *, ordered: bool = False
     ) -> int:
         """One more subscription; what others left behind and it matches is handed over at once."""
         wanted = (entry(pattern, selector),)

@@ -26,8 +26,8 @@ from carrypost.model.ids import MessageId
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.times import MICROSECONDS
 from carrypost.node.clock import Clock
-from carrypost.node.consumers import Consumer, Consumers
-from carrypost.node.driver import Driver, Machine
+from carrypost.node.consumers import Consumer, Consumers, Pattern
+from carrypost.node.driver import Driver
 from carrypost.node.folder import Home, exposed
 from carrypost.node.recording.chronicle import Chronicle
 from carrypost.node.settings import NodeSettings
@@ -86,16 +86,12 @@ class Node:
                 "the system's clock is %d s behind this node's store: set it right, or touch %s before the next start",
                 self.clock.ahead_us // MICROSECONDS, home.store_file,
             )  # fmt: skip
-
-        def wake() -> None:
-            loop.call_soon_threadsafe(self._answered)
-
-        self.store = Store.open(home.store_file, wake)
+        self.store = Store.open(home.store_file, lambda: loop.call_soon_threadsafe(self._answered))
         self._exits.callback(self.store.close)
         await self.udp.open()
         self.host = Host(identity, core, random.SystemRandom(), privilege=self._privilege)
         self.consumers = Consumers(self.host, core.limits)
-        driver = Driver(self.host, core, Machine(self.clock, self.store, self.udp), self._take)
+        driver = Driver(self.host, core, self._take, clock=self.clock, store=self.store, udp=self.udp)
         if (folder := self.settings.record_folder) is not None:
             self.chronicle = Chronicle(folder, self.settings, driver)
         state = list(self.store.state())
@@ -174,12 +170,7 @@ class Node:
         return future
 
     def subscribe(
-        self,
-        consumer: Consumer,
-        pattern: str | Mapping[str, str],
-        selector: str | None = None,
-        *,
-        ordered: bool = False,
+        self, consumer: Consumer, pattern: Pattern, selector: str | None = None, *, ordered: bool = False
     ) -> int:
         """Want what matches, for a consumer; returns the subscription's number. `ordered`: as `Host.subscribe`."""
         number = self.consumers.subscribe(consumer, pattern, selector, self.driver.now(), ordered=ordered)

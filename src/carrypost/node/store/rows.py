@@ -101,6 +101,8 @@ _PUT = {
     table: _Statement(f"INSERT OR REPLACE INTO {table} VALUES ", f"({','.join('?' * width)})")  # noqa: S608 - likewise
     for table, width in {"message": 4, "piece": 2, "hashes": 3, "seen": 3, "meta": 3, "registry": 2}.items()
 }
+_PLAIN = {META: ("meta", 2), ORDER: ("registry", 1)}
+"""Tables whose rows have their key as it is, and how much of it."""
 _UPDATE_PIECES = "UPDATE message SET pieces = ? WHERE n = ?"
 _UPDATE_PIECES_ONLY = "UPDATE message SET pieces = ?, value = NULL WHERE n = ?"
 
@@ -163,11 +165,9 @@ class Transaction:
         touched = self._touched
         for key, value in changes.items():
             kind, name, piece = key
-            if kind == META:
-                self._change("meta", (name, piece), value)
-                continue
-            if kind == ORDER:
-                self._change("registry", (name,), value)
+            if kind in _PLAIN:
+                table, width = _PLAIN[kind]
+                self._change(table, key[1 : 1 + width], value)
                 continue
             own = touched.get(name)
             if own is None:

@@ -165,9 +165,8 @@ def _prepare(connection: sqlite3.Connection, path: Path, version: int) -> None:
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
     """The version of a store; refuses what belongs to another program, or to a later one."""
-    application = int(connection.execute("PRAGMA application_id").fetchone()[0])
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+    queries = ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+    application, version, tables = (int(connection.execute(query).fetchone()[0]) for query in queries)
     if application != APPLICATION_ID and (application or version or tables):
         raise NodeError(f"{path} is a database, but not a carrypost store: choose another folder, or move it away")
     if version < 1:

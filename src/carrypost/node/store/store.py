@@ -86,7 +86,7 @@ class Store:
         """About how much memory unanswered batches take: whoever submits should wait when it is much."""
 
     @classmethod
-    def open(cls, path: Path, wake: Callable[[], None]) -> Store:
+    def open(cls, path: Path, wake: Callable[[], object]) -> Store:
         """The store at `path`, made if there is none; raises `NodeError`.
 
         `wake` is called from another thread when there are `answers`.
@@ -100,7 +100,7 @@ class Store:
         return cls._opened(path, wake)
 
     @classmethod
-    def _opened(cls, path: Path, wake: Callable[[], None]) -> Store:
+    def _opened(cls, path: Path, wake: Callable[[], object]) -> Store:
         with contextlib.ExitStack() as failed:
             connection = failed.enter_context(contextlib.closing(schema.open_writer(path)))
             try:

@@ -23,6 +23,7 @@ No clock and no sockets: `now_s` is any time in seconds that never decreases.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 
 from carrypost.gossip.wire.codec import MAGIC, VERSION
 from carrypost.gossip.wire.frames import Announce
@@ -71,19 +72,18 @@ def announced(datagram: bytes) -> bytes:
     return b""
 
 
+@dataclass(slots=True, eq=False)
 class _Address:
     """An address that speaks to the link."""
 
-    __slots__ = ("heard_s", "node", "peer", "since_s", "text", "turned_s")
-
-    def __init__(self, text: str, now_s: float) -> None:
-        self.text = text
-        self.since_s = self.heard_s = now_s
-        self.node = b""
-        """Whom it announced last; empty: nobody yet."""
-        self.turned_s = -STEADY_S
-        """When it last announced another node than before."""
-        self.peer: _Peer | None = None
+    text: str
+    since_s: float
+    heard_s: float
+    node: bytes = b""
+    """Whom it announced last; empty: nobody yet."""
+    turned_s: float = -STEADY_S
+    """When it last announced another node than before."""
+    peer: _Peer | None = None
 
 
 class _Peer:
@@ -154,7 +154,7 @@ class Aliases:
         `way`: how it came (interface and means). The n-th copy on one way is new if fewer than n were given, so that
         bytes which a node says twice on purpose are not lost. Without `learn` nothing is concluded about addresses.
         """
-        source = self._joined.get(address) or self._lone.get(address) or self._separate(_Address(address, now_s))
+        source = self._joined.get(address) or self._lone.get(address) or self._separate(_Address(address, now_s, now_s))
         source.heard_s = now_s
         key = hash(datagram)  # Keyed by the interpreter with a secret of its own, and as quick as it gets.
         sighting = self._sightings.get(key) or self._sightings_before.get(key)

@@ -8,6 +8,7 @@ lookups.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from carrypost.node.udp.addresses import SocketAddress, address_text, socket_address
 from carrypost.node.udp.aliases import Aliases
@@ -16,22 +17,21 @@ from carrypost.node.udp.outlet import UdpTraffic
 from carrypost.node.udp.readers import Raw
 from carrypost.node.udp.statics import StaticPeer
 
+Known = Mapping[SocketAddress, StaticPeer]
+"""Static peers by their addresses."""
 SOURCES_MAX = 8_192
 _ECHO, _GATED = "echoes", "gated"
 
 
-class _Source:
+class _Source(NamedTuple):
     """What is known of one address that datagrams come from."""
 
-    __slots__ = ("dropped", "name", "static", "text")
-
-    def __init__(self, text: str, name: str, dropped: str, static: StaticPeer | None) -> None:
-        self.text = text
-        self.name = name
-        """The peer that it belongs to."""
-        self.dropped = dropped
-        """The counter of what is dropped of it; empty: it is let in."""
-        self.static = static
+    text: str
+    name: str
+    """The peer that it belongs to."""
+    dropped: str
+    """The counter of what is dropped of it; empty: it is let in."""
+    static: StaticPeer | None
 
 
 class Intake:
@@ -39,7 +39,7 @@ class Intake:
 
     def __init__(self, traffic: UdpTraffic, gate: Iterable[str] | None, look_again: Callable[[], None]) -> None:
         self.aliases = Aliases()
-        self.statics: Mapping[SocketAddress, StaticPeer] = {}
+        self.statics: Known = {}
         self._traffic = traffic
         self._look_again = look_again
         self._gate: frozenset[str] | None = None
@@ -62,12 +62,7 @@ class Intake:
         self._allowed = None if gate is None else gate | {self._spelled(text) for text in gate}
         self._sources.clear()
 
-    def look(
-        self,
-        own: Iterable[tuple[str, int]],
-        interface_names: Mapping[int, str],
-        statics: Mapping[SocketAddress, StaticPeer],
-    ) -> None:
+    def look(self, own: Iterable[tuple[str, int]], interface_names: Mapping[int, str], statics: Known) -> None:
         """Learn this node's own addresses, the names of interfaces and the static peers, as they are now."""
         self._own = frozenset(own)
         self._ports = frozenset(port for _, port in self._own)

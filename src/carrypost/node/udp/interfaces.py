@@ -66,17 +66,15 @@ def snapshot() -> list[Interface]:
     return sorted(found, key=lambda interface: interface.index)
 
 
-def selected(interfaces: Iterable[Interface], patterns: Sequence[str]) -> list[Interface]:
-    """Those that a node uses: the ones named, or all that can be used, loopback only if it is alone."""
-    usable = [interface for interface in interfaces if interface.usable]
+def selected(interfaces: Iterable[Interface], patterns: Sequence[str], *, usable: bool = True) -> list[Interface]:
+    """Those that the settings name; without patterns all of them, loopback only if it is alone.
+
+    Not `usable`: also such as a node would use if they worked.
+    """
+    found = [each for each in interfaces if each.usable or not usable]
     if patterns:
-        return [each for each in usable if named(each, patterns)]
-    return [each for each in usable if not each.loopback] or usable
-
-
-def named(interface: Interface, patterns: Sequence[str]) -> bool:
-    """Whether it is one of those that the settings name; without patterns all are."""
-    return not patterns or any(fnmatch.fnmatchcase(interface.name, pattern) for pattern in patterns)
+        return [each for each in found if any(fnmatch.fnmatchcase(each.name, pattern) for pattern in patterns)]
+    return [each for each in found if not each.loopback] or found
 
 
 def _interface(name: str, index: int, up: bool, flags: frozenset[str] | None, entries: Iterable[_Entry]) -> Interface:

@@ -90,8 +90,10 @@ class Outlet:
             if target.control is not None:
                 self._socket.sendmsg((datagram,), target.control, 0, target.address)
             else:
-                if target.multicast_by:
-                    self._leave_by(target.multicast_by)
+                if target.multicast_by not in {"", self._multicast_by}:
+                    address = socket.inet_aton(target.multicast_by)
+                    self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, address)
+                    self._multicast_by = target.multicast_by
                 self._socket.sendto(datagram, target.address)
         except OSError as error:
             return error
@@ -99,11 +101,6 @@ class Outlet:
         counters["sent"] += 1
         counters["sent_bytes"] += len(datagram)
         return None
-
-    def _leave_by(self, address: str) -> None:
-        if address != self._multicast_by:
-            self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(address))
-            self._multicast_by = address
 
     # --- the queue -----------------------------------------------------------------------------------------
 

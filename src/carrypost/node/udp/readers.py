@@ -17,11 +17,11 @@ BATCH = 128
 """Datagrams that are taken before other sockets have their turn."""
 Raw = list[tuple[bytes, SocketAddress]]
 """Datagrams and where they came from."""
+Take = Callable[[Raw], None]
+Failed = Callable[[OSError], object]
 
 
-async def read(
-    made: socket.socket, nbytes: int, take: Callable[[Raw], None], failed: Callable[[OSError], object]
-) -> Callable[[], None]:
+async def read(made: socket.socket, nbytes: int, take: Take, failed: Failed) -> Callable[[], None]:
     """Hand over whatever comes, from now on, each datagram cut off after so many bytes.
 
     Returns what ends that and closes the socket.
@@ -40,7 +40,7 @@ async def read(
     return close
 
 
-def drain(made: socket.socket, nbytes: int, take: Callable[[Raw], None], failed: Callable[[OSError], object]) -> None:
+def drain(made: socket.socket, nbytes: int, take: Take, failed: Failed) -> None:
     """Take what is there now, up to a batch."""
     receive, raw = made.recvfrom, []
     try:
@@ -57,9 +57,7 @@ def drain(made: socket.socket, nbytes: int, take: Callable[[Raw], None], failed:
 class _Collector(asyncio.DatagramProtocol):
     """Collects what comes in one turn of the loop."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, take: Callable[[Raw], None], failed: Callable[[OSError], object]
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, take: Take, failed: Failed) -> None:
         self._loop = loop
         self._take = take
         self._failed = failed

@@ -75,7 +75,6 @@ class Udp:
         self._needed: list[Channel] = []
         self._needed_until_s = 0.0
         self._looked_s = 0.0
-        self._aliases_seen = 0
         self._targets: dict[str, Target] = {}
         self._chores: list[asyncio.Task[None]] = []
         self._told_unused = False
@@ -121,14 +120,10 @@ class Udp:
         for chore in chores:
             chore.cancel()
         await asyncio.gather(*chores, return_exceptions=True)
-        for outlet in self._outlets.values():
-            outlet.close()
-        self._outlets.clear()
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
-        for close in self._closes:
+        for close in (*(each.close for each in (*self._outlets.values(), *self._channels.values())), *self._closes):
             close()
+        self._outlets.clear()
+        self._channels.clear()
         self._closes.clear()
         sockets.close_all(self._own)
         self._needed, self._used = [], []
@@ -255,12 +250,9 @@ class Udp:
             self._received(batch)
 
     def _rename(self) -> None:
-        """Addresses turned out to be of one peer, or no longer."""
-        aliases = self.intake.aliases
-        if aliases.version != self._aliases_seen:
-            self._aliases_seen = aliases.version
-            for channel in self._channels.values():
-                channel.peers = {aliases.name(peer): heard_s for peer, heard_s in channel.peers.items()}
+        """Call the peers of every channel as they are called now: addresses may be of one peer, or no longer."""
+        for channel in self._channels.values():
+            channel.peers = {self.intake.aliases.name(peer): heard_s for peer, heard_s in channel.peers.items()}
 
     # --- interfaces ----------------------------------------------------------------------------------------
 
