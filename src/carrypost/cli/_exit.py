@@ -36,9 +36,9 @@ _CODES: dict[type[Exception], Exit] = {
 }
 
 
-def told(error: CarrypostError | TimeoutError) -> Exit:
-    """Say what went wrong; returns the code that it ends with."""
-    print(f"carrypost: {error}", file=sys.stderr)  # noqa: T201 - the one place that tells of failures
+def report(error: CarrypostError | TimeoutError) -> Exit:
+    """Say on stderr what went wrong; returns the code that the command ends with."""
+    print(f"carrypost: {error}", file=sys.stderr)  # noqa: T201 - the one place that reports failures
     return next((code for kind, code in _CODES.items() if isinstance(error, kind)), Exit.FAILED)
 
 

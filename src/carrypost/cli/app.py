@@ -9,7 +9,7 @@ import typer
 
 from carrypost import CarrypostError, __version__
 from carrypost.cli import bench, doctor, emu, keys, lab, node, reproduce
-from carrypost.cli._exit import Exit, check_texts, told
+from carrypost.cli._exit import Exit, check_texts, report
 from carrypost.files import refused
 
 app = typer.Typer(
@@ -74,9 +74,9 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else Exit.FAILED
     except (CarrypostError, TimeoutError) as error:
-        return told(error)
+        return report(error)
     except OSError as error:
         if error.filename is None:  # Not about a file: nobody foresaw it.
             raise
-        return told(refused(f"{error.filename} cannot be used", error))
+        return report(refused(f"{error.filename} cannot be used", error))
     return Exit.DONE

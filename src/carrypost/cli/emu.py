@@ -11,6 +11,7 @@ import typer
 
 from carrypost.cli import _paths
 from carrypost.cli._extras import needs_emulator
+from carrypost.cli._groups import group
 from carrypost.cli._output import JsonOption, duration, figures, say, wants_json
 from carrypost.cli._progress import bar
 from carrypost.cli._signals import INTERRUPTED, orderly
@@ -24,21 +25,14 @@ if TYPE_CHECKING:
     from carrypost.emu.engine.world import Progress
     from carrypost.emu.scenario.scenario import Scenario
 
-emu = typer.Typer(
-    name="emu",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    help="Thousands of real hosts in one process and in virtual time.",
-)
-
-SeedOption = Annotated[str, typer.Option("--seed", help="Where chance comes from: a whole number, or text.")]
+emu = group("emu", "Thousands of real hosts in one process and in virtual time.")
 
 
 @emu.command("run")
 def run_scenario(
     scenario: Annotated[Path, _paths.argument("What to emulate (TOML).", "SCENARIO.toml")],
     *,
-    seed: SeedOption = "1",
+    seed: Annotated[str, typer.Option("--seed", help="Where chance comes from: a whole number, or text.")] = "1",
     out: Annotated[
         Path | None,
         _paths.option(
@@ -96,20 +90,20 @@ def _play(
             text = "".join(f"{each}\n" for each in write_one(prepared.contacts))
             partial.write_text(text, encoding="utf-8", newline="\n")
     begun, started_s = time.process_time(), time.monotonic()
-    told = _Told()
+    latest = _Latest()
     try:
-        with bar(scenario.name, _columns, total=1.0) as told.update:
-            records = prepared.run(out, told, keep=False)
+        with bar(scenario.name, _columns, total=1.0) as latest.update:
+            records = prepared.run(out, latest, keep=False)
     except KeyboardInterrupt:
         where = f"; {out} has what came before" if out is not None else ""
-        say(f"interrupted at {told.t_us / MICROSECONDS:,.0f} s of virtual time{where}")
+        say(f"interrupted at {latest.t_us / MICROSECONDS:,.0f} s of virtual time{where}")
         raise typer.Exit(INTERRUPTED) from None
     found: dict[str, object] = {
         "run": prepared.name,
         "duration_s": scenario.run.duration_s,
         "nodes": prepared.nodes,
-        "contacts": told.contacts,
-        "receptions": told.receptions,
+        "contacts": latest.contacts,
+        "receptions": latest.receptions,
         "crowded": prepared.crowded,
         "rows": len(records),
         "cpu_s": round(time.process_time() - begun, 3),
@@ -180,8 +174,8 @@ def soak(
 # --- how far it is -------------------------------------------------------------------------------------------
 
 
-class _Told:
-    """What a run told last, and the bar that shows it on a terminal."""
+class _Latest:
+    """What a run reported last, and the bar that shows it on a terminal."""
 
     def __init__(self) -> None:
         self.t_us = self.contacts = self.receptions = 0

@@ -83,14 +83,14 @@ def _do(file: Path, folder: Path, command: str, options: SparkOptions, *, json: 
     except KeyboardInterrupt:
         say("interrupted; the same command goes on where it was")
         return INTERRUPTED
-    told: dict[str, object] = {
+    result: dict[str, object] = {
         "runs": len(runs.runs),
         "failed": failed,
         "page": str(page),
         "bytes": page.stat().st_size,
         "elapsed_s": round(time.monotonic() - begun_s, 3),
     }
-    figures(told, json=json)
+    figures(result, json=json)
     for each in study.failures:
         say(f"{each['run']} failed: {each['error']}")
     return Exit.FAILED if failed else Exit.DONE
@@ -106,5 +106,5 @@ def _campaign(runs: Grid, folder: Path, options: SparkOptions, spark: ExitStack)
             say(f"{todo} of {len(runs.runs)} runs are to be done")
             with progress(folder.name, "runs") as move:
                 started = spark.enter_context(session(options))
-                running.conduct(started, lambda told: move(told.done + told.failed, told.todo, ""))
+                running.conduct(started, lambda so_far: move(so_far.done + so_far.failed, so_far.todo, ""))
         return len(running.found().failed)

@@ -1,4 +1,4 @@
-"""Runs a node until it is told to end, by a signal or at its control socket.
+"""Runs a node until it is report to end, by a signal or at its control socket.
 
 Whoever asks a node that is ready to end gets 0 as exit code; before that, the code that shells give to who was ended by
 the signal. Either way it ends in order: what it has taken it gives back, and what it began to write is written.
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import msgspec
 
 from carrypost.cli import _signals
-from carrypost.cli._exit import Exit, told
+from carrypost.cli._exit import Exit, report
 from carrypost.cli._settings import NodeCommand
 from carrypost.errors import CarrypostError
 from carrypost.node.carrying import Carrying
@@ -31,7 +31,7 @@ def main(command: str) -> int:
     try:
         return run(msgspec.json.decode(command, type=NodeCommand))
     except CarrypostError as error:
-        return told(error)
+        return report(error)
 
 
 def run(command: NodeCommand) -> int:

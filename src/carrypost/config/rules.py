@@ -245,7 +245,6 @@ def inner_tables(kind: type) -> dict[str, type]:
 def _check(value: object, prefix: str) -> None:
     for name, kind in inner_tables(type(value)).items():
         if not isinstance(found := getattr(value, name), kind):
-            told = f"{name} must be {kind.__name__} here (or a table in `replace`)"
-            raise ConfigError(f"{prefix}{told}, not {found!r}")
+            raise ConfigError(f"{prefix}{name} must be {kind.__name__} here (or a table in `replace`), not {found!r}")
     for name, rule in rules_of(type(value)).items():
         object.__setattr__(value, name, rule.take(prefix + name, getattr(value, name)))

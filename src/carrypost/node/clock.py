@@ -27,7 +27,7 @@ def _steady_us() -> int:
     return time.monotonic_ns() // 1_000
 
 
-class Clock:
+class NodeClock:
     """Time for one host. `floor_us`: the newest time that is known to have been."""
 
     def __init__(

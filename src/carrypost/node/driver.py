@@ -23,7 +23,7 @@ from carrypost.host import Host
 from carrypost.host.driving import HostDriver
 from carrypost.journal import Batch, Key, Value
 from carrypost.model.times import MICROSECONDS
-from carrypost.node.clock import Clock
+from carrypost.node.clock import NodeClock
 from carrypost.node.store.disk_watch import DiskWatch
 from carrypost.node.store.store import Store
 from carrypost.node.udp.udp import Udp
@@ -55,11 +55,11 @@ class _Heard:
         self.price = 0
 
 
-class Driver(HostDriver):
+class NodeDriver(HostDriver):
     """Joins one host with one machine, on one event loop."""
 
     def __init__(
-        self, host: Host, settings: Settings, take: Callable[[Event], None], *, clock: Clock, store: Store, udp: Udp
+        self, host: Host, settings: Settings, take: Callable[[Event], None], *, clock: NodeClock, store: Store, udp: Udp
     ) -> None:
         super().__init__(host)
         self.host = host

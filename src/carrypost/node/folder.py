@@ -85,8 +85,8 @@ class Home:
         try:
             yield
         except OSError as error:
-            told, advice = f"cannot use the folder {self.folder}", "; choose another one with --data"
-            raise refused(told, error, advice=advice, misnamed=misnamed, otherwise=NodeError) from None
+            what, advice = f"cannot use the folder {self.folder}", "; choose another one with --data"
+            raise refused(what, error, advice=advice, misnamed=misnamed, otherwise=NodeError) from None
 
     # --- identity ------------------------------------------------------------------------------------------
 
@@ -264,8 +264,8 @@ def _write(
     except FileExistsError:
         raise
     except OSError as error:
-        told, advice = f"cannot write {what}{file}", "; see who may write there"
-        raise refused(told, error, advice=advice, misnamed=misnamed, otherwise=NodeError) from None
+        failed, advice = f"cannot write {what}{file}", "; see who may write there"
+        raise refused(failed, error, advice=advice, misnamed=misnamed, otherwise=NodeError) from None
     keep_entry(file)
 
 

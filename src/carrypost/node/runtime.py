@@ -25,9 +25,9 @@ from carrypost.model.descriptor import AttributeValue, Descriptor, Ordering
 from carrypost.model.ids import MessageId
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.times import MICROSECONDS
-from carrypost.node.clock import Clock
+from carrypost.node.clock import NodeClock
 from carrypost.node.consumers import Consumer, Consumers, Pattern
-from carrypost.node.driver import Driver
+from carrypost.node.driver import NodeDriver
 from carrypost.node.folder import Home, exposed
 from carrypost.node.recording.chronicle import Chronicle
 from carrypost.node.settings import NodeSettings
@@ -49,7 +49,7 @@ class Node:
         self.udp = Udp(settings.udp, self._received, magic=MAGIC, datagram_bytes_max=limits.datagram_bytes_max)
         self.chronicle: Chronicle | None = None
         self._privilege = privilege
-        self._driver: Driver | None = None
+        self._driver: NodeDriver | None = None
         self._exits = contextlib.ExitStack()
         self._sends: dict[MessageId, asyncio.Future[MessageId]] = {}
         self._confirmations: dict[MessageId, list[asyncio.Future[None]]] = {}
@@ -80,7 +80,7 @@ class Node:
         identity = home.identity()
         if identity.signed and exposed(home.key_file):
             _log.warning("others on this machine can read the key: chmod 600 %s", home.key_file)
-        self.clock = Clock(home.written_us())
+        self.clock = NodeClock(home.written_us())
         if self.clock.ahead_us > MICROSECONDS:
             _log.warning(
                 "the system's clock is %d s behind this node's store: set it right, or touch %s before the next start",
@@ -91,7 +91,7 @@ class Node:
         await self.udp.open()
         self.host = Host(identity, core, random.SystemRandom(), privilege=self._privilege)
         self.consumers = Consumers(self.host, core.limits)
-        driver = Driver(self.host, core, self._take, clock=self.clock, store=self.store, udp=self.udp)
+        driver = NodeDriver(self.host, core, self._take, clock=self.clock, store=self.store, udp=self.udp)
         if (folder := self.settings.record_folder) is not None:
             self.chronicle = Chronicle(folder, self.settings, driver)
         state = list(self.store.state())
@@ -129,7 +129,7 @@ class Node:
         self._confirmations = {}
 
     @property
-    def driver(self) -> Driver:
+    def driver(self) -> NodeDriver:
         """What moves the host, while the node runs."""
         if self._driver is None:
             raise StateError("the node is not running")

@@ -113,13 +113,13 @@ class NodeSettings:
     @property
     def data(self) -> Path:
         """The node's folder."""
-        return _told(self._path(self.place.data) if self.place.data else default_data())
+        return _utf8(self._path(self.place.data) if self.place.data else default_data())
 
     @property
     def control(self) -> Path:
         """Where its control socket is."""
         if self.place.control:
-            return _told(self._path(self.place.control))
+            return _utf8(self._path(self.place.control))
         path = self.data / CONTROL_FILE
         if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES_MAX:
             return path
@@ -144,8 +144,8 @@ class NodeSettings:
             raise ConfigError(f"there is no such user's folder: {given}") from None
 
 
-def _told(path: Path) -> Path:
-    """Paths are told to others, as text; raises `ConfigError` for one that is none."""
+def _utf8(path: Path) -> Path:
+    """The path, which logs, JSON and other programs get as text; raises `ConfigError` for one that is no UTF-8."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -172,8 +172,8 @@ def parse(
     return _made(FIELDS.read(toml), environment, keywords, base or Path.cwd())
 
 
-def _made(told: Tables, environment: Mapping[str, str], keywords: Mapping[str, object], base: Path) -> NodeSettings:
-    tables = merged(told, FIELDS.read_environment(environment), FIELDS.check(keywords))
+def _made(given: Tables, environment: Mapping[str, str], keywords: Mapping[str, object], base: Path) -> NodeSettings:
+    tables = merged(given, FIELDS.read_environment(environment), FIELDS.check(keywords))
     return NodeSettings(
         core=changed(Settings(), tables),
         place=PlaceSettings(**tables["node"]),
@@ -191,10 +191,10 @@ def load(
         return parse("", environment, keywords)
     content = read_text(file, f"cannot read the settings file {file}", ConfigError)
     try:
-        told = FIELDS.read(content)
+        given = FIELDS.read(content)
     except ConfigError as error:  # What comes from elsewhere is not the file's fault.
         raise ConfigError(f"{file}: {error}") from None
-    return _made(told, environment, keywords, file.resolve().parent)
+    return _made(given, environment, keywords, file.resolve().parent)
 
 
 def default_data() -> Path:

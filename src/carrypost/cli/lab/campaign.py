@@ -124,8 +124,8 @@ def _conduct(made: Grid, out: Path, options: SparkOptions, *, json: bool) -> int
     return Exit.FAILED if found.failed else Exit.DONE
 
 
-def _moved(move: Move, told: CampaignProgress) -> None:
-    move(told.done + told.failed, told.todo, f", {told.failed:,} failed" if told.failed else "")
+def _moved(move: Move, so_far: CampaignProgress) -> None:
+    move(so_far.done + so_far.failed, so_far.todo, f", {so_far.failed:,} failed" if so_far.failed else "")
 
 
 def _tell(plan: CampaignPlan, out: Path) -> None:
@@ -133,9 +133,9 @@ def _tell(plan: CampaignPlan, out: Path) -> None:
     said = []
     if plan.done:
         said.append(f"{plan.done:,} runs are done already")
-    for why, told in _AGAIN.items():
+    for why, reason in _AGAIN.items():
         if count := plan.because(why):
-            said.append(f"{count:,} are done again: {told}")
+            said.append(f"{count:,} are done again: {reason}")
     if plan.strangers:
         names = ", ".join(plan.strangers[:_NAMES_MAX]) + (" and more" if len(plan.strangers) > _NAMES_MAX else "")
         said.append(f"{len(plan.strangers):,} in {out} are no part of this campaign, and stay: {names}")
@@ -144,7 +144,7 @@ def _tell(plan: CampaignPlan, out: Path) -> None:
 
 
 def _show(running: Campaign, found: Found, elapsed_s: float, *, json: bool) -> None:
-    told: dict[str, object] = {
+    result: dict[str, object] = {
         "campaign": running.grid.path.name,
         "runs": len(running.grid.runs),
         "done": len(found.done),
@@ -157,7 +157,7 @@ def _show(running: Campaign, found: Found, elapsed_s: float, *, json: bool) -> N
     }
     failures = [(state.run, state.error) for state in found.failed]
     listed = {"failures": [{"run": run, "error": error} for run, error in failures]} if json else {}
-    figures(told | listed, json=json)
+    figures(result | listed, json=json)
     if failures and not json:
         more = f", the first {_SHOWN_MAX}" if len(failures) > _SHOWN_MAX else ""
         title = f"failed{more} (with traceback: {running.place.root / 'failures'})"

@@ -110,13 +110,13 @@ def _microseconds(option: str, seconds: float, *, least: int = 0) -> int:
     return round(seconds * MICROSECONDS)
 
 
-def _show(told: list[dict[str, Any]], *, json: bool) -> None:
+def _show(found: list[dict[str, Any]], *, json: bool) -> None:
     if json:
-        for each in told:
+        for each in found:
             line(each)
         return
-    names = max(told, key=len, default={"scenario": "", "contacts": 0})
-    rows = [[_shown(each[name]) if name in each else "–" for name in names] for each in told]
+    names = max(found, key=len, default={"scenario": "", "contacts": 0})
+    rows = [[_shown(each[name]) if name in each else "–" for name in names] for each in found]
     table("", [name.replace("_s", " s") for name in names], rows, breakable=["scenario"])
 
 

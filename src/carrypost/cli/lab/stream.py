@@ -62,9 +62,9 @@ def stream(
     options = StreamOptions(window_s=window_s, watermark_s=watermark_s, horizon_s=horizon_s, skew_s=skew_s)
     into = out if out is not None else source.with_name(f"{source.name}-live")
     begin(source, into, options)
-    with orderly(), session(spark_options(master, memory, conf)) as spark, _shown(json=wants_json(json)) as told:
+    with orderly(), session(spark_options(master, memory, conf)) as spark, _shown(json=wants_json(json)) as show:
         try:
-            follow(spark, source, into, options, every_s=None if once else every_s, told=told)
+            follow(spark, source, into, options, every_s=None if once else every_s, told=show)
         except KeyboardInterrupt:
             say(f"ended; {into} has what came, and the same command goes on from there")
             if once:

@@ -23,7 +23,7 @@ from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.campaign import states
 from carrypost.lab.campaign.bundle import contents
-from carrypost.lab.campaign.grid import Grid, Run
+from carrypost.lab.campaign.grid import CampaignRun, Grid
 from carrypost.lab.campaign.lock import locked, remove
 from carrypost.lab.campaign.states import DONE, FAILED, CampaignPlan, Place, State, plan
 from carrypost.lab.campaign.task import TaskContext, play
@@ -85,7 +85,7 @@ class Campaign:
     """How runs of this campaign ended, also where the folder does not show it."""
 
     @property
-    def todo(self) -> list[Run]:
+    def todo(self) -> list[CampaignRun]:
         """Runs that are to be done."""
         return [run for run in self.grid.runs if run.name in self.plan.todo]
 
@@ -206,7 +206,7 @@ def run(grid: Grid, out: Path, spark: SparkSession, watch: Watch | None = None) 
 
 
 @contextmanager
-def _sent(spark: SparkSession, runs: Sequence[Run]) -> Iterator[dict[str, Broadcast[bytes]]]:
+def _sent(spark: SparkSession, runs: Sequence[CampaignRun]) -> Iterator[dict[str, Broadcast[bytes]]]:
     """The files that runs need, on their way to whoever asks for them."""
     files = {(named.path, named.digest): named for run in runs for named in run.files}
     sent = {digest: spark.sparkContext.broadcast(content) for digest, content in contents(list(files.values()))}
@@ -221,7 +221,7 @@ def _sent(spark: SparkSession, runs: Sequence[Run]) -> Iterator[dict[str, Broadc
 class _Job:
     """The runs as a job of Spark, in a thread of its own; the folder tells how far it is."""
 
-    def __init__(self, spark: SparkSession, place: Place, task: TaskContext, runs: Sequence[Run]) -> None:
+    def __init__(self, spark: SparkSession, place: Place, task: TaskContext, runs: Sequence[CampaignRun]) -> None:
         self._context = spark.sparkContext
         self._place = place
         self._task = task

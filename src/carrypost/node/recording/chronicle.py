@@ -10,7 +10,7 @@ from pathlib import Path
 from carrypost import __version__
 from carrypost.config import Settings, differences
 from carrypost.events import Event
-from carrypost.node.driver import Driver
+from carrypost.node.driver import NodeDriver
 from carrypost.node.recording.archive import Archive
 from carrypost.node.settings import NodeSettings
 from carrypost.record import Kind
@@ -22,7 +22,7 @@ _FLUSH_S = 1.0
 class Chronicle:
     """Writes one node's record."""
 
-    def __init__(self, folder: Path, settings: NodeSettings, driver: Driver) -> None:
+    def __init__(self, folder: Path, settings: NodeSettings, driver: NodeDriver) -> None:
         self._driver = driver
         self._node = driver.host.node
         self._sample_s = settings.record.sample_s

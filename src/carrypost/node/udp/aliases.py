@@ -101,18 +101,16 @@ class _Peer:
         """How often running the leader was ahead of the destination."""
 
 
+@dataclass(slots=True)
 class _Copies:
     """A datagram that came more than once."""
 
-    __slots__ = ("by_way", "led", "taken")
-
-    def __init__(self, way: Hashable, name: str) -> None:
-        self.led = False
-        """It has been counted that its first address was ahead of the destination."""
-        self.by_way = {way: 1}
-        """How often it came on each way."""
-        self.taken = {name: 1}
-        """How many of them each peer was given."""
+    by_way: dict[Hashable, int]
+    """How often it came on each way."""
+    taken: dict[str, int]
+    """How many of them each peer was given."""
+    led: bool = False
+    """It has been counted that its first address was ahead of the destination."""
 
 
 _Sighting = tuple[str, Hashable, str, float]
@@ -207,7 +205,7 @@ class Aliases:
         first, first_way, first_name, _ = sighting
         copies = self._copies.get(key) or self._copies_before.get(key)
         if copies is None:
-            copies = self._copies[key] = _Copies((first_way, first), first_name)
+            copies = self._copies[key] = _Copies({(first_way, first): 1}, {first_name: 1})
         if learned:
             if node := announced(learned):
                 self._announces(source, node, source.heard_s)

@@ -97,9 +97,10 @@ def _interface(name: str, index: int, up: bool, flags: frozenset[str] | None, en
     )
 
 
-def _broadcast(address: str, netmask: str | None, told: str | None) -> str:
+def _broadcast(address: str, netmask: str | None, reported: str | None) -> str:
     """Where broadcasts go; Linux sends them to the last address of a network even where nobody said so."""
-    if told not in {None, "0.0.0.0", address}:  # noqa: S104 - where nobody has set one, some systems give the address itself
-        return str(told)
+    # Where nobody has set one, some systems report the address itself.
+    if reported not in {None, "0.0.0.0", address}:  # noqa: S104 - not bound to, but compared
+        return str(reported)
     network = ipaddress.IPv4Network((address, netmask or "255.255.255.255"), strict=False)
     return str(network.broadcast_address) if network.prefixlen <= _PREFIX_WITH_BROADCAST_MAX else ""

@@ -18,6 +18,7 @@ _PAUSE_S = 0.003
 """Until the next attempt where the system cannot say when there is room again."""
 _PATIENCE_S = 0.5
 """An interface that takes nothing for so long is not to keep the others waiting."""
+_COUNTED = ("received", "received_bytes", "sent", "sent_bytes", "echoes", "duplicates", "gated", "send_queue_dropped")
 _ONE_ONLY = frozenset({errno.EMSGSIZE})
 """Errors that say nothing about the next datagram to the same target."""
 
@@ -28,13 +29,7 @@ class UdpTraffic:
     __slots__ = ("counters", "errors")
 
     def __init__(self) -> None:
-        self.counters = dict.fromkeys(
-            (
-                "received", "received_bytes", "sent", "sent_bytes",
-                "echoes", "duplicates", "gated", "send_queue_dropped",
-            ),
-            0,
-        )  # fmt: skip
+        self.counters = dict.fromkeys(_COUNTED, 0)
         self.errors: Counter[str] = Counter()
         """By the system's name for each."""
 

@@ -77,7 +77,7 @@ class Udp:
         self._looked_s = 0.0
         self._targets: dict[str, Target] = {}
         self._chores: list[asyncio.Task[None]] = []
-        self._told_unused = False
+        self._reported_unused = False
 
     # --- life ----------------------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class Udp:
             for kind, made in self._own.items():
                 self._own_ports[kind] = made.getsockname()[1]
                 self._outlets[kind] = Outlet(made, self._traffic, loop)
-                self._closes.append(await self._read(made, None))
+                self._closes += [self._outlets[kind].close, await self._read(made, None)]
             self._all = interfaces.snapshot()
             await self._refresh()
         except BaseException as error:
@@ -120,7 +120,7 @@ class Udp:
         for chore in chores:
             chore.cancel()
         await asyncio.gather(*chores, return_exceptions=True)
-        for close in (*(each.close for each in (*self._outlets.values(), *self._channels.values())), *self._closes):
+        for close in (*(channel.close for channel in self._channels.values()), *self._closes):
             close()
         self._outlets.clear()
         self._channels.clear()
@@ -295,7 +295,7 @@ class Udp:
             if wanted.get(key) != channel.plan:
                 channel.close()
                 del self._channels[key]
-        self._tell(used)
+        self._log_changes(used)
         self._used = used
         self._know_own()
         refused, self._refused, self._retry = self._refused, {}, False
@@ -306,7 +306,7 @@ class Udp:
                 await self._open_channel(key, plan, refused.get(key, ""))
         self._needed_until_s = 0.0
 
-    async def _open_channel(self, key: tuple[int, Means], plan: ChannelPlan, told: str) -> None:
+    async def _open_channel(self, key: tuple[int, Means], plan: ChannelPlan, reported: str) -> None:
         if plan.target().family not in self._own:
             self._refused[key] = "this machine has no IPv6"
             return
@@ -315,7 +315,7 @@ class Udp:
         except OSError as error:
             self._refused[key] = reason = error.strerror or str(error)
             self._retry = True
-            if reason != told:
+            if reason != reported:
                 self._traffic.failed(error)
                 _log.warning("%s cannot be used for %s: %s", plan.interface, plan.means, reason)
             return
@@ -326,17 +326,17 @@ class Udp:
             raise
         self._channels[key] = Channel(plan, ear, close)
 
-    def _tell(self, used: Sequence[Interface]) -> None:
+    def _log_changes(self, used: Sequence[Interface]) -> None:
         before, after = {each.name for each in self._used}, {each.name for each in used}
         if before - after:
             _log.info("no longer used: %s", ", ".join(sorted(before - after)))
         if after - before:
             _log.info("used: %s", ", ".join(sorted(after - before)))
-        if not used and not self._told_unused and ch.enabled(self.settings):
+        if not used and not self._reported_unused and ch.enabled(self.settings):
             there = ", ".join(each.name for each in self._all) or "none"
             wanted = f" called {' or '.join(self.settings.interfaces)}" if self.settings.interfaces else ""
             _log.warning("no usable interface%s; waiting for one; there are: %s", wanted, there)
-        self._told_unused = not used
+        self._reported_unused = not used
 
     def _look_again(self) -> None:
         """Somebody has this node's port: learn at once whether an own address is new."""
