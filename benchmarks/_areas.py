@@ -38,7 +38,7 @@ class Areas:
         self._watch("verify", inspection, ["verify"])
         self._watch("host", Host, ["receive", "tick", "durable", "changes", "outgoing", "events", "confirm"])
         self._watch("store, loop", Store, ["submit", "answers", "read", "payload"])
-        self._watch(_RECEIVING, readers._Reader, ["drain"])  # noqa: SLF001 - there is no joint in public
+        self._watch(_RECEIVING, readers, ["drain"])
         self._watch(_SENDING, Outlet, ["send"])
 
     def reset(self) -> None:

@@ -80,8 +80,8 @@ def measured(scenario: Path, overrides: dict[str, object], seed: int, out: Path)
 
 def _beside(contacts: list[Contact], table: pa.Table) -> dict[str, Any]:
     """What the record tells, and what a flood reaches."""
-    told = summarise(table, bound=False)
-    order = told.ordered
+    found = summarise(table, bound=False)
+    order = found.ordered
     messages = [
         (row["message"], row["node"], _us(row["t"]), _us(float(end)) if (end := row["attrs"].get("deadline")) else None)
         for row in _rows(table, Kind.PUBLISH)
@@ -94,11 +94,11 @@ def _beside(contacts: list[Contact], table: pa.Table) -> dict[str, Any]:
         reached = len(flood_us(contacts, messages, presences))
         took_s.append(time.process_time() - began_s)
     return {
-        "rows": told.rows,
-        "contacts": told.contacts,
-        "messages": told.published,
-        "receptions": told.received,
-        "deliveries": told.delivered + told.delivered_own,
+        "rows": found.rows,
+        "contacts": found.contacts,
+        "messages": found.published,
+        "receptions": found.received,
+        "deliveries": found.delivered + found.delivered_own,
         "co_delivery_ratio": order.co_delivery_ratio if order else None,
         "barrier_entries": order.barrier.mean if order and order.barrier else None,
         "bound": reached,

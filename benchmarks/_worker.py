@@ -136,7 +136,7 @@ class Worker:
 
     async def _gate(self, order: Order) -> Answer:
         hear = order["hear"]
-        self._node.udp.hear = None if hear is None else frozenset(hear)
+        self._node.udp.intake.gate = None if hear is None else frozenset(hear)
         return {"gated_s": time.monotonic()}
 
     async def _sending(self, _order: Order) -> Answer:

@@ -13,7 +13,7 @@ from tests.emulated import csv
 from carrypost.lab.campaign import task
 from carrypost.lab.campaign.bundle import contents
 from carrypost.lab.campaign.campaign import Campaign, begun
-from carrypost.lab.campaign.grid import Run, load
+from carrypost.lab.campaign.grid import CampaignRun, load
 
 THREE = """
 name = "three"
@@ -84,12 +84,12 @@ class Broadcast:
         self.value = value
 
 
-def sent(runs: Sequence[Run]) -> dict[str, Any]:
+def sent(runs: Sequence[CampaignRun]) -> dict[str, Any]:
     """The files of runs, as tasks get them."""
     return {digest: Broadcast(content) for digest, content in contents([each for run in runs for each in run.files])}
 
 
-def context_of(running: Campaign, runs: Sequence[Run]) -> task.TaskContext:
+def context_of(running: Campaign, runs: Sequence[CampaignRun]) -> task.TaskContext:
     return task.TaskContext(str(running.place.root), running.token, sent(runs))
 
 
@@ -99,5 +99,4 @@ def played(path: Path, out: Path) -> Iterator[Campaign]:
     with begun(load(path), out) as running:
         shared = context_of(running, running.todo)
         yield running
-        ended = [task.play(shared, run) for run in running.todo]
-        running.close(ended)
+        running.ended = [task.play(shared, run) for run in running.todo]

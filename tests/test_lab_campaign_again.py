@@ -20,7 +20,7 @@ from carrypost.errors import LabError
 from carrypost.lab import folders
 from carrypost.lab.campaign import bundle, task
 from carrypost.lab.campaign.campaign import begun
-from carrypost.lab.campaign.grid import Run, load
+from carrypost.lab.campaign.grid import CampaignRun, load
 from carrypost.lab.campaign.states import State
 from carrypost.lab.schemas import RUNS
 
@@ -38,7 +38,7 @@ def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> CtrlC:
     after = 0
 
     class Job:
-        def __init__(self, _: object, __: object, context: task.TaskContext, runs: list[Run]) -> None:
+        def __init__(self, _: object, __: object, context: task.TaskContext, runs: list[CampaignRun]) -> None:
             self._context, self._runs = context, runs
 
         def wait(self, _: object) -> list[State]:
@@ -46,7 +46,7 @@ def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> CtrlC:
                 assert task.play(self._context, run).status == "done"
             raise KeyboardInterrupt
 
-    def given(_: object, runs: list[Run]) -> AbstractContextManager[dict[str, Any]]:
+    def given(_: object, runs: list[CampaignRun]) -> AbstractContextManager[dict[str, Any]]:
         return nullcontext(sent(runs))
 
     monkeypatch.setattr("carrypost.lab.spark.session.session", nullcontext)

@@ -12,7 +12,7 @@ from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Announce, ProfileRequest
 from carrypost.model.ids import NodeId
 from carrypost.node.udp import aliases as module
-from carrypost.node.udp.aliases import JOINED_MAX, KEEP_S, LONE_MAX, MEMBERS_MAX, SETTLE_S, SILENT_S, WINDOW_S, Aliases
+from carrypost.node.udp.aliases import JOINED_MAX, KEEP_S, LONE_MAX, MEMBERS_MAX, SILENT_S, STEADY_S, WINDOW_S, Aliases
 from carrypost.node.udp.aliases import announced as announced_node
 
 V4, V6, WIRED = "10.0.0.5:40001", "[fe80::5%wlan0]:40001", "10.9.0.5:40001"
@@ -188,8 +188,8 @@ def test_an_address_whose_node_changed_is_taken_for_an_alias_again_once_it_has_s
     aliases.heard(V6, SIX, datagram, 1.0)
     assert aliases.name(V6) == V6
     datagram = announcement("bert", 1)
-    aliases.heard(V4, MULTICAST, datagram, SETTLE_S + 1.1)
-    aliases.heard(V6, SIX, datagram, SETTLE_S + 1.1)
+    aliases.heard(V4, MULTICAST, datagram, STEADY_S + 1.1)
+    aliases.heard(V6, SIX, datagram, STEADY_S + 1.1)
     assert aliases.name(V6) == V4
 
 

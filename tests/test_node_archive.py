@@ -334,5 +334,5 @@ async def test_a_node_whose_record_can_no_longer_be_written_works(
         place.write_text("mine")
         await node.publish("news", b"")
         assert node.chronicle is not None
-        await until(lambda: node.chronicle is not None and node.chronicle.lost)
+        await until(lambda: node.chronicle is not None and node.chronicle.archive.lost)
     assert any("cannot be written: Not a directory" in record.getMessage() for record in caplog.records)

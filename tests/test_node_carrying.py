@@ -51,4 +51,4 @@ def test_it_says_how_much() -> None:
 @pytest.mark.parametrize("changes", [*FOR.values(), *UNTIL.values()])
 def test_what_a_node_tells_at_its_socket_is_understood(changes: dict[str, object]) -> None:
     carrying = Carrying.of(Settings().replace(**changes))
-    assert Carrying.told(msgspec.msgpack.decode(msgspec.msgpack.encode(msgspec.to_builtins(carrying)))) == carrying
+    assert Carrying.of(msgspec.msgpack.decode(msgspec.msgpack.encode(msgspec.to_builtins(carrying)))) == carrying

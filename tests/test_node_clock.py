@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from carrypost.node.clock import STEP_US, WRONG_US, Clock
+from carrypost.node.clock import STEP_US, WRONG_US, NodeClock
 
 S = 1_000_000
 HOUR = 3_600 * S
@@ -20,8 +20,8 @@ class Times:
         self.wall = wall
         self.steady = steady
 
-    def clock(self, floor_us: int = 0) -> Clock:
-        return Clock(floor_us, wall_us=lambda: self.wall, steady_us=lambda: self.steady)
+    def clock(self, floor_us: int = 0) -> NodeClock:
+        return NodeClock(floor_us, wall_us=lambda: self.wall, steady_us=lambda: self.steady)
 
     def pass_(self, us: int, *, set_by: int = 0) -> None:
         self.steady += us
@@ -94,9 +94,9 @@ def test_half_speed_does_not_depend_on_how_often_it_is_looked_at() -> None:
 
 
 def test_by_default_it_is_the_system_s() -> None:
-    clock = Clock()
+    clock = NodeClock()
     assert clock.ahead_us == 0
-    assert abs(clock.now() - Clock().now()) < 10 * S
+    assert abs(clock.now() - NodeClock().now()) < 10 * S
 
 
 moves = st.lists(

@@ -337,40 +337,40 @@ def test_time_goes_on_from_what_was_last_written_wherever_that_is(home: Home) ->
 
 
 def test_pet_names_are_kept_changed_and_removed(home: Home) -> None:
-    assert home.names() == {}
-    home.call(ANNA, "anna")
-    home.call(BERT, "Bert from [next] door ☂")
-    home.call(ANNA, "anne")
-    home.call(ANNA, "anne")
-    assert Home(settings(home.folder)).names() == {ANNA: "anne", BERT: "Bert from [next] door ☂"}
+    assert home.pet_names() == {}
+    home.set_pet_name(ANNA, "anna")
+    home.set_pet_name(BERT, "Bert from [next] door ☂")
+    home.set_pet_name(ANNA, "anne")
+    home.set_pet_name(ANNA, "anne")
+    assert Home(settings(home.folder)).pet_names() == {ANNA: "anne", BERT: "Bert from [next] door ☂"}
     assert mode(home.folder / "names.json") == 0o600
-    home.call(ANNA, "")
-    assert list(home.names()) == [BERT]
+    home.set_pet_name(ANNA, "")
+    assert list(home.pet_names()) == [BERT]
     with pytest.raises(LocalError, match=f"the node {ANNA} has no pet name"):
-        home.call(ANNA, "")
+        home.set_pet_name(ANNA, "")
 
 
 def test_a_pet_name_is_of_one_node(home: Home) -> None:
-    home.call(ANNA, "anna")
+    home.set_pet_name(ANNA, "anna")
     with pytest.raises(LocalError, match=f"'anna' is already the name of {ANNA}"):
-        home.call(BERT, "anna")
-    home.call(ANNA, "")
-    home.call(BERT, "anna")
-    assert home.names() == {BERT: "anna"}
+        home.set_pet_name(BERT, "anna")
+    home.set_pet_name(ANNA, "")
+    home.set_pet_name(BERT, "anna")
+    assert home.pet_names() == {BERT: "anna"}
 
 
 @pytest.mark.parametrize("name", ["x" * 65, " x", "x ", "\x1b[31m", "a\nb"])
 def test_a_pet_name_can_be_printed(home: Home, name: str) -> None:
     with pytest.raises(LocalError, match="a pet name has 1 to 64 printable characters"):
-        home.call(ANNA, name)
-    assert home.names() == {}
+        home.set_pet_name(ANNA, name)
+    assert home.pet_names() == {}
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"n1": 3}', b"\xff", b"[" * 100_000])
 def test_damaged_pet_names_are_told_and_left_as_they_are(home: Home, content: bytes) -> None:
     file = home.folder / "names.json"
     file.write_bytes(content)
-    for act in (home.names, lambda: home.call(ANNA, "anna")):
+    for act in (home.pet_names, lambda: home.set_pet_name(ANNA, "anna")):
         with pytest.raises(NodeError, match=r"names.json are damaged: put the file right, or move it away"):
             act()
     assert file.read_bytes() == content

@@ -21,7 +21,7 @@ from tests.nodes import QUICK, scene, until
 
 from carrypost import testing
 from carrypost.cli import _launch, app, serve
-from carrypost.cli._order import NodeCommand
+from carrypost.cli._settings import NodeCommand
 from carrypost.config import Limits, Settings
 from carrypost.errors import ConfigError
 from carrypost.events import Confirmed, Delivered, Delivery, Dropped
@@ -34,7 +34,7 @@ from carrypost.node.control import control as controls
 from carrypost.node.control.calls import Publish, Subscribe, packed
 from carrypost.node.control.client import Client
 from carrypost.node.control.control import Control
-from carrypost.node.driver import Driver
+from carrypost.node.driver import NodeDriver
 from carrypost.node.folder import Home
 from carrypost.node.runtime import Node
 from carrypost.node.settings import UdpSettings, parse
@@ -227,7 +227,7 @@ async def test_a_program_that_sends_faster_than_the_disk_writes_has_to_wait(
 ) -> None:
     async with running(tmp_path) as node, served(node):
         slow = [True]
-        monkeypatch.setattr(Driver, "overloaded", property(lambda _: slow[0]), raising=False)
+        monkeypatch.setattr(NodeDriver, "overloaded", property(lambda _: slow[0]), raising=False)
         _, writer = await asyncio.open_unix_connection(node.settings.control)
         for number in range(1, 101):
             writer.write(packed(Publish(number=number, destination="news", payload=bytes(100))))
@@ -329,7 +329,7 @@ def test_a_name_server_that_does_not_answer_delays_neither_other_peers_nor_the_e
             lambda _batch: None,
         )
         await udp.open()
-        await true(lambda: list(udp._intake.statics) == [("127.0.0.1", 2)])  # noqa: SLF001 - it is announced to
+        await true(lambda: list(udp.intake.statics) == [("127.0.0.1", 2)])
         await udp.close()
 
     began_s = time.monotonic()

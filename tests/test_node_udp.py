@@ -280,15 +280,15 @@ def test_static_peers_that_cannot_be_found_are_said_once_and_tried_again(
 def test_the_gate_decides_who_is_heard_and_can_be_turned_at_any_time() -> None:
     async def scene() -> None:
         async with nodes({"hear": ()}, {}, {}) as (a, b, c):
-            assert a.hear == frozenset()
+            assert a.intake.gate == frozenset()
             b.send([b"1"], a.address, announcing=False)
             await until(lambda: a.counters["gated"] == 1)
-            a.hear = frozenset({b.address})
+            a.intake.gate = frozenset({b.address})
             for each in (b, c):
                 each.send([b"2"], None, announcing=True)
             await until(lambda: a.counters["gated"] == 3 and a.counters["duplicates"] == 1)
             assert a.came == [(b.address, b"2")]
-            a.hear = None
+            a.intake.gate = None
             c.send([b"3"], a.address, announcing=False)
             await until(lambda: len(a.came) == 2)
             assert a.came[1] == (c.address, b"3")

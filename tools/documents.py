@@ -378,8 +378,8 @@ def _lab_table(table: schemas.Table) -> str:
         (f"`{each.name}`", f"{each.type}{', may be empty' if each.nullable else ''}", each.meaning)
         for each in table.columns
     ]
-    told = f"{table.meaning[0].upper()}{table.meaning[1:]}."
-    return f"#### {table.name}\n\n{told}\n\n{_table(('column', 'type', 'meaning'), rows)}"
+    sentence = f"{table.meaning[0].upper()}{table.meaning[1:]}."
+    return f"#### {table.name}\n\n{sentence}\n\n{_table(('column', 'type', 'meaning'), rows)}"
 
 
 # ----------------------------------------------------------------------------------------------- documents

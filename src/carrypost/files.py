@@ -29,7 +29,7 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def refused(
-    told: str,
+    what: str,
     error: Exception,
     *,
     advice: str = "",
@@ -38,7 +38,7 @@ def refused(
 ) -> CarrypostError:
     """What could not be done, and why, as the error that says whose fault it is."""
     kind = misnamed if isinstance(error, OSError) and error.errno in _MISNAMED else otherwise
-    return kind(f"{told}: {reason(error)}{advice}")
+    return kind(f"{what}: {reason(error)}{advice}")
 
 
 def reason(error: Exception) -> str:
@@ -60,14 +60,14 @@ def _others(name: object) -> Path | None:
     return None
 
 
-def read_text(path: Path, told: str, misnamed: type[LocalError] = LocalError) -> str:
-    """The text of a file that people write; `told` says what cannot be done where there is none."""
+def read_text(path: Path, what: str, misnamed: type[LocalError] = LocalError) -> str:
+    """The text of a file that people write; `what` says what cannot be done where there is none."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise misnamed(f"{told}: it is not UTF-8 text") from None
+        raise misnamed(f"{what}: it is not UTF-8 text") from None
     except OSError as error:
-        raise refused(told, error, misnamed=misnamed) from None
+        raise refused(what, error, misnamed=misnamed) from None
 
 
 # --- whole, or not there ---------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def staged(target: Path) -> Iterator[Path]:
             yield written
             written.replace(target)
         finally:
-            with suppress(OSError):  # What kept it from being written is what is told.
+            with suppress(OSError):  # What kept it from being written is what is reported.
                 written.unlink(missing_ok=True)
     except OSError as error:
         raise refused(f"{target} cannot be written", error) from None

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterable
 
 from carrypost.errors import CarrypostError, LocalError, NoNodeError, RunningError
-from carrypost.files import refused
 
 
 class Exit(enum.IntEnum):
@@ -37,15 +36,10 @@ _CODES: dict[type[Exception], Exit] = {
 }
 
 
-def told(error: CarrypostError | TimeoutError) -> Exit:
-    """Say what went wrong; returns the code that it ends with."""
-    print(f"carrypost: {error}", file=sys.stderr)  # noqa: T201 - the one place that tells of failures
+def report(error: CarrypostError | TimeoutError) -> Exit:
+    """Say on stderr what went wrong; returns the code that the command ends with."""
+    print(f"carrypost: {error}", file=sys.stderr)  # noqa: T201 - the one place that reports failures
     return next((code for kind, code in _CODES.items() if isinstance(error, kind)), Exit.FAILED)
-
-
-def told_of_file(error: OSError) -> Exit:
-    """Say what the system refuses of a file for which nobody had a better sentence; returns the code."""
-    return told(refused(f"{error.filename} cannot be used", error))
 
 
 def check_texts(texts: Iterable[str]) -> None:

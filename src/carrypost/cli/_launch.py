@@ -13,14 +13,14 @@ import sys
 import msgspec
 
 from carrypost.cli import _signals
-from carrypost.cli._order import NodeCommand
+from carrypost.cli._settings import NodeCommand
 from carrypost.errors import ConfigError
 
 
-def become(order: NodeCommand) -> int:
+def become(command: NodeCommand) -> int:
     """Become the process that runs the node; where the system cannot do that, run it here and return its exit code."""
     try:
-        text = msgspec.json.encode(order).decode()
+        text = msgspec.json.encode(command).decode()
     except UnicodeEncodeError:  # Arguments have been looked at; relative paths begin with the folder that one is in.
         raise ConfigError("the name of the folder that you are in is not UTF-8 text: choose another one") from None
     if os.name == "posix" and sys.executable:
@@ -31,4 +31,4 @@ def become(order: NodeCommand) -> int:
         _signals.release()
     from carrypost.cli import serve  # noqa: PLC0415 - what this module is there to avoid
 
-    return serve.run(order)
+    return serve.run(command)

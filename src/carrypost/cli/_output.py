@@ -12,6 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Lines of JSON also on a terminal; elsewhere they are anyway.")
@@ -38,21 +39,21 @@ def say(sentence: str) -> None:
     sys.stderr.write(f"carrypost: {sentence}\n")
 
 
-def nothing(sentence: str) -> None:
-    """There is nothing to show, which is no failure: people are told on stderr, programs read no lines."""
-    typer.echo(sentence, err=True)
+def blank(title: str | None, header_style: str = "table.header") -> Table:
+    """A table for people that has no columns yet."""
+    from rich.table import Table  # noqa: PLC0415 - loaded only where a table is shown
+
+    return Table(
+        title=title, title_justify="left", title_style="bold", header_style=header_style,
+        box=None, padding=(0, 2, 0, 0), pad_edge=False,
+    )  # fmt: skip
 
 
 def table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, breakable: Sequence[str] = ()
 ) -> None:
     """A table for people; where it is too wide, `breakable` columns are broken, or all if there are none."""
-    from rich.table import Table  # noqa: PLC0415 - loaded only where a table is shown
-
-    made = Table(
-        title=title or None, title_justify="left", title_style="bold", header_style="underline",
-        box=None, padding=(0, 2, 0, 0), pad_edge=False,
-    )  # fmt: skip
+    made = blank(title or None, header_style="underline")
     for name in columns:
         made.add_column(name, no_wrap=bool(breakable) and name not in breakable, overflow="fold")
     _show(made, rows)
@@ -86,12 +87,17 @@ def _figure(name: str, value: object) -> object:
 
 def _show(made: Table, rows: Sequence[Sequence[object]]) -> None:
     from rich.console import Console  # noqa: PLC0415 - loaded only where a table is shown
-    from rich.text import Text  # noqa: PLC0415
 
     for row in rows:
-        # Brackets are part of addresses, and what others chose must not steer the terminal.
-        made.add_row(*(Text("".join(each if each.isprintable() else "\ufffd" for each in str(cell))) for cell in row))
+        made.add_row(*map(cell, row))
     Console(highlight=False).print(made)
+
+
+def cell(value: object) -> Text:
+    """A value as it is: brackets are part of addresses, and what others chose must not steer the terminal."""
+    from rich.text import Text  # noqa: PLC0415 - loaded only where a table is shown
+
+    return Text("".join(each if each.isprintable() else "\ufffd" for each in str(value)))
 
 
 def duration(seconds: float) -> str:

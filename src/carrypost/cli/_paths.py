@@ -41,7 +41,7 @@ def argument(about: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - t
 
 
 def option(
-    *names: str, about: str, metavar: str | None = None, parser: Parser = path, default: bool | str = False
+    names: str, about: str, metavar: str | None = None, *, parser: Parser = path, default: bool | str = False
 ) -> Any:  # noqa: ANN401 - likewise
-    """A path by name; `default` is what people are told of it, if anything."""
-    return typer.Option(*names, parser=parser, help=about, metavar=metavar, show_default=default)
+    """A path by name, or by either of two, as in ``--out -o``; `default` is what people see as such, if anything."""
+    return typer.Option(*names.split(), parser=parser, help=about, metavar=metavar, show_default=default)

@@ -6,12 +6,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from carrypost.cli._output import duration
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, ProgressColumn
+    from rich.progress import ProgressColumn
 
 Move = Callable[[int, int, str], None]
 """So many are over, of so many; and what else there is to say."""
@@ -19,9 +20,13 @@ _LINE_EVERY_S = 30.0
 _UNEVEN = 1 / 3
 
 
+Columns = Callable[[Any], Iterable["ProgressColumn"]]
+"""The columns of a bar, out of rich's module of them."""
+
+
 @contextmanager
-def bars(columns: Callable[[Any], Iterable[ProgressColumn]]) -> Iterator[Progress | None]:
-    """Bars on stderr while the block lasts, with columns out of rich's module of them; None where it is no terminal."""
+def bar(name: str, columns: Columns, total: float | None = None) -> Iterator[Callable[..., None] | None]:
+    """A bar on stderr while the block lasts: what moves it, as `Progress.update`; None where it is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -29,7 +34,7 @@ def bars(columns: Callable[[Any], Iterable[ProgressColumn]]) -> Iterator[Progres
     from rich.console import Console  # noqa: PLC0415
 
     with of.Progress(*columns(of), console=Console(stderr=True), transient=True) as shown:
-        yield shown
+        yield partial(shown.update, shown.add_task(name, total=total, state="", left=""))
 
 
 @contextmanager
@@ -45,16 +50,14 @@ def progress(name: str, unit: str, *, even: bool = True) -> Iterator[Move]:
         name = of.TextColumn("{task.description}")
         return name, of.BarColumn(), of.MofNCompleteColumn(), state, of.TimeElapsedColumn(), left
 
-    with bars(columns) as shown:
-        if shown is None:
+    with bar(name, columns) as update:
+        if update is None:
             yield _ProgressLines(name, unit, since)
             return
-        task = shown.add_task(name, total=None, state="", left="")
         begun_s = time.monotonic()
 
         def move(over: int, total: int, state: str) -> None:
-            left = _left(time.monotonic() - begun_s, over, total, since)
-            shown.update(task, completed=over, total=total, state=state, left=left)
+            update(completed=over, total=total, state=state, left=_left(time.monotonic() - begun_s, over, total, since))
 
         yield move
 

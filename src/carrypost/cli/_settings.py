@@ -1,4 +1,8 @@
-"""A node's settings from the command line, the environment and a file."""
+"""A node's settings from the command line, the environment and a file.
+
+`NodeCommand` is what `carrypost node` is to do, as a value: it goes from the command line to the process that becomes
+the node. `carrypost.cli._launch` writes it down, `carrypost.cli.serve` carries it out.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,26 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from carrypost.config.document import assigned
 from carrypost.errors import ConfigError
 from carrypost.node.settings import NodeSettings, load
+
+
+class NodeCommand(msgspec.Struct, frozen=True):
+    """What the command line said."""
+
+    config: str | None
+    data: str | None
+    changes: tuple[str, ...]
+    json: bool
+    verbose: bool
+
+    def settings(self) -> NodeSettings:
+        """The settings that it asks for."""
+        config, data = (None if text is None else Path(text) for text in (self.config, self.data))
+        return settings_of(config, data, self.changes)
 
 
 def settings_of(config: Path | None, data: Path | None, changes: Sequence[str] = ()) -> NodeSettings:

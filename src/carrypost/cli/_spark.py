@@ -22,8 +22,7 @@ MemoryOption = Annotated[
     str, typer.Option("--memory", metavar="4g", help="Of Spark's driver; a quarter of this machine's if left out.")
 ]
 ConfOption = Annotated[
-    list[str],
-    typer.Option("--conf", metavar="KEY=VALUE", help="Any of Spark's own settings.", show_default=False),
+    list[str], typer.Option("--conf", metavar="KEY=VALUE", help="Any of Spark's own settings.", show_default=False)
 ]
 
 

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from carrypost import CarrypostError, __version__
-from carrypost.cli import doctor, emu, keys, lab, node, reproduce
-from carrypost.cli._exit import Exit, check_texts, told, told_of_file
-from carrypost.cli._signals import orderly
+from carrypost.cli import bench, doctor, emu, keys, lab, node, reproduce
+from carrypost.cli._exit import Exit, check_texts, report
+from carrypost.files import refused
 
 app = typer.Typer(
     name="carrypost",
@@ -60,28 +60,10 @@ app.add_typer(lab.lab)
 app.command()(reproduce.reproduce)
 
 
-@app.command(
+app.command(
     # Options before NAME are ours, everything after it is the benchmark's.
-    context_settings={
-        "allow_extra_args": True,
-        "allow_interspersed_args": False,
-        "ignore_unknown_options": True,
-    }
-)
-def bench(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Which one; left out: list them.", show_default=False)] = "",
-) -> None:
-    """Run a benchmark of the source tree; what follows NAME is handed to it."""
-    from carrypost.cli import bench as benchmarks  # noqa: PLC0415 - needed by this command only
-
-    if not name:
-        for each in benchmarks.available():
-            typer.echo(each)
-        return
-    with orderly():
-        code = benchmarks.run(name, context.args)
-    raise typer.Exit(code)
+    context_settings={"allow_extra_args": True, "allow_interspersed_args": False, "ignore_unknown_options": True}
+)(bench.bench)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -92,9 +74,9 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else Exit.FAILED
     except (CarrypostError, TimeoutError) as error:
-        return told(error)
+        return report(error)
     except OSError as error:
         if error.filename is None:  # Not about a file: nobody foresaw it.
             raise
-        return told_of_file(error)
+        return report(refused(f"{error.filename} cannot be used", error))
     return Exit.DONE

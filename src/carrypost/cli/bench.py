@@ -10,11 +10,29 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from carrypost.cli._signals import orderly
 from carrypost.errors import LocalError
 
 FOLDER = "benchmarks"
 _SOURCE_TREE = Path(__file__).resolve().parents[3]
+
+
+def bench(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Which one; left out: list them.", show_default=False)] = "",
+) -> None:
+    """Run a benchmark of the source tree; what follows NAME is handed to it."""
+    if not name:
+        for each in available():
+            typer.echo(each)
+        return
+    with orderly():
+        code = run(name, context.args)
+    raise typer.Exit(code)
 
 
 def available() -> dict[str, Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,6 @@ from carrypost.errors import LocalError, NodeError
 
 if TYPE_CHECKING:
     from carrypost.node.doctor.doctor import Finding
-    from carrypost.node.settings import NodeSettings
 
 
 def doctor(
@@ -43,7 +43,7 @@ def doctor(
 
     * `carrypost doctor --interface wlan0 --listen-s 20` while a node runs on the other machine
     """
-    from carrypost.node.doctor.diagnosis import of_settings  # noqa: PLC0415
+    from carrypost.node.doctor import diagnosis  # noqa: PLC0415
     from carrypost.node.doctor.doctor import examine  # noqa: PLC0415
     from carrypost.node.udp import interfaces  # noqa: PLC0415 - keeps --help quick
 
@@ -55,7 +55,9 @@ def doctor(
         typer.echo(f"Listening for {listen_s:g} s …", err=True)
     settings = settings_of(config, data)
     findings = asyncio.run(examine(settings.udp, interface, timeout_s=listen_s, limits=settings.core.limits))
-    findings += of_settings(settings.core) + _of_node(settings)
+    findings += diagnosis.of_settings(settings.core)
+    with contextlib.suppress(NodeError, TimeoutError):  # There is no node here.
+        findings += diagnosis.of_node(ask(settings, "status"), settings.core.limits)
     for finding in findings:
         if as_json:
             line(dataclasses.asdict(finding))
@@ -63,16 +65,6 @@ def doctor(
             _show(finding)
     if not any(finding.works for finding in findings):
         raise typer.Exit(Exit.FAILED)
-
-
-def _of_node(settings: NodeSettings) -> list[Finding]:
-    """What the node that runs here says of itself; nothing, if there is none."""
-    from carrypost.node.doctor.diagnosis import of_node  # noqa: PLC0415 - keeps --help quick
-
-    try:
-        return of_node(ask(settings, "status"), settings.core.limits)
-    except (NodeError, TimeoutError):
-        return []
 
 
 def _show(finding: Finding) -> None:

@@ -3,48 +3,41 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from carrypost.cli import _paths
+from carrypost.cli._extras import needs_emulator
+from carrypost.cli._groups import group
 from carrypost.cli._output import JsonOption, duration, figures, say, wants_json
-from carrypost.cli._progress import bars
+from carrypost.cli._progress import bar
 from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.errors import FileError, LocalError
 from carrypost.files import staged
 from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bars
     from rich.progress import ProgressColumn
 
     from carrypost.emu.engine.world import Progress
     from carrypost.emu.scenario.scenario import Scenario
 
-emu = typer.Typer(
-    name="emu",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    help="Thousands of real hosts in one process and in virtual time.",
-)
-
-SeedOption = Annotated[str, typer.Option("--seed", help="Where chance comes from: a whole number, or text.")]
+emu = group("emu", "Thousands of real hosts in one process and in virtual time.")
 
 
 @emu.command("run")
 def run_scenario(
     scenario: Annotated[Path, _paths.argument("What to emulate (TOML).", "SCENARIO.toml")],
     *,
-    seed: SeedOption = "1",
+    seed: Annotated[str, typer.Option("--seed", help="Where chance comes from: a whole number, or text.")] = "1",
     out: Annotated[
         Path | None,
         _paths.option(
-            "--out",
-            "-o",
-            about="Record: Parquet, or JSON lines if it ends in .jsonl.",
+            "--out -o",
+            "Record: Parquet, or JSON lines if it ends in .jsonl.",
             parser=_paths.ending_in(".parquet", ".jsonl", ".ndjson"),
         ),
     ] = None,
@@ -54,11 +47,9 @@ def run_scenario(
             "--set", help="Any key of the scenario: workload.0.lifetime_s=600.", metavar="KEY=VALUE", show_default=False
         ),
     ] = [],  # noqa: B006 - typer makes a new list
-    mode: Annotated[
-        str | None, typer.Option("--mode", help="In place of the scenario's: faithful or ideal.", show_default=False)
-    ] = None,
+    mode: Annotated[str | None, typer.Option("--mode", help="In place of the scenario's: faithful or ideal.")] = None,
     export_one: Annotated[
-        Path | None, _paths.option("--export-one", about="Also write the contacts as The ONE's connection events.")
+        Path | None, _paths.option("--export-one", "Also write the contacts as The ONE's connection events.")
     ] = None,
     encoded: Annotated[
         bool, typer.Option("--encoded", help="Let every frame go through its bytes; the record is the same.")
@@ -77,7 +68,7 @@ def run_scenario(
 
     * `carrypost emu run three.toml --mode ideal --export-one contacts.txt` for a cross-check with The ONE
     """
-    needs_extra()
+    needs_emulator()
     from carrypost.emu.scenario.scenario import Scenario  # noqa: PLC0415 - needed by this command only
 
     overrides = [*changes, *([f"mode={mode}"] if mode is not None else [])]
@@ -99,29 +90,32 @@ def _play(
             text = "".join(f"{each}\n" for each in write_one(prepared.emulation.contacts))
             partial.write_text(text, encoding="utf-8", newline="\n")
     begun, started_s = time.process_time(), time.monotonic()
-    told = _Told()
+    latest = _Latest()
     try:
-        with bars(_columns) as shown:
-            told.begin(scenario.name, shown)
-            records = prepared.run(out, told, keep=False)
+        with bar(scenario.name, _columns, total=1.0) as latest.update:
+            records = prepared.run(out, latest, keep=False)
     except KeyboardInterrupt:
         where = f"; {out} has what came before" if out is not None else ""
-        say(f"interrupted at {told.t_us / MICROSECONDS:,.0f} s of virtual time{where}")
+        say(f"interrupted at {latest.t_us / MICROSECONDS:,.0f} s of virtual time{where}")
         raise typer.Exit(INTERRUPTED) from None
     found: dict[str, object] = {
         "run": prepared.name,
         "duration_s": scenario.run.duration_s,
         "nodes": prepared.emulation.nodes,
-        "contacts": told.contacts,
-        "receptions": told.receptions,
+        "contacts": latest.contacts,
+        "receptions": latest.receptions,
         "crowded": prepared.emulation.crowded,
         "rows": len(records),
         "cpu_s": round(time.process_time() - begun, 3),
         "elapsed_s": round(time.monotonic() - started_s, 3),
         "record": None if out is None else str(out),
     }
-    if prepared.emulation.crowded:
-        _tell_crowded(prepared.emulation.crowded, prepared.emulation.nodes, places(scenario.settings))
+    if crowded := prepared.emulation.crowded:
+        say(
+            f"{crowded:,} of {prepared.emulation.nodes:,} nodes had more others around than places for neighbours "
+            f"({places(scenario.settings):,}, by limits.heard_max, limits.neighbours_max and mtu_bytes); who found "
+            "none had to wait for a turn, and the record has it as refusals, `neighbours`"
+        )
     figures(found if json or out else found | {"record": "not kept"}, json=json)
 
 
@@ -135,21 +129,19 @@ def show(
 
     For example: `carrypost emu show records.parquet`, `carrypost emu show first.parquet second.parquet --json`
     """
-    needs_extra()
-    from carrypost.emu.records.files import read  # noqa: PLC0415
-    from carrypost.emu.records.log import runs  # noqa: PLC0415 - needed by this command only
-    from carrypost.emu.records.summary import summarise  # noqa: PLC0415
+    needs_emulator()
+    from carrypost.emu.records import files, log, summary  # noqa: PLC0415 - needed by this command only
     from carrypost.record import Kind  # noqa: PLC0415
 
     for path in records:
-        for table in runs(read(path)):
+        for table in log.runs(files.read(path)):
             if table["kind"][0].as_py() != Kind.RUN:
                 raise FileError(
                     f"{path} is no whole record: it does not begin with the row that tells of its run; its start is "
                     "missing, or it is a later one of the files that a node wrote"
                 )
             try:
-                found = summarise(table)
+                found = summary.summarise(table)
             except LocalError as error:
                 raise FileError(f"{path} is no record that can be read: {error}") from None
             typer.echo(found.json() if wants_json(json) else found.text())
@@ -161,9 +153,7 @@ def soak(
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many random scenarios.")] = 100,
     first: Annotated[int, typer.Option("--first", min=0, help="The first seed.")] = 1,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="How many at the same time.")] = 1,
-    out: Annotated[
-        Path | None, _paths.option("--out", about="Where scenarios that fail are kept.", metavar="FOLDER")
-    ] = None,
+    out: Annotated[Path | None, _paths.option("--out", "Where scenarios that fail are kept.", "FOLDER")] = None,
     order: Annotated[
         bool, typer.Option("--order", help="Hours of topics with causal order, rather than a minute of others.")
     ] = False,
@@ -173,7 +163,7 @@ def soak(
 
     For example: `carrypost emu soak --seeds 5000 --jobs 4`, `carrypost emu soak --order --seeds 1 --first 77`
     """
-    needs_extra()
+    needs_emulator()
     from carrypost.emu.verify import soak as search  # noqa: PLC0415 - needed by this command only
 
     with orderly():
@@ -181,46 +171,24 @@ def soak(
     raise typer.Exit(code)
 
 
-def needs_extra() -> None:
-    """Say how to install what is missing, rather than which module is."""
-    try:
-        import numpy  # noqa: F401, ICN001, PLC0415 - only to see whether they are there
-        import pyarrow  # noqa: F401, ICN001, PLC0415
-    except ImportError:
-        raise LocalError("the emulator needs numpy and pyarrow: pip install 'carrypost[emu]'") from None
-
-
-def _tell_crowded(crowded: int, nodes: int, places: int) -> None:
-    say(
-        f"{crowded:,} of {nodes:,} nodes had more others around than places for neighbours ({places:,}, by "
-        "limits.heard_max, limits.neighbours_max and mtu_bytes); who found none had to wait for a turn, and the record "
-        "has it as refusals, `neighbours`"
-    )
-
-
 # --- how far it is -------------------------------------------------------------------------------------------
 
 
-class _Told:
-    """What a run told last, and the bar that shows it on a terminal."""
+class _Latest:
+    """What a run reported last, and the bar that shows it on a terminal."""
 
     def __init__(self) -> None:
         self.t_us = self.contacts = self.receptions = 0
-        self._bars: Bars | None = None
-
-    def begin(self, name: str, bars: Bars | None) -> None:
-        """Show the run under this name, if there is anything to show it on."""
-        self._bars, self._begun_s = bars, time.monotonic()
-        if bars is not None:
-            self._task = bars.add_task(name, total=1.0, state="")
+        self.update: Callable[..., None] | None = None
+        self._begun_s = time.monotonic()
 
     def __call__(self, progress: Progress) -> None:
         self.t_us, self.contacts, self.receptions = progress.t_us, progress.contacts, progress.receptions
-        if self._bars is not None:
+        if self.update is not None:
             seconds = progress.t_us / MICROSECONDS
             speed = f"{seconds / max(time.monotonic() - self._begun_s, 1e-3):,.0f} s/s"
             state = f"{duration(seconds)}, {speed}, {self.contacts:,} contacts, {self.receptions:,} receptions"
-            self._bars.update(self._task, completed=progress.t_us / progress.end_us, state=state)
+            self.update(completed=progress.t_us / progress.end_us, state=state)
 
 
 def _columns(of: Any) -> Sequence[ProgressColumn]:  # noqa: ANN401 - the module of rich's columns

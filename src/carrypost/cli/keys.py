@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from carrypost.cli import _paths
-from carrypost.cli._output import JsonOption, figures, line, nothing, table, wants_json
+from carrypost.cli._groups import group
+from carrypost.cli._output import JsonOption, figures, line, table, wants_json
 from carrypost.cli._signals import orderly
 from carrypost.cli.node import ConfigOption, DataOption, settings_of
 from carrypost.errors import LocalError, NodeError
@@ -17,9 +18,7 @@ if TYPE_CHECKING:
     from carrypost.node.folder import Home
     from carrypost.security.identity import Identity
 
-keys = typer.Typer(
-    name="keys", no_args_is_help=True, rich_markup_mode="markdown", help="This node's key, and names for other nodes."
-)
+keys = group("keys", "This node's key, and names for other nodes.")
 
 
 def _home(config: Path | None, data: Path | None) -> Home:
@@ -111,7 +110,7 @@ def name(
         home.check_id(node)  # Before there is a folder.
     with orderly():
         home.create()
-        home.call(node, pet_name)
+        home.set_pet_name(node, pet_name)
 
 
 @keys.command()
@@ -120,9 +119,9 @@ def names(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpt
 
     For example: `carrypost keys names`
     """
-    found = sorted(_home(config, data).names().items(), key=lambda pair: pair[1])
+    found = sorted(_home(config, data).pet_names().items(), key=lambda pair: pair[1])
     if not found:
-        nothing("No names yet; `carrypost keys name NODE NAME` gives one.")
+        typer.echo("No names yet; `carrypost keys name NODE NAME` gives one.", err=True)
     elif wants_json(json):
         for node, called in found:
             line({"node": node, "name": called})

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from carrypost.cli import _paths
-from carrypost.cli._output import JsonOption, duration, line, nothing, pairs, size, table, wants_json
+from carrypost.cli._output import JsonOption, duration, line, pairs, size, table, wants_json
 
 if TYPE_CHECKING:
     from carrypost.node.settings import NodeSettings
 
 _ANSWER_S = 10.0
 """Within this a node answers, or it hangs."""
-ConfigOption = Annotated[Path | None, _paths.option("--config", "-c", about="Settings file (TOML).", metavar="FILE")]
+ConfigOption = Annotated[Path | None, _paths.option("--config -c", "Settings file (TOML).", "FILE")]
 DataOption = Annotated[
-    Path | None,
-    _paths.option("--data", "-d", about="The node's folder.", metavar="FOLDER", default="the user's data folder"),
+    Path | None, _paths.option("--data -d", "The node's folder.", "FOLDER", default="the user's data folder")
 ]
 SetOption = Annotated[
     list[str],
@@ -39,9 +38,7 @@ def node(
     config: ConfigOption = None,
     data: DataOption = None,
     changes: SetOption = [],  # noqa: B006 - typer makes a new list
-    record: Annotated[
-        Path | None, _paths.option("--record", about="Write the event log into this folder.", metavar="FOLDER")
-    ] = None,
+    record: Annotated[Path | None, _paths.option("--record", "Write the event log into this folder.", "FOLDER")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -60,18 +57,18 @@ def node(
 
     * `carrypost node --config node.toml --record records` also writes what happens, as JSON lines
     """
-    from carrypost.cli import _launch, _order, _settings  # noqa: PLC0415 - needed by this command only
+    from carrypost.cli import _launch, _settings  # noqa: PLC0415 - needed by this command only
 
     extra = [*changes, *([f"record.folder={_settings.absolute(record)}"] if record is not None else [])]
-    _settings.settings_of(config, data, extra)  # A mistake in them is told before anything else happens.
-    order = _order.NodeCommand(
+    command = _settings.NodeCommand(
         config=None if config is None else str(config),
         data=None if data is None else str(data),
         changes=tuple(extra),
         json=wants_json(json),
         verbose=verbose,
     )
-    raise typer.Exit(_launch.become(order))
+    command.settings()  # A mistake in them is told before anything else happens.
+    raise typer.Exit(_launch.become(command))
 
 
 def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOption = False) -> None:
@@ -95,7 +92,7 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
         ("neighbours", _neighbours(found)),
         ("messages", f"{cache['messages']:,} ({size(cache['bytes'])}), {cache['unconfirmed']:,} not confirmed"),
         ("subscriptions", found["subscriptions"]),
-        *Carrying.told(found["carries"]).sentences(),
+        *Carrying.of(found["carries"]).sentences(),
         ("dropped", _counts(found["dropped"]) or "nothing"),
         ("refused", _counts(found["refused"]) or "nothing"),
         ("store", f"{size(store['bytes'])}, {size(store['free_bytes'])} free"),
@@ -134,22 +131,19 @@ def peers(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpt
     """
     found = ask(settings_of(config, data), "peers")
     if not found:
-        nothing("Nobody is in reach; `carrypost doctor` tells why.")
+        typer.echo("Nobody is in reach; `carrypost doctor` tells why.", err=True)
         return
     if wants_json(json):
         for each in found:
             line(each)
         return
-    columns = ["name", "node", "state", "address", "silent"]
+    busy = any(each["queued"] or each["wanted"] for each in found)
+    columns = ["name", "node", "state", "address", "silent", *(["to/from"] if busy else [])]
     rows = [
         [each["name"] or "-", each["node"], f"{each['state']} {duration(each['since_s'])}", each["address"],
-         duration(each["heard_s"])]
+         duration(each["heard_s"]), *([f"{each['queued']:,}/{each['wanted']:,}"] if busy else [])]
         for each in found
     ]  # fmt: skip
-    if any(each["queued"] or each["wanted"] for each in found):
-        columns.append("to/from")
-        for row, each in zip(rows, found, strict=True):
-            row.append(f"{each['queued']:,}/{each['wanted']:,}")
     table("", columns, rows, breakable=["name", "address"])
 
 

@@ -13,6 +13,7 @@ import typer
 
 from carrypost.cli import _paths
 from carrypost.cli._exit import Exit
+from carrypost.cli._extras import needs_reports
 from carrypost.cli._output import JsonOption, figures, say, wants_json
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import INTERRUPTED, orderly
@@ -20,7 +21,6 @@ from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_o
 
 if TYPE_CHECKING:
     from carrypost.lab.campaign.grid import Grid
-    from carrypost.lab.campaign.states import State
     from carrypost.lab.spark.session import SparkOptions
 
 
@@ -29,9 +29,7 @@ def reproduce(
     *,
     quick: Annotated[bool, typer.Option("--quick", help="A small part, in a minute or two.")] = False,
     seeds: Annotated[str, typer.Option("--seeds", help="1, or 1,2,5, or 1-10: tables show their mean.")] = "1",
-    out: Annotated[
-        Path | None, _paths.option("--out", "-o", about="Folder; left out: reproduce-NAME.", metavar="DIR")
-    ] = None,
+    out: Annotated[Path | None, _paths.option("--out -o", "Folder; left out: reproduce-NAME.", "DIR")] = None,
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",
     conf: ConfOption = [],  # noqa: B006 - typer makes a new list
@@ -50,11 +48,10 @@ def reproduce(
 
     * `carrypost reproduce bus --seeds 1-10`
     """
-    from carrypost.cli.lab.report import needs_extra  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab.spark.session import needs_extra as needs_spark  # noqa: PLC0415
+    from carrypost.lab.spark.session import needs_extra  # noqa: PLC0415 - needed by this command only
 
-    needs_spark()
     needs_extra()
+    needs_reports()
     from carrypost.lab.campaign import reproduce as recipes  # noqa: PLC0415 - needs the extra
     from carrypost.lab.report import page  # noqa: PLC0415
     from carrypost.lab.spark.java import java_home  # noqa: PLC0415
@@ -75,11 +72,10 @@ def reproduce(
 @orderly()
 def _do(file: Path, folder: Path, command: str, options: SparkOptions, *, json: bool) -> int:
     from carrypost.cli.lab.report import made  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab.campaign import grid  # noqa: PLC0415
-    from carrypost.lab.campaign.reproduce import PAGE  # noqa: PLC0415
+    from carrypost.lab.campaign import grid, reproduce  # noqa: PLC0415
 
     begun_s = time.monotonic()
-    runs, page = grid.load(file), folder / PAGE
+    runs, page = grid.load(file), folder / reproduce.PAGE
     try:
         with ExitStack() as spark:  # One for runs and metrics, and none where both are there.
             failed = _campaign(runs, folder, options, spark)
@@ -87,14 +83,14 @@ def _do(file: Path, folder: Path, command: str, options: SparkOptions, *, json: 
     except KeyboardInterrupt:
         say("interrupted; the same command goes on where it was")
         return INTERRUPTED
-    told: dict[str, object] = {
+    result: dict[str, object] = {
         "runs": len(runs.runs),
         "failed": failed,
         "page": str(page),
         "bytes": page.stat().st_size,
         "elapsed_s": round(time.monotonic() - begun_s, 3),
     }
-    figures(told, json=json)
+    figures(result, json=json)
     for each in study.failures:
         say(f"{each['run']} failed: {each['error']}")
     return Exit.FAILED if failed else Exit.DONE
@@ -106,13 +102,9 @@ def _campaign(runs: Grid, folder: Path, options: SparkOptions, spark: ExitStack)
     from carrypost.lab.spark.session import session  # noqa: PLC0415
 
     with begun(runs, folder) as running:
-        ended: list[State] = []
-        try:
-            if todo := len(running.todo):
-                say(f"{todo} of {len(runs.runs)} runs are to be done")
-                with progress(folder.name, "runs") as move:
-                    started = spark.enter_context(session(options))
-                    ended = running.conduct(started, lambda told: move(told.done + told.failed, told.todo, ""))
-        finally:
-            running.close(ended)
-        return len(running.found(ended).failed)
+        if todo := len(running.todo):
+            say(f"{todo} of {len(runs.runs)} runs are to be done")
+            with progress(folder.name, "runs") as move:
+                started = spark.enter_context(session(options))
+                running.conduct(started, lambda so_far: move(so_far.done + so_far.failed, so_far.todo, ""))
+        return len(running.found().failed)

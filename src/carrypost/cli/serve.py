@@ -1,4 +1,4 @@
-"""Runs a node until it is told to end, by a signal or at its control socket.
+"""Runs a node until it is report to end, by a signal or at its control socket.
 
 Whoever asks a node that is ready to end gets 0 as exit code; before that, the code that shells give to who was ended by
 the signal. Either way it ends in order: what it has taken it gives back, and what it began to write is written.
@@ -13,14 +13,12 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 
 from carrypost.cli import _signals
-from carrypost.cli._exit import Exit, told
-from carrypost.cli._order import NodeCommand
-from carrypost.cli._settings import settings_of
+from carrypost.cli._exit import Exit, report
+from carrypost.cli._settings import NodeCommand
 from carrypost.errors import CarrypostError
 from carrypost.node.carrying import Carrying
 from carrypost.node.control.control import Control
@@ -28,24 +26,23 @@ from carrypost.node.runtime import Node, collect_seldom
 from carrypost.node.settings import NodeSettings
 
 
-def main(order: str) -> int:
-    """Run the node of an order; returns the exit code."""
+def main(command: str) -> int:
+    """Run the node that a written command describes; returns the exit code."""
     try:
-        return run(msgspec.json.decode(order, type=NodeCommand))
+        return run(msgspec.json.decode(command, type=NodeCommand))
     except CarrypostError as error:
-        return told(error)
+        return report(error)
 
 
-def run(order: NodeCommand) -> int:
+def run(command: NodeCommand) -> int:
     """Run a node until a signal or somebody at the control socket ends it; returns the exit code."""
     logging.basicConfig(
-        level=logging.INFO if order.verbose else logging.WARNING,
+        level=logging.INFO if command.verbose else logging.WARNING,
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         datefmt="%H:%M:%S",
     )
-    config, data = (None if text is None else Path(text) for text in (order.config, order.data))
-    return asyncio.run(_run(settings_of(config, data, order.changes), json=order.json))
+    return asyncio.run(_run(command.settings(), json=command.json))
 
 
 async def _run(settings: NodeSettings, *, json: bool) -> int:
@@ -98,14 +95,12 @@ def _tell_ready(node: Node, *, json: bool) -> None:
         "addresses": node.udp.addresses,
         "carries": carrying,
     }
-    lines = (
-        [msgspec.json.encode(ready).decode()]
-        if json
-        else [
+    lines = [msgspec.json.encode(ready).decode()]
+    if not json:
+        lines = [
             f"node {node.host.node} is running in {node.home.folder}; Ctrl-C ends it",
             f"it is reached at {', '.join(node.udp.addresses) or 'no address yet'}",
             *(f"it {name} {sentence}" for name, sentence in carrying.sentences()),
             "carrypost status, peers and doctor tell more, from another terminal",
         ]
-    )
     print(*lines, sep="\n", flush=True)  # noqa: T201 - to whoever started it

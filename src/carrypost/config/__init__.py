@@ -1,16 +1,14 @@
 """Frozen settings, checked when they are made; parses text, never files."""
 
-from carrypost.config.rules import DAY_S, HOUR_S, KIB, MIB, NONE, UNBOUNDED, YEAR_S
 from carrypost.config.settings import Limits, Settings, parse
-from carrypost.config.tables import ENVIRONMENT_PREFIX, differences, text_form
+from carrypost.config.tables import differences, text_form
+from carrypost.config.units import DAY_S, HOUR_S, KIB, MIB, UNBOUNDED, YEAR_S
 
 __all__ = [
     "DAY_S",
-    "ENVIRONMENT_PREFIX",
     "HOUR_S",
     "KIB",
     "MIB",
-    "NONE",
     "UNBOUNDED",
     "YEAR_S",
     "Limits",

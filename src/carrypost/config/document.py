@@ -95,10 +95,10 @@ class Document:
 
     # --- places
 
-    def error(self, place: str | int, told: str) -> ConfigError:
+    def error(self, place: str | int, message: str) -> ConfigError:
         """What is wrong with a key, or on a line."""
         where = f"{self._file}, line {place}: " if isinstance(place, int) else self.where(place)
-        return ConfigError(where + told)
+        return ConfigError(where + message)
 
     def where(self, key: str) -> str:
         """The file and, if it is known, the line of a key, or of the table that it is missing from."""

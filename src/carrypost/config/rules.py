@@ -13,15 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, dataclass_transform
 
+from carrypost.config.units import UNBOUNDED, YEAR_S
 from carrypost.errors import ConfigError
 
-KIB = 1024
-MIB = 1024 * KIB
-HOUR_S = 3_600.0
-DAY_S = 24 * HOUR_S
-YEAR_S = 365 * DAY_S
-UNBOUNDED = 2**53
-"""As good as no limit: the largest whole number that every format we speak keeps exactly."""
 NONE = "none"
 """How None is written where there is no such thing: in TOML and in the environment."""
 
@@ -83,13 +77,19 @@ def _number(kind: type[int | float], low: float, high: float, none: str = "") ->
     return Rule(f"{what} from {low:,} to {high:,}", kept, kind, none, (low, high))
 
 
-def _instance(kind: type | tuple[type, ...], what: str, meant: Callable[[str], object] = str) -> Rule:
+def _checked(allowed: Callable[[Any], bool]) -> Callable[[Any], object]:
+    """Keep what is allowed as it is."""
+
     def kept(value: object) -> object:
-        if not isinstance(value, kind):
+        if not allowed(value):
             raise ValueError
         return value
 
-    return Rule(what, kept, meant)
+    return kept
+
+
+def _instance(kind: type | tuple[type, ...], what: str, meant: Callable[[str], object] = str) -> Rule:
+    return Rule(what, _checked(lambda value: isinstance(value, kind)), meant)
 
 
 def _list(one: Rule, what: str, least: int = 0, none: str = "") -> Rule:
@@ -113,29 +113,7 @@ def _yes_or_no(text: str) -> bool:
     return word in _TRUE
 
 
-def _not_empty(value: object) -> object:
-    if not isinstance(value, str) or not value:
-        raise ValueError
-    return value
-
-
-_NAME = Rule("a text that is not empty", _not_empty)
-
-
-def _flag_or_patterns() -> Rule:
-    """Whether patterns compile is for the layer that owns them to say."""
-    several = _list(_NAME, "a list of destination patterns (texts that are not empty)")
-
-    def kept(value: object) -> object:
-        return value if isinstance(value, bool) else several.kept(value)
-
-    def meant(text: str) -> object:
-        """A flag, a list as in TOML, or one pattern: a comma may well be part of a pattern."""
-        if text.lower() in _TRUE | _FALSE:
-            return _yes_or_no(text)
-        return several.meant(text) if text.startswith("[") else [text]
-
-    return Rule(f"true, false or {several.what}", kept, meant)
+_NAME = Rule("a text that is not empty", _checked(lambda value: isinstance(value, str) and value != ""))
 
 
 # --- fields ----------------------------------------------------------------------------------------------------------
@@ -151,11 +129,6 @@ def number(default: float, low: float, high: float) -> float:
     return field(default=default, metadata={"rule": _number(float, low, high)})
 
 
-def lifetime(default: float) -> float | None:
-    """A field that holds a lifetime in seconds, or none."""
-    return field(default=default, metadata={"rule": _number(float, 0.001, 100 * YEAR_S, NONE)})
-
-
 def whole_or_none(low: int, high: int) -> int | None:
     """A field that holds a whole number, or, by default, none."""
     return field(default=None, metadata={"rule": _number(int, low, high, NONE)})
@@ -166,6 +139,11 @@ def number_or_none(low: float, high: float) -> float | None:
     return field(default=None, metadata={"rule": _number(float, low, high, NONE)})
 
 
+def lifetime(default: float) -> float | None:
+    """A field that holds a lifetime in seconds, or none."""
+    return field(default=default, metadata={"rule": _number(float, 0.001, 100 * YEAR_S, NONE)})
+
+
 def flag(default: bool) -> bool:
     """A field that is true or false."""
     return field(default=default, metadata={"rule": _instance(bool, "true or false", _yes_or_no)})
@@ -173,18 +151,24 @@ def flag(default: bool) -> bool:
 
 def choice(default: str, words: tuple[str, ...]) -> Any:  # noqa: ANN401 - the caller's field is a Literal
     """A field that holds one of some words."""
-
-    def kept(value: object) -> object:
-        if value not in words:
-            raise ValueError
-        return value
-
-    return field(default=default, metadata={"rule": Rule(" or ".join(f'"{word}"' for word in words), kept, str.lower)})
+    rule = Rule(" or ".join(f'"{word}"' for word in words), _checked(lambda value: value in words), str.lower)
+    return field(default=default, metadata={"rule": rule})
 
 
 def patterns() -> bool | tuple[str, ...]:
-    """A field that is a flag, or holds patterns; false by default."""
-    return field(default=False, metadata={"rule": _flag_or_patterns()})
+    """A field that is a flag, or holds patterns; false by default. Whether they compile is for their layer to say."""
+    several = _list(_NAME, "a list of destination patterns (texts that are not empty)")
+
+    def kept(value: object) -> object:
+        return value if isinstance(value, bool) else several.kept(value)
+
+    def meant(text: str) -> object:
+        """A flag, a list as in TOML, or one pattern: a comma may well be part of a pattern."""
+        if text.lower() in _TRUE | _FALSE:
+            return _yes_or_no(text)
+        return several.meant(text) if text.startswith("[") else [text]
+
+    return field(default=False, metadata={"rule": Rule(f"true, false or {several.what}", kept, meant)})
 
 
 def text(default: str, what: str) -> str:
@@ -261,7 +245,6 @@ def inner_tables(kind: type) -> dict[str, type]:
 def _check(value: object, prefix: str) -> None:
     for name, kind in inner_tables(type(value)).items():
         if not isinstance(found := getattr(value, name), kind):
-            told = f"{name} must be {kind.__name__} here (or a table in `replace`)"
-            raise ConfigError(f"{prefix}{told}, not {found!r}")
+            raise ConfigError(f"{prefix}{name} must be {kind.__name__} here (or a table in `replace`), not {found!r}")
     for name, rule in rules_of(type(value)).items():
         object.__setattr__(value, name, rule.take(prefix + name, getattr(value, name)))

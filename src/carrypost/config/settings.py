@@ -12,29 +12,12 @@ papers ask only that resources per device be adjustable.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Literal
 
-from carrypost.config.rules import (
-    DAY_S,
-    HOUR_S,
-    KIB,
-    MIB,
-    UNBOUNDED,
-    YEAR_S,
-    choice,
-    flag,
-    inner,
-    lifetime,
-    number,
-    patterns,
-    table,
-    whole,
-)
+from carrypost.config.rules import choice, flag, inner, lifetime, number, patterns, table, whole
 from carrypost.config.tables import Fields, changed, merged
+from carrypost.config.units import DAY_S, HOUR_S, KIB, MIB, UNBOUNDED, YEAR_S
 from carrypost.errors import ConfigError
-
-_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @table("limits")
@@ -225,7 +208,7 @@ class Settings:
             )
 
 
-def parse(text: str = "", environment: Mapping[str, str] = _NOTHING, **keywords: object) -> Settings:
+def parse(text: str = "", environment: Mapping[str, str] = {}, **keywords: object) -> Settings:
     """Settings from TOML text, environment variables over it, keywords over both.
 
     Top-level keys of the text are fields of `Settings`, the table ``[limits]`` has those of `Limits`.

@@ -1,4 +1,4 @@
-"""What a node carries, for whom, and until when: read off its settings, told to programs and to people.
+"""What a node carries, for whom, and until when: read off its settings, shown to programs and to people.
 
 A node that nobody told to carries nothing for others: it has what programs on it publish and subscribe to, and hands
 that to neighbours who ask for it. Whoever starts a third node between two and expects it to carry has to see that.
@@ -10,44 +10,30 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from carrypost.config import Settings
-
-_DAY_S = 86_400
-_HOUR_S = 3_600
-_MIB = 1024 * 1024
+from carrypost.config import DAY_S, HOUR_S, MIB, Settings
 
 
-class Carrying(msgspec.Struct, frozen=True):
-    """The settings that decide it, as `status` tells them."""
+class Carrying(
+    msgspec.Struct, frozen=True, rename={"cache_messages_max": "messages_max", "cache_bytes_max": "bytes_max"}
+):
+    """The settings that decide it, as `status` shows them."""
 
     altruistic: bool | tuple[str, ...]
     """Carry what nobody here asked for: never, always, or where the destination matches one of these."""
     horizon_hops: int
-    messages_max: int
-    bytes_max: int
+    cache_messages_max: int
+    cache_bytes_max: int
     lifetime_s_default: float | None
     lifetime_s_max: float | None
 
     @classmethod
-    def of(cls, settings: Settings) -> Carrying:
-        """What a node with these settings does."""
-        return cls(
-            altruistic=settings.altruistic,
-            horizon_hops=settings.horizon_hops,
-            messages_max=settings.cache_messages_max,
-            bytes_max=settings.cache_bytes_max,
-            lifetime_s_default=settings.lifetime_s_default,
-            lifetime_s_max=settings.lifetime_s_max,
-        )
-
-    @classmethod
-    def told(cls, value: Mapping[str, object]) -> Carrying:
-        """What a node said at its control socket."""
-        return msgspec.convert(value, cls)
+    def of(cls, value: Settings | Mapping[str, object]) -> Carrying:
+        """What a node with these settings carries, or what one said of it at its control socket."""
+        return msgspec.convert(value, cls, from_attributes=True)
 
     def sentences(self) -> tuple[tuple[str, str], ...]:
         """For people: what, for whom, until when."""
-        room = f"at most {self.messages_max:,} messages and {self.bytes_max / _MIB:,.0f} MiB"
+        room = f"at most {self.cache_messages_max:,} messages and {self.cache_bytes_max / MIB:,.0f} MiB"
         return (
             ("carries", f"what programs here publish and subscribe to; {room}"),
             ("carries for", ", ".join(self._whom())),
@@ -82,7 +68,7 @@ def _listed(patterns: Sequence[str], most: int = 3) -> str:
 
 
 def _length(seconds: float) -> str:
-    for unit, size in (("day", _DAY_S), ("hour", _HOUR_S), ("minute", 60)):
+    for unit, size in (("day", DAY_S), ("hour", HOUR_S), ("minute", 60)):
         count = seconds / size
         if count >= 1 and count == int(count):
             return f"{int(count):,} {unit}{'s' * (count > 1)}"

@@ -27,15 +27,11 @@ def _steady_us() -> int:
     return time.monotonic_ns() // 1_000
 
 
-class Clock:
+class NodeClock:
     """Time for one host. `floor_us`: the newest time that is known to have been."""
 
     def __init__(
-        self,
-        floor_us: int = 0,
-        *,
-        wall_us: Callable[[], int] = _wall_us,
-        steady_us: Callable[[], int] = _steady_us,
+        self, floor_us: int = 0, *, wall_us: Callable[[], int] = _wall_us, steady_us: Callable[[], int] = _steady_us
     ) -> None:
         self._wall_us = wall_us
         self._steady_us = steady_us

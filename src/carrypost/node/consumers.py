@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import Protocol
 
 import msgspec
@@ -26,7 +25,8 @@ from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
 
-_NUMBER = attrgetter("number")
+Pattern = str | Mapping[str, str]
+"""What destinations match, or what attributes do, by name."""
 
 
 class Consumer(Protocol):
@@ -69,13 +69,7 @@ class Consumers:
         return len(self._subscriptions)
 
     def subscribe(
-        self,
-        consumer: Consumer,
-        pattern: str | Mapping[str, str],
-        selector: str | None,
-        now: int,
-        *,
-        ordered: bool = False,
+        self, consumer: Consumer, pattern: Pattern, selector: str | None, now: int, *, ordered: bool = False
     ) -> int:
         """One more subscription; what others left behind and it matches is handed over at once."""
         wanted = (entry(pattern, selector),)
@@ -84,7 +78,7 @@ class Consumers:
         left = [self._handed[message] for message in self._left.candidates(wanted)]
         if left:
             matcher = Matcher(wanted, self._limits, own=True)
-            for handed in sorted(left, key=_NUMBER):
+            for handed in sorted(left, key=lambda each: each.number):
                 if matcher.matches(handed.delivery.descriptor):
                     self._give(handed, {consumer: [number]})
         return number
@@ -105,28 +99,25 @@ class Consumers:
             self._host.unsubscribe(gone, now)
         done = []
         for message, handed in self._handed.items():
-            if consumer not in handed.holders:
-                continue
-            handed.holders.remove(consumer)
-            if handed.confirmed and not handed.holders:
-                done.append(message)
-            elif not handed.holders:
-                self._pass_on(handed)
+            if consumer in handed.holders:
+                handed.holders.remove(consumer)
+                if handed.confirmed and not handed.holders:
+                    done.append(message)
+                elif not handed.holders:
+                    self._give(handed, self._asking(handed))
         self._finish(done, now)
 
     def deliver(self, deliveries: Iterable[Delivery]) -> None:
-        """The host delivers: to everybody who asked for it."""
+        """Hand over what the host delivers to everybody who asked for it."""
         for delivery in deliveries:
             self._delivered += 1
             handed = self._handed[delivery.message] = _Handed(delivery, self._delivered)
-            if takers := self._takers(delivery.subscriptions):
-                self._give(handed, takers)
-            else:  # They left while the host waited for its disk.
-                self._pass_on(handed)
+            # They may have left while the host waited for its disk.
+            self._give(handed, self._takers(delivery.subscriptions) or self._asking(handed))
 
-    def _pass_on(self, handed: _Handed) -> None:
-        """Nobody has it: give it to whoever wants it by now."""
-        self._give(handed, self._takers(self._host.asking(handed.delivery.descriptor)))
+    def _asking(self, handed: _Handed) -> dict[Consumer, list[int]]:
+        """Who wants a message now that nobody has."""
+        return self._takers(self._host.asking(handed.delivery.descriptor))
 
     def _takers(self, numbers: Iterable[int]) -> dict[Consumer, list[int]]:
         """Whose subscriptions these are, as far as they are somebody's."""
@@ -157,13 +148,11 @@ class Consumers:
             if handed is None:
                 if self._host.state_of(message) is CopyState.DONE:
                     done.append(message)  # The copy gave way meanwhile; without a note it would come again one day.
-                continue
-            if consumer not in handed.holders:
-                continue
-            handed.holders.remove(consumer)
-            handed.confirmed = True
-            if not handed.holders:
-                done.append(message)
+            elif consumer in handed.holders:
+                handed.holders.remove(consumer)
+                handed.confirmed = True
+                if not handed.holders:
+                    done.append(message)
         self._finish(done, now)
         return tuple(done)
 

@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from carrypost.config import Settings
 from carrypost.events import Event
@@ -24,7 +23,7 @@ from carrypost.host import Host
 from carrypost.host.driving import HostDriver
 from carrypost.journal import Batch, Key, Value
 from carrypost.model.times import MICROSECONDS
-from carrypost.node.clock import Clock
+from carrypost.node.clock import NodeClock
 from carrypost.node.store.disk_watch import DiskWatch
 from carrypost.node.store.store import Store
 from carrypost.node.udp.udp import Udp
@@ -45,15 +44,6 @@ _TELLING = (Announce, Profile)
 _log = logging.getLogger("carrypost.node")
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What a host is joined with."""
-
-    clock: Clock
-    store: Store
-    udp: Udp
-
-
 class _Heard:
     """What one peer sent in one batch."""
 
@@ -65,10 +55,12 @@ class _Heard:
         self.price = 0
 
 
-class Driver(HostDriver):
+class NodeDriver(HostDriver):
     """Joins one host with one machine, on one event loop."""
 
-    def __init__(self, host: Host, settings: Settings, machine: Machine, take: Callable[[Event], None]) -> None:
+    def __init__(
+        self, host: Host, settings: Settings, take: Callable[[Event], None], *, clock: NodeClock, store: Store, udp: Udp
+    ) -> None:
         super().__init__(host)
         self.host = host
         self.gone = 0
@@ -82,10 +74,10 @@ class Driver(HostDriver):
         self._settings = settings
         self._unread_of: Counter[str] = Counter()
         """Unread datagrams by peer, until the system is told to drop them; cleared with every batch without any."""
-        self._clock = machine.clock
-        self._store = machine.store
-        self._disk = DiskWatch(machine.store.path)
-        self._udp = machine.udp
+        self._clock = clock
+        self._store = store
+        self._disk = DiskWatch(store.path)
+        self._udp = udp
         self._take = take
         self._loop = asyncio.get_running_loop()
         self._running = False
@@ -196,15 +188,16 @@ class Driver(HostDriver):
     def _transmit(self, transmission: Transmission) -> None:
         if not self._running:
             return
-        sent = self._resolved(transmission.frames)
-        if not sent:
-            return
+        sent, gone = filled(transmission.frames, self._store.read)
+        for message in gone:
+            self.gone += 1
+            self.host.payload_gone(message, self.now())
         if transmission.to is None:
             # What tells of this node goes out by every means; the rest only where somebody is known to listen.
-            telling = [frame for frame in sent if type(frame) in _TELLING]
-            rest = [frame for frame in sent if type(frame) not in _TELLING]
-            self._send(telling, None, announcing=True)
-            self._send(rest, None, announcing=False)
+            for announcing in (True, False):
+                self._send(
+                    [each for each in sent if (type(each) in _TELLING) is announcing], None, announcing=announcing
+                )
         else:
             self._send(sent, transmission.to, announcing=False)
         if self.traffic is not None:
@@ -214,14 +207,6 @@ class Driver(HostDriver):
     def _send(self, sent: Sequence[Frame], to: str | None, *, announcing: bool) -> None:
         if sent:
             self._udp.send(codec.datagrams(sent, self._settings.mtu_bytes), to, announcing=announcing)
-
-    def _resolved(self, wanted: tuple[Frame, ...]) -> Sequence[Frame]:
-        """The frames with their payload, less those whose payload is gone."""
-        found, gone = filled(wanted, self._store.read)
-        for message in gone:
-            self.gone += 1
-            self.host.payload_gone(message, self.now())
-        return found
 
     # --- time ----------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from carrypost.errors import CarrypostError, ConfigError, LocalError, NodeError, RunningError
@@ -53,55 +53,51 @@ class Home:
 
     def create(self) -> None:
         """Make the folder, for its owner alone."""
-        try:
+        with self._used(misnamed=ConfigError):
             self.folder.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
-        except OSError as error:
-            raise self._unusable(error, misnamed=ConfigError) from None
-        try:
-            probe = self.folder / LOCK_FILE
-            probe.touch(mode=_PRIVATE_FILE)
-        except OSError as error:
-            raise self._unusable(error) from None
+        with self._used():
+            (self.folder / LOCK_FILE).touch(mode=_PRIVATE_FILE)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other nodes out of the folder, as long as this one lives; raises `RunningError`."""
-        try:
+        """Keep other nodes out of the folder for as long as the block lasts; raises `RunningError`."""
+        with self._used():
             file = (self.folder / LOCK_FILE).open("r+b", buffering=0)
-        except OSError as error:
-            raise self._unusable(error) from None
         with file:
-            try:
-                if fcntl is not None:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                pid = file.read(32).strip().decode(errors="replace")
-                whose = f" (process {pid})" if pid.isdecimal() else ""
-                raise RunningError(
-                    f"a node is already running in {self.folder}{whose}; another one needs its own folder: --data"
-                ) from None
-            except OSError as error:
-                raise self._unusable(error) from None
+            with self._used():
+                try:
+                    if fcntl is not None:
+                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    pid = file.read(32).strip().decode(errors="replace")
+                    whose = f" (process {pid})" if pid.isdecimal() else ""
+                    raise RunningError(
+                        f"a node is already running in {self.folder}{whose}; another one needs its own folder: --data"
+                    ) from None
             with contextlib.suppress(OSError):  # Who has it is good to know, but no reason not to start on a full disk.
                 file.truncate(0)
                 file.write(f"{os.getpid()}\n".encode())
             yield
 
-    def _unusable(self, error: OSError, misnamed: type[CarrypostError] = NodeError) -> CarrypostError:
-        told, advice = f"cannot use the folder {self.folder}", "; choose another one with --data"
-        return refused(told, error, advice=advice, misnamed=misnamed, otherwise=NodeError)
+    @contextlib.contextmanager
+    def _used(self, *, misnamed: type[CarrypostError] = NodeError) -> Iterator[None]:
+        """Say why the folder cannot be used if the system refuses something in the block."""
+        try:
+            yield
+        except OSError as error:
+            what, advice = f"cannot use the folder {self.folder}", "; choose another one with --data"
+            raise refused(what, error, advice=advice, misnamed=misnamed, otherwise=NodeError) from None
 
     # --- identity ------------------------------------------------------------------------------------------
 
     @property
     def has_key(self) -> bool:
         """Whether there is a key file, readable or not; raises `NodeError` where that cannot be seen."""
-        try:
-            self.key_file.lstat()
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError as error:
-            raise self._unusable(error) from None
+        with self._used():
+            try:
+                self.key_file.lstat()
+            except (FileNotFoundError, NotADirectoryError):
+                return False
         return True
 
     def identity(self) -> Identity:
@@ -110,33 +106,26 @@ class Home:
             identity = Identity.plain(self._settings.name)
         elif self.has_key:
             identity = read_key(self.key_file)
-        elif self.store_file.exists():
+        elif self.store_file.exists() or self._mark.exists():
             raise NodeError(
-                f"the key file {self.key_file} is missing, but the node's store is there: put the key back from its "
-                "backup (carrypost keys backup makes one), or begin as a new node in another folder"
-            )
-        elif self._mark.exists():
-            readable = os.access(self._mark, os.R_OK)
-            owner = self._mark.read_text(encoding="utf-8", errors="replace").strip() if readable else "(unreadable)"
-            raise NodeError(
-                f"the folder {self.folder} belongs to the node {owner}, whose key file is missing: put the key back "
-                "from its backup (carrypost keys backup makes one), or begin as a new node in another folder"
+                f"{self._without_key()}: put the key back from its backup (carrypost keys backup makes one), or begin "
+                "as a new node in another folder"
             )
         else:
             identity = Identity.generate()
             write_key(identity, self.key_file)
-        self._claim(identity)
+        if not self._mark.exists():
+            _write(self._mark, f"{identity.node}\n")
+        self.check_owner(identity)
         return identity
 
-    def _claim(self, identity: Identity) -> None:
-        """One folder, one node: what is in the store belongs to one key or name."""
-        mark = self._mark
-        try:
-            if not mark.exists():
-                _write(mark, f"{identity.node}\n")
-        except OSError as error:
-            raise NodeError(f"cannot write {mark}: {reason(error)}; see who may write there") from None
-        self.check_owner(identity)
+    def _without_key(self) -> str:
+        """What a folder shows whose key file is missing, although it belongs to a node."""
+        if self.store_file.exists():
+            return f"the key file {self.key_file} is missing, but the node's store is there"
+        readable = os.access(self._mark, os.R_OK)
+        owner = self._mark.read_text(encoding="utf-8", errors="replace").strip() if readable else "(unreadable)"
+        return f"the folder {self.folder} belongs to the node {owner}, whose key file is missing"
 
     def check_owner(self, identity: Identity) -> None:
         """Raise `NodeError` if the folder belongs to another node."""
@@ -167,7 +156,7 @@ class Home:
 
     # --- pet names -----------------------------------------------------------------------------------------
 
-    def names(self) -> dict[NodeId, str]:
+    def pet_names(self) -> dict[NodeId, str]:
         """What this node's owner calls other nodes."""
         file = self.folder / NAMES_FILE
         try:
@@ -184,20 +173,20 @@ class Home:
             )
         return {NodeId(node): name for node, name in found.items()}
 
-    def call(self, node: str, name: str) -> None:
-        """Call a node by a name; an empty one: no longer."""
-        names = self.names()
-        if name and (len(name) > PET_NAME_MAX or not name.isprintable() or name != name.strip()):
-            raise LocalError(f"a pet name has 1 to {PET_NAME_MAX} printable characters, not {name!r}")
-        other = next((each for each, taken in names.items() if taken == name and each != node), None)
-        if name and other is not None:
-            raise LocalError(f"{name!r} is already the name of {other}")
-        if name:
+    def set_pet_name(self, node: str, pet_name: str) -> None:
+        """Call a node by a pet name; an empty one: no longer."""
+        names = self.pet_names()
+        if not pet_name:
+            if names.pop(NodeId(node), None) is None:
+                raise LocalError(f"the node {node} has no pet name")
+        else:
+            if len(pet_name) > PET_NAME_MAX or not pet_name.isprintable() or pet_name != pet_name.strip():
+                raise LocalError(f"a pet name has 1 to {PET_NAME_MAX} printable characters, not {pet_name!r}")
+            if other := next((each for each, taken in names.items() if taken == pet_name and each != node), None):
+                raise LocalError(f"{pet_name!r} is already the name of {other}")
             self.check_id(node)
-            names[NodeId(node)] = name
-        elif names.pop(NodeId(node), None) is None:
-            raise LocalError(f"the node {node} has no pet name")
-        _write_names(self.folder / NAMES_FILE, names)
+            names[NodeId(node)] = pet_name
+        _write(self.folder / NAMES_FILE, json.dumps(names, ensure_ascii=False, indent=2, sort_keys=True) + "\n")
 
     def check_id(self, node: str) -> None:
         """Raise `LocalError` if no node can be called so here."""
@@ -239,14 +228,11 @@ def _identity(seed: str) -> Identity | None:
 def write_key(identity: Identity, file: Path) -> None:
     """Keep an identity in a file of its owner's alone; never over another file."""
     # The id shows whether the seed is still what it was.
+    content = f"{_KEY_HEADER}{identity.node} {base32(identity.seed)}\n"
     try:
-        _write(file, f"{_KEY_HEADER}{identity.node} {base32(identity.seed)}\n", over=False)
+        _write(file, content, what="the key file ", misnamed=LocalError, over=False)
     except FileExistsError:
         raise NodeError(f"{file} exists already; it was left as it is") from None
-    except OSError as error:
-        raise refused(
-            f"cannot write the key file {file}", error, advice="; see who may write there", otherwise=NodeError
-        ) from None
 
 
 def exposed(file: Path) -> bool:
@@ -254,28 +240,32 @@ def exposed(file: Path) -> bool:
     return os.name == "posix" and bool(file.stat().st_mode & _OTHERS)
 
 
-def _write_names(file: Path, names: Mapping[NodeId, str]) -> None:
+def _write(
+    file: Path, content: str, *, what: str = "", misnamed: type[CarrypostError] = NodeError, over: bool = True
+) -> None:
+    """Write all of it or nothing, also if the power goes, for the owner alone; raises `misnamed` or `NodeError`.
+
+    Unless `over`, nothing is written over another file: that is a `FileExistsError`.
+    """
     try:
-        _write(file, json.dumps(names, ensure_ascii=False, indent=2, sort_keys=True) + "\n")
+        descriptor, name = tempfile.mkstemp(prefix=f".{file.name}-", suffix=".part", dir=file.parent)
+        part = Path(name)
+        try:
+            with open(descriptor, "w", encoding="utf-8") as opened:  # noqa: PTH123 - a descriptor has no path
+                opened.write(content)
+                opened.flush()
+                os.fsync(opened.fileno())
+            if over:
+                part.replace(file)
+            else:
+                _place(part, file)
+        finally:
+            part.unlink(missing_ok=True)
+    except FileExistsError:
+        raise
     except OSError as error:
-        raise NodeError(f"cannot write {file}: {reason(error)}; see who may write there") from None
-
-
-def _write(file: Path, content: str, *, over: bool = True) -> None:
-    """All of it or nothing, also if the power goes; for its owner alone, and, unless `over`, over nothing."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}-", suffix=".part", dir=file.parent)
-    part = Path(name)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as opened:  # noqa: PTH123 - a descriptor has no path
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
-        if over:
-            part.replace(file)
-        else:
-            _place(part, file)
-    finally:
-        part.unlink(missing_ok=True)
+        failed, advice = f"cannot write {what}{file}", "; see who may write there"
+        raise refused(failed, error, advice=advice, misnamed=misnamed, otherwise=NodeError) from None
     keep_entry(file)
 
 

@@ -14,7 +14,6 @@ import math
 import random
 import time
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Self, TypeVar
 
 from carrypost.errors import PayloadError, RemoteError, SendError, StateError, StoreError
@@ -26,9 +25,9 @@ from carrypost.model.descriptor import AttributeValue, Descriptor, Ordering
 from carrypost.model.ids import MessageId
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.times import MICROSECONDS
-from carrypost.node.clock import Clock
-from carrypost.node.consumers import Consumer, Consumers
-from carrypost.node.driver import Driver, Machine
+from carrypost.node.clock import NodeClock
+from carrypost.node.consumers import Consumer, Consumers, Pattern
+from carrypost.node.driver import NodeDriver
 from carrypost.node.folder import Home, exposed
 from carrypost.node.recording.chronicle import Chronicle
 from carrypost.node.settings import NodeSettings
@@ -50,7 +49,7 @@ class Node:
         self.udp = Udp(settings.udp, self._received, magic=MAGIC, datagram_bytes_max=limits.datagram_bytes_max)
         self.chronicle: Chronicle | None = None
         self._privilege = privilege
-        self._driver: Driver | None = None
+        self._driver: NodeDriver | None = None
         self._exits = contextlib.ExitStack()
         self._sends: dict[MessageId, asyncio.Future[MessageId]] = {}
         self._confirmations: dict[MessageId, list[asyncio.Future[None]]] = {}
@@ -62,9 +61,7 @@ class Node:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def start(self) -> None:
@@ -83,22 +80,18 @@ class Node:
         identity = home.identity()
         if identity.signed and exposed(home.key_file):
             _log.warning("others on this machine can read the key: chmod 600 %s", home.key_file)
-        self.clock = Clock(home.written_us())
+        self.clock = NodeClock(home.written_us())
         if self.clock.ahead_us > MICROSECONDS:
             _log.warning(
                 "the system's clock is %d s behind this node's store: set it right, or touch %s before the next start",
                 self.clock.ahead_us // MICROSECONDS, home.store_file,
             )  # fmt: skip
-
-        def wake() -> None:
-            loop.call_soon_threadsafe(self._answered)
-
-        self.store = Store.open(home.store_file, wake)
+        self.store = Store.open(home.store_file, lambda: loop.call_soon_threadsafe(self._answered))
         self._exits.callback(self.store.close)
         await self.udp.open()
         self.host = Host(identity, core, random.SystemRandom(), privilege=self._privilege)
         self.consumers = Consumers(self.host, core.limits)
-        driver = Driver(self.host, core, Machine(self.clock, self.store, self.udp), self._take)
+        driver = NodeDriver(self.host, core, self._take, clock=self.clock, store=self.store, udp=self.udp)
         if (folder := self.settings.record_folder) is not None:
             self.chronicle = Chronicle(folder, self.settings, driver)
         state = list(self.store.state())
@@ -136,7 +129,7 @@ class Node:
         self._confirmations = {}
 
     @property
-    def driver(self) -> Driver:
+    def driver(self) -> NodeDriver:
         """What moves the host, while the node runs."""
         if self._driver is None:
             raise StateError("the node is not running")
@@ -177,12 +170,7 @@ class Node:
         return future
 
     def subscribe(
-        self,
-        consumer: Consumer,
-        pattern: str | Mapping[str, str],
-        selector: str | None = None,
-        *,
-        ordered: bool = False,
+        self, consumer: Consumer, pattern: Pattern, selector: str | None = None, *, ordered: bool = False
     ) -> int:
         """Want what matches, for a consumer; returns the subscription's number. `ordered`: as `Host.subscribe`."""
         number = self.consumers.subscribe(consumer, pattern, selector, self.driver.now(), ordered=ordered)
@@ -241,7 +229,7 @@ class Node:
             case Delivered(deliveries):
                 self.consumers.deliver(deliveries)
             case Stored(message):
-                _settle(self._sends.pop(message, None), message)
+                _fulfil(self._sends.pop(message, None), message)
             case Failed(message, reason):
                 future = self._sends.pop(message, None)
                 if future is not None and not future.done():
@@ -249,14 +237,14 @@ class Node:
             case Confirmed(messages):
                 for message in messages:
                     for waiting in self._confirmations.pop(message, ()):
-                        _settle(waiting, None)
+                        _fulfil(waiting, None)
             case Dropped(descriptors):
                 self.consumers.forget(descriptors)
             case _:
                 pass  # For the record alone; of neighbours and refusals the host keeps count itself.
 
 
-def _settle(future: asyncio.Future[T] | None, value: T) -> None:
+def _fulfil(future: asyncio.Future[T] | None, value: T) -> None:
     if future is not None and not future.done():
         future.set_result(value)
 

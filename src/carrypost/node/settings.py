@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 
 from carrypost.config import KIB, MIB, UNBOUNDED, Settings
 from carrypost.config.rules import flag, number, table, text, texts, texts_or, whole
@@ -26,7 +25,6 @@ from carrypost.security.identity import PLAIN_NAME_BYTES_MAX
 CONTROL_FILE = "control.sock"
 _SOCKET_PATH_BYTES_MAX = 100
 """Unix sockets have short names: 104 bytes on macOS, 108 on Linux."""
-_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @table("node")
@@ -115,13 +113,13 @@ class NodeSettings:
     @property
     def data(self) -> Path:
         """The node's folder."""
-        return _told(self._path(self.place.data) if self.place.data else default_data())
+        return _utf8(self._path(self.place.data) if self.place.data else default_data())
 
     @property
     def control(self) -> Path:
         """Where its control socket is."""
         if self.place.control:
-            return _told(self._path(self.place.control))
+            return _utf8(self._path(self.place.control))
         path = self.data / CONTROL_FILE
         if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES_MAX:
             return path
@@ -146,8 +144,8 @@ class NodeSettings:
             raise ConfigError(f"there is no such user's folder: {given}") from None
 
 
-def _told(path: Path) -> Path:
-    """Paths are told to others, as text; raises `ConfigError` for one that is none."""
+def _utf8(path: Path) -> Path:
+    """The path, which logs, JSON and other programs get as text; raises `ConfigError` for one that is no UTF-8."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -162,8 +160,8 @@ FIELDS = Fields({"": Settings, "node": PlaceSettings, "udp": UdpSettings, "recor
 
 def parse(
     toml: str = "",
-    environment: Mapping[str, str] = _NOTHING,
-    keywords: Mapping[str, object] = _NOTHING,
+    environment: Mapping[str, str] = {},
+    keywords: Mapping[str, object] = {},
     *,
     base: Path | None = None,
 ) -> NodeSettings:
@@ -174,8 +172,8 @@ def parse(
     return _made(FIELDS.read(toml), environment, keywords, base or Path.cwd())
 
 
-def _made(told: Tables, environment: Mapping[str, str], keywords: Mapping[str, object], base: Path) -> NodeSettings:
-    tables = merged(told, FIELDS.read_environment(environment), FIELDS.check(keywords))
+def _made(given: Tables, environment: Mapping[str, str], keywords: Mapping[str, object], base: Path) -> NodeSettings:
+    tables = merged(given, FIELDS.read_environment(environment), FIELDS.check(keywords))
     return NodeSettings(
         core=changed(Settings(), tables),
         place=PlaceSettings(**tables["node"]),
@@ -186,19 +184,17 @@ def _made(told: Tables, environment: Mapping[str, str], keywords: Mapping[str, o
 
 
 def load(
-    file: Path | None = None,
-    environment: Mapping[str, str] = _NOTHING,
-    keywords: Mapping[str, object] = _NOTHING,
+    file: Path | None = None, environment: Mapping[str, str] = {}, keywords: Mapping[str, object] = {}
 ) -> NodeSettings:
     """Settings from a TOML file, or, without one, from defaults, with environment and keywords over them."""
     if file is None:
         return parse("", environment, keywords)
     content = read_text(file, f"cannot read the settings file {file}", ConfigError)
     try:
-        told = FIELDS.read(content)
+        given = FIELDS.read(content)
     except ConfigError as error:  # What comes from elsewhere is not the file's fault.
         raise ConfigError(f"{file}: {error}") from None
-    return _made(told, environment, keywords, file.resolve().parent)
+    return _made(given, environment, keywords, file.resolve().parent)
 
 
 def default_data() -> Path:

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-import typer
-
+from carrypost.cli._groups import group
 from carrypost.cli.lab import campaign, contacts, ingest, metrics, report, stream
 
-lab = typer.Typer(
-    name="lab",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    help="From traces to contacts, campaigns of emulated runs, tables and figures; on Spark.",
-)
-lab.command("ingest")(ingest.ingest)
-lab.command("contacts")(contacts.contacts)
-lab.command("campaign")(campaign.campaign)
-lab.command("metrics")(metrics.metrics)
-lab.command("report")(report.report)
-lab.command("stream")(stream.stream)
+lab = group("lab", "From traces to contacts, campaigns of emulated runs, tables and figures; on Spark.")
+for command in (ingest.ingest, contacts.contacts, campaign.campaign, metrics.metrics, report.report, stream.stream):
+    lab.command()(command)

@@ -21,7 +21,7 @@ from carrypost.errors import LocalError
 if TYPE_CHECKING:
     from carrypost.lab.campaign.campaign import Campaign, CampaignProgress, Found
     from carrypost.lab.campaign.grid import Grid
-    from carrypost.lab.campaign.states import CampaignPlan, State
+    from carrypost.lab.campaign.states import CampaignPlan
     from carrypost.lab.spark.session import SparkOptions
 
 _LOCAL = "local[*]"
@@ -41,11 +41,10 @@ _RETRIES = 4
 def campaign(
     file: Annotated[Path, _paths.argument("Scenarios, settings and seeds (TOML).", "CAMPAIGN.toml")],
     *,
-    out: Annotated[Path, _paths.option("--out", "-o", about="Folder for records, runs and failures.", metavar="DIR")],
+    out: Annotated[Path, _paths.option("--out -o", "Folder for records, runs and failures.", "DIR")],
     master: MasterOption = _LOCAL,
     jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", min=1, help="How many at the same time; left out: all processors.", show_default=False),
+        int | None, typer.Option("--jobs", min=1, help="How many at the same time; left out: all processors.")
     ] = None,
     memory: MemoryOption = "",
     conf: ConfOption = [],  # noqa: B006 - typer makes a new list
@@ -75,15 +74,14 @@ def campaign(
 
     * `carrypost lab campaign campaign.toml --out /shared/results --master spark://host:7077`
     """
-    from carrypost.lab.campaign import grid  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab.campaign.states import Place, plan  # noqa: PLC0415
-    from carrypost.lab.spark import session  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.campaign import grid, states  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.spark import session  # noqa: PLC0415
 
     session.needs_extra()
     options = _options(master, memory, conf, jobs)
     made = grid.load(file)
     if dry_run:
-        _show_plan(made, plan(made.runs, Place(out.absolute())), json=wants_json(json))
+        _show_plan(made, states.plan(made.runs, states.Place(out.absolute())), json=wants_json(json))
         return
     raise typer.Exit(_conduct(made, out, options, json=wants_json(json)))
 
@@ -110,17 +108,14 @@ def _conduct(made: Grid, out: Path, options: SparkOptions, *, json: bool) -> int
     needs_java(out)
     with begun(made, out) as running:
         _tell(running.plan, out)
-        ended: list[State] = []
         interrupted = False
         try:
             if running.todo:
                 with session(options) as spark, progress(made.path.name, "runs") as move:
-                    ended = running.conduct(spark, partial(_moved, move))
+                    running.conduct(spark, partial(_moved, move))
         except KeyboardInterrupt:
             interrupted = True
-        finally:
-            running.close(ended)
-        found = running.found(ended)
+        found = running.found()
     if interrupted:
         say(f"interrupted; {len(found.done):,} of {len(made.runs):,} runs are done, the same command does the rest")
     _show(running, found, time.monotonic() - begun_s, json=json)
@@ -129,8 +124,8 @@ def _conduct(made: Grid, out: Path, options: SparkOptions, *, json: bool) -> int
     return Exit.FAILED if found.failed else Exit.DONE
 
 
-def _moved(move: Move, told: CampaignProgress) -> None:
-    move(told.done + told.failed, told.todo, f", {told.failed:,} failed" if told.failed else "")
+def _moved(move: Move, so_far: CampaignProgress) -> None:
+    move(so_far.done + so_far.failed, so_far.todo, f", {so_far.failed:,} failed" if so_far.failed else "")
 
 
 def _tell(plan: CampaignPlan, out: Path) -> None:
@@ -138,9 +133,9 @@ def _tell(plan: CampaignPlan, out: Path) -> None:
     said = []
     if plan.done:
         said.append(f"{plan.done:,} runs are done already")
-    for why, told in _AGAIN.items():
+    for why, reason in _AGAIN.items():
         if count := plan.because(why):
-            said.append(f"{count:,} are done again: {told}")
+            said.append(f"{count:,} are done again: {reason}")
     if plan.strangers:
         names = ", ".join(plan.strangers[:_NAMES_MAX]) + (" and more" if len(plan.strangers) > _NAMES_MAX else "")
         said.append(f"{len(plan.strangers):,} in {out} are no part of this campaign, and stay: {names}")
@@ -149,7 +144,7 @@ def _tell(plan: CampaignPlan, out: Path) -> None:
 
 
 def _show(running: Campaign, found: Found, elapsed_s: float, *, json: bool) -> None:
-    told: dict[str, object] = {
+    result: dict[str, object] = {
         "campaign": running.grid.path.name,
         "runs": len(running.grid.runs),
         "done": len(found.done),
@@ -162,7 +157,7 @@ def _show(running: Campaign, found: Found, elapsed_s: float, *, json: bool) -> N
     }
     failures = [(state.run, state.error) for state in found.failed]
     listed = {"failures": [{"run": run, "error": error} for run, error in failures]} if json else {}
-    figures(told | listed, json=json)
+    figures(result | listed, json=json)
     if failures and not json:
         more = f", the first {_SHOWN_MAX}" if len(failures) > _SHOWN_MAX else ""
         title = f"failed{more} (with traceback: {running.place.root / 'failures'})"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from carrypost.cli import _paths
+from carrypost.cli._extras import needs_emulator
 from carrypost.cli._output import JsonOption, line, table, wants_json
-from carrypost.cli._progress import bars
+from carrypost.cli._progress import bar
 from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
-from carrypost.cli.emu import needs_extra
 from carrypost.errors import LocalError
 from carrypost.model.times import MICROSECONDS
 
@@ -21,38 +21,28 @@ if TYPE_CHECKING:
 
 _SECONDS_MAX = 1e9
 
+
+def _seconds(name: str, about: str) -> Any:  # noqa: ANN401 - typer's own type says nothing
+    return typer.Option(name, help=about, metavar="SECONDS")
+
+
 PositionsArgument = Annotated[
     Path, _paths.argument("A folder with a table of positions, or Parquet files of one.", "POSITIONS")
 ]
-OutOption = Annotated[
-    Path, _paths.option("--out", "-o", about="Folder that gets the table of contacts.", metavar="DIR")
-]
+OutOption = Annotated[Path, _paths.option("--out -o", "Folder that gets the table of contacts.", "DIR")]
 RangeOption = Annotated[float, typer.Option("--range-m", help="How far apart nodes may be.", metavar="METRES")]
-MaxGapOption = Annotated[
-    float, typer.Option("--max-gap-s", help="Samples further apart are not joined by a line.", metavar="SECONDS")
-]
-MergeGapOption = Annotated[
-    float, typer.Option("--merge-gap-s", help="Contacts of a pair no further apart are one.", metavar="SECONDS")
-]
-MinDurationOption = Annotated[
-    float, typer.Option("--min-duration-s", help="Shorter ones, once merged, are left out.", metavar="SECONDS")
-]
+MaxGapOption = Annotated[float, _seconds("--max-gap-s", "Samples further apart are not joined by a line.")]
+MergeGapOption = Annotated[float, _seconds("--merge-gap-s", "Contacts of a pair no further apart are one.")]
+MinDurationOption = Annotated[float, _seconds("--min-duration-s", "Shorter ones, once merged, are left out.")]
 StatisticsOption = Annotated[
     bool, typer.Option("--statistics", help="Also write DIR/statistics: durations, neighbours, activity (Spark).")
 ]
-WindowOption = Annotated[
-    float, typer.Option("--window-s", help="Of means over time, with --statistics.", metavar="SECONDS")
-]
+WindowOption = Annotated[float, _seconds("--window-s", "Of means over time, with --statistics.")]
 EngineOption = Annotated[
     Literal["auto", "local", "spark"],
     typer.Option("--engine", help="auto: this process up to 2 million samples, Spark beyond."),
 ]
-SlabOption = Annotated[
-    float | None,
-    typer.Option(
-        "--slab-s", help="For tuning: it changes the cost, never the result.", metavar="SECONDS", show_default=False
-    ),
-]
+SlabOption = Annotated[float | None, _seconds("--slab-s", "For tuning: it changes the cost, never the result.")]
 
 
 def contacts(
@@ -85,7 +75,7 @@ def contacts(
 
     * `carrypost lab contacts big --range-m 100 --engine spark --master spark://host:7077 --statistics --out big`
     """
-    needs_extra()
+    needs_emulator()
     from carrypost.emu.traces.encounters import Rules  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.contacts.extract import Engine, Wanted, extract  # noqa: PLC0415
 
@@ -103,11 +93,9 @@ def contacts(
         window_s=max(1, _microseconds("--window-s", window_s)) / MICROSECONDS,
         options=spark_options(master, memory, conf),
     )
-    with orderly(), bars(_columns) as shown:
-        if shown is not None:
-            shown.add_task(f"searching {positions}", total=None)
-        told = extract(positions, out, wanted)
-    _show(told, json=wants_json(json))
+    with orderly(), bar(f"searching {positions}", _columns):
+        found = extract(positions, out, wanted)
+    _show(found, json=wants_json(json))
 
 
 def _columns(of: Any) -> tuple[ProgressColumn, ...]:  # noqa: ANN401 - the module of rich's columns
@@ -122,13 +110,13 @@ def _microseconds(option: str, seconds: float, *, least: int = 0) -> int:
     return round(seconds * MICROSECONDS)
 
 
-def _show(told: list[dict[str, Any]], *, json: bool) -> None:
+def _show(found: list[dict[str, Any]], *, json: bool) -> None:
     if json:
-        for each in told:
+        for each in found:
             line(each)
         return
-    names = max(told, key=len, default={"scenario": "", "contacts": 0})
-    rows = [[_shown(each[name]) if name in each else "–" for name in names] for each in told]
+    names = max(found, key=len, default={"scenario": "", "contacts": 0})
+    rows = [[_shown(each[name]) if name in each else "–" for name in names] for each in found]
     table("", [name.replace("_s", " s") for name in names], rows, breakable=["scenario"])
 
 

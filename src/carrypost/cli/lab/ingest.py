@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from carrypost.cli import _paths
+from carrypost.cli._extras import needs_emulator
 from carrypost.cli._output import JsonOption, line, pairs, say, wants_json
-from carrypost.cli._progress import bars
+from carrypost.cli._progress import bar
 from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
-from carrypost.cli.emu import needs_extra
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
@@ -27,15 +27,12 @@ _INTERVAL = "How long a row holds: pairs, before its time (20 if left out); imot
 Files = Annotated[list[Path], _paths.argument("Traces; gzip, xz and zip are unpacked. gtfs: also a folder.", "FILE")]
 FormatOption = Annotated[str, typer.Option("--format", "-f", metavar="NAME", help=_FORMATS)]
 ScenarioOption = Annotated[str, typer.Option("--scenario", help="What to call it in the table.", metavar="NAME")]
-OutOption = Annotated[Path, _paths.option("--out", "-o", about="Gets `positions` or `contacts`.", metavar="DIR")]
-IntervalOption = Annotated[float | None, typer.Option("--interval-s", help=_INTERVAL, show_default=False)]
+OutOption = Annotated[Path, _paths.option("--out -o", "Gets `positions` or `contacts`.", "DIR")]
+IntervalOption = Annotated[float | None, typer.Option("--interval-s", help=_INTERVAL)]
 DistanceOption = Annotated[
-    float | None,
-    typer.Option("--distance-m", help="haslemere: leave out pairs that are further apart.", show_default=False),
+    float | None, typer.Option("--distance-m", help="haslemere: leave out pairs that are further apart.")
 ]
-DayOption = Annotated[
-    str | None, typer.Option("--day", help="gtfs: day of service, as 2014-06-03.", metavar="DATE", show_default=False)
-]
+DayOption = Annotated[str | None, typer.Option("--day", help="gtfs: day of service, as 2014-06-03.", metavar="DATE")]
 ShapesOption = Annotated[
     bool, typer.Option("--shapes/--no-shapes", help="gtfs: along the shapes of trips, or straight between stops.")
 ]
@@ -44,8 +41,7 @@ ColumnsOption = Annotated[
 ]
 UnsortedOption = Annotated[bool, typer.Option("--unsorted", help="Lines may come in any order of time.")]
 SameTimeOption = Annotated[
-    Literal["error", "first", "last"],
-    typer.Option("--same-time", help="What to do with a node in two places at once."),
+    Literal["error", "first", "last"], typer.Option("--same-time", help="What to do with a node in two places at once.")
 ]
 OverlapsOption = Annotated[
     bool, typer.Option("--overlaps", help="pairs: rows that overlap are one contact, too, not only consecutive ones.")
@@ -96,7 +92,7 @@ def ingest(
 
     * `carrypost lab ingest plan.ccp --format ccp --both-ways --scenario bus --out bus`
     """
-    needs_extra()
+    needs_emulator()
     from carrypost.emu.traces.formats import Options  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.ingest import run  # noqa: PLC0415
 
@@ -109,8 +105,8 @@ def ingest(
         paths=files, format=format_, scenario=scenario, out=out, options=options, day=day, shapes=shapes,
         lenient=lenient, engine=engine, spark=spark_options(master, memory, conf),
     )  # fmt: skip
-    with orderly(), _bar(scenario) as tell:
-        report = run.ingest(request, tell)
+    with orderly(), bar(scenario, _columns, total=1.0) as update:
+        report = run.ingest(request, None if update is None else partial(_moved, update, scenario))
     for each in report.said:
         say(each)
     _show(report.facts, json=wants_json(json))
@@ -139,16 +135,5 @@ def _columns(of: Any) -> tuple[ProgressColumn, ...]:  # noqa: ANN401 - the modul
     return of.TextColumn("{task.description}"), of.BarColumn(), of.TaskProgressColumn(), of.TimeElapsedColumn()
 
 
-@contextmanager
-def _bar(name: str) -> Iterator[Callable[[str, float], None] | None]:
-    """Something to tell how far the work is, where there is a bar that shows it."""
-    with bars(_columns) as shown:
-        if shown is None:
-            yield None
-            return
-        task = shown.add_task(name, total=1.0)
-
-        def tell(what: str, share: float) -> None:
-            shown.update(task, description=f"{name}: {what}", completed=share)
-
-        yield tell
+def _moved(update: Callable[..., None], name: str, what: str, share: float) -> None:
+    update(description=f"{name}: {what}", completed=share)

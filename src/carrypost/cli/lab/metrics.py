@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,9 +15,6 @@ from carrypost.cli._output import JsonOption, line, say, table, wants_json
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _COUNTS = ("bcast", "rcvd", "codlvd", "expd", "left")
 _HEADS = {"codlvratio": "ratio", "tdelay_s": "tdelay", "ltcy_s": "ltcy"}
@@ -37,9 +34,7 @@ def metrics(
         bool,
         typer.Option("--merge-runs", help="Take the records of all real nodes as one run: delays are across nodes."),
     ] = False,
-    out: Annotated[
-        Path | None, _paths.option("--out", "-o", about="In place of DIR/metrics.", metavar="FOLDER")
-    ] = None,
+    out: Annotated[Path | None, _paths.option("--out -o", "In place of DIR/metrics.", "FOLDER")] = None,
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",
     conf: ConfOption = [],  # noqa: B006 - typer makes a new list
@@ -82,10 +77,10 @@ def _show(home: Path, made: set[str], *, json: bool) -> None:
 
     rows: dict[str, dict[str, object]] = {}
     if families.PROCESSING.name in made:
-        for row in _rows(folders.read_arrow(home, families.PROCESSING)):
+        for row in folders.read_arrow(home, families.PROCESSING).to_pylist():
             rows[str(row["run"])] = {name: row[name] for name in ("run", *_COUNTS, "codlvratio")}
     if families.DELAY_SPREAD.name in made:
-        for row in _rows(folders.read_arrow(home, families.DELAY_SPREAD)):
+        for row in folders.read_arrow(home, families.DELAY_SPREAD).to_pylist():
             rows.setdefault(str(row["run"]), {"run": row["run"]})[f"{row['metric']}_s"] = row["avg_s"]
     names = ["run", *_COUNTS, "codlvratio", *(f"{name}_s" for name in families.DELAYS)]
     if json:
@@ -95,11 +90,6 @@ def _show(home: Path, made: set[str], *, json: bool) -> None:
     if rows:
         _print(rows, [name for name in names if any(name in row for row in rows.values())])
     sys.stderr.write(f"{len(made)} families are in {home}\n")
-
-
-def _rows(found: pa.Table) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = found.to_pylist()
-    return rows
 
 
 def _print(rows: Mapping[str, Mapping[str, object]], names: Sequence[str]) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from carrypost.cli import _paths
+from carrypost.cli._extras import needs_reports
 from carrypost.cli._output import JsonOption, figures, say, wants_json
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
-from carrypost.errors import LocalError
 
 if TYPE_CHECKING:
     from carrypost.lab.report.study import Study
@@ -25,14 +25,7 @@ def report(
     *,
     out: Annotated[
         Path,
-        _paths.option(
-            "--out",
-            "-o",
-            about="The page (HTML).",
-            metavar="FILE",
-            parser=_paths.ending_in(".html", ".htm"),
-            default=True,
-        ),
+        _paths.option("--out -o", "The page (HTML).", "FILE", parser=_paths.ending_in(".html", ".htm"), default=True),
     ] = Path("report.html"),
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",
@@ -55,7 +48,7 @@ def report(
 @orderly()
 def made(folder: Path, out: Path, options: SparkOptions, command: str = "") -> Study:
     """The page of a campaign, written; what it was made of."""
-    needs_extra()
+    needs_reports()
     from carrypost.lab.report import page  # noqa: PLC0415 - needed by this command only
 
     def make(campaign: Path, tables: Sequence[Table]) -> None:
@@ -72,13 +65,3 @@ def made(folder: Path, out: Path, options: SparkOptions, command: str = "") -> S
     study = page.complete(folder, make)
     page.write(study, out, command)
     return study
-
-
-def needs_extra() -> None:
-    """Say how to install what is missing, rather than which module is."""
-    try:
-        import altair  # noqa: F401, ICN001, PLC0415 - only to see whether they are there
-        import pyarrow  # noqa: F401, ICN001, PLC0415
-        import vl_convert  # noqa: F401, PLC0415
-    except ImportError:
-        raise LocalError("reports need altair and vl-convert: pip install 'carrypost[lab]'") from None

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from carrypost.cli import _paths
-from carrypost.cli._output import JsonOption, duration, line, say, size, wants_json
+from carrypost.cli._output import JsonOption, blank, cell, duration, line, say, size, wants_json
 from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.table import Table
 
     from carrypost.lab.stream.live import Live
 
@@ -28,9 +29,7 @@ _MILLISECONDS = 1e3
 def stream(
     source: Annotated[Path, _paths.argument("Folder with records of nodes, and folders in it.", "DIR")],
     *,
-    out: Annotated[
-        Path | None, _paths.option("--out", "-o", about="Tables and checkpoint; DIR-live if left out.")
-    ] = None,
+    out: Annotated[Path | None, _paths.option("--out -o", "Tables and checkpoint; DIR-live if left out.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Read what is there, and end.")] = False,
     every_s: Annotated[float, typer.Option("--every-s", min=1.0, help="How often to look for more.")] = 5.0,
     window_s: Annotated[float, typer.Option("--window-s", help="Length of the windows of the timeline.")] = 60.0,
@@ -63,13 +62,9 @@ def stream(
     options = StreamOptions(window_s=window_s, watermark_s=watermark_s, horizon_s=horizon_s, skew_s=skew_s)
     into = out if out is not None else source.with_name(f"{source.name}-live")
     begin(source, into, options)
-    with (
-        orderly(),
-        session(spark_options(master, memory, conf)) as spark,
-        _shown(json=wants_json(json)) as told,
-    ):
+    with orderly(), session(spark_options(master, memory, conf)) as spark, _shown(json=wants_json(json)) as show:
         try:
-            follow(spark, source, into, options, every_s=None if once else every_s, told=told)
+            follow(spark, source, into, options, every_s=None if once else every_s, told=show)
         except KeyboardInterrupt:
             say(f"ended; {into} has what came, and the same command goes on from there")
             if once:
@@ -104,13 +99,9 @@ def _tell(live: Live) -> None:
 
 def _tables(live: Live) -> Group:
     from rich.console import Group  # noqa: PLC0415 - loaded only where a table is shown
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
 
-    def blank(title: str, *columns: str) -> Table:
-        made = Table(
-            title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0), pad_edge=False
-        )
+    def headed(title: str, *columns: str) -> Table:
+        made = blank(title)
         for number, name in enumerate(columns):
             made.add_column(name, justify="right" if number else "left", no_wrap=True)
         return made
@@ -118,16 +109,15 @@ def _tables(live: Live) -> Group:
     names = {"published": "pub", "received": "rcvd", "delivered": "dlvd", "expired": "expd", "dropped": "drop"}
     known = [row for row in live.nodes.to_pylist() if row["node"] != "?"]
     title = f"{len(known)} nodes at {time.strftime('%H:%M:%S')}"
-    nodes = blank(title, "node", "last, ago", *names.values(), "refused", "sent")
+    nodes = headed(title, "node", "last, ago", *names.values(), "refused", "sent")
     latest = sorted(known, key=lambda row: -row["last"])
     for row in latest[:_NODES_MAX]:
         ago = duration(max(0.0, time.time() - row["last"])) if row["last"] else "–"
-        # What others chose must not steer the terminal.
-        who = Text("".join(each if each.isprintable() else "\ufffd" for each in row["node"]))
+        who = cell(row["node"])
         who.truncate(_NAME_MAX, overflow="ellipsis")
         nodes.add_row(who, ago, *(f"{row[each]:,}" for each in names), f"{row['refused']:,}", size(row["bytes_sent"]))
     shares = ("p50_s", "p90_s", "p95_s", "p99_s")
-    delays = blank("delays", "metric", "count", "mean", *(each.removesuffix("_s") for each in shares), "most")
+    delays = headed("delays", "metric", "count", "mean", *(each.removesuffix("_s") for each in shares), "most")
     for row in live.delays().to_pylist():
         values = (row["avg_s"], *(row[each] for each in shares), row["max_s"])
         delays.add_row(row["metric"], f"{row['count']:,}", *map(_seconds, values))

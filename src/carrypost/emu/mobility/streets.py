@@ -21,7 +21,8 @@ from itertools import pairwise
 from statistics import NormalDist
 from typing import NamedTuple
 
-from carrypost.config.rules import DAY_S, number, numbers, table
+from carrypost.config import DAY_S
+from carrypost.config.rules import number, numbers, table
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.mobility.paths import Sample, cut, names
 from carrypost.emu.traces.contacts import Presence

@@ -17,7 +17,8 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from carrypost.config.rules import DAY_S, choice, number_or_none, table, text
+from carrypost.config import DAY_S
+from carrypost.config.rules import choice, number_or_none, table, text
 from carrypost.emu.arrays import Codes, Flags, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX, Line, read_text, rows, says
 from carrypost.emu.traces.contacts import Presence

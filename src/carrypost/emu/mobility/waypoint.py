@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 
-from carrypost.config.rules import DAY_S, number, number_or_none, table, whole
+from carrypost.config import DAY_S
+from carrypost.config.rules import number, number_or_none, table, whole
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.mobility.paths import Sample, check_order, cut, names, throughout
 from carrypost.emu.traces.tracks import Movement

@@ -12,7 +12,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,7 +23,7 @@ from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.campaign import states
 from carrypost.lab.campaign.bundle import contents
-from carrypost.lab.campaign.grid import Grid, Run
+from carrypost.lab.campaign.grid import CampaignRun, Grid
 from carrypost.lab.campaign.lock import locked, remove
 from carrypost.lab.campaign.states import DONE, FAILED, CampaignPlan, Place, State, plan
 from carrypost.lab.campaign.task import TaskContext, play
@@ -81,9 +81,11 @@ class Campaign:
     plan: CampaignPlan
     began: bool = False
     """Whether runs were started."""
+    ended: list[State] = field(default_factory=list)
+    """How runs of this campaign ended, also where the folder does not show it."""
 
     @property
-    def todo(self) -> list[Run]:
+    def todo(self) -> list[CampaignRun]:
         """Runs that are to be done."""
         return [run for run in self.grid.runs if run.name in self.plan.todo]
 
@@ -91,18 +93,20 @@ class Campaign:
         """Do what is to be done; how these runs ended. Ctrl-C leaves what is done by then."""
         runs = self.todo
         if not runs:
-            return []
+            return self.ended
         with explained():
             check(spark, self.place, self.token)
             with _sent(spark, runs) as sent:
                 self.begin()
-                ended = _Job(spark, self.place, TaskContext(str(self.place.root), self.token, sent), runs).wait(watch)
-        for run, state in zip(runs, ended, strict=True):
+                self.ended = _Job(spark, self.place, TaskContext(str(self.place.root), self.token, sent), runs).wait(
+                    watch
+                )
+        for run, state in zip(runs, self.ended, strict=True):
             if not state.kept:
                 with suppress(OSError):
                     self.place.record(run).unlink(missing_ok=True)
                     self.place.keep(run, msgspec.structs.replace(state, kept=True))
-        return ended
+        return self.ended
 
     def begin(self) -> None:
         """Everything is ready: what there is of runs that are to be done goes, so that old and new never mix."""
@@ -112,13 +116,13 @@ class Campaign:
         for stem in self.plan.outdated:
             self.place.forget(stem)
 
-    def close(self, ended: Sequence[State] = ()) -> None:
+    def close(self) -> None:
         """Remove what was not finished, and make the tables of what was, if there is anything."""
         self.place.clear()
         if not self.began and not self.place.states_there():
             return
-        states.write_tables(self.place, self.grid.runs, [state for state in ended if not state.kept])
-        found = self.found(ended)
+        states.write_tables(self.place, self.grid.runs, [state for state in self.ended if not state.kept])
+        found = self.found()
         facts = {
             "campaign": self.grid.path.name,
             "scenarios": list(self.grid.scenarios),
@@ -131,10 +135,10 @@ class Campaign:
         }
         folders.note(self.place.root, RECORDS, facts)
 
-    def found(self, ended: Sequence[State] = ()) -> Found:
-        """What there is of this campaign; `ended` are states that the folder may not have."""
+    def found(self) -> Found:
+        """What there is of this campaign."""
         there = {run.name: state for run, state in states.of(self.grid.runs, self.place)}
-        there |= {state.run: state for state in ended if not state.kept}
+        there |= {state.run: state for state in self.ended if not state.kept}
         mine = [there[run.name] for run in self.grid.runs if run.name in there]
         return Found(
             [state for state in mine if state.status == DONE and self._holds(state)],
@@ -165,7 +169,10 @@ def needs_java(out: Path) -> None:
 
 @contextmanager
 def begun(grid: Grid, out: Path) -> Iterator[Campaign]:
-    """A campaign in this folder, which nobody else has meanwhile. One that could not begin leaves no folder behind."""
+    """A campaign in this folder, which nobody else has meanwhile; at the end its tables are made.
+
+    One that could not begin leaves no folder behind.
+    """
     place = Place(out.absolute())
     missing = place.missing
     try:
@@ -179,6 +186,7 @@ def begun(grid: Grid, out: Path) -> Iterator[Campaign]:
         try:
             yield campaign
         finally:
+            campaign.close()
             if not campaign.began and not place.states_there():
                 if place.states in missing:
                     remove(place.states)
@@ -194,16 +202,11 @@ def _leave(made: Sequence[Path]) -> None:
 def run(grid: Grid, out: Path, spark: SparkSession, watch: Watch | None = None) -> list[State]:
     """Do what a campaign still has to do in this folder, and make its tables; how its runs ended."""
     with begun(grid, out) as campaign:
-        ended: list[State] = []
-        try:
-            ended = campaign.conduct(spark, watch)
-        finally:
-            campaign.close(ended)
-    return ended
+        return campaign.conduct(spark, watch)
 
 
 @contextmanager
-def _sent(spark: SparkSession, runs: Sequence[Run]) -> Iterator[dict[str, Broadcast[bytes]]]:
+def _sent(spark: SparkSession, runs: Sequence[CampaignRun]) -> Iterator[dict[str, Broadcast[bytes]]]:
     """The files that runs need, on their way to whoever asks for them."""
     files = {(named.path, named.digest): named for run in runs for named in run.files}
     sent = {digest: spark.sparkContext.broadcast(content) for digest, content in contents(list(files.values()))}
@@ -218,7 +221,7 @@ def _sent(spark: SparkSession, runs: Sequence[Run]) -> Iterator[dict[str, Broadc
 class _Job:
     """The runs as a job of Spark, in a thread of its own; the folder tells how far it is."""
 
-    def __init__(self, spark: SparkSession, place: Place, task: TaskContext, runs: Sequence[Run]) -> None:
+    def __init__(self, spark: SparkSession, place: Place, task: TaskContext, runs: Sequence[CampaignRun]) -> None:
         self._context = spark.sparkContext
         self._place = place
         self._task = task

@@ -44,7 +44,7 @@ _BY_SET = re.compile(r"--set (\S+?):")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CampaignRun:
     """One run of a campaign, with everything that it needs but the bytes of files."""
 
     name: str
@@ -84,7 +84,7 @@ class Grid:
     scenarios: tuple[str, ...]
     settings: tuple[Setting, ...]
     seeds: tuple[int | str, ...]
-    runs: tuple[Run, ...]
+    runs: tuple[CampaignRun, ...]
 
 
 def load(path: str | Path) -> Grid:
@@ -179,7 +179,9 @@ class _CampaignReader:
 
     # --- what it means
 
-    def _runs(self, scenarios: Sequence[str], settings: Sequence[Setting], seeds: Sequence[int | str]) -> Iterator[Run]:
+    def _runs(
+        self, scenarios: Sequence[str], settings: Sequence[Setting], seeds: Sequence[int | str]
+    ) -> Iterator[CampaignRun]:
         digests: dict[Path, str] = {}
         for name in scenarios:
             text = self._text(name)
@@ -190,7 +192,7 @@ class _CampaignReader:
                 known += [f"{each.key} {each.name} {each.digest}" for each in files]
                 for seed in seeds:
                     print_of = json.dumps([*known, str(seed)])
-                    yield Run(
+                    yield CampaignRun(
                         name=f"{scenario.name}/{setting.name}/{seed}",
                         scenario=scenario.name,
                         settings=setting.name,
@@ -226,7 +228,7 @@ class _CampaignReader:
         self._check_name(f"the name of the scenario {name}", made.name, self._place(name))
         return made, files
 
-    def _check_names(self, runs: Sequence[Run]) -> None:
+    def _check_names(self, runs: Sequence[CampaignRun]) -> None:
         if (twice := _twice([each.name for each in runs])) is not None:
             told = f"two scenarios have runs that are called {twice}: give one of them another `name`"
             raise self._error("scenarios", told)

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 import carrypost
 from carrypost.lab import folders
-from carrypost.lab.campaign.grid import Run
+from carrypost.lab.campaign.grid import CampaignRun
 from carrypost.lab.schemas import FAILURES, RECORDS, RUNS, Table
 
 DONE: Final = "done"
@@ -58,18 +58,18 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is in its file; a process that does not see the folder, or a full disk, keeps nothing."""
 
 
-def done(run: Run, token: str, record: str, *, rows: int, written: Path) -> State:
+def done(run: CampaignRun, token: str, record: str, *, rows: int, written: Path) -> State:
     """The state of a run whose record is whole; `written` is where it is at the moment."""
     size, sha256 = written.stat().st_size, digest(written)
     return State(**_about(run, token), status=DONE, record=record, rows=rows, size=size, sha256=sha256)
 
 
-def failed(run: Run, token: str, error: str, *, traceback: str = "", kept: bool = True) -> State:
+def failed(run: CampaignRun, token: str, error: str, *, traceback: str = "", kept: bool = True) -> State:
     """The state of a run that came to nothing."""
     return State(**_about(run, token), status=FAILED, error=error, traceback=traceback or error, kept=kept)
 
 
-def _about(run: Run, token: str) -> dict[str, Any]:
+def _about(run: CampaignRun, token: str) -> dict[str, Any]:
     return {
         "run": run.name,
         "scenario": run.scenario,
@@ -97,15 +97,15 @@ class Place:
         """Where states are."""
         return self.root / ".runs"
 
-    def record(self, run: Run) -> Path:
+    def record(self, run: CampaignRun) -> Path:
         """Where the record of a run is."""
         return self.records / f"{run.stem}{_RECORD}"
 
-    def state(self, run: Run) -> Path:
+    def state(self, run: CampaignRun) -> Path:
         """Where the state of a run is."""
         return self.states / f"{run.stem}{_SUFFIX}"
 
-    def partial(self, run: Run, token: str) -> Path:
+    def partial(self, run: CampaignRun, token: str) -> Path:
         """Where a task of this campaign writes the record of a run: hidden, and nobody else writes there."""
         return self.records / f".{run.stem}.{token}.{uuid.uuid4().hex[:8]}{_PARTIAL}"
 
@@ -130,7 +130,7 @@ class Place:
             if state:
                 (self.states / f"{stem}{_SUFFIX}").unlink(missing_ok=True)
 
-    def keep(self, run: Run, state: State) -> None:
+    def keep(self, run: CampaignRun, state: State) -> None:
         """Write the state of a run; raises `OSError`."""
         path = self.state(run)
         partial = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
@@ -204,7 +204,7 @@ class CampaignPlan:
         return sum(each == why for each in self.todo.values())
 
 
-def plan(runs: Sequence[Run], place: Place) -> CampaignPlan:
+def plan(runs: Sequence[CampaignRun], place: Place) -> CampaignPlan:
     """What is to be done."""
     there = place.states_there()
     todo = {}
@@ -221,7 +221,7 @@ def plan(runs: Sequence[Run], place: Place) -> CampaignPlan:
     return CampaignPlan(todo, len(runs) - len(todo), tuple(strangers), tuple(outdated))
 
 
-def _why(run: Run, state: State | None, place: Place) -> str | None:
+def _why(run: CampaignRun, state: State | None, place: Place) -> str | None:
     if state is None or state.run != run.name:
         return MISSING
     if state.status == FAILED:
@@ -234,7 +234,7 @@ def _why(run: Run, state: State | None, place: Place) -> str | None:
 # --- tables --------------------------------------------------------------------------------------------------
 
 
-def write_tables(place: Place, runs: Sequence[Run], unkept: Iterable[State] = ()) -> None:
+def write_tables(place: Place, runs: Sequence[CampaignRun], unkept: Iterable[State] = ()) -> None:
     """Make the tables `runs` and `failures` of all states that are in the folder, and of those that are not."""
     order = {run.name: index for index, run in enumerate(runs)}
     found = {state.run: state for state in (*place.states_there().values(), *unkept)}
@@ -247,7 +247,7 @@ def _table(states: Sequence[State], table: Table) -> pa.Table:
     return pa.table({name: [getattr(state, name) for state in states] for name in table.names}, schema=table.arrow)
 
 
-def of(runs: Iterable[Run], place: Place) -> Iterator[tuple[Run, State]]:
+def of(runs: Iterable[CampaignRun], place: Place) -> Iterator[tuple[CampaignRun, State]]:
     """Those of these runs that have a state."""
     for run in runs:
         if (state := read(place.state(run))) is not None and state.run == run.name:

@@ -26,7 +26,7 @@ from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import CarrypostError
 from carrypost.lab.campaign import lock, states
 from carrypost.lab.campaign.bundle import unpacked
-from carrypost.lab.campaign.grid import Run
+from carrypost.lab.campaign.grid import CampaignRun
 from carrypost.lab.campaign.states import DONE, Place, State, done, failed
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class TaskContext:
         return content
 
 
-def play(context: TaskContext, run: Run) -> State:
+def play(context: TaskContext, run: CampaignRun) -> State:
     """Do a run; how it ended."""
     place = Place(Path(context.root))
     attempt = _attempt()
@@ -96,7 +96,7 @@ def _attempt() -> int:
     return 0 if context is None else context.attemptNumber()
 
 
-def _played(context: TaskContext, place: Place, run: Run, written: Path) -> State:
+def _played(context: TaskContext, place: Place, run: CampaignRun, written: Path) -> State:
     begun_s, begun_cpu_s = time.monotonic(), time.process_time()
     record = place.record(run)
     moved = {str(written): str(record)}
@@ -114,7 +114,7 @@ def _played(context: TaskContext, place: Place, run: Run, written: Path) -> Stat
     return msgspec.structs.replace(state, cpu_s=round(cpu_s, 3), elapsed_s=round(elapsed_s, 3))
 
 
-def _failed(context: TaskContext, run: Run, error: Exception, moved: Mapping[str, str]) -> State:
+def _failed(context: TaskContext, run: CampaignRun, error: Exception, moved: Mapping[str, str]) -> State:
     """Told with files as the driver knows them."""
     told = str(error) if isinstance(error, CarrypostError) else f"{type(error).__name__}: {error}"
     trace = "".join(traceback.format_exception(error))[-_TRACEBACK_MAX:]
@@ -123,7 +123,7 @@ def _failed(context: TaskContext, run: Run, error: Exception, moved: Mapping[str
     return failed(run, context.token, told, traceback=trace)
 
 
-def _kept(context: TaskContext, place: Place, run: Run, state: State, written: Path | None = None) -> State:
+def _kept(context: TaskContext, place: Place, run: CampaignRun, state: State, written: Path | None = None) -> State:
     """Name the record and write the state; a run of which one cannot be kept has failed.
 
     What failed has no record, not even an old one.

@@ -7,7 +7,6 @@ import contextlib
 from collections import deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from carrypost import errors
@@ -49,9 +48,7 @@ class Client:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -68,13 +65,11 @@ class Client:
 
     async def status(self) -> dict[str, Any]:
         """How things stand."""
-        found: dict[str, Any] = await self._call(calls.Status(number=self._next()))
-        return found
+        return dict(await self._call(calls.Status(number=self._next())))
 
     async def peers(self) -> list[dict[str, Any]]:
         """Who is in reach."""
-        found: list[dict[str, Any]] = await self._call(calls.Peers(number=self._next()))
-        return found
+        return list(await self._call(calls.Peers(number=self._next())))
 
     async def publish(
         self,

@@ -15,7 +15,7 @@ import socket
 import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -60,9 +60,8 @@ class Control:
             _clear(self._path)
             self._server = await asyncio.start_unix_server(self._serve, sock=_listening(self._path))
         except (OSError, NotImplementedError, AttributeError) as error:
-            reason = "this system has no Unix sockets"
-            if isinstance(error, OSError):
-                reason = error.strerror or str(error)
+            none = "this system has no Unix sockets"
+            reason = error.strerror or str(error) if isinstance(error, OSError) else none
             raise NodeError(
                 f"cannot open the control socket {self._path}: {reason}; choose another path in [node] control"
             ) from None
@@ -137,15 +136,9 @@ class Program:
         self._handed: dict[str, MessageId] = {}
         self._tidy_at = _TIDY_MIN
         self._tasks: set[asyncio.Task[None]] = set()
+        # Each call is done by the method that is called as its tag is.
         self._does: dict[type, Callable[[Any], Awaitable[object]]] = {
-            calls.Status: self._status,
-            calls.Peers: self._peers,
-            calls.Publish: self._publish,
-            calls.Subscribe: self._subscribe,
-            calls.Unsubscribe: self._unsubscribe,
-            calls.Confirm: self._confirm,
-            calls.Gate: self._gate,
-            calls.Stop: self._stop,
+            kind: getattr(self, f"_{kind.__struct_config__.tag}") for kind in get_args(calls.AnyCall)
         }
 
     def take(self, delivery: Delivery) -> None:
@@ -300,7 +293,7 @@ class Program:
             "payloads_gone": node.driver.gone,
             "overrun": node.driver.overrun,
             "unread": node.driver.unread,
-            "record_rows_lost": node.chronicle.lost if node.chronicle else 0,
+            "record_rows_lost": node.chronicle.archive.lost if node.chronicle else 0,
             "store": node.store.status(),
             "udp": node.udp.status(),
         }
@@ -308,7 +301,7 @@ class Program:
     async def _peers(self, _call: calls.Peers) -> object:
         now = self._node.driver.now()
         try:
-            names = self._node.home.names()
+            names = self._node.home.pet_names()
         except NodeError as error:
             _log.warning("%s", error)
             names = {}
@@ -336,22 +329,18 @@ class Program:
     async def _subscribe(self, call: calls.Subscribe) -> object:
         return self._node.subscribe(self, call.pattern, call.selector, ordered=call.ordered)
 
-    async def _unsubscribe(self, call: calls.Unsubscribe) -> object:
+    async def _unsubscribe(self, call: calls.Unsubscribe) -> None:
         self._node.unsubscribe(self, call.subscription)
-        return None
 
-    async def _confirm(self, call: calls.Confirm) -> object:
+    async def _confirm(self, call: calls.Confirm) -> None:
         names = dict.fromkeys(call.messages)
         unknown = [name for name in names if name not in self._handed]
         if unknown:
             raise LocalError(f"{unknown[0]} was not handed to this program, or was confirmed already")
         await self._node.confirm(self, [self._handed.pop(name) for name in names])
-        return None
 
-    async def _gate(self, call: calls.Gate) -> object:
-        self._node.udp.hear = None if call.hear is None else frozenset(call.hear)
-        return None
+    async def _gate(self, call: calls.Gate) -> None:
+        self._node.udp.intake.gate = None if call.hear is None else frozenset(call.hear)
 
-    async def _stop(self, _call: calls.Stop) -> object:
+    async def _stop(self, _call: calls.Stop) -> None:
         self._stopping.set()
-        return None

@@ -17,11 +17,6 @@ from carrypost.node.udp.channels import Means, Obstacle
 
 NO_IPV6 = "this machine has no IPv6"
 _NAMES_SHOWN = 3
-_WORDS = {
-    Means.IPV4_MULTICAST: "IPv4 multicast",
-    Means.IPV6_MULTICAST: "IPv6 multicast",
-    Means.IPV4_BROADCAST: "IPv4 broadcast",
-}
 _ADVICE = {
     Obstacle.DOWN: "Switch it on, plug the cable in or join a network; a running node notices by itself.",
     Obstacle.NO_IPV4: "Give it an address (by DHCP, or `ip address add 10.77.0.1/24 brd + dev {interface}`), each "
@@ -81,11 +76,11 @@ _CROWDED = (
 class Finding:
     """What was found out about one means on one interface."""
 
-    interface: str
+    interface: str = ""
     """Empty: about the machine."""
     means: str
     """One of `Means`; "interface" or "port" where no means could be tried; "neighbours" of a node that runs here."""
-    works: bool
+    works: bool = False
     """Nothing that was tried speaks against it; `heard` says whether others could show that it does."""
     detail: str
     """What was tried, and what was shown by it."""
@@ -122,20 +117,20 @@ class Trial:
     @property
     def words(self) -> str:
         """The means, for people."""
-        return _WORDS[self.means]
+        return self.means.replace("ip", "IP").replace("-", " ")
 
 
 def diagnose(trial: Trial, heard_otherwise: set[str]) -> Finding:
     """What follows from a trial; `heard_otherwise`: who was heard on the same interface by other means."""
     if trial.obstacle:
-        return _bad(trial, f"{trial.words} is not possible: {trial.obstacle}.", _obstacle_advice(trial))
+        return _finding(trial, False, f"{trial.words} is not possible: {trial.obstacle}.", _obstacle_advice(trial))
     if trial.listen_error:
         advice = _LISTEN_ADVICE.get(trial.listen_error, "Take the interface down and up again.")
-        return _bad(trial, f"Nobody can listen for {trial.words}: {_said(trial.listen_error)}.", advice)
+        return _finding(trial, False, f"Nobody can listen for {trial.words}: {_said(trial.listen_error)}.", advice)
     if trial.others:
         return _proven(trial)
     if trial.send_error:
-        return _bad(trial, f"{trial.words} cannot be sent: {_said(trial.send_error)}.", _send_advice(trial))
+        return _finding(trial, False, f"{trial.words} cannot be sent: {_said(trial.send_error)}.", _send_advice(trial))
     return _unproven(trial, heard_otherwise)
 
 
@@ -146,18 +141,19 @@ def no_interface(name: str, there: list[str]) -> Finding:
     else:
         detail = "There is no interface that udp.interfaces would let a node use."
         advice = f"Change udp.interfaces; there are: {', '.join(there)}."
-    return _against("interface", detail, advice, interface=name)
+    return Finding(interface=name, means="interface", detail=detail, advice=advice)
 
 
 def down(interface: str) -> Finding:
     """The interface is not up."""
-    return _against("interface", f"{Obstacle.DOWN.capitalize()}.", _ADVICE[Obstacle.DOWN], interface=interface)
+    detail, advice = f"{Obstacle.DOWN.capitalize()}.", _ADVICE[Obstacle.DOWN]
+    return Finding(interface=interface, means="interface", detail=detail, advice=advice)
 
 
 def port_taken(said: str, holder: str) -> Finding:
     """Nobody can listen on the shared port."""
     advice = f"The port is held by {holder}." if holder else "Where it is taken, `ss -ulpn` shows by which program."
-    return _against("port", f"{said[:1].upper()}{said[1:]}.", advice)
+    return Finding(means="port", detail=f"{said[:1].upper()}{said[1:]}.", advice=advice)
 
 
 def too_long(sizes: dict[str, int], bytes_max: int) -> Finding:
@@ -167,7 +163,7 @@ def too_long(sizes: dict[str, int], bytes_max: int) -> Finding:
         f"than {bytes_max:,} and does not hear what is in them."
     )
     advice = "Raise limits.datagram_bytes_max here, or lower mtu_bytes there: above 1,500 it gains little."
-    return _against("datagrams", detail, advice, heard=tuple(sorted(sizes)))
+    return Finding(means="datagrams", detail=detail, advice=advice, heard=tuple(sorted(sizes)))
 
 
 def of_settings(settings: Settings) -> list[Finding]:
@@ -177,7 +173,7 @@ def of_settings(settings: Settings) -> list[Finding]:
         return []
     detail = f"mtu_bytes is {settings.mtu_bytes:,} here; by default nodes refuse more than {usual_bytes:,} bytes."
     advice = "Lower mtu_bytes, or raise limits.datagram_bytes_max on every node of this network."
-    return [_against("datagrams", detail, advice)]
+    return [Finding(means="datagrams", detail=detail, advice=advice)]
 
 
 def of_node(status: Mapping[str, Any], limits: Limits) -> list[Finding]:
@@ -186,20 +182,15 @@ def of_node(status: Mapping[str, Any], limits: Limits) -> list[Finding]:
     if status["heard"] >= status["places"]:
         detail = f"The node on this machine has none of its {status['places']:,} places for neighbours left"
         detail += f", and {status['waiting']:,} others wait for a turn." if status["waiting"] else "."
-        found.append(_against("neighbours", detail, _CROWDED))
+        found.append(Finding(means="neighbours", detail=detail, advice=_CROWDED))
     if refused := status["refused"].get("oversize"):
         detail = (
             f"The node on this machine refused {refused:,} datagrams of more than {limits.datagram_bytes_max:,} bytes."
         )
         advice = "A neighbour has a larger mtu_bytes and is not heard: lower it there, or raise "
         advice += "limits.datagram_bytes_max here."
-        found.append(_against("datagrams", detail, advice))
+        found.append(Finding(means="datagrams", detail=detail, advice=advice))
     return found
-
-
-def _against(means: str, detail: str, advice: str, *, interface: str = "", heard: tuple[str, ...] = ()) -> Finding:
-    """What speaks against something that was not tried by any means."""
-    return Finding(interface=interface, means=means, works=False, detail=detail, advice=advice, heard=heard)
 
 
 def _proven(trial: Trial) -> Finding:
@@ -218,13 +209,15 @@ def _unproven(trial: Trial, heard_otherwise: set[str]) -> Finding:
     """Something was sent, and nobody else was heard."""
     words, window = trial.words, f"in {trial.timeout_s:g} s"
     if not trial.came_back:
-        return _bad(trial, f"{words} was sent, but {window} it did not come back to this machine.", _FIREWALL)
+        return _finding(
+            trial, False, f"{words} was sent, but {window} it did not come back to this machine.", _FIREWALL
+        )
     if heard_otherwise:
         detail = (
             f"{words} works on this machine, but not on the link: {window} {_names(heard_otherwise)} "
             "was heard by other means and not by this one (or has it switched off)."
         )
-        return _bad(trial, detail, _FILTERED[trial.means])
+        return _finding(trial, False, detail, _FILTERED[trial.means])
     if trial.loopback:
         return _finding(trial, True, f"{words} works between nodes on this machine.", "")
     nobody = "nobody else was heard" + (", only a node on this machine" if trial.nodes_here else "")
@@ -232,13 +225,9 @@ def _unproven(trial: Trial, heard_otherwise: set[str]) -> Finding:
     return _finding(trial, True, f"{detail}{window} {nobody}.", _NOBODY)
 
 
-def _bad(trial: Trial, detail: str, advice: str) -> Finding:
-    return _finding(trial, False, detail, advice)
-
-
 def _finding(trial: Trial, works: bool, detail: str, advice: str, heard: tuple[str, ...] = ()) -> Finding:
     if not trial.enabled:
-        detail += f" The settings have it switched off (udp.{trial.means.value.replace('-', '_')})."
+        detail += f" The settings have it switched off (udp.{trial.means.setting})."
     return Finding(
         interface=trial.interface,
         means=str(trial.means),

@@ -13,7 +13,7 @@ import errno
 import functools
 import secrets
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import psutil
 
@@ -25,7 +25,7 @@ from carrypost.node.doctor.diagnosis import NO_IPV6, Finding, Trial, diagnose, d
 from carrypost.node.settings import UdpSettings
 from carrypost.node.udp import channels, interfaces, sockets
 from carrypost.node.udp.addresses import address_text
-from carrypost.node.udp.channels import ChannelPlan, Means
+from carrypost.node.udp.channels import ChannelPlan, Means, Target
 from carrypost.node.udp.interfaces import Interface
 from carrypost.node.udp.outlet import Outlet, UdpTraffic
 from carrypost.node.udp.readers import Raw, read
@@ -50,7 +50,9 @@ async def examine(
     Nodes announce themselves every 1 to 5 seconds: to hear others, listen for longer than that.
     """
     there = interfaces.snapshot()
-    chosen = _chosen(there, settings, interface)
+    chosen = [each for each in there if each.name == interface]
+    if interface is None:
+        chosen = interfaces.selected(there, settings.interfaces, usable=False)
     if not chosen:
         return [no_interface(interface or "", [each.name for each in there])]
     findings = _port(settings) + [down(each.name) for each in chosen if not each.up]
@@ -60,14 +62,6 @@ async def examine(
     finally:
         doctor.close()
     return findings + doctor.findings()
-
-
-def _chosen(there: Iterable[Interface], settings: UdpSettings, interface: str | None) -> list[Interface]:
-    """Those to look at: also such as a node would use if they worked."""
-    if interface is not None:
-        return [each for each in there if each.name == interface]
-    named = [each for each in there if interfaces.named(each, settings.interfaces)]
-    return [each for each in named if not each.loopback] or named if not settings.interfaces else named
 
 
 def _port(settings: UdpSettings) -> list[Finding]:
@@ -113,9 +107,8 @@ class _Doctor:
         for each in chosen:
             for means in Means:
                 trial = self._trial(each, means)
-                plan = await self._listen(trial, channels.plan(means, each, self._settings))
-                if plan is not None:
-                    sending.append((trial, plan.target()))
+                if target := await self._listen(trial, channels.plan(means, each, self._settings)):
+                    sending.append((trial, target))
         for number in range(_PROBES):
             for trial, target in sending:
                 if failure := outlets[target.family].send([self._probe], target):
@@ -135,22 +128,22 @@ class _Doctor:
         self._trials.append(trial)
         return trial
 
-    async def _listen(self, trial: Trial, plan: ChannelPlan | channels.Obstacle) -> ChannelPlan | None:
-        """The plan, if it can be listened to."""
+    async def _listen(self, trial: Trial, plan: ChannelPlan | channels.Obstacle) -> Target | None:
+        """Where to send to, if it can be listened to what comes from there."""
         if not isinstance(plan, ChannelPlan):
             trial.obstacle = plan
-            return None
-        if plan.target().family not in self._own:
+        elif (target := plan.target()).family not in self._own:
             trial.obstacle = NO_IPV6
-            return None
-        try:
-            ear = plan.listen()
-        except OSError as error:
-            trial.listen_error = errno.errorcode.get(error.errno or 0, str(error))
-            return None
-        take = functools.partial(self._hear, trial)
-        self._closes.append(await read(ear, _READ_BYTES, take, self._traffic.failed))
-        return plan
+        else:
+            try:
+                ear = plan.listen()
+            except OSError as error:
+                trial.listen_error = errno.errorcode.get(error.errno or 0, str(error))
+            else:
+                take = functools.partial(self._hear, trial)
+                self._closes.append(await read(ear, _READ_BYTES, take, self._traffic.failed))
+                return target
+        return None
 
     def _hear(self, trial: Trial, raw: Raw) -> None:
         for datagram, address in raw:

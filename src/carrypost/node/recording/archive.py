@@ -71,8 +71,8 @@ class Archive:
     def _refuse(self, error: OSError) -> None:
         """What keeps a record from being begun keeps the node from starting, but for a full disk: that passes."""
         if error.errno not in FULL:
-            told = f"the record cannot be written to {self._folder}"
-            raise refused(told, error, misnamed=ConfigError, otherwise=NodeError) from None
+            what = f"the record cannot be written to {self._folder}"
+            raise refused(what, error, misnamed=ConfigError, otherwise=NodeError) from None
         self._tell(error)
 
     def _files(self, suffix: str = "") -> list[Path]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from carrypost import __version__
 from carrypost.config import Settings, differences
 from carrypost.events import Event
-from carrypost.node.driver import Driver
+from carrypost.node.driver import NodeDriver
 from carrypost.node.recording.archive import Archive
 from carrypost.node.settings import NodeSettings
 from carrypost.record import Kind
@@ -22,35 +22,30 @@ _FLUSH_S = 1.0
 class Chronicle:
     """Writes one node's record."""
 
-    def __init__(self, folder: Path, settings: NodeSettings, driver: Driver) -> None:
+    def __init__(self, folder: Path, settings: NodeSettings, driver: NodeDriver) -> None:
         self._driver = driver
         self._node = driver.host.node
         self._sample_s = settings.record.sample_s
-        self._archive = Archive(folder, self._node, run=f"node/{self._node}", settings=settings.record)
+        self.archive = Archive(folder, self._node, run=f"node/{self._node}", settings=settings.record)
         self._traffic: Counter[str] = Counter()
         driver.traffic = self._traffic
         now = driver.now()
         attrs = {"version": __version__, "python": platform.python_version()}
-        self._archive.record.add(Kind.RUN, now, self._node, attrs=attrs | differences(settings.core, Settings()))
-        self._archive.record.add(Kind.JOIN, now, self._node)
-        self._archive.begin()
+        self.archive.record.add(Kind.RUN, now, self._node, attrs=attrs | differences(settings.core, Settings()))
+        self.archive.record.add(Kind.JOIN, now, self._node)
+        self.archive.begin()
         self._chore = asyncio.get_running_loop().create_task(self._keep())
-
-    @property
-    def lost(self) -> int:
-        """Rows that could not be written."""
-        return self._archive.lost
 
     def observe(self, event: Event) -> None:
         """Something that the host told."""
-        self._archive.record.observe(self._driver.now(), self._node, event)
+        self.archive.record.observe(self._driver.now(), self._node, event)
 
     def close(self) -> None:
         """The last rows; the last file gets its name."""
         self._chore.cancel()
         self._sample()
-        self._archive.record.add(Kind.LEAVE, self._driver.now(), self._node)
-        self._archive.flush(final=True)
+        self.archive.record.add(Kind.LEAVE, self._driver.now(), self._node)
+        self.archive.flush(final=True)
 
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -60,10 +55,10 @@ class Chronicle:
             if loop.time() >= due_s:
                 due_s = loop.time() + self._sample_s
                 self._sample()
-            self._archive.flush()
+            self.archive.flush()
 
     def _sample(self) -> None:
-        record, now = self._archive.record, self._driver.now()
+        record, now = self.archive.record, self._driver.now()
         for kind, nbytes in sorted(self._traffic.items()):
             record.add(Kind.TRAFFIC, now, self._node, size=nbytes, detail=kind)
         self._traffic.clear()

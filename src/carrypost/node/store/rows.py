@@ -93,23 +93,19 @@ class _Statement:
 
 
 _DELETE = {
-    "piece": _Statement("DELETE FROM piece WHERE n IN (", "?", ")"),
-    "message": _Statement("DELETE FROM message WHERE n IN (", "?", ")"),
-    "hashes": _Statement("DELETE FROM hashes WHERE n IN (", "?", ")"),
-    "seen": _Statement("DELETE FROM seen WHERE n IN (", "?", ")"),
+    table: _Statement(f"DELETE FROM {table} WHERE n IN (", "?", ")")  # noqa: S608 - our own names
+    for table in ("piece", "message", "hashes", "seen")
+} | {
     "meta": _Statement("DELETE FROM meta WHERE (name, number) IN (VALUES ", "(?,?)", ")"),
     "registry": _Statement("DELETE FROM registry WHERE name IN (", "?", ")"),
     "layer": _Statement("DELETE FROM layer WHERE (kind, name) IN (VALUES ", "(?,?)", ")"),
 }
 _PUT = {
-    "message": _Statement("INSERT OR REPLACE INTO message VALUES ", "(?,?,?,?)"),
-    "piece": _Statement("INSERT OR REPLACE INTO piece VALUES ", "(?,?)"),
-    "hashes": _Statement("INSERT OR REPLACE INTO hashes VALUES ", "(?,?,?)"),
-    "seen": _Statement("INSERT OR REPLACE INTO seen VALUES ", "(?,?,?)"),
-    "meta": _Statement("INSERT OR REPLACE INTO meta VALUES ", "(?,?,?)"),
-    "registry": _Statement("INSERT OR REPLACE INTO registry VALUES ", "(?,?)"),
-    "layer": _Statement("INSERT OR REPLACE INTO layer VALUES ", "(?,?,?)"),
+    table: _Statement(f"INSERT OR REPLACE INTO {table} VALUES ", f"({','.join('?' * width)})")  # noqa: S608 - likewise
+    for table, width in {"message": 4, "piece": 2, "hashes": 3, "seen": 3, "meta": 3, "registry": 2, "layer": 3}.items()
 }
+_PLAIN = {META: ("meta", 2), ORDER: ("registry", 1)}
+"""Tables whose rows have their key as it is, and how much of it."""
 _UPDATE_PIECES = "UPDATE message SET pieces = ? WHERE n = ?"
 _UPDATE_PIECES_ONLY = "UPDATE message SET pieces = ?, value = NULL WHERE n = ?"
 
@@ -121,16 +117,15 @@ class Directory:
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self.entries: dict[bytes, Entry] = {}
-        self.number = 1
-        """The next one."""
-        entries = self.entries
+        entries: dict[bytes, Entry] = {}
         for n, name, pieces, whole in connection.execute("SELECT n, id, pieces, value IS NOT NULL FROM message"):
             entries[name] = (n, (_MESSAGE if whole else 0) | from_bitmap(pieces) << _PIECE_SHIFT)
         for bit, query in ((_HASHES, "SELECT n, id FROM hashes"), (_SEEN, "SELECT n, id FROM seen")):
             for n, name in connection.execute(query):
                 entries[name] = (n, entries.get(name, (n, 0))[1] | bit)
+        self.entries = entries
         self.number = 1 + max((n for n, _ in entries.values()), default=0)
+        """The next one."""
 
     def row_of(self, message: bytes, piece: int) -> int | None:
         """The number of a piece's row; None if it is not on disk."""
@@ -173,11 +168,9 @@ class Transaction:
         touched = self._touched
         for key, value in changes.items():
             kind, name, piece = key
-            if kind == META:
-                self._change("meta", (name, piece), value)
-                continue
-            if kind == ORDER:
-                self._change("registry", (name,), value)
+            if kind in _PLAIN:
+                table, width = _PLAIN[kind]
+                self._change(table, key[1 : 1 + width], value)
                 continue
             if kind in LAYERS:
                 self._change("layer", (kind, name), value)

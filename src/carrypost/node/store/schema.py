@@ -79,7 +79,7 @@ def open_writer(path: Path) -> sqlite3.Connection:
             _prepare(connection, path, version)
             failed.pop_all()
     except sqlite3.Error as error:
-        raise refused(error, path) from error
+        raise NodeError(explained(error, path)) from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", -1)):
             raise NodeError(f"the disk is full: the store {path} cannot be made; free some space") from error
@@ -167,9 +167,8 @@ def _prepare(connection: sqlite3.Connection, path: Path, version: int) -> None:
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
     """The version of a store; refuses what belongs to another program, or to a later one."""
-    application = int(connection.execute("PRAGMA application_id").fetchone()[0])
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+    queries = ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+    application, version, tables = (int(connection.execute(query).fetchone()[0]) for query in queries)
     if application != APPLICATION_ID and (application or version or tables):
         raise NodeError(f"{path} is a database, but not a carrypost store: choose another folder, or move it away")
     if version < 1:
@@ -177,7 +176,7 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
     if version > len(MIGRATIONS):
         raise NodeError(
             f"the store {path} has version {version}, and this carrypost knows versions up to {len(MIGRATIONS)}: "
-            "a newer carrypost wrote it; install that one, or choose another folder",
+            "a newer carrypost wrote it; install that one, or choose another folder"
         )
     return version
 
@@ -231,11 +230,6 @@ def _check(connection: sqlite3.Connection, path: Path, limit_s: float) -> None:
         connection.set_progress_handler(None, 0)
     if found != "ok":
         raise NodeError(damaged(path, " ".join(str(found).split())))
-
-
-def refused(error: sqlite3.Error, path: Path) -> NodeError:
-    """Why a store does not open, as the error that its user sees."""
-    return NodeError(explained(error, path))
 
 
 def damaged(path: Path, why: str) -> str:

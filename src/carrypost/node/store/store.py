@@ -8,6 +8,8 @@ called from the loop's thread; only `wake` is called from the writer's.
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import sqlite3
 import time
 from collections import OrderedDict
@@ -84,7 +86,7 @@ class Store:
         """About how much memory unanswered batches take: whoever submits should wait when it is much."""
 
     @classmethod
-    def open(cls, path: Path, wake: Callable[[], None]) -> Store:
+    def open(cls, path: Path, wake: Callable[[], object]) -> Store:
         """The store at `path`, made if there is none; raises `NodeError`.
 
         `wake` is called from another thread when there are `answers`.
@@ -98,7 +100,7 @@ class Store:
         return cls._opened(path, wake)
 
     @classmethod
-    def _opened(cls, path: Path, wake: Callable[[], None]) -> Store:
+    def _opened(cls, path: Path, wake: Callable[[], object]) -> Store:
         with contextlib.ExitStack() as failed:
             connection = failed.enter_context(contextlib.closing(schema.open_writer(path)))
             try:
@@ -118,7 +120,7 @@ class Store:
         try:
             yield from rows.state(self._reader)
         except sqlite3.Error as error:
-            raise schema.refused(error, self.path) from error
+            raise NodeError(schema.explained(error, self.path)) from error
         except (DecodeError, ValueError) as error:
             raise NodeError(schema.damaged(self.path, f"a row does not decode: {error}")) from error
 
@@ -155,44 +157,45 @@ class Store:
             serial, reason = writer.answered.popleft()
             found.append((serial, reason))
             if reason is None:
-                self._settle(serial, durable=True)
+                self._uncover(serial, durable=True)
                 continue
             self._epoch += 1
-            self._settle(serial, durable=False)
+            self._uncover(serial, durable=False)
             for later in tuple(self._open):
                 found.append((later, reason))
-                self._settle(later, durable=False)
+                self._uncover(later, durable=False)
                 writer.counters.lost += 1
         return found
 
-    def _settle(self, serial: int, *, durable: bool) -> None:
+    def _uncover(self, serial: int, *, durable: bool) -> None:
         """A batch does not lie over the disk any more; if it is durable, it is what the disk has."""
         item = self._open.pop(serial)
         self.unanswered_bytes -= item.nbytes
-        overlay, recent = self._overlay, self._recent
-        for keys in (item.batch.deletes, item.batch.puts):
-            for key in keys:
-                if key[0] != PIECE:
-                    continue
-                waiting = overlay.get(key)
-                if waiting is not None and waiting[0] == serial:
-                    del overlay[key]
-                if durable:
-                    body = item.batch.puts.get(key)
-                    if isinstance(body, bytes):
-                        recent.put(key, body)
-                    else:
-                        recent.drop(key)
+        overlay, recent, puts = self._overlay, self._recent, item.batch.puts
+        for key in itertools.chain(item.batch.deletes, puts):
+            if key[0] != PIECE:
+                continue
+            waiting = overlay.get(key)
+            if waiting is not None and waiting[0] == serial:
+                del overlay[key]
+            if durable and isinstance(body := puts.get(key), bytes):
+                recent.put(key, body)
+            elif durable:
+                recent.drop(key)
 
     # --- payloads ------------------------------------------------------------------------------------------
 
-    def read(self, message: MessageId, piece: int) -> bytes | None:
-        """A piece; None if it is gone, or the disk does not give it back."""
+    def read(self, message: MessageId, piece: int, *, keep: bool = True) -> bytes | None:
+        """A piece; None if it is gone, or the disk does not give it back. `keep`: it may be asked for again soon."""
+        if self._closed:
+            raise StateError(f"the store {self.path} is closed")
         key = (PIECE, message, piece)
-        body, known = self._at_hand(key)
-        if not known:
+        if (waiting := self._overlay.get(key)) is not None:
+            return waiting[1]
+        body = self._recent.get(key)
+        if body is None:
             body = self._from_disk(message, piece)
-            if body is not None:
+            if body is not None and keep:
                 self._recent.put(key, body)
         return body
 
@@ -201,22 +204,8 @@ class Store:
 
         Raises `StoreError` if it is gone, `RemoteError` if it does not expand.
         """
-        return gathered(descriptor, self._piece, limits)
-
-    def _piece(self, message: MessageId, piece: int) -> bytes | None:
-        """Like `read`, but not kept as recent: one large message would push out everything else."""
-        body, known = self._at_hand((PIECE, message, piece))
-        return body if known else self._from_disk(message, piece)
-
-    def _at_hand(self, key: Key) -> tuple[bytes | None, bool]:
-        """A piece that is in memory, and whether the answer is final."""
-        if self._closed:
-            raise StateError(f"the store {self.path} is closed")
-        waiting = self._overlay.get(key)
-        if waiting is not None:
-            return waiting[1], True
-        body = self._recent.get(key)
-        return body, body is not None
+        # Not kept as recent: one large message would push out everything else.
+        return gathered(descriptor, functools.partial(self.read, keep=False), limits)
 
     def _from_disk(self, message: MessageId, piece: int) -> bytes | None:
         row = self._directory.row_of(message, piece)

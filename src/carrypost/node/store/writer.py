@@ -77,7 +77,7 @@ class Writer:
     """Owns the connection that writes, and the thread that uses it."""
 
     def __init__(
-        self, connection: sqlite3.Connection, path: Path, directory: Directory, wake: Callable[[], None]
+        self, connection: sqlite3.Connection, path: Path, directory: Directory, wake: Callable[[], object]
     ) -> None:
         self.counters = Counters()
         self.answered: deque[tuple[int, str | None]] = deque()

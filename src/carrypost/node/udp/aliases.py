@@ -12,7 +12,7 @@ as everybody can who forges source addresses. What keeps it from taking the peer
 - A replayer is behind the one whom it repeats. The destination moves only to an address that was ahead of it
   `LEADS` times running, or when it fell silent, or when nothing can be sent to it.
 - Addresses that announce different nodes are never one peer. One that announces now this node and now that one is a
-  peer of its own until it has kept to one for `SETTLE_S`.
+  peer of its own until it has kept to one for `STEADY_S`.
 - A datagram is dropped as a duplicate only if its peer has it already; what a replayer says first under a name of
   its own takes nothing from anybody.
 - Every table is bounded. Where they are full, a node may be seen as several peers, which costs effort, not messages.
@@ -22,7 +22,8 @@ No clock and no sockets: `now_s` is any time in seconds that never decreases.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
+from dataclasses import dataclass
 
 from carrypost.gossip.wire.codec import MAGIC, VERSION
 from carrypost.gossip.wire.frames import Announce
@@ -33,8 +34,10 @@ SILENT_S = 12.0
 """A destination that was not heard for so long gives way: two announcements at the default pace."""
 KEEP_S = 60.0
 """Addresses are forgotten after so much silence."""
-SETTLE_S = 10.0
+STEADY_S = 10.0
+"""An address that announced another node than before is a peer of its own for so long."""
 LEADS = 3
+"""The destination moves to an address that was ahead of it so often running."""
 SIGHTINGS_MAX = 4_096
 """Datagrams that are remembered, at most for `WINDOW_S`."""
 COPIES_MAX = 16
@@ -69,19 +72,18 @@ def announced(datagram: bytes) -> bytes:
     return b""
 
 
+@dataclass(slots=True, eq=False)
 class _Address:
     """An address that speaks to the link."""
 
-    __slots__ = ("heard_s", "node", "peer", "since_s", "text", "turned_s")
-
-    def __init__(self, text: str, now_s: float) -> None:
-        self.text = text
-        self.since_s = self.heard_s = now_s
-        self.node = b""
-        """Whom it announced last; empty: nobody yet."""
-        self.turned_s = -SETTLE_S
-        """When it last announced another node than before."""
-        self.peer: _Peer | None = None
+    text: str
+    since_s: float
+    heard_s: float
+    node: bytes = b""
+    """Whom it announced last; empty: nobody yet."""
+    turned_s: float = -STEADY_S
+    """When it last announced another node than before."""
+    peer: _Peer | None = None
 
 
 class _Peer:
@@ -99,18 +101,16 @@ class _Peer:
         """How often running the leader was ahead of the destination."""
 
 
+@dataclass(slots=True)
 class _Copies:
     """A datagram that came more than once."""
 
-    __slots__ = ("by_way", "led", "taken")
-
-    def __init__(self, way: Hashable, name: str) -> None:
-        self.led = False
-        """It has been counted that its first address was ahead of the destination."""
-        self.by_way = {way: 1}
-        """How often it came on each way."""
-        self.taken = {name: 1}
-        """How many of them each peer was given."""
+    by_way: dict[Hashable, int]
+    """How often it came on each way."""
+    taken: dict[str, int]
+    """How many of them each peer was given."""
+    led: bool = False
+    """It has been counted that its first address was ahead of the destination."""
 
 
 _Sighting = tuple[str, Hashable, str, float]
@@ -152,7 +152,7 @@ class Aliases:
         `way`: how it came (interface and means). The n-th copy on one way is new if fewer than n were given, so that
         bytes which a node says twice on purpose are not lost. Without `learn` nothing is concluded about addresses.
         """
-        source = self._joined.get(address) or self._lone.get(address) or self._meet(address, now_s)
+        source = self._joined.get(address) or self._lone.get(address) or self._separate(_Address(address, now_s, now_s))
         source.heard_s = now_s
         key = hash(datagram)  # Keyed by the interpreter with a secret of its own, and as quick as it gets.
         sighting = self._sightings.get(key) or self._sightings_before.get(key)
@@ -205,7 +205,7 @@ class Aliases:
         first, first_way, first_name, _ = sighting
         copies = self._copies.get(key) or self._copies_before.get(key)
         if copies is None:
-            copies = self._copies[key] = _Copies((first_way, first), first_name)
+            copies = self._copies[key] = _Copies({(first_way, first): 1}, {first_name: 1})
         if learned:
             if node := announced(learned):
                 self._announces(source, node, source.heard_s)
@@ -242,18 +242,14 @@ class Aliases:
     def _name(address: _Address) -> str:
         return address.text if address.peer is None else address.peer.name
 
-    def _meet(self, text: str, now_s: float) -> _Address:
-        address = _Address(text, now_s)
-        self._separate(address)
-        return address
-
-    def _separate(self, address: _Address) -> None:
-        """Make it a peer of its own."""
+    def _separate(self, address: _Address) -> _Address:
+        """Make an address a peer of its own."""
         address.peer = None
         self._joined.pop(address.text, None)
         if len(self._lone) >= LONE_MAX:
             del self._lone[next(iter(self._lone))]
         self._lone[address.text] = address
+        return address
 
     def _announces(self, source: _Address, node: bytes, now_s: float) -> None:
         if node == source.node:
@@ -280,7 +276,7 @@ class Aliases:
 
     def _join(self, first: _Address, source: _Address, now_s: float) -> bool:
         """Make the two one peer, unless something speaks against it."""
-        if now_s - max(first.turned_s, source.turned_s) < SETTLE_S:
+        if now_s - max(first.turned_s, source.turned_s) < STEADY_S:
             return False
         elder, younger = (source, first) if source.since_s < first.since_s else (first, source)
         if elder.peer is None and younger.peer is not None:
@@ -297,15 +293,12 @@ class Aliases:
             one.leader, one.leads = first, LEADS - 1  # Once more, and it was no accident that it was ahead.
         self._peers.pop(other.name, None)
         self._peers[one.name] = one
-        self._enter(one, one.members.values())
-        return True
-
-    def _enter(self, peer: _Peer, members: Iterable[_Address]) -> None:
-        for member in members:
-            member.peer = peer
+        for member in one.members.values():
+            member.peer = one
             self._lone.pop(member.text, None)
             self._joined[member.text] = member
         self.version += 1
+        return True
 
     def _leave(self, address: _Address) -> None:
         """The address is no longer of its peer."""

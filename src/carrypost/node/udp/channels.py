@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from carrypost.node.settings import UdpSettings
 from carrypost.node.udp import sockets
-from carrypost.node.udp.addresses import SocketAddress
+from carrypost.node.udp.addresses import SocketAddress, family
 from carrypost.node.udp.interfaces import Interface
 from carrypost.node.udp.sockets import Control
 
@@ -31,6 +31,11 @@ class Means(enum.StrEnum):
     IPV4_MULTICAST = "ipv4-multicast"
     IPV6_MULTICAST = "ipv6-multicast"
     IPV4_BROADCAST = "ipv4-broadcast"
+
+    @property
+    def setting(self) -> str:
+        """The field of `UdpSettings` that switches it on."""
+        return self.name.lower()
 
 
 class Obstacle(enum.StrEnum):
@@ -56,7 +61,7 @@ class Target:
     @property
     def family(self) -> socket.AddressFamily:
         """Of IPv4 or of IPv6."""
-        return socket.AF_INET if len(self.address) == 2 else socket.AF_INET6  # noqa: PLR2004 - IPv4 has two parts
+        return family(self.address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +98,7 @@ class ChannelPlan:
 
 def enabled(settings: UdpSettings) -> list[Means]:
     """The means that the settings allow."""
-    switches = {
-        Means.IPV4_MULTICAST: settings.ipv4_multicast,
-        Means.IPV6_MULTICAST: settings.ipv6_multicast,
-        Means.IPV4_BROADCAST: settings.ipv4_broadcast,
-    }
-    return [means for means in Means if switches[means]]
+    return [means for means in Means if getattr(settings, means.setting)]
 
 
 def plan(means: Means, interface: Interface, settings: UdpSettings) -> ChannelPlan | Obstacle:
@@ -152,19 +152,16 @@ class Channel:
 
 def cover(channels: Iterable[Channel]) -> list[Channel]:
     """As few channels of one interface as reach all who are heard on it; the preferred ones where there is a choice."""
-    able = sorted((each for each in channels if not each.send_error), key=_preference)
+    preference = list(Means).index
+    able = sorted((each for each in channels if not each.send_error), key=lambda each: preference(each.plan.means))
     if any(len(each.peers) >= PEERS_MAX for each in able):
         return able
-    everybody = frozenset[str]().union(*(each.peers for each in able))
+    everybody = _reached(able)
     for count in range(len(able)):
         for choice in itertools.combinations(able, count):
             if _reached(choice) == everybody:
                 return list(choice)
     return able
-
-
-def _preference(channel: Channel) -> int:
-    return list(Means).index(channel.plan.means)
 
 
 def _reached(channels: Sequence[Channel]) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """From raw datagrams to what the host is given: whose they are, and which are dropped undecoded.
 
-Dropped are this node's own echoes, what the contact gate does not let in, and what came already by another means. Each
+Dropped are this node's own echoes, what the gate does not let in, and what came already by another means. Each
 is counted. What is known about a source is worked out once and kept in a bounded table, so that a datagram costs a few
 lookups.
 """
@@ -8,6 +8,7 @@ lookups.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from carrypost.node.udp.addresses import SocketAddress, address_text, socket_address
 from carrypost.node.udp.aliases import Aliases
@@ -16,84 +17,66 @@ from carrypost.node.udp.outlet import UdpTraffic
 from carrypost.node.udp.readers import Raw
 from carrypost.node.udp.statics import StaticPeer
 
+Known = Mapping[SocketAddress, StaticPeer]
+"""Static peers by their addresses."""
 SOURCES_MAX = 8_192
 _ECHO, _GATED = "echoes", "gated"
 
 
-class _Source:
-    __slots__ = ("dropped", "name", "static", "text")
+class _Source(NamedTuple):
+    """What is known of one address that datagrams come from."""
 
-    def __init__(self, text: str, name: str, dropped: str, static: StaticPeer | None) -> None:
-        self.text = text
-        self.name = name
-        """Of the peer."""
-        self.dropped = dropped
-        """Under what it is counted; empty: it is let in."""
-        self.static = static
+    text: str
+    name: str
+    """The peer that it belongs to."""
+    dropped: str
+    """The counter of what is dropped of it; empty: it is let in."""
+    static: StaticPeer | None
 
 
 class Intake:
     """What comes in."""
 
-    def __init__(self, traffic: UdpTraffic, hear: Iterable[str] | None, look_again: Callable[[], None]) -> None:
+    def __init__(self, traffic: UdpTraffic, gate: Iterable[str] | None, look_again: Callable[[], None]) -> None:
         self.aliases = Aliases()
-        self.statics: Mapping[SocketAddress, StaticPeer] = {}
+        self.statics: Known = {}
         self._traffic = traffic
         self._look_again = look_again
-        self._hear: frozenset[str] | None = None
+        self._gate: frozenset[str] | None = None
         self._allowed: frozenset[str] | None = None
         self._own: frozenset[tuple[str, int]] = frozenset()
         self._ports: frozenset[int] = frozenset()
         self._interface_names: Mapping[int, str] = {}
         self._sources: dict[SocketAddress, _Source] = {}
         self._version = 0
-        self.hear = None if hear is None else frozenset(hear)
+        self.gate = None if gate is None else frozenset(gate)
 
     @property
-    def hear(self) -> frozenset[str] | None:
-        """Whose datagrams are let in; None: everybody's."""
-        return self._hear
+    def gate(self) -> frozenset[str] | None:
+        """The addresses whose datagrams are let in; None: everybody's."""
+        return self._gate
 
-    @hear.setter
-    def hear(self, hear: frozenset[str] | None) -> None:
-        self._hear = hear
-        self._allowed = None if hear is None else hear | {self._spelled(text) for text in hear}
+    @gate.setter
+    def gate(self, gate: frozenset[str] | None) -> None:
+        self._gate = gate
+        self._allowed = None if gate is None else gate | {self._spelled(text) for text in gate}
         self._sources.clear()
 
-    def look(
-        self,
-        own: Iterable[tuple[str, int]],
-        interface_names: Mapping[int, str],
-        statics: Mapping[SocketAddress, StaticPeer],
-    ) -> None:
-        """This node's own addresses, the names of interfaces and the static peers are these now."""
+    def look(self, own: Iterable[tuple[str, int]], interface_names: Mapping[int, str], statics: Known) -> None:
+        """Learn this node's own addresses, the names of interfaces and the static peers, as they are now."""
         self._own = frozenset(own)
         self._ports = frozenset(port for _, port in self._own)
         self._interface_names = interface_names
         self.statics = statics
-        self.hear = self._hear  # Its addresses are spelled with the names of interfaces.
+        self.gate = self._gate  # Its addresses are spelled with the names of interfaces.
 
-    def take_unicast(self, raw: Raw, now_s: float) -> list[tuple[str, bytes]]:
-        """What was sent to this node alone."""
-        sources, batch, nbytes = self._sources, [], 0
-        for datagram, address in raw:
-            nbytes += len(datagram)
-            source = sources.get(address) or self._meet(address)
-            if source.dropped:
-                self._traffic.counters[source.dropped] += 1
-                continue
-            if source.static is not None:
-                source.static.heard_s = now_s
-            batch.append((source.name, datagram))
-        self._count(len(raw), nbytes)
-        return batch
-
-    def take_from_link(
-        self, raw: Raw, channel: Channel | None, now_s: float, *, learn: bool = True
+    def take(
+        self, raw: Raw, now_s: float, channel: Channel | None, *, to_all: bool
     ) -> tuple[list[tuple[str, bytes]], bool]:
-        """What was said to everybody; and whether somebody was heard on that channel who had not been lately.
+        """The datagrams to be decoded, each with its peer; and whether somebody was heard who had not been lately.
 
-        Without a channel, and without `learn`: what may have been sent to this node alone.
+        `to_all`: they were, or may have been, said to everybody, so that copies may have come another way. Where it is
+        not known by which channel, because a node's own port is the shared one, nothing is learnt from them.
         """
         counters, sources, aliases = self._traffic.counters, self._sources, self.aliases
         batch, nbytes, met = [], 0, False
@@ -103,11 +86,13 @@ class Intake:
             if source.dropped:
                 counters[source.dropped] += 1
                 continue
-            name = aliases.heard(source.text, channel, datagram, now_s, learn=learn)
-            if aliases.version != self._version:
-                self._version = aliases.version
-                sources.clear()
-                met = True
+            name: str | None = source.name
+            if to_all:
+                name = aliases.heard(source.text, channel, datagram, now_s, learn=channel is not None)
+                if aliases.version != self._version:
+                    self._version = aliases.version
+                    sources.clear()
+                    met = True
             if name is None:
                 counters["duplicates"] += 1
             else:
@@ -117,7 +102,8 @@ class Intake:
                 met |= channel.hears(name or aliases.name(source.text), now_s)
             elif source.static is not None:
                 source.static.heard_s = now_s
-        self._count(len(raw), nbytes)
+        counters["received"] += len(raw)
+        counters["received_bytes"] += nbytes
         return batch, met
 
     def addresses(self, peer: str) -> list[SocketAddress]:
@@ -127,11 +113,6 @@ class Intake:
     def text(self, address: SocketAddress) -> str:
         """The address as the host sees it."""
         return address_text(address, self._interface_names)
-
-    def _count(self, datagrams: int, nbytes: int) -> None:
-        counters = self._traffic.counters
-        counters["received"] += datagrams
-        counters["received_bytes"] += nbytes
 
     def _meet(self, address: SocketAddress) -> _Source:
         """Work out what is to be known about a source."""

@@ -15,6 +15,7 @@ import psutil
 
 _PREFIX_WITH_BROADCAST_MAX = 30
 """Networks of one or two addresses have none to broadcast to."""
+_FAMILIES = frozenset({socket.AF_INET, socket.AF_INET6})
 _Entry = tuple[int, str, str | None, str | None]
 """Family, address, netmask and broadcast address."""
 
@@ -65,57 +66,41 @@ def snapshot() -> list[Interface]:
     return sorted(found, key=lambda interface: interface.index)
 
 
-def selected(interfaces: Iterable[Interface], patterns: Sequence[str]) -> list[Interface]:
-    """Those that a node uses: the ones named, or all that can be used, loopback only if it is alone."""
-    usable = [interface for interface in interfaces if interface.usable]
+def selected(interfaces: Iterable[Interface], patterns: Sequence[str], *, usable: bool = True) -> list[Interface]:
+    """Those that the settings name; without patterns all of them, loopback only if it is alone.
+
+    Not `usable`: also such as a node would use if they worked.
+    """
+    found = [each for each in interfaces if each.usable or not usable]
     if patterns:
-        return [each for each in usable if named(each, patterns)]
-    return [each for each in usable if not each.loopback] or usable
+        return [each for each in found if any(fnmatch.fnmatchcase(each.name, pattern) for pattern in patterns)]
+    return [each for each in found if not each.loopback] or found
 
 
-def named(interface: Interface, patterns: Sequence[str]) -> bool:
-    """Whether it is one of those that the settings name; without patterns all are."""
-    return not patterns or any(fnmatch.fnmatchcase(interface.name, pattern) for pattern in patterns)
-
-
-def _interface(
-    name: str,
-    index: int,
-    up: bool,
-    flags: frozenset[str] | None,
-    entries: Iterable[_Entry],
-) -> Interface:
+def _interface(name: str, index: int, up: bool, flags: frozenset[str] | None, entries: Iterable[_Entry]) -> Interface:
     loopback = "loopback" in flags if flags is not None else name.lower().startswith(("lo", "loopback"))
-    ipv4 = broadcast = link_local = ""
-    addresses = []
-    for kind, text, netmask, told in entries:
-        address = text.partition("%")[0]
-        if kind not in {socket.AF_INET, socket.AF_INET6}:
-            continue
-        addresses.append(address)
-        if kind == socket.AF_INET and not ipv4:
-            ipv4 = address
-            if loopback or flags is None or "broadcast" in flags:
-                # Where nobody has set one, some systems tell the address itself.
-                broadcast = told if told not in {None, "0.0.0.0", address} else _broadcast(address, netmask)  # noqa: S104
-        elif kind == socket.AF_INET6 and not link_local and ipaddress.IPv6Address(address).is_link_local:
-            link_local = address
-    # Linux does not say that loopback can multicast, but with IPv4 it does.
-    multicast = loopback or flags is None or "multicast" in flags
+    found = [(each[0], each[1].partition("%")[0], *each[2:]) for each in entries if each[0] in _FAMILIES]
+    v4 = [each for each in found if each[0] == socket.AF_INET]
+    v6 = [address for kind, address, _, _ in found if kind == socket.AF_INET6]
+    broadcasts = loopback or flags is None or "broadcast" in flags
     return Interface(
         name=name,
         index=index,
         up=up,
         loopback=loopback,
-        multicast=multicast,
-        ipv4=ipv4,
-        broadcast=broadcast,
-        link_local=link_local,
-        addresses=tuple(addresses),
+        # Linux does not say that loopback can multicast, but with IPv4 it does.
+        multicast=loopback or flags is None or "multicast" in flags,
+        ipv4=v4[0][1] if v4 else "",
+        broadcast=_broadcast(*v4[0][1:]) if v4 and broadcasts else "",
+        link_local=next((each for each in v6 if ipaddress.IPv6Address(each).is_link_local), ""),
+        addresses=tuple(address for _, address, _, _ in found),
     )
 
 
-def _broadcast(address: str, netmask: str | None) -> str:
-    """Linux broadcasts to the last address of a network even where nobody said so."""
+def _broadcast(address: str, netmask: str | None, reported: str | None) -> str:
+    """Where broadcasts go; Linux sends them to the last address of a network even where nobody said so."""
+    # Where nobody has set one, some systems report the address itself.
+    if reported not in {None, "0.0.0.0", address}:  # noqa: S104 - not bound to, but compared
+        return str(reported)
     network = ipaddress.IPv4Network((address, netmask or "255.255.255.255"), strict=False)
     return str(network.broadcast_address) if network.prefixlen <= _PREFIX_WITH_BROADCAST_MAX else ""

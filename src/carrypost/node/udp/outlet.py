@@ -18,6 +18,7 @@ _PAUSE_S = 0.003
 """Until the next attempt where the system cannot say when there is room again."""
 _PATIENCE_S = 0.5
 """An interface that takes nothing for so long is not to keep the others waiting."""
+_COUNTED = ("received", "received_bytes", "sent", "sent_bytes", "echoes", "duplicates", "gated", "send_queue_dropped")
 _ONE_ONLY = frozenset({errno.EMSGSIZE})
 """Errors that say nothing about the next datagram to the same target."""
 
@@ -28,13 +29,7 @@ class UdpTraffic:
     __slots__ = ("counters", "errors")
 
     def __init__(self) -> None:
-        self.counters = dict.fromkeys(
-            (
-                "received", "received_bytes", "sent", "sent_bytes",
-                "echoes", "duplicates", "gated", "send_queue_dropped",
-            ),
-            0,
-        )  # fmt: skip
+        self.counters = dict.fromkeys(_COUNTED, 0)
         self.errors: Counter[str] = Counter()
         """By the system's name for each."""
 
@@ -90,8 +85,10 @@ class Outlet:
             if target.control is not None:
                 self._socket.sendmsg((datagram,), target.control, 0, target.address)
             else:
-                if target.multicast_by:
-                    self._leave_by(target.multicast_by)
+                if target.multicast_by not in {"", self._multicast_by}:
+                    address = socket.inet_aton(target.multicast_by)
+                    self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, address)
+                    self._multicast_by = target.multicast_by
                 self._socket.sendto(datagram, target.address)
         except OSError as error:
             return error
@@ -99,11 +96,6 @@ class Outlet:
         counters["sent"] += 1
         counters["sent_bytes"] += len(datagram)
         return None
-
-    def _leave_by(self, address: str) -> None:
-        if address != self._multicast_by:
-            self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(address))
-            self._multicast_by = address
 
     # --- the queue -----------------------------------------------------------------------------------------
 

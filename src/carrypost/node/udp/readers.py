@@ -17,19 +17,18 @@ BATCH = 128
 """Datagrams that are taken before other sockets have their turn."""
 Raw = list[tuple[bytes, SocketAddress]]
 """Datagrams and where they came from."""
+Take = Callable[[Raw], None]
+Failed = Callable[[OSError], object]
 
 
-async def read(
-    made: socket.socket, nbytes: int, take: Callable[[Raw], None], failed: Callable[[OSError], object]
-) -> Callable[[], None]:
+async def read(made: socket.socket, nbytes: int, take: Take, failed: Failed) -> Callable[[], None]:
     """Hand over whatever comes, from now on, each datagram cut off after so many bytes.
 
     Returns what ends that and closes the socket.
     """
     loop = asyncio.get_running_loop()
-    reader = _Reader(made, nbytes, take, failed)
     try:
-        loop.add_reader(made, reader.drain)
+        loop.add_reader(made, drain, made, nbytes, take, failed)
     except NotImplementedError:
         transport, _ = await loop.create_datagram_endpoint(lambda: _Collector(loop, take, failed), sock=made)
         return transport.close
@@ -41,35 +40,24 @@ async def read(
     return close
 
 
-class _Reader:
-    def __init__(
-        self, made: socket.socket, nbytes: int, take: Callable[[Raw], None], failed: Callable[[OSError], object]
-    ) -> None:
-        self._receive = made.recvfrom
-        self._bytes = nbytes
-        self._take = take
-        self._failed = failed
-
-    def drain(self) -> None:
-        """Take what is there, up to a batch."""
-        receive, nbytes, raw = self._receive, self._bytes, []
-        try:
-            for _ in range(BATCH):
-                raw.append(receive(nbytes))  # noqa: PERF401 - what was read before an error is kept
-        except (BlockingIOError, InterruptedError):
-            pass
-        except OSError as error:
-            self._failed(error)
-        if raw:
-            self._take(raw)
+def drain(made: socket.socket, nbytes: int, take: Take, failed: Failed) -> None:
+    """Take what is there now, up to a batch."""
+    receive, raw = made.recvfrom, []
+    try:
+        for _ in range(BATCH):
+            raw.append(receive(nbytes))  # noqa: PERF401 - what was read before an error is kept
+    except (BlockingIOError, InterruptedError):
+        pass
+    except OSError as error:
+        failed(error)
+    if raw:
+        take(raw)
 
 
 class _Collector(asyncio.DatagramProtocol):
     """Collects what comes in one turn of the loop."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, take: Callable[[Raw], None], failed: Callable[[OSError], object]
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, take: Take, failed: Failed) -> None:
         self._loop = loop
         self._take = take
         self._failed = failed

@@ -8,13 +8,13 @@ network without a name server may still have the node. Of several addresses the 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future
 
 from carrypost.errors import ConfigError
 from carrypost.node.udp.addresses import SocketAddress, family, literal, split
@@ -104,29 +104,17 @@ async def _looked_up(host: str, port: int) -> list[SocketAddress]:
     In a thread that nobody waits for at the end: without a name server it may take a minute, and the loop's own
     threads would keep the process alive for so long.
     """
-    loop = asyncio.get_running_loop()
-    answered: asyncio.Future[list[SocketAddress]] = loop.create_future()
-
-    def settle(found: list[SocketAddress], error: Exception | None) -> None:
-        if answered.done():
-            return
-        if error is None:
-            answered.set_result(found)
-        else:
-            answered.set_exception(error)
+    answer: Future[list[SocketAddress]] = Future()
+    answer.set_running_or_notify_cancel()  # Whoever asks may give up; the thread goes on, and answers nobody.
 
     def ask() -> None:
-        found: list[SocketAddress] = []
-        failure: Exception | None = None
         try:
-            found = _addresses(host, port)
+            answer.set_result(_addresses(host, port))
         except (OSError, ValueError) as error:
-            failure = error
-        with contextlib.suppress(RuntimeError):  # The loop has ended.
-            loop.call_soon_threadsafe(settle, found, failure)
+            answer.set_exception(error)
 
     threading.Thread(target=ask, name="carrypost-names", daemon=True).start()
-    return await answered
+    return await asyncio.wrap_future(answer)
 
 
 def _addresses(host: str, port: int) -> list[SocketAddress]:

@@ -61,7 +61,7 @@ class Udp:
         """By peer: until when the system drops what comes from its addresses."""
         self._received = received
         self._traffic = UdpTraffic()
-        self._intake = Intake(self._traffic, settings.hear, self._look_again)
+        self.intake = Intake(self._traffic, settings.hear, self._look_again)
         self._statics = StaticPeers((), self._traffic.errors)
         self._own: dict[socket.AddressFamily, socket.socket] = {}
         self._own_ports: dict[socket.AddressFamily, int] = {}
@@ -75,10 +75,9 @@ class Udp:
         self._needed: list[Channel] = []
         self._needed_until_s = 0.0
         self._looked_s = 0.0
-        self._aliases_seen = 0
         self._targets: dict[str, Target] = {}
         self._chores: list[asyncio.Task[None]] = []
-        self._told_unused = False
+        self._reported_unused = False
 
     # --- life ----------------------------------------------------------------------------------------------
 
@@ -100,18 +99,16 @@ class Udp:
                 v4=bool(settings.peers) or any(each is not Means.IPV6_MULTICAST for each in means),
                 v6=bool(settings.peers) or Means.IPV6_MULTICAST in means,
             )
-            for family, made in self._own.items():
-                self._own_ports[family] = made.getsockname()[1]
-                self._outlets[family] = Outlet(made, self._traffic, loop)
-                self._fit_out(made)
-                self._closes.append(await read(made, self._read_bytes, self._take_unicast, self._traffic.failed))
+            for kind, made in self._own.items():
+                self._own_ports[kind] = made.getsockname()[1]
+                self._outlets[kind] = Outlet(made, self._traffic, loop)
+                self._closes += [self._outlets[kind].close, await self._read(made, None)]
             self._all = interfaces.snapshot()
             await self._refresh()
-        except OSError as error:
+        except BaseException as error:
             await self.close()
-            raise NodeError(f"no UDP sockets: {error.strerror or error}; see `carrypost doctor`") from error
-        except BaseException:
-            await self.close()
+            if isinstance(error, OSError):
+                raise NodeError(f"no UDP sockets: {error.strerror or error}; see `carrypost doctor`") from error
             raise
         self._chores = [asyncio.create_task(self._poll())]
         if settings.peers:
@@ -123,28 +120,15 @@ class Udp:
         for chore in chores:
             chore.cancel()
         await asyncio.gather(*chores, return_exceptions=True)
-        for outlet in self._outlets.values():
-            outlet.close()
-        self._outlets.clear()
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
-        for close in self._closes:
+        for close in (*(channel.close for channel in self._channels.values()), *self._closes):
             close()
+        self._outlets.clear()
+        self._channels.clear()
         self._closes.clear()
         sockets.close_all(self._own)
         self._needed, self._used = [], []
 
     # --- what others ask -----------------------------------------------------------------------------------
-
-    @property
-    def hear(self) -> frozenset[str] | None:
-        """The contact gate: from which addresses datagrams are taken; None: from all."""
-        return self._intake.hear
-
-    @hear.setter
-    def hear(self, hear: frozenset[str] | None) -> None:
-        self._intake.hear = hear
 
     @property
     def addresses(self) -> list[str]:
@@ -173,17 +157,16 @@ class Udp:
         }
 
     def _means_status(self, interface: Interface, means: Means, now_s: float) -> dict[str, object]:
-        channel = self._channels.get((interface.index, means))
-        if channel is None:
-            error = self._refused.get((interface.index, means), "not opened")
-            return {"means": str(means), "usable": False, "error": error, "heard": 0, "peers": 0}
-        peers = sum(now_s - heard_s <= LATELY_S for heard_s in channel.peers.values())
+        key = interface.index, means
+        channel = self._channels.get(key)
+        error = self._refused.get(key, "not opened") if channel is None else channel.send_error
+        heard_s = [] if channel is None else channel.peers.values()
         return {
             "means": str(means),
-            "usable": not channel.send_error,
-            "error": channel.send_error or None,
-            "heard": channel.heard,
-            "peers": peers,
+            "usable": not error,
+            "error": error or None,
+            "heard": 0 if channel is None else channel.heard,
+            "peers": sum(now_s - each_s <= LATELY_S for each_s in heard_s),
         }
 
     # --- sending -------------------------------------------------------------------------------------------
@@ -198,14 +181,12 @@ class Udp:
             outlet = self._outlets.get(channel.target.family)
             if outlet is not None:
                 channel.send_error = outlet.send(datagrams, channel.target)
-        for address, peer in self._intake.statics.items():
-            if announcing or (
-                now_s - peer.heard_s <= LATELY_S and not self._on_link(self._intake.text(address), now_s)
-            ):
+        for address, peer in self.intake.statics.items():
+            if announcing or (now_s - peer.heard_s <= LATELY_S and not self._on_link(self.intake.text(address), now_s)):
                 self._deliver(datagrams, Target(address))
 
     def _send_to(self, datagrams: Sequence[bytes], peer: str) -> None:
-        aliases = self._intake.aliases
+        aliases = self.intake.aliases
         failure = self._deliver(datagrams, self._target(aliases.destination(peer)))
         if failure and failure != "EMSGSIZE" and aliases.failed(peer, time.monotonic()):
             self._deliver(datagrams, self._target(aliases.destination(peer)))
@@ -231,7 +212,7 @@ class Udp:
 
     def _on_link(self, address: str, now_s: float) -> bool:
         """Whether a static peer is also heard on an interface, so that broadcasts reach it anyway."""
-        name, never = self._intake.aliases.name(address), -LATELY_S - 1
+        name, never = self.intake.aliases.name(address), -LATELY_S - 1
         return any(now_s - each.peers.get(name, never) <= LATELY_S for each in self._channels.values())
 
     def _covering(self, now_s: float) -> list[Channel]:
@@ -247,20 +228,21 @@ class Udp:
 
     # --- receiving -----------------------------------------------------------------------------------------
 
-    def _take_unicast(self, raw: Raw) -> None:
-        now_s = time.monotonic()
-        if self.settings.unicast_port == self.settings.port:  # Then broadcasts come here, too.
-            batch, _ = self._intake.take_from_link(raw, None, now_s, learn=False)
-        else:
-            batch = self._intake.take_unicast(raw, now_s)
-        if batch:
-            self._received(batch)
+    async def _read(self, made: socket.socket, key: tuple[int, Means] | None) -> Callable[[], None]:
+        """Make a socket ready and take what comes there: by a channel, or, without a key, to this node's own port."""
+        wanted, granted = self.settings.receive_buffer_bytes, sockets.enlarge(made, self.settings.receive_buffer_bytes)
+        if granted < wanted:
+            _log.debug("receive buffer of %d bytes instead of %d", granted, wanted)
+        self._filter(made)
+        return await read(made, self._read_bytes, functools.partial(self._take, key), self._traffic.failed)
 
-    def _take_from_link(self, key: tuple[int, Means], raw: Raw) -> None:
-        channel = self._channels.get(key)
-        if channel is None:
+    def _take(self, key: tuple[int, Means] | None, raw: Raw) -> None:
+        channel = None if key is None else self._channels.get(key)
+        if channel is None and key is not None:
             return
-        batch, met = self._intake.take_from_link(raw, channel, time.monotonic())
+        # Where the own port is the shared one, broadcasts come there, too.
+        to_all = channel is not None or self.settings.unicast_port == self.settings.port
+        batch, met = self.intake.take(raw, time.monotonic(), channel, to_all=to_all)
         if met:
             self._needed_until_s = 0.0
             self._rename()
@@ -268,12 +250,9 @@ class Udp:
             self._received(batch)
 
     def _rename(self) -> None:
-        """Addresses turned out to be of one peer, or no longer."""
-        aliases = self._intake.aliases
-        if aliases.version != self._aliases_seen:
-            self._aliases_seen = aliases.version
-            for channel in self._channels.values():
-                channel.peers = {aliases.name(peer): heard_s for peer, heard_s in channel.peers.items()}
+        """Call the peers of every channel as they are called now: addresses may be of one peer, or no longer."""
+        for channel in self._channels.values():
+            channel.peers = {self.intake.aliases.name(peer): heard_s for peer, heard_s in channel.peers.items()}
 
     # --- interfaces ----------------------------------------------------------------------------------------
 
@@ -294,7 +273,7 @@ class Udp:
     async def _look(self) -> None:
         """Forget who was not heard for long, and see which interfaces there are now."""
         now_s = time.monotonic()
-        self._intake.aliases.expire(now_s)
+        self.intake.aliases.expire(now_s)
         self._rename()
         for channel in self._channels.values():
             channel.forget(now_s)
@@ -316,7 +295,7 @@ class Udp:
             if wanted.get(key) != channel.plan:
                 channel.close()
                 del self._channels[key]
-        self._tell(used)
+        self._log_changes(used)
         self._used = used
         self._know_own()
         refused, self._refused, self._retry = self._refused, {}, False
@@ -327,7 +306,7 @@ class Udp:
                 await self._open_channel(key, plan, refused.get(key, ""))
         self._needed_until_s = 0.0
 
-    async def _open_channel(self, key: tuple[int, Means], plan: ChannelPlan, told: str) -> None:
+    async def _open_channel(self, key: tuple[int, Means], plan: ChannelPlan, reported: str) -> None:
         if plan.target().family not in self._own:
             self._refused[key] = "this machine has no IPv6"
             return
@@ -336,30 +315,28 @@ class Udp:
         except OSError as error:
             self._refused[key] = reason = error.strerror or str(error)
             self._retry = True
-            if reason != told:
+            if reason != reported:
                 self._traffic.failed(error)
                 _log.warning("%s cannot be used for %s: %s", plan.interface, plan.means, reason)
             return
         try:
-            self._fit_out(ear)
-            take = functools.partial(self._take_from_link, key)
-            close = await read(ear, self._read_bytes, take, self._traffic.failed)
+            close = await self._read(ear, key)
         except BaseException:
             ear.close()
             raise
         self._channels[key] = Channel(plan, ear, close)
 
-    def _tell(self, used: Sequence[Interface]) -> None:
+    def _log_changes(self, used: Sequence[Interface]) -> None:
         before, after = {each.name for each in self._used}, {each.name for each in used}
         if before - after:
             _log.info("no longer used: %s", ", ".join(sorted(before - after)))
         if after - before:
             _log.info("used: %s", ", ".join(sorted(after - before)))
-        if not used and not self._told_unused and ch.enabled(self.settings):
+        if not used and not self._reported_unused and ch.enabled(self.settings):
             there = ", ".join(each.name for each in self._all) or "none"
             wanted = f" called {' or '.join(self.settings.interfaces)}" if self.settings.interfaces else ""
             _log.warning("no usable interface%s; waiting for one; there are: %s", wanted, there)
-        self._told_unused = not used
+        self._reported_unused = not used
 
     def _look_again(self) -> None:
         """Somebody has this node's port: learn at once whether an own address is new."""
@@ -371,17 +348,14 @@ class Udp:
 
     def _know_own(self, found: Iterable[Interface] | None = None) -> None:
         everywhere = list(self._all if found is None else found)
-        own = [(address, self._own_ports[family]) for each in everywhere for address, family in _families(each)
-               if family in self._own_ports]  # fmt: skip
-        self._intake.look(own, {each.index: each.name for each in everywhere}, self._statics.known)
+        own = [
+            (address, port)
+            for each in everywhere
+            for address in each.addresses
+            if (port := self._own_ports.get(socket.AF_INET6 if ":" in address else socket.AF_INET))
+        ]
+        self.intake.look(own, {each.index: each.name for each in everywhere}, self._statics.known)
         self._targets.clear()  # The numbers of interfaces may have changed.
-
-    def _fit_out(self, made: socket.socket) -> None:
-        self._filter(made)
-        wanted = self.settings.receive_buffer_bytes
-        granted = sockets.enlarge(made, wanted)
-        if granted < wanted:
-            _log.debug("receive buffer of %d bytes instead of %d", granted, wanted)
 
     def _filter(self, made: socket.socket) -> None:
         found = [each for _, addresses in self._shunned.values() for each in addresses if family(each) == made.family]
@@ -394,7 +368,7 @@ class Udp:
     def shun(self, peer: str, for_s: float) -> None:
         """Let the system drop what comes from a peer, for a while, where it can: then even a flood costs nothing."""
         now_s = time.monotonic()
-        self._shunned[peer] = now_s + for_s, self._intake.addresses(peer)
+        self._shunned[peer] = now_s + for_s, self.intake.addresses(peer)
         self._filter_all()
         asyncio.get_running_loop().call_later(for_s, self._unshun)
 
@@ -410,8 +384,3 @@ class Udp:
         while True:
             whole = await self._statics.resolve(self._own, self._know_own)
             await asyncio.sleep(RESOLVE_S if whole else RETRY_S)
-
-
-def _families(interface: Interface) -> Iterable[tuple[str, socket.AddressFamily]]:
-    for address in interface.addresses:
-        yield address, socket.AF_INET6 if ":" in address else socket.AF_INET
