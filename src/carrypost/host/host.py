@@ -61,16 +61,16 @@ _UNREAD_BYTES = 64
 class _Step:
     """One command of a host. What was due is told, also where the command turns out to be wrong and raises."""
 
-    __slots__ = ("_host", "_links", "_now")
+    __slots__ = ("_host", "_now")
 
-    def __init__(self, host: Host, now: int, *, links: bool = True) -> None:
-        self._host, self._now, self._links = host, now, links
+    def __init__(self, host: Host, now: int) -> None:
+        self._host, self._now = host, now
 
     def __enter__(self) -> None:
         self._host._begin(self._now)  # noqa: SLF001 - a part of the host
 
     def __exit__(self, *_: object) -> None:
-        self._host._finish(self._now, links=self._links)  # noqa: SLF001
+        self._host._finish(self._now)  # noqa: SLF001
 
 
 class Host:
@@ -222,9 +222,10 @@ class Host:
     def confirm(self, deliveries: Iterable[Delivery | MessageId], now: int) -> None:
         """The consumer has them, named by themselves or by their ids; told back by `Confirmed` once that is durable."""
         messages = tuple([each.message if isinstance(each, Delivery) else each for each in deliveries])
-        with _Step(self, now, links=False):
-            self._deliveries.confirm(messages)
-            self._layers.confirmed(messages)
+        self._begin(now)
+        self._deliveries.confirm(messages)
+        self._layers.confirmed(messages)
+        self._finish(now, links=False)
 
     def discard(self, message: MessageId, reason: Reason, now: int) -> None:
         """Take a copy out of the cache, for good."""
@@ -468,9 +469,8 @@ class Host:
         self._layers.published((copy,))
         delivered = self._layers.take((copy,))
         publisher.journal(copy, packed)
-        for each in delivered:
-            if each is not copy:
-                self._holdings.keep(each, again=True)
+        if others := [each for each in delivered if each is not copy]:
+            self._holdings.keep(others, again=True)
         self._strategy.gained(now, own=True)
         return copy
 
@@ -482,8 +482,7 @@ class Host:
 
     def _pass_on(self, copies: Sequence[Copy]) -> None:
         """Hand copies that are in the store already to the layers; the store learns which of them were delivered."""
-        for copy in self._layers.take(copies):
-            self._holdings.keep(copy, again=True)
+        self._holdings.keep(self._layers.take(copies), again=True)
 
     def _interests_changed(self, entries: Sequence[Entry], now: int) -> None:
         self._strategy.interests_changed(entries)

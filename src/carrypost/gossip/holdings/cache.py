@@ -72,10 +72,12 @@ class Cache:
         self.deadlines = Deadlines(self.copies)
         self._memories: list[tuple[int, int, Copy]] = []
         """Lazy heap of `done` and `declined` by deadline: stale likewise, or once its copy is here again."""
+        self.changed = False
+        """Whether `take_removed` and `take_released` should be asked. Looked at after every step."""
         self._removed: list[tuple[Copy, Reason]] = []
         self._released = 0
         self._ended = 0
-        """How many slots that is, or `_ENDED_MAX` where it must be told soon."""
+        """How many slots that is, or `_ENDED_MAX` where it must be told soon: what expired waits for company."""
 
     @property
     def messages(self) -> int:
@@ -343,6 +345,7 @@ class Cache:
     def note_removed(self, copy: Copy, reason: Reason) -> None:
         """A copy was removed that is to be told like those that are evicted."""
         self._removed.append((copy, reason))
+        self.changed = True
 
     def mark_undone(self, copy: Copy) -> None:
         """A copy that is here may be wanted again once it leaves, unless it is the host's own."""
@@ -385,11 +388,6 @@ class Cache:
             self.loosen()
         return gone
 
-    @property
-    def changed(self) -> bool:
-        """Whether `take_removed` or `take_released` should be asked: slots of what expired may wait for company."""
-        return bool(self._removed) or self._ended >= _ENDED_MAX
-
     def take_removed(self) -> list[tuple[Copy, Reason]]:
         """The copies evicted since the last call, in order."""
         removed, self._removed = self._removed, []
@@ -398,6 +396,7 @@ class Cache:
     def take_released(self) -> int:
         """The slots whose tenancy ended since the last call. They may be given again from now on."""
         released, self._released, self._ended = self._released, 0, 0
+        self.changed = bool(self._removed)
         for slot in bits(released):
             self._slots.release(slot)
         return released
@@ -444,7 +443,7 @@ class Cache:
         """These have left the room for the sake of another."""
         for copy in leaving:
             self._unset(copy)
-            self._removed.append((copy, Reason.EVICTED))
+            self.note_removed(copy, Reason.EVICTED)
         self._keep_memory(leaving)
         # Often more went than was needed; but where only so many messages may be here, never.
         self.loosened = self.loosened or self._room.messages < self._room.messages_max
@@ -482,6 +481,8 @@ class Cache:
     def _forget(self, copies: list[Copy], *, at_leisure: bool = False) -> None:
         """The tenancy of these ends. They have left the room. `at_leisure`: others need not know at once."""
         self._ended += len(copies) if at_leisure else _ENDED_MAX
+        if self._ended >= _ENDED_MAX:
+            self.changed = True
         remembered = self.done | self.declined
         for copy in copies:
             if remembered >> copy.slot & 1:
