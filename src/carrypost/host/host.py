@@ -263,11 +263,11 @@ class Host:
         neighbour = self._neighbours.get(peer)
         accounts = self._dispatch.accounts
         if not accounts.listens(peer, now, neighbour=neighbour is not None and neighbour.state is LINKED):
-            self._outputs.refuse_many("muted", peer, len(frames))
+            self._outputs.refuse("muted", peer, count=len(frames))
             return False
         if neighbour is not None:
             if not neighbour.link.budgets.volume.take(len(frames), nbytes, now):
-                self._outputs.refuse_many("link-budget", peer, len(frames))
+                self._outputs.refuse("link-budget", peer, count=len(frames))
                 accounts.charge(peer, FRAME * len(frames), now)
                 return False
             first = frames[0] if len(frames) == 1 else None
@@ -296,7 +296,7 @@ class Host:
         """What the driver could not read of what came from a link address, by reason (`codec.Decoded.refused`)."""
         cost = nbytes // _UNREAD_BYTES
         for reason, count in reasons.items():
-            self._outputs.refuse_many(reason, peer, count)
+            self._outputs.refuse(reason, peer, count=count)
             cost += FRAME * count
         self._dispatch.accounts.charge(peer, cost, now)
 

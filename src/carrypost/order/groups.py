@@ -316,8 +316,7 @@ class _Room:
             return False
         self._by_author[author] = mine
         for usage in (self._all, mine):
-            usage.messages += 1
-            usage.bytes += nbytes
+            usage.add(1, nbytes)
         self.copies[copy.id] = copy
         self._cache.pin((copy,), ORDER)
         return True
@@ -335,8 +334,7 @@ class _Room:
         author = copy.descriptor.author
         mine = self._by_author[author]
         for usage in (self._all, mine):
-            usage.messages -= 1
-            usage.bytes -= copy.descriptor.length
+            usage.add(-1, -copy.descriptor.length)
         if not mine.messages:
             del self._by_author[author]
         return True

@@ -185,8 +185,8 @@ class Cache:
             self._seen_bytes -= len(descriptor.wire)
         copy.finished = own
         copy.held = copy.pins = 0
-        copy.held_bytes = nbytes
-        room.enter(copy)
+        copy.held_bytes, copy.here = nbytes, True
+        room.enter((copy,))
         if held:
             self._hold(copy, held)
         self._give_way(leaving)
@@ -205,7 +205,7 @@ class Cache:
         """Let in whole messages of one piece, wanted and not known here, where it is `roomy`: what most are."""
         by_id, copies, serial = self._by_id, self.copies, self._serial
         found: list[Copy] = []
-        slots = self._slots.take_many(len(newcomers))
+        slots = self._slots.take(len(newcomers))
         for slot, (descriptor, privilege, hops, age_ms) in zip(slots, newcomers, strict=True):
             created_us, message = descriptor.created_us, descriptor.id
             serial += 1
@@ -222,8 +222,8 @@ class Cache:
             found.append(copy)
         self._serial = serial
         self.whole |= mask_of(slots)
-        self.deadlines.add_all(found, len(by_id))
-        self._room.enter_all(found)
+        self.deadlines.add(found, len(by_id))
+        self._room.enter(found)
         return found
 
     def grow(self, copy: Copy, piece: int, nbytes: int) -> bool:
@@ -404,11 +404,10 @@ class Cache:
     def _tenant(self, descriptor: Descriptor) -> Copy:
         """A slot and an empty copy for a message not known before."""
         self._serial += 1
-        slot = self._slots.take()
+        (slot,) = self._slots.take()
         copy = self._by_id[descriptor.id] = Copy(slot, self._serial, descriptor, descriptor.id)
         self.copies[slot : slot + 1] = (copy,)  # It may be the first beyond the end.
-        if descriptor.deadline_us is not None:
-            self.deadlines.add(descriptor.deadline_us, copy, len(self._by_id))
+        self.deadlines.add((copy,), len(self._by_id))
         return copy
 
     def _refuse(self, copy: Copy) -> None:
