@@ -160,7 +160,7 @@ def _choices(given: ast.expr) -> tuple[ast.expr, ...]:
 def reasons_in_code() -> set[object]:
     """Every reason that the core gives: constants in calls that refuse, and the enumerations."""
     found: set[object] = {refusal.value for refusal in Refusal} | {"expired", "no-room", "share"}
-    place = {"refuse": 0, "refuse_many": 0, "spurn": 2}
+    place = {"refuse": 0, "block_from": 2}
     place |= dict.fromkeys(("RemoteError", "LimitError", "DecodeError", "ForgeryError"), 0)
     for path in (ROOT / "src" / "carrypost").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

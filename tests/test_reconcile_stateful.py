@@ -43,7 +43,7 @@ class Side:
             self.slots.take()
 
     def add(self, value: int) -> None:
-        slot = self.slots.take()
+        (slot,) = self.slots.take()
         descriptor = Descriptor("a", 1, slot, 0, None, "news", 0, 0, PayloadCodec.BLANK, b"", 1024)
         descriptor.__dict__["fingerprint"] = value
         self.copies.setdefault(value, []).append(Held(slot, descriptor))

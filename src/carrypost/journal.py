@@ -123,18 +123,18 @@ class Journal:
         if durability > self._durability:
             self._durability = durability
 
-    def put_all(self, puts: Mapping[Key, Value]) -> None:
-        """Keep each of these values under its key."""
+    def put_all(
+        self, puts: Mapping[Key, Value], durability: Durability = Durability.NORMAL, *, again: bool = False
+    ) -> None:
+        """Keep each of these values under its key; `again`: keys that have a value already."""
+        if again:
+            self._again.update([key for key in puts if key not in self.puts])
+        if durability > self._durability:
+            self._durability = durability
         for key in puts if self.deletes or self._undeleted else ():
             self.deletes.pop(key, None)
             self._undeleted.pop(key, None)
         self.puts.update(puts)
-
-    def put_again(self, key: Key, value: Value) -> None:
-        """Keep another value under a key that has one already."""
-        if key not in self.puts:
-            self._again.add(key)
-        self.put(key, value)
 
     def delete(self, key: Key) -> None:
         """Forget `key`."""

@@ -209,8 +209,9 @@ class Layers:
 
     def write(self, journal: Journal) -> None:
         """Put what changed in each layer into the batch that is being made."""
+        serial = journal.serial
         for rows in self._rows:
-            if changed := rows(journal.serial):
+            if changed := rows(serial):
                 journal.update(changed)
 
     def durable(self, serial: int) -> None:

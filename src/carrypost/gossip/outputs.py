@@ -87,29 +87,20 @@ class Outputs:
         self.dropped[Reason.EXPIRED] += len(descriptors)
         self.tell(Expired(tuple(descriptors)))
 
-    def refuse(self, reason: str, peer: str, message: str | None = None) -> None:
-        """Count something that was not taken. Refusals that name no message are told together."""
-        self.refused[reason] += 1
-        if message is None or self._named >= self._refusals_max:
-            self._gather(reason, peer, 1)
-        else:
-            self._named += 1
-            self.tell(Refused(reason, peer, 1, message))
-
-    def refuse_many(self, reason: str, peer: str, count: int) -> None:
-        """Count several of a kind."""
+    def refuse(self, reason: str, peer: str, message: str | None = None, *, count: int = 1) -> None:
+        """Count what was not taken: once, or several of a kind. Refusals that name no message are told together."""
         self.refused[reason] += count
-        self._gather(reason, peer, count)
-
-    def _gather(self, reason: str, peer: str, count: int) -> None:
-        """Addresses are a stranger's to choose: beyond so many, what they cost is told without them."""
-        key = (reason, peer) if len(self.refusals) < self._refusals_max else (reason, "")
-        self.refusals[key] += count
+        if message is not None and self._named < self._refusals_max:
+            self._named += 1
+            self.tell(Refused(reason, peer, count, message))
+            return
+        # Addresses are a stranger's to choose: beyond so many, what they cost is told without them.
+        self.refusals[reason, peer if len(self.refusals) < self._refusals_max else ""] += count
 
     def take_outgoing(self) -> list[Transmission]:
         """Everything there is to send, once."""
         taken, self.outgoing = self.outgoing, []
-        return taken if len(taken) == 1 else joined(taken)
+        return joined(taken)
 
     def take_events(self) -> list[Event]:
         """Everything there is to tell, once."""

@@ -25,19 +25,13 @@ class Slots:
         self._free: list[int] = []
         self._fresh = 0
 
-    def take(self) -> int:
-        """The lowest free slot; it is taken from now on."""
-        if self._free:
-            return heappop(self._free)
-        self._fresh += 1
-        return self._fresh - 1
-
-    def take_many(self, count: int) -> list[int]:
-        """As many slots, as `take` would give them one by one."""
-        found = [heappop(self._free) for _ in range(min(count, len(self._free)))]
-        fresh = self._fresh
+    def take(self, count: int = 1) -> list[int]:
+        """The lowest free slots, ascending; they are taken from now on."""
+        free, fresh = self._free, self._fresh
+        found = [heappop(free) for _ in range(min(count, len(free)))] if free else []
         self._fresh += count - len(found)
-        return found + list(range(fresh, self._fresh))
+        found += range(fresh, self._fresh)
+        return found
 
     def release(self, slot: int) -> None:
         """The slot is free again. The caller took it, and has cleared its bit everywhere."""

@@ -33,6 +33,8 @@ class HostDriver(ABC):
     def __init__(self, host: Host | None = None) -> None:
         self._driven = host
         """The host to take from; None while it is to be left alone. Drivers set it, and may do so inside a verb."""
+        self._untold: list[Event] = []
+        """Events that a driver took from the host early: reported with the next round, before others."""
         self._draining = False
         self._armed_us = NEVER
         """The deadline for which the timer is set: only an earlier one has it set again. `NEVER` if it is not set."""
@@ -48,7 +50,7 @@ class HostDriver(ABC):
         self._draining = True
         rounds = 0
         try:
-            while (host := self._driven) is not None:
+            while (host := self._driven) is not None and (host.busy or self._untold):
                 if rounds == ROUNDS_MAX:
                     raise RunawayError(f"the host of {host.node!r} has something new after {ROUNDS_MAX} rounds")
                 rounds += 1
@@ -56,9 +58,10 @@ class HostDriver(ABC):
                     self._write(batch)
                 for transmission in host.outgoing():
                     self._transmit(transmission)
-                self._report(host.events())
-                if host is self._driven and not host.busy:
-                    break
+                events = host.events()
+                if self._untold:
+                    events, self._untold = [*self._untold, *events], []
+                self._report(events)
         finally:
             self._draining = False
             self._rearm()

@@ -248,9 +248,10 @@ class Host:
     def confirm(self, deliveries: Iterable[Delivery | MessageId], now: int) -> None:
         """The consumer has them, named by themselves or by their ids; told back by `Confirmed` once that is durable."""
         messages = tuple([each.message if isinstance(each, Delivery) else each for each in deliveries])
-        with self.step(now, links=False):
-            self._deliveries.confirm(messages)
-            self._layers.confirmed(messages)
+        self._begin(now)
+        self._deliveries.confirm(messages)
+        self._layers.confirmed(messages)
+        self._finish(now, links=False)
 
     def discard(self, message: MessageId, reason: Reason, now: int) -> None:
         """Take a copy out of the cache, for good."""
@@ -288,11 +289,11 @@ class Host:
         neighbour = self._neighbours.get(peer)
         accounts = self._dispatch.accounts
         if not accounts.listens(peer, now, neighbour=neighbour is not None and neighbour.state is LINKED):
-            self._outputs.refuse_many("muted", peer, len(frames))
+            self._outputs.refuse("muted", peer, count=len(frames))
             return False
         if neighbour is not None:
             if not neighbour.link.budgets.volume.take(len(frames), nbytes, now):
-                self._outputs.refuse_many("link-budget", peer, len(frames))
+                self._outputs.refuse("link-budget", peer, count=len(frames))
                 accounts.charge(peer, FRAME * len(frames), now)
                 return False
             first = frames[0] if len(frames) == 1 else None
@@ -321,7 +322,7 @@ class Host:
         """What the driver could not read of what came from a link address, by reason (`codec.Decoded.refused`)."""
         cost = nbytes // _UNREAD_BYTES
         for reason, count in reasons.items():
-            self._outputs.refuse_many(reason, peer, count)
+            self._outputs.refuse(reason, peer, count=count)
             cost += FRAME * count
         self._dispatch.accounts.charge(peer, cost, now)
 
@@ -509,8 +510,7 @@ class Host:
 
     def _pass_on(self, copies: Sequence[Copy]) -> None:
         """Hand copies that are in the store already to the layers; the store learns which of them were delivered."""
-        for copy in self._layers.take(copies):
-            self._holdings.keep(copy, again=True)
+        self._holdings.keep(self._layers.take(copies), again=True)
 
     def _grant_wishes(self, now: int) -> None:
         """This node wants other messages than before: who wants now what is here gets it, and neighbours are told."""

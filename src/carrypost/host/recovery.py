@@ -223,8 +223,7 @@ class Recovery:
         undelivered, self._undelivered = self._undelivered, []
         known = [copy for message in undelivered if (copy := self._cache.get(message)) is not None]
         wanted = [copy for copy in known if copy.whole and self._own.wants(copy.descriptor)]
-        for copy in self._layers.take(wanted):
-            self._holdings.keep(copy, again=True)
+        self._holdings.keep(self._layers.take(wanted), again=True)
         self._works.tell_again()
         if self._incarnation:
             self._incarnation = False

@@ -102,9 +102,8 @@ class Works:
         self._layers.published((copy,))
         delivered = self._layers.take((copy,))
         publisher.journal(copy, packed, alone=alone)
-        for each in delivered:
-            if each is not copy:
-                self._holdings.keep(each, again=True)
+        if others := [each for each in delivered if each is not copy]:
+            self._holdings.keep(others, again=True)
         self._strategy.gained(now, own=True)
         return copy
 

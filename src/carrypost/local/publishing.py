@@ -126,7 +126,7 @@ class Publisher:
             journal.put((keys.PIECE, descriptor.id, number), piece, durability)
         if descriptor.pieces > 1 and packed.hashes:
             journal.put((keys.HASHES, descriptor.id, 0), packed.hashes, durability)
-        self._holdings.keep(copy, durability)
+        self._holdings.keep((copy,), durability)
         if not self._ready:
             # Else a crash could give the same number to another message, after this one was told of.
             journal.put(keys.INCARNATION, self._incarnation, Durability.FULL)

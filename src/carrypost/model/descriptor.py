@@ -89,7 +89,7 @@ class Ordering(enum.IntEnum):
     @classmethod
     def named(cls, text: str) -> Ordering:
         """The ordering of this name."""
-        found = next((each for each in cls if each.text == text), None)
+        found = _ORDERINGS.get(text)
         if found is None:
             raise LocalError(f"an ordering is one of {', '.join(map(repr, _ORDERINGS))}, not {text!r}")
         return found

@@ -320,8 +320,7 @@ class _Room:
             return False
         self._by_author[author] = mine
         for usage in (self._all, mine):
-            usage.messages += 1
-            usage.bytes += nbytes
+            usage.add(1, nbytes)
         self.copies[copy.id] = copy
         self._cache.pin((copy,), ORDER)
         return True
@@ -339,8 +338,7 @@ class _Room:
         author = copy.descriptor.author
         mine = self._by_author[author]
         for usage in (self._all, mine):
-            usage.messages -= 1
-            usage.bytes -= copy.descriptor.length
+            usage.add(-1, -copy.descriptor.length)
         if not mine.messages:
             del self._by_author[author]
         return True

@@ -106,8 +106,6 @@ class Driver(HostDriver):
         """Which of the timers that were posted is heeded."""
         self._answers: list[Token] = []
         self._late: list[Callable[[Host, int], None]] = []
-        self._untold: list[Event] = []
-        """Taken from the host with what was published, and not told yet."""
         self._written_us = 0
         environment.radio.add(name, self._receive)
 
@@ -236,9 +234,6 @@ class Driver(HostDriver):
 
     def _report(self, events: Sequence[Event]) -> None:
         host = self._host
-        if self._untold:
-            events = [*self._untold, *events]
-            self._untold = []
         for event in events:
             self._application.take(self, event)
             if self._host is not host:

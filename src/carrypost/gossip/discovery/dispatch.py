@@ -74,7 +74,7 @@ class Dispatch:
                 self._take(neighbour, frame, now)
                 # Five hundred frames, each dearer than its price, would keep this host busy while all others wait.
                 if cost - neighbour.link.budgets.tally > waste_max:
-                    self._outputs.refuse_many("muted", peer, len(frames) - number)
+                    self._outputs.refuse("muted", peer, count=len(frames) - number)
                     break
         if parcels and neighbour is not None:
             cost += PARCEL * len(parcels)

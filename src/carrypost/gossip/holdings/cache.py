@@ -72,10 +72,12 @@ class Cache:
         self.deadlines = Deadlines(self.copies)
         self._memories: list[tuple[int, int, Copy]] = []
         """Lazy heap of `done` and `declined` by deadline: stale likewise, or once its copy is here again."""
+        self.changed = False
+        """Whether `take_removed` and `take_released` should be asked. Looked at after every step."""
         self._removed: list[tuple[Copy, Reason]] = []
         self._released = 0
         self._ended = 0
-        """How many slots that is, or `_ENDED_MAX` where it must be told soon."""
+        """How many slots that is, or `_ENDED_MAX` where it must be told soon: what expired waits for company."""
 
     @property
     def messages(self) -> int:
@@ -183,8 +185,8 @@ class Cache:
             self._seen_bytes -= len(descriptor.wire)
         copy.finished = own
         copy.held = copy.pins = 0
-        copy.held_bytes = nbytes
-        room.enter(copy)
+        copy.held_bytes, copy.here = nbytes, True
+        room.enter((copy,))
         if held:
             self._hold(copy, held)
         self._give_way(leaving)
@@ -203,7 +205,7 @@ class Cache:
         """Let in whole messages of one piece, wanted and not known here, where it is `roomy`: what most are."""
         by_id, copies, serial = self._by_id, self.copies, self._serial
         found: list[Copy] = []
-        slots = self._slots.take_many(len(newcomers))
+        slots = self._slots.take(len(newcomers))
         for slot, (descriptor, privilege, hops, age_ms) in zip(slots, newcomers, strict=True):
             created_us, message = descriptor.created_us, descriptor.id
             serial += 1
@@ -220,8 +222,8 @@ class Cache:
             found.append(copy)
         self._serial = serial
         self.whole |= mask_of(slots)
-        self.deadlines.add_all(found, len(by_id))
-        self._room.enter_all(found)
+        self.deadlines.add(found, len(by_id))
+        self._room.enter(found)
         return found
 
     def grow(self, copy: Copy, piece: int, nbytes: int) -> bool:
@@ -343,6 +345,7 @@ class Cache:
     def note_removed(self, copy: Copy, reason: Reason) -> None:
         """A copy was removed that is to be told like those that are evicted."""
         self._removed.append((copy, reason))
+        self.changed = True
 
     def mark_undone(self, copy: Copy) -> None:
         """A copy that is here may be wanted again once it leaves, unless it is the host's own."""
@@ -385,11 +388,6 @@ class Cache:
             self.loosen()
         return gone
 
-    @property
-    def changed(self) -> bool:
-        """Whether `take_removed` or `take_released` should be asked: slots of what expired may wait for company."""
-        return bool(self._removed) or self._ended >= _ENDED_MAX
-
     def take_removed(self) -> list[tuple[Copy, Reason]]:
         """The copies evicted since the last call, in order."""
         removed, self._removed = self._removed, []
@@ -398,6 +396,7 @@ class Cache:
     def take_released(self) -> int:
         """The slots whose tenancy ended since the last call. They may be given again from now on."""
         released, self._released, self._ended = self._released, 0, 0
+        self.changed = bool(self._removed)
         for slot in bits(released):
             self._slots.release(slot)
         return released
@@ -405,11 +404,10 @@ class Cache:
     def _tenant(self, descriptor: Descriptor) -> Copy:
         """A slot and an empty copy for a message not known before."""
         self._serial += 1
-        slot = self._slots.take()
+        (slot,) = self._slots.take()
         copy = self._by_id[descriptor.id] = Copy(slot, self._serial, descriptor, descriptor.id)
         self.copies[slot : slot + 1] = (copy,)  # It may be the first beyond the end.
-        if descriptor.deadline_us is not None:
-            self.deadlines.add(descriptor.deadline_us, copy, len(self._by_id))
+        self.deadlines.add((copy,), len(self._by_id))
         return copy
 
     def _refuse(self, copy: Copy) -> None:
@@ -444,7 +442,7 @@ class Cache:
         """These have left the room for the sake of another."""
         for copy in leaving:
             self._unset(copy)
-            self._removed.append((copy, Reason.EVICTED))
+            self.note_removed(copy, Reason.EVICTED)
         self._keep_memory(leaving)
         # Often more went than was needed; but where only so many messages may be here, never.
         self.loosened = self.loosened or self._room.messages < self._room.messages_max
@@ -482,6 +480,8 @@ class Cache:
     def _forget(self, copies: list[Copy], *, at_leisure: bool = False) -> None:
         """The tenancy of these ends. They have left the room. `at_leisure`: others need not know at once."""
         self._ended += len(copies) if at_leisure else _ENDED_MAX
+        if self._ended >= _ENDED_MAX:
+            self.changed = True
         remembered = self.done | self.declined
         for copy in copies:
             if remembered >> copy.slot & 1:

@@ -80,3 +80,8 @@ class Usage:
     def __init__(self) -> None:
         self.messages = 0
         self.bytes = 0
+
+    def add(self, messages: int, nbytes: int) -> None:
+        """So much more of it, or less."""
+        self.messages += messages
+        self.bytes += nbytes

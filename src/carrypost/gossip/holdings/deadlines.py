@@ -33,18 +33,7 @@ class Deadlines:
         """Negative deadline, negative serial: the earliest comes last."""
         self._new: list[tuple[int, int, Copy]] = []
 
-    def add(self, deadline_us: int, copy: Copy, tenants: int) -> None:
-        """A copy, one of so many, will expire."""
-        self._new.append((-deadline_us, -copy.serial, copy))
-        if deadline_us < self.due_us:
-            self.due_us = deadline_us
-        self._sweep(tenants)
-
-    def _sweep(self, tenants: int) -> None:
-        if len(self._sorted) + len(self._new) > 2 * tenants + _STALE_SLACK:
-            self._sorted = [entry for entry in self._in_order() if self._copies[entry[2].slot] is entry[2]]
-
-    def add_all(self, copies: Sequence[Copy], tenants: int) -> None:
+    def add(self, copies: Sequence[Copy], tenants: int) -> None:
         """These copies will expire, if they have a deadline; there are so many tenants in all."""
         new, due_us = self._new, self.due_us
         for copy in copies:
@@ -54,7 +43,8 @@ class Deadlines:
                 if deadline_us < due_us:
                     due_us = deadline_us
         self.due_us = due_us
-        self._sweep(tenants)
+        if len(self._sorted) + len(new) > 2 * tenants + _STALE_SLACK:
+            self._sorted = [entry for entry in self._in_order() if self._copies[entry[2].slot] is entry[2]]
 
     def take(self, now: int) -> list[Copy]:
         """Those whose deadline has come, earliest first; they have their slots still."""

@@ -15,14 +15,14 @@ from carrypost import journal as keys
 from carrypost.events import Reason
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.interest.index import ProfileIndex
-from carrypost.gossip.slots import bits, mask_of
+from carrypost.gossip.slots import bits
 from carrypost.gossip.wire.frames import OfferEntry
 from carrypost.journal import MESSAGE, Durability, StoredMessage
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.privilege import clamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from random import Random
 
     from carrypost.config import Settings
@@ -41,6 +41,7 @@ class Holdings:
 
     __slots__ = (
         "_claimed", "_delivered", "_handle", "_handled", "_hashes", "_journal", "_privilege", "_seen", "_withholders",
+        "by_handle",
         "cache", "index", "now_us", "paused_until_us", "withheld",
     )  # fmt: skip
 
@@ -66,6 +67,8 @@ class Holdings:
         # Handles start anywhere, so that those of an earlier life are not mistaken for new ones.
         self._handle = rng.randrange(_HANDLE_BASE_MAX)
         self._handled: dict[int, Copy] = {}
+        self.by_handle: Callable[[int], Copy | None] = self._handled.get
+        """The copy that neighbours heard of under a number."""
         self._hashes: dict[int, bytes] = {}
         """Hash lists of messages of several pieces, by slot."""
 
@@ -200,10 +203,6 @@ class Holdings:
             copy.entry = OfferEntry(copy.id, self.handle_of(copy), copy.descriptor.length, copy.privilege)
         return copy.entry
 
-    def by_handle(self, handle: int) -> Copy | None:
-        """The copy that neighbours heard of under a number."""
-        return self._handled.get(handle)
-
     # --- delivered and confirmed ---------------------------------------------------------------------------
 
     def is_delivered(self, copy: Copy) -> bool:
@@ -238,8 +237,7 @@ class Holdings:
 
     def confirm(self, copies: Iterable[Copy]) -> None:
         """Journal that somebody here has these, as far as they were given to anybody, and that was not said before."""
-        seen, delivered, journal = self._seen, self._delivered | self._claimed, self._journal
-        confirmed: dict[Key, Value] = {}
+        seen, delivered = self._seen, self._delivered | self._claimed
         done: list[Copy] = []
         for copy in copies:
             slot = copy.slot
@@ -247,11 +245,8 @@ class Holdings:
                 continue
             seen[slot] = copy.id
             done.append(copy)
-            confirmed[keys.SEEN, copy.id, 0] = descriptor = copy.descriptor
-            if descriptor.persistent:
-                journal.put((keys.SEEN, copy.id, 0), descriptor, Durability.FULL)
         self.cache.mark_done(done)
-        journal.put_all(confirmed)
+        self.keep_confirmations(done)
 
     def unconfirm(self, copy: Copy) -> None:
         """That it was confirmed could not be written, and is not to be written again."""
@@ -266,40 +261,27 @@ class Holdings:
 
     # --- the store -----------------------------------------------------------------------------------------
 
-    def keep(self, copy: Copy, durability: Durability = Durability.NORMAL, *, again: bool = False) -> None:
-        """Journal what the store should know of a copy; `again`: of one that it has already."""
-        stored = StoredMessage(
-            copy.descriptor, copy.held, copy.hops, copy.age_ms, copy.received_us, copy.giver, copy.own,
-            copy.interesting, self.is_delivered(copy), bool(self._claimed >> copy.slot & 1),
-        )  # fmt: skip
-        if again:
-            self._journal.put_again((MESSAGE, copy.id, 0), stored)
-        else:
-            self._journal.put((MESSAGE, copy.id, 0), stored, durability)
-
-    def keep_all(self, copies: Sequence[Copy]) -> None:
-        """Journal whole copies that the store has not, after they were delivered."""
-        mask = mask_of([copy.slot for copy in copies])
-        delivered, claimed = self._delivered & mask, self._claimed & mask
+    def keep(self, copies: Iterable[Copy], durability: Durability = Durability.NORMAL, *, again: bool = False) -> None:
+        """Journal what the store should know of copies; `again`: of such as it has already."""
+        delivered, claimed = self._delivered, self._claimed
         self._journal.put_all({
             (MESSAGE, copy.id, 0): StoredMessage(
                 copy.descriptor, copy.held, copy.hops, copy.age_ms, copy.received_us, copy.giver, copy.own,
-                copy.interesting, delivered == mask or bool(delivered >> copy.slot & 1),
-                bool(claimed and claimed >> copy.slot & 1),
+                copy.interesting, bool(delivered >> copy.slot & 1), bool(claimed and claimed >> copy.slot & 1),
             )
             for copy in copies
-        })  # fmt: skip
+        }, durability, again=again)  # fmt: skip
 
     def keep_piece(self, descriptor: Descriptor, piece: int, body: bytes) -> None:
         """Journal a piece of a payload, if there are bytes in it."""
         if descriptor.codec is not _BLANK:
             self._journal.put((keys.PIECE, descriptor.id, piece), body)
 
-    def keep_confirmations(self, copies: Iterable[Copy]) -> None:
-        """Journal once more that these are never to be delivered again."""
-        for copy in copies:
-            durability = Durability.FULL if copy.descriptor.persistent else Durability.NORMAL
-            self._journal.put((keys.SEEN, copy.id, 0), copy.descriptor, durability)
+    def keep_confirmations(self, copies: Sequence[Copy]) -> None:
+        """Journal that these are never to be delivered again."""
+        seen: dict[Key, Value] = {(keys.SEEN, copy.id, 0): copy.descriptor for copy in copies}
+        persistent = [copy for copy in copies if copy.descriptor.persistent]
+        self._journal.put_all(seen, Durability.FULL if persistent else Durability.NORMAL)
 
     def forget(self, descriptor: Descriptor, held: int) -> None:
         """Journal that the store may forget a copy."""

@@ -58,8 +58,7 @@ class Share:
         party = self.parties.get(name)
         if party is None:
             party = self.parties[name] = Party(self, name)
-        party.messages += 1
-        party.bytes += copy.held_bytes
+        party.add(1, copy.held_bytes)
         if party.messages > self.messages_max or party.bytes > self.bytes_max:
             self.over.add(party)
         if party.heap is not None:
@@ -86,8 +85,7 @@ class Party(Usage):
 
     def quit(self, nbytes: int) -> None:
         """One of its messages left. An empty party is forgotten, and the heap of one far below its share."""
-        self.messages -= 1
-        self.bytes -= nbytes
+        self.add(-1, -nbytes)
         if not self.messages:
             del self._share.parties[self.name]
             self._share.over.discard(self)
@@ -167,23 +165,12 @@ class Room(Usage):
                 nbytes -= usage.bytes
         return self.fits(messages, nbytes)
 
-    def enter(self, copy: Copy) -> None:
-        """A copy comes in, with its rank and its bytes."""
-        self.messages += 1
-        self.bytes += copy.held_bytes
-        copy.here = True
-        if self._booked:
-            self._heap.push(copy)
-            self._book(copy)
-
-    def enter_all(self, copies: Sequence[Copy]) -> None:
-        """Copies come in that are marked as being here."""
+    def enter(self, copies: Sequence[Copy]) -> None:
+        """Copies come in, marked as being here, with their ranks and their bytes."""
         self.messages += len(copies)
         self.bytes += sum(map(_HELD_BYTES, copies))
-        if self._booked:
-            for copy in copies:
-                self._heap.push(copy)
-                self._book(copy)
+        for copy in copies if self._booked else ():
+            self._book(copy)
 
     def grow(self, copy: Copy, nbytes: int) -> None:
         """A copy in it has so many bytes more."""
@@ -193,7 +180,7 @@ class Room(Usage):
             return
         level, author, giver = self._charges[copy]
         if not copy.pins:
-            level.bytes += nbytes
+            level.add(0, nbytes)
         for share, party in ((self._authors, author), (self._givers, giver)):
             if party is not None:
                 party.bytes += nbytes
@@ -203,17 +190,14 @@ class Room(Usage):
     def leave(self, copy: Copy) -> None:
         """A copy goes; its pins do not hold it."""
         nbytes = copy.held_bytes
-        self.messages -= 1
-        self.bytes -= nbytes
+        self.add(-1, -nbytes)
         if self._booked:
-            level, author, giver = self._charges.pop(copy)
+            level, *parties = self._charges.pop(copy)
             if not copy.pins:
-                level.messages -= 1
-                level.bytes -= nbytes
-            if author is not None:
-                author.quit(nbytes)
-            if giver is not None:
-                giver.quit(nbytes)
+                level.add(-1, -nbytes)
+            for party in parties:
+                if party is not None:
+                    party.quit(nbytes)
         copy.here = False
 
     def pin(self, copies: Iterable[Copy], owner: int) -> None:
@@ -222,7 +206,7 @@ class Room(Usage):
             if not copy.here:
                 continue
             if self._booked and not copy.pins:
-                self._withdraw(copy)
+                self._charges[copy].level.add(-1, -copy.held_bytes)
             copy.pins |= owner
 
     def unpin(self, copies: Iterable[Copy], owner: int) -> bool:
@@ -242,25 +226,18 @@ class Room(Usage):
         """A copy in it matters more, or less."""
         self._open_books()
         if not copy.pins:
-            self._withdraw(copy)
+            self._charges[copy].level.add(-1, -copy.held_bytes)
         copy.rank = rank
         self._charges[copy] = self._charges[copy]._replace(level=self._level(rank))
         if not copy.pins:
             self._present(copy)
 
-    def _withdraw(self, copy: Copy) -> None:
-        """A copy does not give way."""
-        level = self._charges[copy].level
-        level.messages -= 1
-        level.bytes -= copy.held_bytes
-
     def _present(self, copy: Copy) -> None:
         """A copy may give way."""
-        level, author, giver = self._charges[copy]
-        level.messages += 1
-        level.bytes += copy.held_bytes
+        level, *parties = self._charges[copy]
+        level.add(1, copy.held_bytes)
         self._heap.push(copy)
-        for party in (author, giver):
+        for party in parties:
             if party is not None and party.heap is not None:
                 party.heap.push(copy)
 
@@ -280,7 +257,8 @@ class Room(Usage):
             hopeless = len(leaving) == 1 and not self.could_fit(messages, nbytes, rank)
             if lowest is None or lowest.rank >= rank or hopeless:
                 for victim in leaving:
-                    self.enter(victim)
+                    victim.here = True
+                self.enter(leaving)
                 return Reason.NO_ROOM if confined is None else Reason.SHARE
             self.leave(lowest)
             leaving.append(lowest)
@@ -325,15 +303,14 @@ class Room(Usage):
             self._booked = True
             for copy in self._copies:
                 if copy is not None and copy.here:
-                    self._heap.push(copy)
                     self._book(copy)
 
     def _book(self, copy: Copy) -> None:
-        """Charge a copy to its level, its author and its giver."""
+        """Charge a copy to its level, its author and its giver; let it give way."""
+        self._heap.push(copy)
         level = self._level(copy.rank)
         if not copy.pins:
-            level.messages += 1
-            level.bytes += copy.held_bytes
+            level.add(1, copy.held_bytes)
         author = giver = None
         if self._shares and not copy.own:
             author = self._authors.join(copy.descriptor.author, copy)

@@ -40,7 +40,7 @@ class Receptions:
 
     def piece(self, copy: Copy) -> None:
         """A message that is not whole yet got another piece."""
-        self._holdings.keep(copy)
+        self._holdings.keep((copy,))
         self._grown = self.news = True
 
     def whole(self, copy: Copy, link: Link, reception: Reception) -> None:
@@ -60,9 +60,8 @@ class Receptions:
         link.budgets.credit(MESSAGE * len(copies))
         self._whole = self.news = True
         delivered = self._layers.take(copies) if copies[0].interesting else copies
-        self._holdings.keep_all(copies)
+        self._holdings.keep(copies)
         if delivered is not copies:
             arrived = {copy.slot for copy in copies}
-            for copy in delivered:
-                if copy.slot not in arrived:  # It had been held back.
-                    self._holdings.keep(copy, again=True)
+            held_back = [copy for copy in delivered if copy.slot not in arrived]
+            self._holdings.keep(held_back, again=True)

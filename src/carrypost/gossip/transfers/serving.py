@@ -55,7 +55,7 @@ class Serving:
                 asked |= 1 << copy.slot
                 again_bytes += PIECE_BYTES * link.serve(copy.slot, pieces)
         if unknown:
-            self._outputs.refuse_many("handle", link.peer, unknown)
+            self._outputs.refuse("handle", link.peer, count=unknown)
         if asked or answers:
             link.budgets.credit(price(frame) - unknown - again_bytes // _AGAIN_BYTES)
         return asked

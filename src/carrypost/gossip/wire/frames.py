@@ -14,7 +14,7 @@ A *serial* is the number of one transfer frame of one host, whoever it goes to; 
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 import msgspec
 
@@ -290,9 +290,7 @@ WireFrame = (
 )
 Frame = WireFrame | WholeDescriptor | OpenParcel | StoredData | BlankData
 
-WIRE_KINDS: tuple[type[WireFrame], ...] = (
-    Announce, Profile, ProfileRequest, Digest, Offer, Request, DescriptorPart, HashList, Data, Ack, Parcel,
-)  # fmt: skip
+WIRE_KINDS: tuple[type[WireFrame], ...] = get_args(WireFrame)
 
 
 def kind(frame: Frame) -> str:
