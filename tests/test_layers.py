@@ -19,7 +19,6 @@ from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.layer import Draft, Handler, Layer
 from carrypost.gossip.transfers.ground import Ground
 from carrypost.gossip.transfers.link import Link
-from carrypost.gossip.transfers.outbox import Outbox
 from carrypost.gossip.wire.frames import Frame, Transmission
 from carrypost.gossip.wire.payloads import filled
 from carrypost.host import Host
@@ -47,7 +46,7 @@ class Quorum(Layer):
         self.held: dict[MessageId, Copy] = {}
         self.vouchers: dict[MessageId, set[str]] = {}
         self.vouched_for: list[MessageId] = []
-        self.route = Link("route", ground.settings, Outbox(ground.settings))
+        self.route = Link("route", ground.settings, ground.links.schedule)
         self.told: list[tuple[object, ...]] = []
         self._changed: set[MessageId] = set()
         self._drafts: list[Draft] = []

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.examples import examples
 
+from carrypost.gossip.timers import Schedule, Timers
 from carrypost.gossip.transfers.congestion import INITIAL_WINDOW_BYTES, CongestionWindow
 from carrypost.gossip.transfers.loss import PACKET_THRESHOLD, LossRecovery, Outcome, SentFrame
 from carrypost.model.times import NEVER
@@ -50,7 +51,7 @@ def contents(frames: list[SentFrame[str]]) -> str:
 def test_an_acknowledgement_tells_what_arrived_came_late_was_sent_in_vain_and_is_lost(
     script: list[str | set[int]], arrived: str, late: str, spurious: str, lost: str
 ) -> None:
-    recovery: LossRecovery[str] = LossRecovery(DATAGRAM, WINDOW_MAX)
+    recovery: LossRecovery[str] = LossRecovery(Timers(Schedule()), DATAGRAM, WINDOW_MAX)
     outcome: Outcome[str] | None = None
     serial = 0
     for step in script:
@@ -68,8 +69,8 @@ def test_an_acknowledgement_tells_what_arrived_came_late_was_sent_in_vain_and_is
 
 
 def test_a_burst_is_noted_as_its_frames_would_be_one_by_one() -> None:
-    one_by_one: LossRecovery[str] = LossRecovery(DATAGRAM, WINDOW_MAX)
-    together: LossRecovery[str] = LossRecovery(DATAGRAM, WINDOW_MAX)
+    one_by_one: LossRecovery[str] = LossRecovery(Timers(Schedule()), DATAGRAM, WINDOW_MAX)
+    together: LossRecovery[str] = LossRecovery(Timers(Schedule()), DATAGRAM, WINDOW_MAX)
     together.sent_burst(1, [], 5)
     assert (together.due_us, together.in_flight) == (NEVER, {})
     for serial, letter in enumerate("abc", 7):
@@ -88,7 +89,7 @@ def test_a_burst_is_noted_as_its_frames_would_be_one_by_one() -> None:
 def test_the_newest_frame_that_arrived_tells_the_round_trip_and_a_late_one_only_if_no_other_did(
     named: set[int], round_trip_us: int
 ) -> None:
-    recovery: LossRecovery[str] = LossRecovery(DATAGRAM, WINDOW_MAX)
+    recovery: LossRecovery[str] = LossRecovery(Timers(Schedule()), DATAGRAM, WINDOW_MAX)
     recovery.sent(1, "a", 100, 0)
     recovery.sent(2, "b", 100, 100_000)
     recovery.timed_out(1_000_000)
@@ -125,7 +126,7 @@ class Link(RuleBasedStateMachine):
 
     @initialize(window_max=st.sampled_from([1, 5_000, WINDOW_MAX]))
     def begin(self, window_max: int) -> None:
-        self.recovery: LossRecovery[int] = LossRecovery(DATAGRAM, window_max)
+        self.recovery: LossRecovery[int] = LossRecovery(Timers(Schedule()), DATAGRAM, window_max)
         self.window_max = max(window_max, 2 * DATAGRAM)
         self.now = 0
         self.touched_us = 0

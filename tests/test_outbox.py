@@ -11,6 +11,7 @@ from carrypost import testing
 from carrypost.config import Settings
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import Copy
+from carrypost.gossip.timers import SEND, Schedule, Timers
 from carrypost.gossip.transfers.congestion import INITIAL_WINDOW_BYTES
 from carrypost.gossip.transfers.outbox import FRAGMENT, Job, Outbox
 from carrypost.model.descriptor import Descriptor, PayloadCodec
@@ -26,7 +27,8 @@ class Bench:
     def __init__(self, **settings: object) -> None:
         self.settings = Settings.emulated(**settings)
         self.cache = Cache(self.settings)
-        self.outbox = Outbox(self.settings, stop_and_wait=self.settings.paper_mode)
+        self.timers = Timers(Schedule())
+        self.outbox = Outbox(self.settings, self.timers, stop_and_wait=self.settings.paper_mode)
         self.serial = 0
         self.now = 0
         self.number = 0
@@ -306,6 +308,18 @@ def test_a_message_that_left_the_cache_is_not_sent_any_more() -> None:
     bench.outbox.cancel(999)
     assert (bench.retried(), bench.outbox.recovery.bytes_in_flight) == ([], SIZE)
     assert [bench.outbox.pull(), bench.outbox.pull()] == [kept, None]
+
+
+def test_a_job_that_is_dropped_while_it_fills_the_window_lets_the_others_go_out_at_once() -> None:
+    bench = Bench()
+    unsent, gone, _ = bench.job(), bench.job(), bench.job()
+    bench.outbox.cancel(unsent.copy.slot)
+    assert bench.timers.due[SEND] == NEVER
+    while bench.outbox.recovery.open:
+        bench.send(gone)
+    bench.outbox.cancel(gone.copy.slot)
+    assert bench.outbox.recovery.room_bytes > 0
+    assert bench.timers.due[SEND] <= bench.now
 
 
 def test_a_new_contact_starts_afresh() -> None:

@@ -10,8 +10,8 @@ from carrypost.gossip.slots import bits
 from carrypost.gossip.strategy.beliefs import Contact
 from carrypost.gossip.strategy.choice import STRATEGIES
 from carrypost.gossip.strategy.strategy import Strategy
+from carrypost.gossip.timers import OFFER
 from carrypost.gossip.wire.frames import Offer, OfferEntry
-from carrypost.model.times import NEVER
 
 PAGE = 20
 
@@ -23,7 +23,7 @@ class Flood(Strategy):
 
     def meet(self, contact: Contact, now: int) -> None:
         super().meet(contact, now)
-        contact.offering.due_us = now
+        contact.timers.arm(OFFER, now)
 
     def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:
         super().gained(now, own=own, partial=partial)
@@ -35,14 +35,13 @@ class Flood(Strategy):
 
     def offer(self, now: int) -> None:
         for contact in self.contacts.all:
-            if contact.offering.due_us <= now:
-                contact.offering.due_us = NEVER
+            if contact.timers.due[OFFER] <= now:
+                contact.timers.cancel(OFFER)
                 self._flood(contact)
 
     def _all_due(self, now: int) -> None:
         for contact in self.contacts.all:
-            contact.offering.due_us = now
-        self.quiet_us = 0
+            contact.timers.arm(OFFER, now)
 
     def _flood(self, contact: Contact) -> None:
         holdings, cache = self.ground.holdings, self.ground.holdings.cache

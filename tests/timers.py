@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from unittest import mock
 
 from carrypost.gossip.discovery.neighbour import SILENT_PERIODS, Neighbour
+from carrypost.gossip.timers import FORGET, Timer
 from carrypost.host import Host
 from carrypost.model.times import NEVER
 
@@ -32,9 +33,9 @@ def due_us(host: Host) -> int:
 
 
 def _dues(neighbour: Neighbour, one_way_us: int) -> list[int]:
-    dues = [neighbour.silent_us]
+    armed = neighbour.link.timers.due
+    dues = [neighbour.silent_us, *[armed[timer] for timer in Timer if timer is not FORGET]]
     if neighbour.contact is not None:
-        dues.append(neighbour.contact.due_us())
         if neighbour.view is None:
             dues.append(neighbour.profile_asked_us + PROFILE_RETRY_US)
     elif not (neighbour.driver_asserted or neighbour.one_way_reported):

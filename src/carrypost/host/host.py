@@ -230,7 +230,6 @@ class Host:
             taken = whole_destination(asked) if ordered else asked
             number = self._deliveries.subscribe(taken, asked)
             self._grant_wishes(now)
-        self._neighbours.look_ahead()
         return number
 
     def unsubscribe(self, subscriptions: int | Collection[int], now: int) -> None:
@@ -239,7 +238,6 @@ class Host:
         with self.step(now):
             self._deliveries.unsubscribe(numbers)
             self._grant_wishes(now)
-        self._neighbours.look_ahead()
 
     def asking(self, descriptor: Descriptor) -> tuple[int, ...]:
         """The subscriptions that ask for a message, ascending."""
@@ -305,8 +303,6 @@ class Host:
         if neighbour is not None and neighbour.state is LINKED:
             neighbour.heard(now)
         self._finish(now, neighbour)
-        if neighbour is not None:
-            self._neighbours.wake_for(neighbour)
         return True
 
     def listens(self, peer: str, now: int) -> bool:
@@ -330,14 +326,11 @@ class Host:
         """A contact that the driver knows of begins or ends."""
         self._begin(now)
         self._neighbours.driver_link(peer, up=up, now=now)
-        neighbour = self._neighbours.get(peer)
-        self._finish(now, neighbour)
-        if neighbour is not None:
-            self._neighbours.wake_for(neighbour)
+        self._finish(now, self._neighbours.get(peer))
 
     def tick(self, now: int) -> bool:
         """Do what is due, if anything is. False: at most an announcement came of it; nothing else is to be taken."""
-        links, recovery, neighbours = self._links, self._recovery, self._neighbours
+        timers, recovery, neighbours = self._links.schedule, self._recovery, self._neighbours
         if self._begin(now):
             self._finish(now)
         if recovery.notes_us <= now or recovery.relief_us <= now:
@@ -345,9 +338,9 @@ class Host:
             self._finish(now)
         if not self._ready:
             return True
-        if links.wake_us <= now:
+        if timers.next_due_us() <= now:
             neighbours.look_ahead()  # What was due may have come to pass meanwhile.
-        if links.wake_us <= now:
+        if timers.next_due_us() <= now:
             neighbours.tick(now)
             self._strategy.tick(now)
             self._finish(now)
@@ -358,7 +351,7 @@ class Host:
             if self._strategy.announced(now):
                 self._finish(now)
                 more = True
-            if links.wake_us < neighbours.beacon.due_us:
+            if timers.next_due_us() < neighbours.beacon.due_us:
                 neighbours.look_ahead()  # Else what is no longer due would wake it before the next announcement.
         return more
 
@@ -370,8 +363,8 @@ class Host:
             if layer.due_us < due:
                 due = layer.due_us
         if self._ready:
-            if self._links.wake_us < due:
-                due = self._links.wake_us
+            if (first_us := self._links.schedule.next_due_us()) < due:
+                due = first_us
             if self._neighbours.beacon.due_us < due:
                 due = self._neighbours.beacon.due_us
         if recovery.notes_us < due:
@@ -400,18 +393,15 @@ class Host:
             self._ready = True
             self._publisher.start()
             self._neighbours.start(self._incarnation, now)
-            self._neighbours.look_ahead()
 
     def lost(self, serial: int, reason: str, now: int) -> None:
         """The batch could not be written."""
         with self.step(now):
             self._recovery.lost(serial, reason, now)
-        self._neighbours.look_ahead()
 
     def clock_stepped(self, delta_us: int) -> None:
         """The clock was set forward by so much: that much silence was not silence."""
         self._neighbours.clock_stepped(delta_us)
-        self._neighbours.look_ahead()
 
     # --- what it wants -------------------------------------------------------------------------------------
 
@@ -498,7 +488,6 @@ class Host:
         """Act upon what layers want now, and publish what they say."""
         if self._deliveries.wishes:
             self._grant_wishes(now)
-            self._neighbours.look_ahead()
         for draft in self._layers.finish(now):
             self._publish_draft(draft, now)
 

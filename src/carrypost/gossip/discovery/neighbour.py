@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
+from carrypost.gossip.timers import FORGET
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Neighbour:
     def alive(self, heard_us: int) -> None:
         """It was last heard then."""
         self.heard_us = heard_us
+        self.link.timers.arm(FORGET, self.silent_us)
         if self.contact is not None:
             self.contact.expect(self._overdue_us)
 
@@ -110,14 +112,14 @@ class Neighbour:
         if self.begun_us == NEVER:
             self.begun_us = now
 
-    def announces_every(self, period_ms: int) -> None:
-        """So often it says that it announces itself."""
-        period_us = period_ms * 1000
-        if not _PERIOD_US_MIN <= period_us <= _PERIOD_US_MAX:
-            period_us = min(_PERIOD_US_MAX, max(_PERIOD_US_MIN, period_us))
-        self.period_us = period_us
+    def announced(self, frame: Announce, now: int) -> None:
+        """It announced itself, and says how often it does."""
+        self.counter = frame.counter
+        self.announced_us = now
+        self.period_us = min(_PERIOD_US_MAX, max(_PERIOD_US_MIN, frame.period_ms * 1000))
+        self.alive(now)
         if self.contact is not None:
-            self.contact.expect(self._overdue_us)
+            self.contact.count_announcement()
 
     def repeats(self, frame: Announce, prefix: bytes, now: int) -> bool:
         """Whether an announcement only says once more what is known, as most do. Then it is noted, and nothing is due.

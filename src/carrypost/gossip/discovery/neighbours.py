@@ -25,8 +25,9 @@ from carrypost.gossip.discovery.neighbour import (
     Sign,
 )
 from carrypost.gossip.discovery.places import Places
+from carrypost.gossip.timers import ASK_PROFILE, FORGET, REPORT_ONE_WAY
 from carrypost.gossip.transfers.link import Link
-from carrypost.gossip.transfers.outbox import FRAME_ROOM, Outbox
+from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest
 from carrypost.gossip.wire.parts import Parts
 from carrypost.model.pattern import decode_entries, profile_digest
@@ -179,6 +180,7 @@ class Neighbours:
                 return
             neighbour = self._new(peer, now)
         neighbour.driver_asserted = True
+        neighbour.link.timers.cancel(REPORT_ONE_WAY)
         neighbour.alive(neighbour.heard_us)
         self._tell_profile = True
         self.announce(now, peer)
@@ -197,7 +199,7 @@ class Neighbours:
         return self._new(peer, now)
 
     def _new(self, peer: str, now: int) -> Neighbour:
-        link = Link(peer, self._settings, Outbox(self._settings, stop_and_wait=self._strategy.stop_and_wait))
+        link = Link(peer, self._settings, self._links.schedule, stop_and_wait=self._strategy.stop_and_wait)
         self._links.add(link)
         neighbour = self._neighbours[peer] = Neighbour(link, now)
         return neighbour
@@ -216,18 +218,16 @@ class Neighbours:
         neighbour = self._found(peer, now)
         if neighbour is None or not self._fresh(neighbour, frame, now):
             return False
-        neighbour.counter = frame.counter
-        neighbour.announced_us = now
-        neighbour.alive(now)
-        if neighbour.contact is not None:
-            neighbour.contact.count_announcement()
+        due_us = self._links.schedule.next_due_us()
+        neighbour.announced(frame, now)
         lists_me = neighbour.driver_asserted or self._prefix in frame.heard
         if frame.begins == self._prefix and neighbour.state is LINKED and self._begun_anew(neighbour, now):
             self._sign(neighbour, Sign.SILENCE, now)  # It has forgotten the contact that this host still believed in.
             neighbour.profile = b""
-        if neighbour.profile == frame.profile and lists_me and neighbour.state is LINKED and neighbour.view is not None:
-            return self._anything_due(neighbour, now)
-        neighbour.announces_every(frame.period_ms)
+        contact = neighbour.contact
+        if neighbour.profile == frame.profile and lists_me and contact is not None and contact.view is not None:
+            # A shorter period may end before anything else is due; then the driver has to look at its timer.
+            return neighbour.silent_us < due_us or self._strategy.stale(contact, now)
         if neighbour.profile != frame.profile:
             self._drop_view(neighbour)
             neighbour.profile = frame.profile
@@ -254,11 +254,6 @@ class Neighbours:
         neighbour.begun(now)
         return False
 
-    def _anything_due(self, neighbour: Neighbour, now: int) -> bool:
-        """Whether an announcement that says nothing new lets something happen all the same."""
-        sooner = neighbour.silent_us < self._links.wake_us  # A shorter period may end before the expected silence.
-        return sooner or (neighbour.contact is not None and self._strategy.stale(neighbour.contact, now))
-
     def _fresh(self, neighbour: Neighbour, frame: Announce, now: int) -> bool:
         """False for a replay. A node that restarted counts from the start, with a larger boot number.
 
@@ -271,7 +266,6 @@ class Neighbours:
             if frame.counter <= neighbour.counter and not lapsed:
                 self._outputs.refuse("replay", neighbour.link.peer)
                 return False
-            neighbour.announces_every(frame.period_ms)
             return True
         if neighbour.link.node and not lapsed and not (same and frame.boot > neighbour.boot):
             self._outputs.refuse("replay" if same else "address-taken", neighbour.link.peer)
@@ -296,9 +290,11 @@ class Neighbours:
             return
         self._links.open(neighbour.link, usable=neighbour.state is LINKED)
         neighbour.link.budgets.charge(_CHANGE_COST)
+        timers = neighbour.link.timers
         if before is SILENT:
             neighbour.first_us = now
         if neighbour.state is LINKED:
+            timers.cancel(REPORT_ONE_WAY)
             self._outputs.tell(NeighbourUp(neighbour.link.node))
             neighbour.linked_us = now
             neighbour.begun_us = now if answer else NEVER
@@ -314,12 +310,15 @@ class Neighbours:
             self._outputs.tell(NeighbourDown(neighbour.link.node))
             self._strategy.end(neighbour.contact, now)
             neighbour.contact = None
+            neighbour.alive(neighbour.heard_us)
             neighbour.first_us = now
             self.beacon.hasten(now)
             if self._settings.horizon_hops > 1:
                 self.refresh_profile(now)
         if neighbour.state is SILENT:
             self._drop_view(neighbour)
+        elif neighbour.state is HEARD and not neighbour.one_way_reported:
+            timers.arm(REPORT_ONE_WAY, now + SILENT_PERIODS * self.beacon.period_max_us)
 
     # --- their profiles ------------------------------------------------------------------------------------
 
@@ -341,9 +340,11 @@ class Neighbours:
             if now >= neighbour.profile_asked_us + _PROFILE_RETRY_US:
                 neighbour.profile_asked_us = now
                 self._outputs.send((ProfileRequest(neighbour.profile),), neighbour.link.peer)
+            neighbour.link.timers.arm(ASK_PROFILE, neighbour.profile_asked_us + _PROFILE_RETRY_US)
 
     def _learnt(self, neighbour: Neighbour, view: View, now: int) -> None:
         neighbour.view = self._holdings.index.keep(view.digest)
+        neighbour.link.timers.cancel(ASK_PROFILE)
         if neighbour.contact is not None:
             self._strategy.learn(neighbour.contact, neighbour.view, now)
             if self._settings.horizon_hops > 1:
@@ -379,7 +380,6 @@ class Neighbours:
         for each in self._neighbours.values():
             if each.profile == frame.digest:
                 self._need_profile(each, now)
-                self.wake_for(each)
 
     def answer_profile(self, link: Link, frame: ProfileRequest, now: int) -> None:
         """Tell the profile to one who asks for it, but not as often as it likes; raises `RemoteError`."""
@@ -393,49 +393,28 @@ class Neighbours:
     def tick(self, now: int) -> None:
         """End neighbours that fell silent, and tell of those that do not hear this host."""
         for neighbour in list(self._neighbours.values()):
-            if now >= neighbour.heard_us + SILENT_PERIODS * neighbour.period_us and not neighbour.driver_asserted:
+            timers = neighbour.link.timers
+            if timers.due[FORGET] <= now:
                 self._end(neighbour, now)
             elif neighbour.state is LINKED:
                 if neighbour.view is None:
                     self._need_profile(neighbour, now)
-            elif neighbour.state is HEARD and not neighbour.one_way_reported and now >= self._one_way_us(neighbour):
+            elif timers.due[REPORT_ONE_WAY] <= now:
+                timers.cancel(REPORT_ONE_WAY)
                 neighbour.one_way_reported = True
                 self._outputs.tell(OneWay(neighbour.link.node))
 
-    def _one_way_us(self, neighbour: Neighbour) -> int:
-        """When it will have been heard for long enough to tell that it does not hear this host."""
-        return neighbour.first_us + SILENT_PERIODS * self.beacon.period_max_us
-
     def look_ahead(self) -> None:
-        """Find out when the next link needs a tick."""
-        due = self._strategy.transfers.look_us
+        """Find out when the next timer is due, now that it is known who was heard."""
         for neighbour in self._neighbours.values():
-            due = self._due_us(neighbour, due)
-        self._links.sleep(due)
-
-    def wake_for(self, neighbour: Neighbour) -> None:
-        """This link may need a tick sooner than was thought. Done after every step that it had a part in."""
-        due = self._due_us(neighbour, self._links.wake_us)
-        if due < self._links.wake_us:
-            self._links.wake(due)
-
-    def _due_us(self, neighbour: Neighbour, due: int) -> int:
-        """When a link needs a tick, if that is before `due`."""
-        # By comparisons: this is done after every step.
-        if neighbour.contact is not None:
-            due = neighbour.contact.due_us(due)
-            if neighbour.view is None and neighbour.profile_asked_us + _PROFILE_RETRY_US < due:
-                due = neighbour.profile_asked_us + _PROFILE_RETRY_US
-        elif not (neighbour.one_way_reported or neighbour.driver_asserted) and self._one_way_us(neighbour) < due:
-            due = self._one_way_us(neighbour)
-        if not neighbour.driver_asserted and neighbour.heard_us + SILENT_PERIODS * neighbour.period_us < due:
-            due = neighbour.silent_us
-        return due
+            neighbour.link.timers.arm(FORGET, neighbour.silent_us)
+        self._links.schedule.refresh()
 
     def clock_stepped(self, delta_us: int) -> None:
         """The clock was set forward: that much silence was not silence."""
         for neighbour in self._neighbours.values():
             neighbour.alive(neighbour.heard_us + delta_us)
             neighbour.first_us += delta_us
+            neighbour.link.timers.postpone(REPORT_ONE_WAY, delta_us)
             neighbour.placed_us += delta_us
         self.places.clock_stepped(delta_us)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.slots import bits
+from carrypost.gossip.timers import OFFER, OFFER_AGAIN, Timers
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
@@ -33,10 +34,11 @@ class Offering:
     """What this host believes of the neighbour's cache, and offers it (`gossip.strategy.offers`)."""
 
     __slots__ = (
-        "due_us", "offered", "offered_us", "open", "partials", "partials_us", "retry_us", "stalled",
+        "_timers", "offered", "offered_us", "open", "partials", "partials_us", "stalled",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
         self.offered = 0
         """Slots that stand in an offer not answered yet."""
         self.offered_us = -NEVER
@@ -47,28 +49,26 @@ class Offering:
         """By slot: which pieces of a half-received message stood in the last offer."""
         self.partials_us = 0
         """When their growth may be told again."""
-        self.due_us = NEVER
-        """When what is new goes out."""
-        self.retry_us = NEVER
-        """When the first of the open offers is repeated."""
         self.stalled = False
         """The neighbour is overdue: nothing is offered, or offered again, until it is heard."""
 
     def withdraw(self) -> None:
         """No answer is waited for any more."""
         self.open.clear()
-        self.retry_us = NEVER
+        self._timers.cancel(OFFER_AGAIN)
         self.offered = 0
 
     def stall(self) -> None:
         """The neighbour is overdue."""
-        self.due_us = self.retry_us = NEVER
+        self._timers.cancel(OFFER)
+        self._timers.cancel(OFFER_AGAIN)
         self.stalled = True
 
     def revive(self, now: int) -> None:
         """It is heard again."""
         self.stalled = False
-        self.due_us = self.retry_us = now
+        self._timers.arm(OFFER, now)
+        self._timers.arm(OFFER_AGAIN, now)
 
     def answered(self, serial: int) -> int | None:
         """The neighbour answered an offer: what stood in it, which it has, or is on its way. None: there was none."""
@@ -76,7 +76,7 @@ class Offering:
         if offer is None:
             return None
         if not self.open:
-            self.retry_us = NEVER
+            self._timers.cancel(OFFER_AGAIN)
         self.offered &= ~offer.mask
         return offer.mask
 
@@ -91,7 +91,7 @@ class Offering:
                 if not offer.mask:
                     del self.open[serial]
         if not self.open:
-            self.retry_us = NEVER
+            self._timers.cancel(OFFER_AGAIN)
 
     def forget_slots(self, mask: int) -> None:
         """Believe nothing of these any more."""
@@ -129,7 +129,7 @@ class Run:
 class Agreement:
     """How far the two have agreed on what the neighbour lacks (`gossip.strategy.review`)."""
 
-    __slots__ = ("announcements", "answering", "asking", "due_us", "peer_lacks", "synced", "tries")
+    __slots__ = ("announcements", "answering", "asking", "peer_lacks", "synced", "tries")
 
     def __init__(self) -> None:
         self.synced = False
@@ -143,8 +143,6 @@ class Agreement:
         self.announcements = 0
         """Heard since the last review; every `digest_every`-th repeats it."""
         self.tries = 0
-        self.due_us = NEVER
-        """When this host begins a run: anew, in its turn, or because it is time again."""
 
     def forget_slots(self, mask: int) -> None:
         """Believe nothing of these any more."""
@@ -159,11 +157,12 @@ class Agreement:
 class Contact:
     """One neighbour with whom messages may be exchanged, as the strategy sees it."""
 
-    __slots__ = ("_review_after", "agreement", "link", "offering", "overdue_us", "view")
+    __slots__ = ("_review_after", "agreement", "link", "offering", "overdue_us", "timers", "view")
 
     def __init__(self, link: Link, settings: Settings) -> None:
         self.link = link
-        self.offering = Offering()
+        self.timers = link.timers
+        self.offering = Offering(link.timers)
         self.agreement = Agreement()
         self.view: View | None = None
         """What it wants; None until its profile is known."""
@@ -210,26 +209,6 @@ class Contact:
         agreement = self.agreement
         if agreement.peer_lacks or agreement.asking is not None or agreement.answering is not None:
             agreement.forget_slots(mask)
-
-    def due_us(self, due: int = NEVER) -> int:
-        """When something of this contact is due, if that is before `due`. Asked after every step."""
-        agreement, inbox, outbox = self.agreement, self.link.inbox, self.link.outbox
-        offering = self.offering
-        if offering.due_us < due and self.view is not None and (agreement.synced or agreement.peer_lacks):
-            due = offering.due_us
-        if offering.retry_us < due:
-            due = offering.retry_us
-        if agreement.due_us < due:
-            due = agreement.due_us
-        if inbox.request_due_us < due:
-            due = inbox.request_due_us
-        if inbox.ack_due_us < due:
-            due = inbox.ack_due_us
-        if outbox.recovery.due_us < due:
-            due = outbox.recovery.due_us
-        if outbox.wait_us < due:
-            due = outbox.wait_us
-        return due
 
 
 class Contacts:

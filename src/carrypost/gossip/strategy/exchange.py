@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.gossip.strategy.offers import Offers
 from carrypost.gossip.strategy.strategy import Strategy
+from carrypost.gossip.timers import REVIEW
 
 if TYPE_CHECKING:
     from carrypost.gossip.strategy.beliefs import Contact
@@ -37,7 +38,6 @@ class Exchange(Strategy):
 
     def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:
         """Offer it to the other neighbours soon."""
-        self.quiet_us = 0
         self.offers.gained(now, own=own, partial=partial)
 
     def offer(self, now: int) -> None:
@@ -49,7 +49,7 @@ class Exchange(Strategy):
         contact.link.outbox.tick(now)
         self.offers.tick(contact, now)
         self.transfers.requests.tick(contact.link, now)
-        if contact.agreement.due_us <= now:
+        if contact.timers.due[REVIEW] <= now:
             self.review.ask(contact, now)
 
     def take_request(self, contact: Contact, frame: fr.Request, now: int) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.gossip.slots import bits, mask_of
 from carrypost.gossip.strategy.beliefs import OpenOffer
+from carrypost.gossip.timers import OFFER, OFFER_AGAIN, REVIEW
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.frames import Ack, Frame, Offer, OfferEntry, Request
 from carrypost.gossip.wire.pieces import to_bitmap
@@ -49,7 +50,7 @@ class Offers:
 
     def __init__(self, ground: Ground, transfers: Transfers, contacts: Contacts) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._outputs, self._links, self._settings = ground.outputs, ground.links, ground.settings
+        self._outputs, self._settings = ground.outputs, ground.settings
         self._wants, self._serving = transfers.wants, transfers.serving
         self._contacts = contacts
         self._serial = 0
@@ -74,9 +75,8 @@ class Offers:
             due_us = now if prompt and _idle(contact) else now + delay_us
             if self._gap_us:
                 due_us = max(due_us, offering.offered_us + self._gap_us)
-            if due_us < offering.due_us and not offering.stalled:
-                offering.due_us = due_us
-                self._links.wake(due_us)
+            if not offering.stalled:
+                contact.timers.hasten(OFFER, due_us)
 
     def flush(self, now: int) -> None:
         """The end of a step: make the offers that are due."""
@@ -84,12 +84,12 @@ class Offers:
         partial = self._cache.partial
         for contact in self._contacts.all:
             offering = contact.offering
-            if offering.due_us > now:
+            if contact.timers.due[OFFER] > now:
                 continue
             if now > contact.overdue_us:
                 offering.stall()
                 continue
-            offering.due_us = NEVER
+            contact.timers.cancel(OFFER)
             if contact.agreement.synced or contact.agreement.peer_lacks:
                 if mask := self._new_for(contact):
                     groups.setdefault(mask, []).append(contact)
@@ -147,14 +147,11 @@ class Offers:
 
     def _wait_for_answer(self, contact: Contact, offer: OpenOffer, now: int) -> None:
         """Longer each time, and longer on a slow link: an offer repeated too soon only delays its answer."""
-        offering = contact.offering
         patience_us = max(_OFFER_RETRY_US, 2 * contact.link.outbox.recovery.timeout_us)
         if offer.tries:
             patience_us <<= min(offer.tries, _OFFER_DOUBLINGS)
         offer.due_us = due_us = now + patience_us
-        if due_us < offering.retry_us:
-            offering.retry_us = due_us
-        self._links.wake(due_us)
+        contact.timers.hasten(OFFER_AGAIN, due_us)
 
     def _page(self, entries: list[OfferEntry]) -> Offer:
         self._serial += 1
@@ -194,8 +191,7 @@ class Offers:
         # A relay tells of more as soon as what it told of is through: it passes on the first pieces while others come.
         prompt = self._few_links() and _idle(contact)
         if now < contact.offering.partials_us and not prompt:
-            contact.offering.due_us = min(contact.offering.due_us, contact.offering.partials_us)
-            self._links.wake(contact.offering.due_us)
+            contact.timers.hasten(OFFER, contact.offering.partials_us)
             return
         mask = view.matches & cache.partial & ~contact.link.known
         contact.offering.partials_us = now + _PARTIAL_US
@@ -218,7 +214,8 @@ class Offers:
         if now > contact.overdue_us:
             offering.stall()
             return
-        offering.retry_us = min((offer.due_us for offer in offering.open.values() if offer.due_us > now), default=NEVER)
+        waiting = [offer.due_us for offer in offering.open.values() if offer.due_us > now]
+        contact.timers.arm(OFFER_AGAIN, min(waiting, default=NEVER))
         frames: list[Frame] = []
         for serial, offer in list(offering.open.items()):
             if offer.due_us > now:
@@ -232,7 +229,7 @@ class Offers:
                 continue
             del offering.open[serial]
             offering.offered &= ~offer.mask
-            offering.due_us = now  # What it kept from being offered may go out at the end of this step.
+            contact.timers.arm(OFFER, now)  # What it kept from being offered may go out at the end of this step.
             if not offer.mask:
                 offering.partials.clear()
         if frames:
@@ -248,7 +245,7 @@ class Offers:
             link.learn(mask)
         asked = self._serving.serve(link, frame, contact.view, now, answers=bool(answered))
         if self._new_for(contact) and self._prompt(contact):
-            contact.offering.due_us = now
+            contact.timers.arm(OFFER, now)
         if asked:
             self._wait_for_others(contact, asked, now)
         else:
@@ -256,8 +253,8 @@ class Offers:
 
     def all_answered(self, contact: Contact, now: int) -> None:
         """The neighbour has all that was on offer: what had to wait for it, if nothing else brings it up, is next."""
-        if contact.offering.due_us == NEVER and self._new_for(contact):
-            contact.offering.due_us = now
+        if contact.timers.due[OFFER] == NEVER and self._new_for(contact):
+            contact.timers.arm(OFFER, now)
 
     def _wait_for_others(self, contact: Contact, asked: int, now: int) -> None:
         """One transmission may serve several requesters, if it waits a moment for them."""
@@ -267,7 +264,6 @@ class Offers:
         for other in self._contacts.all:
             if other.offering.offered & asked and other is not contact:
                 outbox.wait(now + self._share_wait_us)
-                self._links.wake(outbox.wait_us)
                 return
 
     def take_ack(self, contact: Contact, frame: Ack, now: int) -> None:
@@ -275,12 +271,12 @@ class Offers:
         self._serving.acknowledge(contact.link, frame, now)
         if not contact.link.outbox.jobs:
             if self._prompt(contact) and (self._new_for(contact) or (self._cache.partial and self._few_links())):
-                contact.offering.due_us = now
+                contact.timers.arm(OFFER, now)
             self._end_turn(contact, now)
 
     def _prompt(self, contact: Contact) -> bool:
         """Whether more may be offered as soon as there is room: with `offer_s_min` what came since has its own time."""
-        return not self._gap_us or contact.offering.due_us == NEVER
+        return not self._gap_us or contact.timers.due[OFFER] == NEVER
 
     def _few_links(self) -> bool:
         """Whether this host is a relay between a few, and nobody else is likely to be."""
@@ -291,11 +287,11 @@ class Offers:
         """What the neighbour's review had shown it to lack is there: now for the rest."""
         agreement = contact.agreement
         if agreement.peer_lacks and not agreement.synced and not (contact.link.outbox.jobs or contact.offering.open):
-            agreement.due_us = now
+            contact.timers.arm(REVIEW, now)
 
     def tick(self, contact: Contact, now: int) -> None:
         """Repeat offers that were lost."""
-        if contact.offering.retry_us <= now:
+        if contact.timers.due[OFFER_AGAIN] <= now:
             self._repeat_offers(contact, now)
 
 

@@ -17,10 +17,10 @@ import msgspec
 
 from carrypost.gossip.strategy import reconcile
 from carrypost.gossip.strategy.beliefs import Run
+from carrypost.gossip.timers import OFFER, REVIEW
 from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.frames import Digest, Frame
-from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from carrypost.gossip.interest.index import View
@@ -60,7 +60,7 @@ class Review:
         if self._node < contact.link.node:
             self.ask(contact, now)
         else:
-            contact.agreement.due_us = now + self._wait_us
+            contact.timers.arm(REVIEW, now + self._wait_us)
 
     def conclude(self, contact: Contact, now: int) -> None:
         """Compare nothing: the neighbour may lack anything that it is not known to have."""
@@ -72,7 +72,7 @@ class Review:
         self._holdings.invite()
         view, agreement = contact.view, contact.agreement
         if view is None or not contact.link.usable:
-            agreement.due_us = NEVER
+            contact.timers.cancel(REVIEW)
             return
         self._number += 1
         run = Run(self._number, view.known)
@@ -82,7 +82,7 @@ class Review:
             self._agree(contact, run, now)
             return
         agreement.asking = run
-        agreement.due_us = now + self._patience_us(contact)
+        contact.timers.arm(REVIEW, now + self._patience_us(contact))
         agreement.tries += 1
         contact.link.budgets.charge(_RUN_COST)
         self._send(contact, run, reconcile.opening(view), 0)
@@ -95,7 +95,7 @@ class Review:
         grace = 0 if self._node < contact.link.node else _REVIEW_GRACE
         if contact.agreement.announcements < self._settings.digest_every + grace:
             return False
-        contact.agreement.due_us = now
+        contact.timers.arm(REVIEW, now)
         return True
 
     @staticmethod
@@ -118,9 +118,9 @@ class Review:
         if run.free:
             contact.link.budgets.credit(price(frame))
         if offering:
-            contact.agreement.due_us = now + self._patience_us(contact)
+            contact.timers.arm(REVIEW, now + self._patience_us(contact))
         elif not contact.agreement.synced or self._same(contact):
-            contact.agreement.due_us = now + _TURN_US
+            contact.timers.arm(REVIEW, now + _TURN_US)
         step = reconcile.answer(view, frame)
         run.mine_only |= step.mine_only | step.wanted_mine
         if step.reply is not None:
@@ -155,7 +155,7 @@ class Review:
                 run.mine_only & contact.view.matches & self._holdings.cache.whole & ~contact.link.known
             )
             if agreement.peer_lacks:
-                contact.offering.due_us = now
+                contact.timers.arm(OFFER, now)
             else:
                 self.ask(contact, now)
 
@@ -186,12 +186,12 @@ class Review:
         agreement = contact.agreement
         contact.link.learn(run.snapshot)
         contact.link.unlearn(run.mine_only)
-        contact.offering.due_us = now
+        contact.timers.arm(OFFER, now)
         agreement.synced = True
         agreement.asking = None
         agreement.announcements = 0
         agreement.peer_lacks = agreement.tries = 0
-        agreement.due_us = NEVER
+        contact.timers.cancel(REVIEW)
 
 
 def _expected(run: Run, frame: Digest) -> bool:

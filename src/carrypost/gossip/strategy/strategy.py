@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from carrypost.gossip.strategy.beliefs import Contact, Contacts
 from carrypost.gossip.strategy.review import Review
+from carrypost.gossip.timers import ACKNOWLEDGE, OFFER
 from carrypost.gossip.wire import frames as fr
-from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,8 +40,7 @@ class Strategy:
         self.contacts = Contacts(ground.links, ground.settings)
         self.review = Review(ground, departures)
         self._cache = ground.holdings.cache
-        self.quiet_us = 0
-        """Until then no contact has anything to do but for what comes from it. 0: that is not known."""
+        self._schedule = ground.links.schedule
         self.handlers: dict[type, Callable[..., None]] = {
             **transfers.handlers,
             fr.Digest: self._take_digest,
@@ -65,7 +64,6 @@ class Strategy:
         """The neighbour's profile is known."""
         contact.learn(view)
         self.meet(contact, now)
-        self.quiet_us = min(self.quiet_us, contact.offering.due_us)
 
     def unlearn(self, contact: Contact) -> None:
         """The neighbour wants something else, and it is not known yet what."""
@@ -73,7 +71,6 @@ class Strategy:
 
     def end(self, contact: Contact, now: int) -> None:
         """The contact is over."""
-        self.quiet_us = 0
         self.contacts.end(contact)
         self.transfers.end(contact.link, now)
 
@@ -87,9 +84,8 @@ class Strategy:
         """An announcement of the neighbour says nothing new. Returns True if something has to be done all the same."""
         return contact.offering.stalled
 
-    def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:  # noqa: ARG002
+    def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:
         """Something new is here: published (`own`), received, or only a piece of something (`partial`)."""
-        self.quiet_us = 0
 
     def announced(self, now: int) -> bool:  # noqa: ARG002 - others offer then
         """This host announced itself to everybody. Returns True if the step has to be finished for that."""
@@ -129,19 +125,17 @@ class Strategy:
 
     def interests_changed(self, entries: Sequence[Entry]) -> None:
         """These came or went: what was of no interest may be now."""
-        self.quiet_us = 0
         self.transfers.interests_changed(entries)
 
     def room_appeared(self, now: int) -> None:
         """There may be room for something that was declined."""
-        self.quiet_us = 0
         self.transfers.room_appeared(now)
 
     def tick(self, now: int) -> None:
         """Do what is due on the contacts."""
         self.transfers.look(now)
         for contact in list(self.contacts.all):
-            if contact.due_us() <= now:
+            if min(contact.timers.due) <= now:
                 self.repeat(contact, now)
 
     def flush(self, now: int, contact: Contact | None, *, everybody: bool) -> None:
@@ -153,39 +147,30 @@ class Strategy:
         if self._cache.loosened:
             self.room_appeared(now)
         if self.transfers.wants.orphaned and self.transfers.adopt_orphans():
-            self.quiet_us = 0
-        if everybody or self.quiet_us <= now:
-            contacts, self.quiet_us = self.contacts.all, NEVER
+            everybody = True
+        own = None if contact is None else contact.timers
+        if everybody or self._schedule.due_elsewhere(own, now):
+            contacts = self.contacts.all
         else:
             contacts = [] if contact is None else [contact]
         offers, sends = self._answer(contacts, now)
         if offers:
             self.offer(now)
-            self.quiet_us = min(self.quiet_us, *[each.offering.due_us for each in contacts])
         if sends:
             self.transfers.flush(now)
 
     def _answer(self, contacts: list[Contact], now: int) -> tuple[bool, bool]:
         """Answer and acknowledge. Whether there is something to offer to somebody, and something to send."""
         offers = sends = False
-        quiet_us = self.quiet_us
         for contact in contacts:
-            link, due_us = contact.link, contact.offering.due_us
-            inbox, outbox = link.inbox, link.outbox
-            if inbox.answers or inbox.fresh or inbox.ack_due_us <= now:
+            link, due = contact.link, contact.timers.due
+            inbox = link.inbox
+            if inbox.answers or inbox.fresh or due[ACKNOWLEDGE] <= now:
                 self.transfers.requests.flush(link, now)
-            # By comparisons: this is done after every step.
-            if due_us <= now:
+            if due[OFFER] <= now:
                 offers = True
-            elif due_us < quiet_us:
-                quiet_us = due_us
-            if outbox.jobs:
+            if link.outbox.jobs:
                 sends = True
-            if inbox.ack_due_us < quiet_us:
-                quiet_us = inbox.ack_due_us
-            if outbox.wait_us < quiet_us:
-                quiet_us = outbox.wait_us
-        self.quiet_us = quiet_us
         return offers, sends
 
     def _take_digest(self, link: Link, frame: fr.Digest, now: int) -> None:

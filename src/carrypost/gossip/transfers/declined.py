@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.gossip.holdings.ranking import best_rank
 from carrypost.gossip.slots import bits
+from carrypost.gossip.timers import SECOND_LOOK, Timers
 from carrypost.gossip.transfers.wants import PATIENCE_US
 from carrypost.model.times import NEVER
 
@@ -48,8 +49,8 @@ class Declined:
         self._links, self._own, self._limits = ground.links, ground.own, ground.limits
         self._wants = wants
         self._looked_us = -NEVER
-        self.due_us = NEVER
-        """When there may be room for something that was declined."""
+        self._timers = Timers(ground.links.schedule)
+        ground.links.schedule.add(self._timers)
         self._first = 0
         """Which link comes first."""
         self._places = _Places(self._cache)
@@ -58,28 +59,33 @@ class Declined:
         """Look soon whether it is enough for anything."""
         self._cache.loosen(used=True)
         if self._links.usable and self._cache.opens:
-            self._schedule(max(now, self._looked_us + _LOOK_GAP_US))
+            self._timers.hasten(SECOND_LOOK, max(now, self._looked_us + _LOOK_GAP_US))
 
     def declined(self, link: Link, entry: OfferEntry, now: int) -> None:
         """There is no room for this, the store cannot write, or the neighbour was asked for too much already."""
         self._wants.decline(link, entry)
         if now < self._holdings.paused_until_us:
-            self._schedule(self._holdings.paused_until_us)
+            self._timers.hasten(SECOND_LOOK, self._holdings.paused_until_us)
         elif len(link.inbox.wants) >= self._limits.offers_open_max:
-            self._schedule(now + _LOOK_GAP_US)
+            self._timers.hasten(SECOND_LOOK, now + _LOOK_GAP_US)
 
     def offered_again(self, link: Link, entry: OfferEntry, now: int) -> None:
         """Something that was declined before is on offer; perhaps there is room by now."""
         self._wants.decline(link, entry)
         candidate = self._candidate(entry)
         if candidate is not None and self._fits(link, candidate, 0, 0):
-            self._schedule(max(now, self._looked_us + _LOOK_GAP_US))
+            self._timers.hasten(SECOND_LOOK, max(now, self._looked_us + _LOOK_GAP_US))
 
-    def look(self, now: int) -> None:
+    def tick(self, now: int) -> None:
+        """Look again, if it is time."""
+        if self._timers.due[SECOND_LOOK] <= now:
+            self._look(now)
+
+    def _look(self, now: int) -> None:
         """Ask for what finds room by now."""
-        self.due_us = NEVER
+        self._timers.cancel(SECOND_LOOK)
         if now < self._holdings.paused_until_us:
-            self._schedule(self._holdings.paused_until_us)
+            self._timers.hasten(SECOND_LOOK, self._holdings.paused_until_us)
             return
         self._looked_us = now
         self._places = _Places(self._cache)
@@ -92,13 +98,8 @@ class Declined:
                 self._ask(link, candidates, now)
             if left <= 0 and turn + 1 < len(links):
                 self._first += turn + 1
-                self._schedule(now + _LOOK_GAP_US)
+                self._timers.hasten(SECOND_LOOK, now + _LOOK_GAP_US)
                 break
-
-    def _schedule(self, due_us: int) -> None:
-        if due_us < self.due_us:
-            self.due_us = due_us
-            self._links.wake(due_us)
 
     def _candidates(self, link: Link) -> list[Candidate]:
         """What the neighbour offered in this contact and is not here for want of room, highest rank first."""
@@ -160,7 +161,7 @@ class Declined:
                 return  # Nor would any that follow find room.
             if len(inbox.wants) >= limit:
                 if now - inbox.progress_us < PATIENCE_US:
-                    self._schedule(now + _LOOK_GAP_US)
+                    self._timers.hasten(SECOND_LOOK, now + _LOOK_GAP_US)
                 return
             places = self._places
             if lacking >= too_much or not self._fits(

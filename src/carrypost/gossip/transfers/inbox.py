@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.gossip.transfers.acks import Receipts
-from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from carrypost.gossip.wire.frames import OfferEntry
@@ -83,7 +82,7 @@ class Inbox:
     """What the neighbour offers to this host, and what has come of it (`gossip.transfers.requests`)."""
 
     __slots__ = (
-        "ack_due_us", "answers", "declined", "fresh", "progress_us", "receipts", "request_due_us", "settled", "wants",
+        "answers", "declined", "fresh", "progress_us", "receipts", "settled", "wants",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -99,6 +98,4 @@ class Inbox:
         """Handles that are to be asked for."""
         self.progress_us = 0
         """When the neighbour last sent something that it was asked for."""
-        self.request_due_us = NEVER
         self.receipts = Receipts()
-        self.ack_due_us = NEVER

@@ -11,14 +11,15 @@ import enum
 from typing import TYPE_CHECKING, Protocol
 
 from carrypost.gossip.slots import bits
+from carrypost.gossip.timers import Schedule, Timers
 from carrypost.gossip.transfers.budget import Budget, Volume
 from carrypost.gossip.transfers.inbox import Inbox
+from carrypost.gossip.transfers.outbox import Outbox
 from carrypost.model.ids import NodeId, node_prefix
 
 if TYPE_CHECKING:
     from carrypost.config import Limits, Settings
     from carrypost.gossip.interest.matcher import Matcher
-    from carrypost.gossip.transfers.outbox import Outbox
 
 _PROFILE_BURST_S = 5.0
 _PROFILE_ENTRY_COST, _PROFILE_COPY_COST = 30, 2
@@ -97,10 +98,10 @@ class Link:
 
     __slots__ = (
         "beliefs", "budgets", "inbox", "known", "node", "outbox", "peer", "prefix", "served",
-        "served_pieces", "standing", "usable",
+        "served_pieces", "standing", "timers", "usable",
     )  # fmt: skip
 
-    def __init__(self, peer: str, settings: Settings, outbox: Outbox) -> None:
+    def __init__(self, peer: str, settings: Settings, schedule: Schedule, *, stop_and_wait: bool = False) -> None:
         self.peer = peer
         """The address."""
         self.node = NodeId("")
@@ -111,12 +112,14 @@ class Link:
         """Whether messages may be exchanged over it: changed by `Links`."""
         self.standing = STRANGER
         self.budgets = Budgets(settings.limits)
-        self.outbox = outbox
+        self.timers = Timers(schedule)
+        self.outbox = Outbox(settings, self.timers, stop_and_wait=stop_and_wait)
         self.beliefs: Beliefs | None
         self.clear()
 
     def clear(self) -> None:
         """The contact is over: what came, and what was on its way, is gone."""
+        self.timers.cancel_all()
         self.inbox = Inbox()
         self.outbox.clear()
         self.known = 0

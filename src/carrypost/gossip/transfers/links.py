@@ -1,10 +1,10 @@
-"""All links of one host: by address, which of them are usable, and when the first one needs a tick."""
+"""All links of one host: by address, which of them are usable, and their timers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.model.times import NEVER
+from carrypost.gossip.timers import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Links:
     """The links of one host."""
 
-    __slots__ = ("_by_peer", "get", "usable", "wake_us")
+    __slots__ = ("_by_peer", "get", "schedule", "usable")
 
     def __init__(self) -> None:
         self._by_peer: dict[str, Link] = {}
@@ -23,8 +23,8 @@ class Links:
         """The link of an address. Asked for every datagram."""
         self.usable: list[Link] = []
         """The neighbours with whom messages may be exchanged."""
-        self.wake_us = NEVER
-        """Not after the earliest moment at which a link needs a tick; found exactly after each one."""
+        self.schedule = Schedule()
+        """When the first of their timers is due."""
 
     def __len__(self) -> int:
         return len(self._by_peer)
@@ -38,25 +38,18 @@ class Links:
     def add(self, link: Link) -> None:
         """Keep a new link."""
         self._by_peer[link.peer] = link
+        self.schedule.add(link.timers)
 
     def remove(self, link: Link) -> None:
         """Forget a link."""
         self.open(link, usable=False)
         del self._by_peer[link.peer]
+        self.schedule.remove(link.timers)
 
     def open(self, link: Link, *, usable: bool) -> None:
         """Messages may be exchanged over a link, or no longer."""
         link.usable = usable
         self.usable = [link for link in self if link.usable]
-
-    def wake(self, due_us: int) -> None:
-        """Something on a link is due then."""
-        if due_us < self.wake_us:
-            self.wake_us = due_us
-
-    def sleep(self, due_us: int) -> None:
-        """Nothing on any link is due before then."""
-        self.wake_us = due_us
 
     @property
     def sending(self) -> bool:

@@ -14,7 +14,7 @@ flight*. It leaves that state in exactly one of these ways:
 
 This module knows contents as values that can be compared and nothing of what they mean. It calls nobody: each input
 (`sent`, `acknowledged`, `timed_out`, `discard`) says by what it returns what became of frames, and whoever sent them
-decides what follows. It is bound by time only through `due_us`, the one timer.
+decides what follows. It is bound by time only through `DECLARE_LOST`, its one timer.
 
 Rules
 -----
@@ -55,6 +55,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from carrypost.gossip.slots import bits
+from carrypost.gossip.timers import DECLARE_LOST, Timers
 from carrypost.gossip.transfers.congestion import CongestionWindow
 from carrypost.gossip.transfers.timeout import Timeout
 from carrypost.model.times import NEVER
@@ -94,9 +95,10 @@ class Outcome(NamedTuple, Generic[Content]):
 class LossRecovery(Generic[Content]):
     """What is in flight to one neighbour. Serials rise from `sent` to `sent`."""
 
-    __slots__ = ("_lost", "_timeout", "bytes_in_flight", "due_us", "in_flight", "timeouts", "window")
+    __slots__ = ("_lost", "_timeout", "_timers", "bytes_in_flight", "in_flight", "timeouts", "window")
 
-    def __init__(self, datagram_bytes: int, window_bytes_max: int) -> None:
+    def __init__(self, timers: Timers, datagram_bytes: int, window_bytes_max: int) -> None:
+        self._timers = timers
         self.window = CongestionWindow(datagram_bytes, window_bytes_max)
         self._timeout = Timeout()
         self.timeouts = 0
@@ -106,8 +108,11 @@ class LossRecovery(Generic[Content]):
         self.bytes_in_flight = 0
         self._lost: OrderedDict[int, SentFrame[Content]] = OrderedDict()
         """By serial: lost frames, which may be acknowledged late; at most `_LOST_MAX`."""
-        self.due_us = NEVER
+
+    @property
+    def due_us(self) -> int:
         """When what is in flight counts as lost."""
+        return self._timers.due[DECLARE_LOST]
 
     @property
     def open(self) -> bool:
@@ -137,8 +142,8 @@ class LossRecovery(Generic[Content]):
         """Note a frame that went out."""
         self.in_flight[serial] = SentFrame(content, nbytes, now)
         self.bytes_in_flight += nbytes
-        if self.due_us == NEVER:
-            self.due_us = now + self._timeout.us
+        if self._timers.due[DECLARE_LOST] == NEVER:
+            self._timers.arm(DECLARE_LOST, now + self._timeout.us)
 
     def sent_burst(self, serial: int, frames: list[SentFrame[Content]], now: int) -> None:
         """Note frames that went out now, under this serial and those that follow it.
@@ -148,12 +153,12 @@ class LossRecovery(Generic[Content]):
         """
         self.in_flight.update(zip(count(serial), frames))
         self.bytes_in_flight += sum(map(_NBYTES, frames))
-        if frames and self.due_us == NEVER:
-            self.due_us = now + self._timeout.us
+        if frames and self._timers.due[DECLARE_LOST] == NEVER:
+            self._timers.arm(DECLARE_LOST, now + self._timeout.us)
 
     def restart(self, now: int) -> None:
         """Wait a whole timeout from now on, if anything is in flight."""
-        self.due_us = now + self._timeout.us if self.in_flight else NEVER
+        self._timers.arm(DECLARE_LOST, now + self._timeout.us if self.in_flight else NEVER)
 
     def acknowledged(self, base: int, bitmap: int, now: int) -> Outcome[Content]:
         """Take an acknowledgement: the frame with serial base + i has arrived if bit i of the bitmap is set."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.gossip.slots import bits, mask_of
+from carrypost.gossip.timers import DECLARE_LOST, SEND, Timers
 from carrypost.gossip.transfers.loss import LossRecovery, SentFrame
 from carrypost.gossip.wire.pieces import HASH_BYTES
 from carrypost.model.times import NEVER
@@ -180,11 +181,12 @@ class Outbox:
     """The jobs of one neighbour by level, what has to be sent again, and what is in flight."""
 
     __slots__ = (
-        "_datagram_bytes", "_levels", "_preambles_known", "_unfinished", "_window_bytes_max", "jobs", "not_before_us",
-        "recovery", "retransmissions", "stop_and_wait", "wait_us",
+        "_datagram_bytes", "_levels", "_preambles_known", "_timers", "_unfinished", "_window_bytes_max", "jobs",
+        "not_before_us", "recovery", "retransmissions", "stop_and_wait",
     )  # fmt: skip
 
-    def __init__(self, settings: Settings, *, stop_and_wait: bool = False) -> None:
+    def __init__(self, settings: Settings, timers: Timers, *, stop_and_wait: bool = False) -> None:
+        self._timers = timers
         self.stop_and_wait = stop_and_wait
         self._datagram_bytes, self._window_bytes_max = settings.mtu_bytes, settings.window_bytes_max
         self.jobs: dict[int, Job] = {}
@@ -203,10 +205,8 @@ class Outbox:
         """Jobs that are done, while more of their message was asked for."""
         self._preambles_known: OrderedDict[int, int] = OrderedDict()
         """By handle: when the last job of a message in parts was done."""
-        self.recovery: LossRecovery[Content] = LossRecovery(self._datagram_bytes, self._window_bytes_max)
+        self.recovery: LossRecovery[Content] = LossRecovery(self._timers, self._datagram_bytes, self._window_bytes_max)
         self.not_before_us = 0
-        self.wait_us = NEVER
-        """When what waited for other requesters goes out."""
 
     # --- the queue -----------------------------------------------------------------------------------------
 
@@ -266,6 +266,8 @@ class Outbox:
         self.retransmissions = deque(entry for entry in self.retransmissions if entry[0] is not job)
         in_flight = self.recovery.in_flight
         self.recovery.discard([serial for serial, frame in in_flight.items() if frame.content[0] is job])
+        if job.in_flight:
+            self.wait(self.not_before_us)  # Its frames kept others from being sent.
         job.in_flight = 0
 
     def take_unfinished(self) -> list[Job]:
@@ -282,7 +284,8 @@ class Outbox:
 
     def wait(self, until_us: int) -> None:
         """Send what is queued at that time."""
-        self.not_before_us = self.wait_us = until_us
+        self.not_before_us = until_us
+        self._timers.arm(SEND, until_us)
 
     def sent(self, serial: int, content: Content, nbytes: int, now: int, *, shared: bool = False) -> None:
         """Note a frame that went out; `shared`: by broadcast, to those who follow the job as well."""
@@ -341,9 +344,10 @@ class Outbox:
 
     def tick(self, now: int) -> None:
         """Do what is due; what is queued may go out after it."""
-        if self.wait_us <= now:
-            self.wait_us = NEVER
-        if self.recovery.due_us <= now:
+        due = self._timers.due
+        if due[SEND] <= now:
+            self._timers.cancel(SEND)
+        if due[DECLARE_LOST] <= now:
             self.time_out(now)
 
     def time_out(self, now: int) -> None:

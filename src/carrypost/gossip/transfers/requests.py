@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.slots import mask_of
+from carrypost.gossip.timers import ACKNOWLEDGE, REQUEST_AGAIN
 from carrypost.gossip.transfers.accounts import ENTRY, FRAME
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
@@ -50,7 +51,7 @@ class Requests:
 
     def __init__(self, ground: Ground, wants: Wants, declined: Declined) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._outputs, self._links, self._own = ground.outputs, ground.links, ground.own
+        self._outputs, self._own = ground.outputs, ground.own
         self._limits = ground.limits
         self._wants = wants
         self._declined = declined
@@ -119,7 +120,7 @@ class Requests:
         handles: list[int] = []
         parts: list[PieceRequest] = []
         inbox, wants, known = link.inbox, self._wants, self._cache.get
-        due_us = inbox.request_due_us
+        due_us = link.timers.due[REQUEST_AGAIN]
         for handle in among:
             want = inbox.wants.get(handle)
             if want is None:
@@ -144,8 +145,7 @@ class Requests:
                 handles.append(handle)
             else:
                 parts.append(PieceRequest(handle, to_bitmap(missing)))
-        inbox.request_due_us = due_us
-        self._links.wake(due_us)
+        link.timers.arm(REQUEST_AGAIN, due_us)
         frames = self._request_frames(link, serials, handles, parts)
         if frames:
             self._outputs.send(frames, link.peer)
@@ -188,9 +188,9 @@ class Requests:
         if earlier:
             self._outputs.send(earlier, link.peer)
         if last or inbox.receipts.count >= _ACK_FRAMES:
-            inbox.ack_due_us = now
-        elif inbox.ack_due_us == NEVER:
-            inbox.ack_due_us = now + _ACK_DELAY_US
+            link.timers.arm(ACKNOWLEDGE, now)
+        elif link.timers.due[ACKNOWLEDGE] == NEVER:
+            link.timers.arm(ACKNOWLEDGE, now + _ACK_DELAY_US)
         inbox.progress_us = now
 
     def arrived(self, link: Link, serial: int, now: int, *, last: bool) -> None:
@@ -199,9 +199,9 @@ class Requests:
         if earlier is not None:
             self._outputs.send((earlier,), link.peer)
         if last or link.inbox.receipts.count >= _ACK_FRAMES:
-            link.inbox.ack_due_us = now
-        elif link.inbox.ack_due_us == NEVER:
-            link.inbox.ack_due_us = now + _ACK_DELAY_US
+            link.timers.arm(ACKNOWLEDGE, now)
+        elif link.timers.due[ACKNOWLEDGE] == NEVER:
+            link.timers.arm(ACKNOWLEDGE, now + _ACK_DELAY_US)
 
     def flush(self, link: Link, now: int) -> None:
         """The end of a step: answer what was offered, acknowledge what came."""
@@ -210,19 +210,19 @@ class Requests:
             serials, inbox.answers = tuple(inbox.answers), []
             fresh, inbox.fresh = inbox.fresh, []
             self._request(link, fresh, serials, now)
-        if inbox.ack_due_us <= now:
-            inbox.ack_due_us = NEVER
+        if link.timers.due[ACKNOWLEDGE] <= now:
+            link.timers.cancel(ACKNOWLEDGE)
             self._outputs.send((inbox.receipts.report(),), link.peer)
 
     def tick(self, link: Link, now: int) -> None:
         """Ask again."""
-        if link.inbox.request_due_us <= now:
+        if link.timers.due[REQUEST_AGAIN] <= now:
             self._repeat_requests(link, now)
 
     def _repeat_requests(self, link: Link, now: int) -> None:
         """Each want has its own patience: that others come does not mean that this one was heard."""
         inbox = link.inbox
-        inbox.request_due_us = NEVER
+        link.timers.cancel(REQUEST_AGAIN)
         silent = now - inbox.progress_us >= PATIENCE_US
         again: list[int] = []
         hopeless: list[Want] = []
@@ -233,7 +233,7 @@ class Requests:
             elif not want.requested:
                 again.append(handle)  # If those who were asked for it kept it to themselves.
             elif want.asked_us + _patience_us(want) > now:
-                inbox.request_due_us = min(inbox.request_due_us, want.asked_us + _patience_us(want))
+                link.timers.hasten(REQUEST_AGAIN, want.asked_us + _patience_us(want))
             elif (silent and want.tries >= _REQUEST_TRIES) or (want.unsure and self._forgotten(link, want, now)):
                 hopeless.append(want)
             else:

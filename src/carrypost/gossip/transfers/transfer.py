@@ -46,10 +46,10 @@ Unit = tuple[Frame, ...]
 class Transfer:
     """Builds the bursts of one host."""
 
-    __slots__ = ("_body_bytes_max", "_holdings", "_links", "_outputs", "_rng", "_serial")
+    __slots__ = ("_body_bytes_max", "_holdings", "_outputs", "_rng", "_serial")
 
     def __init__(self, ground: Ground, rng: Random) -> None:
-        self._holdings, self._outputs, self._links = ground.holdings, ground.outputs, ground.links
+        self._holdings, self._outputs = ground.holdings, ground.outputs
         self._rng = rng
         self._serial = 0
         self._body_bytes_max = ground.settings.mtu_bytes - FRAME_ROOM
@@ -71,14 +71,6 @@ class Transfer:
             outbox = link.outbox
             if outbox.not_before_us <= now and (outbox.retransmissions or outbox.jobs) and outbox.recovery.open:
                 self._burst(link, links, now)
-        wake_us = self._links.wake_us
-        for link in links:  # Also those who only follow another's burst.
-            outbox = link.outbox
-            if outbox.recovery.due_us < wake_us:
-                wake_us = outbox.recovery.due_us
-            if outbox.wait_us < wake_us:
-                wake_us = outbox.wait_us
-        self._links.wake(wake_us)
 
     def _burst(self, link: Link, links: list[Link], now: int) -> None:
         outbox = link.outbox

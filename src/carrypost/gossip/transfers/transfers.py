@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from carrypost.gossip.timers import ACKNOWLEDGE
 from carrypost.gossip.transfers.declined import Declined
 from carrypost.gossip.transfers.inbound import Inbound
 from carrypost.gossip.transfers.parcels import Parcels
@@ -50,11 +51,6 @@ class Transfers:
         }
         """Kinds of frames that a strategy need not see."""
 
-    @property
-    def look_us(self) -> int:
-        """When to look again at what was declined: due on no link in particular."""
-        return self._declined.due_us
-
     def end(self, link: Link, now: int) -> None:
         """The contact over a link is over: others who offered the same are asked."""
         others = self.wants.alternatives(link)
@@ -72,8 +68,7 @@ class Transfers:
 
     def look(self, now: int) -> None:
         """Look again at what was declined, if it is time."""
-        if self._declined.due_us <= now:
-            self._declined.look(now)
+        self._declined.tick(now)
 
     def repeat(self, link: Link, now: int) -> None:
         """Send and ask again what was lost."""
@@ -100,7 +95,7 @@ class Transfers:
         if serials:
             self.requests.all_arrived(link, serials, now, last=last)
         elif last:
-            link.inbox.ack_due_us = now
+            link.timers.arm(ACKNOWLEDGE, now)
 
     def _take_descriptor(self, link: Link, frame: fr.WholeDescriptor | fr.DescriptorPart, now: int) -> None:
         if self._inbound.descriptor(link, frame, now):
@@ -115,4 +110,4 @@ class Transfers:
             self.requests.arrived(link, frame.serial, now, last=frame.last)
             self.requests.progress(link, now)
         elif frame.last:
-            link.inbox.ack_due_us = now
+            link.timers.arm(ACKNOWLEDGE, now)

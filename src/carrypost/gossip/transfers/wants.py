@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from carrypost.gossip.holdings.ranking import best_rank
 from carrypost.gossip.slots import mask_of
+from carrypost.gossip.timers import REQUEST_AGAIN
 from carrypost.gossip.transfers.inbox import Want
-from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,7 +154,7 @@ class Wants:
                 self.free(link, handle, piece)
         del link.inbox.wants[handle]
         if not link.inbox.wants:
-            link.inbox.request_due_us = NEVER
+            link.timers.cancel(REQUEST_AGAIN)
         link.inbox.settled[handle] = want.entry
         if len(link.inbox.settled) > _SETTLED_MAX:
             link.inbox.settled.popitem(last=False)
@@ -183,7 +183,7 @@ class Wants:
                     self.free(link, handle, piece)
             del inbox.wants[handle]
             if not inbox.wants:
-                inbox.request_due_us = NEVER
+                link.timers.cancel(REQUEST_AGAIN)
             inbox.settled[handle] = want.entry
             if len(inbox.settled) > _SETTLED_MAX:
                 inbox.settled.popitem(last=False)
@@ -222,7 +222,7 @@ class Wants:
             inbox = link.inbox
             link.learn(mask_of(slots))
             if not inbox.wants:
-                inbox.request_due_us = NEVER
+                link.timers.cancel(REQUEST_AGAIN)
             while len(inbox.settled) > _SETTLED_MAX:
                 inbox.settled.popitem(last=False)
 
