@@ -79,11 +79,7 @@ class FaultPlan(NamedTuple):
 
 
 def plan(
-    faults: FaultsTable,
-    events: Sequence[EventTable],
-    presences: Iterable[Presence],
-    seed: int | str,
-    end_us: int,
+    faults: FaultsTable, events: Sequence[EventTable], presences: Iterable[Presence], seed: int | str, end_us: int
 ) -> FaultPlan:
     """Who takes part when, and what else goes wrong."""
     there: dict[str, list[tuple[int, int]]] = {}

@@ -12,7 +12,6 @@ import asyncio
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from carrypost import __version__
@@ -85,11 +84,7 @@ class Network:
         self._settings = settings
         self._scheduler = Scheduler(instant_steps_max=_INSTANT_STEPS_MAX)
         self._radio = Radio(
-            self._scheduler,
-            options.seed,
-            model=options.model,
-            encoded=options.encoded,
-            limits=settings.limits,
+            self._scheduler, options.seed, model=options.model, encoded=options.encoded, limits=settings.limits
         )
         self._environment = Environment(self._scheduler, self._radio, options.seed)
         self._nodes: dict[str, tuple[Driver, InboxApplication]] = {}
@@ -120,9 +115,7 @@ class Network:
         Playback(self._scheduler, self._radio, self._options.record).play(self._options.contacts)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._state = "closed"
         self._scheduler.clear()
         if self._loop is not None:
@@ -133,10 +126,8 @@ class Network:
     async def __aenter__(self) -> Self:
         return self.__enter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, trace)
+    async def __aexit__(self, *_: object) -> None:
+        self.__exit__()
 
     # ------------------------------------------------------------------------------------------------- time
 

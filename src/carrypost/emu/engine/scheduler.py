@@ -60,17 +60,7 @@ class Token:
 class Scheduler:
     """A clock in microseconds and the actions that are due by it."""
 
-    __slots__ = (
-        "_cancelled",
-        "_queue",
-        "_running",
-        "_serial",
-        "_steps",
-        "_steps_max",
-        "_tally",
-        "_watched",
-        "now",
-    )
+    __slots__ = ("_cancelled", "_queue", "_running", "_serial", "_steps", "_steps_max", "_tally", "_watched", "now")
 
     def __init__(self, *, instant_steps_max: int = INSTANT_STEPS_MAX) -> None:
         self.now = 0

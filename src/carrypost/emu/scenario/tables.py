@@ -10,16 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 from carrypost.config import DAY_S, HOUR_S, UNBOUNDED, YEAR_S
-from carrypost.config.rules import (
-    choice,
-    flag,
-    number,
-    number_or_none,
-    table,
-    text,
-    whole,
-    whole_or_none,
-)
+from carrypost.config.rules import choice, flag, number, number_or_none, table, text, whole, whole_or_none
 
 FAITHFUL, IDEAL = "faithful", "ideal"
 ORDERINGS = ("none", "causal", "delta-causal")

@@ -17,9 +17,17 @@ import pyarrow.compute as pc
 
 from carrypost.emu.arrays import Flags, Floats, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX, brief
-from carrypost.emu.traces.formats.lines import Cells, Checks, Lines, flags, microseconds, numbers
+from carrypost.emu.traces.formats.lines import (
+    Cells,
+    Checks,
+    Lines,
+    flags,
+    microseconds,
+    no_number,
+    numbers,
+    out_of_bounds,
+)
 from carrypost.emu.traces.formats.rules import FileFault, Headless, Options, Parsed, at, ends_first, pairs, parsed
-from carrypost.emu.traces.formats.why import no_number, out_of_bounds
 from carrypost.emu.traces.tracks import COORDINATE_M_MAX
 
 DOWN, UP = 0, 1

@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from carrypost.emu.scenario.csvfiles import Line
-from carrypost.emu.traces.formats.lines import cut, separator_of, words_of
+from carrypost.emu.traces.formats.lines import cut, is_number, separator_of, words_of
 from carrypost.emu.traces.formats.rules import Options, shortened
-from carrypost.emu.traces.formats.why import is_number
 from carrypost.errors import LocalError
 
 SYNONYMS: Mapping[str, tuple[str, ...]] = {

@@ -56,18 +56,15 @@ class Pairs(NamedTuple):
         names_b, b = ranked(rows["b"])
         return cls(names_a, names_b, a * max(1, len(names_b)) + b)
 
-    def a(self, key: Ints) -> pa.Array:
-        """Lower names of pairs."""
-        return self.names_a.take(pa.array(key // max(1, len(self.names_b))))
-
-    def b(self, key: Ints) -> pa.Array:
-        """Higher names of pairs."""
-        return self.names_b.take(pa.array(key % max(1, len(self.names_b))))
+    def names(self, key: Ints) -> tuple[pa.Array, pa.Array]:
+        """Lower and higher names of pairs."""
+        a, b = np.divmod(key, max(1, len(self.names_b)))
+        return self.names_a.take(pa.array(a)), self.names_b.take(pa.array(b))
 
     def told(self, key: int) -> str:
         """A pair for people."""
-        one = np.array([key])
-        return f"{self.a(one)[0]} and {self.b(one)[0]}"
+        (a,), (b,) = self.names(np.array([key]))
+        return f"{a} and {b}"
 
 
 def begins(key: Ints) -> Flags:

@@ -9,6 +9,8 @@ No loop here goes over the lines of a block.
 from __future__ import annotations
 
 import csv
+import math
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
@@ -20,11 +22,14 @@ import pyarrow.compute as pc
 
 from carrypost.emu.arrays import Flags, Floats, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX
-from carrypost.emu.traces.formats.why import NUMBER, no_name, no_number, out_of_bounds
+from carrypost.errors import LocalError
 from carrypost.model.times import MICROSECONDS
-from carrypost.security.identity import PLAIN_NAME_BYTES_MAX
+from carrypost.security.identity import PLAIN_NAME_BYTES_MAX, Identity
 
+NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _NUMBER = f"^{NUMBER}$"
+_MILLISECONDS = 1e11
+"""A time in seconds that is larger was probably meant in milliseconds."""
 _DATE = (
     r"^(?P<there>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?) ?"
     r"(?:[Zz]|UTC|(?P<zone>[-+](?:[01]\d|2[0-3])(?::?[0-5]\d)?))?$"
@@ -239,3 +244,37 @@ def microseconds(seconds: Floats) -> Ints:
     """Seconds as whole microseconds; 0 for those that are no time."""
     with np.errstate(invalid="ignore"):
         return np.where(np.abs(seconds) <= TIME_S_MAX, np.rint(seconds * MICROSECONDS), 0).astype(np.int64)
+
+
+# ------------------------------------------------------------------------------------- what is wrong with a word
+def is_number(word: str) -> bool:
+    """Whether this is how a number is written."""
+    return re.fullmatch(NUMBER, word) is not None
+
+
+def no_number(word: str, what: str) -> str:
+    """Why a word is no number at all; nothing if it is one, finite or not."""
+    if not word:
+        return f"{what} must not be empty"
+    return "" if is_number(word) or word.lower() in {"nan", "inf", "-inf"} else f"{what} must be a number, not {word!r}"
+
+
+def out_of_bounds(word: str, what: str, least: float, most: float, unit: str) -> str:
+    """Why a word is not a number within these bounds."""
+    if math.isinf(most) or no_number(word, what):
+        return no_number(word, what) or f"{what} must be a number, not {word!r}"
+    hint = "; are these milliseconds?" if unit == "s" and float(word) > _MILLISECONDS else ""
+    return f"{what} must be a number from {least:,.0f} to {most:,.0f} {unit}, not {float(word):g}{hint}"
+
+
+def no_name(word: str, what: str) -> str:
+    """Why a word is not the name of a node."""
+    if not word:
+        return f"{what} must not be empty"
+    if not word.isprintable() or "\ufffd" in word:
+        return f"{what} has characters that cannot be shown: {word!r}"
+    try:
+        Identity.plain(word)
+    except LocalError as error:
+        return str(error)
+    return f"{what} cannot be {word!r}"

@@ -33,7 +33,7 @@ def _settled(
     counts |= {"pairs": len(np.unique(key)), "lasting_us": int((end_us - start_us).sum())}
     order = np.lexsort((key, start_us))
     key = key[order]
-    made = pa.table([pairs.a(key), pairs.b(key), start_us[order], end_us[order]], schema=MEETINGS)
+    made = pa.table([*pairs.names(key), start_us[order], end_us[order]], schema=MEETINGS)
     return Settled(made, faults, counts, [])
 
 
@@ -51,7 +51,7 @@ def _merged(rows: pa.Table, join: Callable[[Ints, Ints, Ints], tuple[Ints, Ints,
     """Contacts of a node with itself, which some files have, are counted and left out."""
     pairs = Pairs.of(rows)
     key, start_us, end_us = join(pairs.key, column(rows, "t_us"), column(rows, "until_us"))
-    itself = flags(pc.equal(pairs.a(key), pairs.b(key)))
+    itself = flags(pc.equal(*pairs.names(key)))
     others = (key[~itself], start_us[~itself], end_us[~itself])
     union = joined(pairs.key, column(rows, "t_us"), column(rows, "until_us"))[0]
     counts = {

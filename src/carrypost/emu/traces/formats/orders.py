@@ -99,10 +99,7 @@ def ns2(rows: pa.Table, options: Options) -> Settled:
     starts = Samples(np.arange(len(names)), np.zeros(len(names), np.int64), start_x, start_y, line)
     orders, speed = Samples(node, t_us, x, y, at).where(order), speed[order]
     samples = _obeyed(
-        starts,
-        np.full(len(names), _NEVER),
-        orders,
-        lambda now, way_m: _at_speed(orders.t_us[now], speed[now], way_m),
+        starts, np.full(len(names), _NEVER), orders, lambda now, way_m: _at_speed(orders.t_us[now], speed[now], way_m)
     )
     return settled(names, samples, options, faults)
 

@@ -84,10 +84,7 @@ def settled(names: pa.Array, samples: Samples, options: Options, faults: list[Fi
             f"node {names[int(samples.node[index])]} moves {metres:,.0f} m within {within} s, until {t} s: "
             "do two devices share this id?"
         )
-    made = pa.table(
-        [names.take(pa.array(samples.node)), samples.t_us, samples.x, samples.y],
-        schema=PLACES,
-    )
+    made = pa.table([names.take(pa.array(samples.node)), samples.t_us, samples.x, samples.y], schema=PLACES)
     return Settled(made, faults, {"repeated_rows": int((~kept).sum()), "fast_moves": len(fast)}, warnings)
 
 

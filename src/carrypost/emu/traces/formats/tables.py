@@ -15,9 +15,8 @@ from carrypost.emu.arrays import Floats, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX, Line
 from carrypost.emu.traces.formats import headers
 from carrypost.emu.traces.formats.headers import Header
-from carrypost.emu.traces.formats.lines import Cells, Lines, cut, numbers
+from carrypost.emu.traces.formats.lines import Cells, Lines, cut, is_number, numbers
 from carrypost.emu.traces.formats.rules import Options, Parsed, ends_first, pairs, parsed
-from carrypost.emu.traces.formats.why import is_number
 from carrypost.emu.traces.tracks import COORDINATE_M_MAX
 from carrypost.model.times import MICROSECONDS
 
