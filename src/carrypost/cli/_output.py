@@ -20,12 +20,12 @@ JsonOption = Annotated[
 
 
 def wants_json(asked: bool) -> bool:
-    """Whether whoever reads this is a program."""
+    """Whether to print JSON: somebody asked for it, or stdout is no terminal."""
     return asked or not sys.stdout.isatty()
 
 
 def line(value: Mapping[str, object]) -> None:
-    """One line of JSON, at once."""
+    """Print a value as one line of JSON, at once."""
     try:
         text = msgspec.json.encode(value).decode()
     except UnicodeEncodeError:  # The folder that one is in may have a name that is no UTF-8: it is told with escapes.
@@ -35,7 +35,7 @@ def line(value: Mapping[str, object]) -> None:
 
 
 def say(sentence: str) -> None:
-    """Something that people should know besides, on stderr."""
+    """Print a remark for people, on stderr."""
     sys.stderr.write(f"carrypost: {sentence}\n")
 
 
@@ -52,7 +52,7 @@ def blank(title: str | None, header_style: str = "table.header") -> Table:
 def table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, breakable: Sequence[str] = ()
 ) -> None:
-    """A table for people; where it is too wide, `breakable` columns are broken, or all if there are none."""
+    """Print a table for people; where it is too wide, `breakable` columns are broken, or all if there are none."""
     made = blank(title or None, header_style="underline")
     for name in columns:
         made.add_column(name, no_wrap=bool(breakable) and name not in breakable, overflow="fold")
@@ -60,7 +60,7 @@ def table(
 
 
 def pairs(rows: Sequence[tuple[str, object]]) -> None:
-    """What things are called, and what they are."""
+    """Print names and values, in two columns."""
     from rich.table import Table  # noqa: PLC0415 - loaded only where a table is shown
 
     made = Table(box=None, show_header=False, pad_edge=False)
@@ -70,7 +70,7 @@ def pairs(rows: Sequence[tuple[str, object]]) -> None:
 
 
 def figures(found: Mapping[str, object], *, json: bool) -> None:
-    """What a command found: a line of JSON, or for people, who read a figure by what it is called."""
+    """Print what a command found: as a line of JSON, or for people, with the units that names and types stand for."""
     if json:
         line(found)
     else:

@@ -16,7 +16,7 @@ Parser = Callable[[str | Path], Path]
 
 
 def path(text: str | Path) -> Path:
-    """Anything but nothing."""
+    """The path that a text names; an empty one names none."""
     if not str(text):
         raise typer.BadParameter("an empty text is no path (the folder that you are in is called .)")
     return Path(text)

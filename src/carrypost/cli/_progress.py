@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
 Move = Callable[[int, int, str], None]
-"""So many are over, of so many; and what else there is to say."""
+"""Takes how many are over, of how many, and what else to show."""
 _LINE_EVERY_S = 30.0
 _UNEVEN = 1 / 3
 
@@ -39,7 +39,7 @@ def bar(name: str, columns: Columns, total: float | None = None) -> Iterator[Cal
 
 @contextmanager
 def progress(name: str, unit: str, *, even: bool = True) -> Iterator[Move]:
-    """Something that tells people how far it is, while the block lasts.
+    """Something that shows people how far long work is, while the block lasts.
 
     Not `even`: the first ones take longest, so that how long it lasts is told when a third of them is over.
     """

@@ -41,7 +41,7 @@ def settings_of(config: Path | None, data: Path | None, changes: Sequence[str] =
 
 
 def absolute(path: Path) -> str:
-    """What the shell did not expand, and from where the command was given."""
+    """The path in full: with what the shell did not expand, and from where the command was given."""
     try:
         return str(path.expanduser().absolute())
     except RuntimeError:

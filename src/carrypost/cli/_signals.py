@@ -14,11 +14,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-ENDING = tuple(
-    getattr(signal, name)
-    for name in ("SIGINT", "SIGTERM", "SIGHUP")
-    if hasattr(signal, name)  # Windows has no SIGHUP.
-)
+# Windows has no SIGHUP.
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Signals that ask a process to end."""
 _ENDED_BY = 128
 

@@ -27,7 +27,7 @@ ConfOption = Annotated[
 
 
 def spark_options(master: str, memory: str, conf: Sequence[str]) -> SparkOptions:
-    """What these options ask for."""
+    """The three options as one value; raises `LocalError` for a setting that is none of Spark's."""
     from carrypost.lab.spark.session import SparkOptions  # noqa: PLC0415 - needed by these commands only
 
     settings: dict[str, str] = {}

@@ -72,8 +72,7 @@ def run_scenario(
     from carrypost.emu.scenario.scenario import Scenario  # noqa: PLC0415 - needed by this command only
 
     overrides = [*changes, *([f"mode={mode}"] if mode is not None else [])]
-    made = Scenario.load(scenario, overrides)
-    _play(made, seed, out, export_one, encoded=encoded, json=wants_json(json))
+    _play(Scenario.load(scenario, overrides), seed, out, export_one, encoded=encoded, json=wants_json(json))
 
 
 @orderly()

@@ -80,7 +80,7 @@ class Document:
         return fields.check(table, lambda key: f"{self.where(prefix + key)}{prefix}")
 
     def made(self, name: str, make: Callable[[], _Made]) -> _Made:
-        """What is made of a table; what is wrong with it as a whole is told with its place."""
+        """What `make` returns; an error about the table as a whole gets its file and line."""
         try:
             return make()
         except CarrypostError as error:
@@ -96,7 +96,7 @@ class Document:
     # --- places
 
     def error(self, place: str | int, message: str) -> ConfigError:
-        """What is wrong with a key, or on a line."""
+        """The error that says what is wrong with a key, or on a line."""
         where = f"{self._file}, line {place}: " if isinstance(place, int) else self.where(place)
         return ConfigError(where + message)
 
@@ -161,7 +161,7 @@ def _put(content: dict[str, Any], key: str, value: object) -> None:
 
 
 def _at(place: object, name: str, key: str, path: Sequence[str]) -> str | int:
-    """By what a name of the key finds its value, in a table or in a list."""
+    """The key or the index by which one name of a dotted key finds its value, in a table or in a list."""
     if isinstance(place, dict):
         return name
     where = ".".join(path)

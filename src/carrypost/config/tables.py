@@ -41,7 +41,7 @@ class Fields:
 
     def check(self, changes: Mapping[str, object], where: Where = lambda _: "") -> Tables:
         """The changes as fields keep them; ``{"udp": {"port": 1}}`` is as good as ``{"udp.port": 1}``."""
-        found = self._none()
+        found: Tables = {table: {} for table in self._kinds}
         for name, value in changes.items():
             if not name or name not in self._kinds:
                 self._put(found, name, value, where)
@@ -63,7 +63,7 @@ class Fields:
 
     def read_environment(self, environment: Mapping[str, str]) -> Tables:
         """What environment variables with our prefix say; one that names no field is an error."""
-        found = self._none()
+        found: Tables = {table: {} for table in self._kinds}
         for variable, text in environment.items():
             if variable.startswith(ENVIRONMENT_PREFIX):
                 if (name := self._variables.get(variable)) is None:
@@ -71,9 +71,6 @@ class Fields:
                 table, _, key = name.rpartition(".")
                 found[table][key] = self._rules[name].read(variable, text)
         return found
-
-    def _none(self) -> Tables:
-        return {table: {} for table in self._kinds}
 
     def _put(self, found: Tables, name: str, value: object, where: Where) -> None:
         if (rule := self._rules.get(name)) is None:

@@ -13,9 +13,7 @@ import msgspec
 from carrypost.config import DAY_S, HOUR_S, MIB, Settings
 
 
-class Carrying(
-    msgspec.Struct, frozen=True, rename={"cache_messages_max": "messages_max", "cache_bytes_max": "bytes_max"}
-):
+class Carrying(msgspec.Struct, frozen=True, rename=lambda name: name.removeprefix("cache_")):
     """The settings that decide it, as `status` shows them."""
 
     altruistic: bool | tuple[str, ...]

@@ -28,7 +28,7 @@ def _steady_us() -> int:
 
 
 class NodeClock:
-    """Time for one host. `floor_us`: the newest time that is known to have been."""
+    """The clock of one node. `floor_us`: the latest time that is known to have passed."""
 
     def __init__(
         self, floor_us: int = 0, *, wall_us: Callable[[], int] = _wall_us, steady_us: Callable[[], int] = _steady_us
@@ -51,7 +51,7 @@ class NodeClock:
         return self._now
 
     def _pace(self, passed: int, lead: int) -> int:
-        """By how much time goes on at least: all that passed, or half of it, in which odd microseconds add up."""
+        """By how much time goes on at least: by all that passed, or by half; odd microseconds are carried over."""
         if lead > WRONG_US:
             return passed
         half, self._odd = divmod(passed + self._odd, 2)
@@ -64,5 +64,5 @@ class NodeClock:
 
     @property
     def ahead_us(self) -> int:
-        """How far this clock is ahead of the system's: people should know."""
+        """How far this clock is ahead of the system's, for people to see."""
         return max(0, self._now - self._wall_us())

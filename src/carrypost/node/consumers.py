@@ -33,7 +33,7 @@ class Consumer(Protocol):
     """A program on this machine that has subscriptions."""
 
     def take(self, delivery: Delivery) -> None:
-        """A message for it; to be confirmed."""
+        """Take a message, which is to be confirmed."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -42,13 +42,13 @@ class _Handed:
 
     delivery: Delivery
     number: int
-    """The how-manieth it is."""
+    """Its place in the order of deliveries."""
     holders: set[Consumer] = dataclasses.field(default_factory=set)
     """Who has to confirm it."""
     tried: bool = False
     """It was given to somebody, who may have seen it."""
     confirmed: bool = False
-    """At least one of them has it."""
+    """At least one holder confirmed it."""
 
 
 class Consumers:
@@ -61,17 +61,17 @@ class Consumers:
         self._handed: dict[MessageId, _Handed] = {}
         self._delivered = 0
         self._left = Destinations[MessageId]()
-        """Those of them that nobody has."""
+        """Delivered messages that no consumer holds, by destination."""
 
     @property
     def subscriptions(self) -> int:
-        """How many there are."""
+        """How many subscriptions there are."""
         return len(self._subscriptions)
 
     def subscribe(
         self, consumer: Consumer, pattern: Pattern, selector: str | None, now: int, *, ordered: bool = False
     ) -> int:
-        """One more subscription; what others left behind and it matches is handed over at once."""
+        """Add a subscription; returns its number. What it matches of that which no consumer holds is handed over."""
         wanted = (entry(pattern, selector),)
         number = self._host.subscribe(pattern, selector, ordered=ordered, now=now)
         self._subscriptions[number] = consumer
@@ -84,14 +84,14 @@ class Consumers:
         return number
 
     def unsubscribe(self, consumer: Consumer, number: int, now: int) -> None:
-        """One subscription fewer; what was handed over for it can still be confirmed."""
+        """End a subscription; what was handed over for it can still be confirmed."""
         if self._subscriptions.get(number) is not consumer:
             raise LocalError(f"this program has no subscription {number}")
         del self._subscriptions[number]
         self._host.unsubscribe(number, now)
 
     def leave(self, consumer: Consumer, now: int) -> None:
-        """The consumer is gone, and with it its subscriptions."""
+        """End the subscriptions of a consumer that is gone, and pass on what it did not confirm."""
         gone = [number for number, each in self._subscriptions.items() if each is consumer]
         for number in gone:
             del self._subscriptions[number]
@@ -120,7 +120,7 @@ class Consumers:
         return self._takers(self._host.asking(handed.delivery.descriptor))
 
     def _takers(self, numbers: Iterable[int]) -> dict[Consumer, list[int]]:
-        """Whose subscriptions these are, as far as they are somebody's."""
+        """The consumers whose subscriptions these are, each with its own."""
         takers: dict[Consumer, list[int]] = {}
         for number in numbers:
             if (consumer := self._subscriptions.get(number)) is not None:
@@ -141,7 +141,7 @@ class Consumers:
             consumer.take(msgspec.structs.replace(handed.delivery, subscriptions=tuple(numbers), redelivered=again))
 
     def confirm(self, consumer: Consumer, messages: Iterable[MessageId], now: int) -> tuple[MessageId, ...]:
-        """The consumer has these. Returns those that the host was told of: all who wanted them have them."""
+        """Note that a consumer has these. Returns those that all who wanted them have: the host confirms them."""
         done = []
         for message in messages:
             handed = self._handed.get(message)
@@ -161,7 +161,7 @@ class Consumers:
         return message in self._handed
 
     def forget(self, descriptors: Iterable[Descriptor]) -> None:
-        """Copies are gone: what of them was left behind is nobody's any more."""
+        """Forget messages whose copies have left the cache."""
         for descriptor in descriptors:
             if self._handed.pop(descriptor.id, None) is not None:
                 self._left.discard(descriptor.destination, descriptor.id)

@@ -41,6 +41,7 @@ _UNREAD_MAX = 128
 """After so many datagrams of a muted peer that had to be taken off the sockets unread, the system drops the rest."""
 _UNREAD_PEERS_MAX = 1_024
 _TELLING = (Announce, Profile)
+"""Frames that tell others of this node, and so go out by every means."""
 _log = logging.getLogger("carrypost.node")
 
 
@@ -101,11 +102,11 @@ class NodeDriver(HostDriver):
 
     @property
     def overloaded(self) -> bool:
-        """So much waits for the disk that nothing more should be taken."""
+        """Whether so much waits for the disk that nothing more should be taken."""
         return self._store.unanswered_bytes > _BACKLOG_BYTES_MAX
 
     def now(self) -> int:
-        """Microseconds; the host has been told if the clock stepped."""
+        """The time in microseconds. If the clock stepped, the host learns of it first."""
         now = self._clock.now()
         if step_us := self._clock.take_step_us():
             self.host.clock_stepped(step_us)
@@ -114,7 +115,7 @@ class NodeDriver(HostDriver):
     # --- what happens --------------------------------------------------------------------------------------
 
     def received(self, batch: Sequence[tuple[str, bytes]]) -> None:
-        """Datagrams came, each with its sender's address."""
+        """Decode datagrams that came, each with its sender's address, and give them to the host."""
         if not self._running:
             return
         if self.overloaded:
@@ -148,7 +149,7 @@ class NodeDriver(HostDriver):
         self.drain()
 
     def _count_unread(self, unread: int, now: int) -> None:
-        """Datagrams of muted peers were taken off the sockets; where they are many, the system is to do that."""
+        """Count datagrams of muted peers; of peers that send many, the system is asked to drop them."""
         if not unread:
             self._unread_of.clear()
             return
@@ -161,7 +162,7 @@ class NodeDriver(HostDriver):
             self._unread_of.clear()
 
     def answered(self) -> None:
-        """The store has written batches, or could not."""
+        """Pass on the store's answers: which batches are durable, and which are lost."""
         now = self.now()
         answers = self._store.answers()
         self._disk.take(answers)

@@ -2,7 +2,7 @@
 
 Nothing here is ever overwritten because it could not be read: whoever has the key is the node, and a store goes with
 one key. A key that comes back without its store (a backup on a new device) begins at an incarnation that no earlier
-life can have reached, so that its numbers never repeat.
+life of the node can have reached, so that its numbers never repeat.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Node:
         self._confirmations: dict[MessageId, list[asyncio.Future[None]]] = {}
         self._begun_s = 0.0
 
-    # --- life ----------------------------------------------------------------------------------------------
+    # --- start and stop ----------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -130,7 +130,7 @@ class Node:
 
     @property
     def driver(self) -> NodeDriver:
-        """What moves the host, while the node runs."""
+        """The driver of the host; raises `StateError` unless the node runs."""
         if self._driver is None:
             raise StateError("the node is not running")
         return self._driver
@@ -178,7 +178,7 @@ class Node:
         return number
 
     def unsubscribe(self, consumer: Consumer, number: int) -> None:
-        """Want it no longer."""
+        """End a subscription."""
         self.consumers.unsubscribe(consumer, number, self.driver.now())
         self.driver.drain()
 
@@ -189,7 +189,7 @@ class Node:
             self._driver.drain()
 
     def confirm(self, consumer: Consumer, messages: Iterable[MessageId]) -> asyncio.Future[None]:
-        """The consumer has these; the future is done once that is durable."""
+        """Confirm that the consumer has these messages; the future is done once that is durable."""
         driver = self.driver
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done = self.consumers.confirm(consumer, messages, driver.now())

@@ -189,7 +189,7 @@ def _unpack(each: Named, root: Path, fetch: Fetch) -> Path:
             inside.mkdir()
         for part in each.parts:
             (inside / Path(part.path).name if each.folder else inside).write_bytes(fetch(part.digest))
-        _settle(partial, home)
+        _move(partial, home)
     except OSError as error:
         raise refused(f"{each.path} cannot be unpacked in {root}", error) from None
     finally:
@@ -197,7 +197,7 @@ def _unpack(each: Named, root: Path, fetch: Fetch) -> Path:
     return target
 
 
-def _settle(partial: Path, home: Path) -> None:
+def _move(partial: Path, home: Path) -> None:
     try:
         partial.rename(home)
     except OSError:

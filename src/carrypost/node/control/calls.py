@@ -33,11 +33,11 @@ class Call(msgspec.Struct, tag_field="do", kw_only=True, frozen=True):
 
 
 class Status(Call, tag="status", frozen=True):
-    """How things stand."""
+    """Ask for the state of the node."""
 
 
 class Peers(Call, tag="peers", frozen=True):
-    """Who is in reach."""
+    """Ask who is in reach."""
 
 
 class Publish(Call, tag="publish", frozen=True):
@@ -54,7 +54,7 @@ class Publish(Call, tag="publish", frozen=True):
 
 
 class Subscribe(Call, tag="subscribe", frozen=True):
-    """Want what matches; answered with the subscription's number."""
+    """Subscribe to what matches; answered with the subscription's number."""
 
     pattern: str | dict[str, str]
     selector: str | None = None
@@ -62,19 +62,19 @@ class Subscribe(Call, tag="subscribe", frozen=True):
 
 
 class Unsubscribe(Call, tag="unsubscribe", frozen=True):
-    """Want it no longer."""
+    """End a subscription."""
 
     subscription: int
 
 
 class Confirm(Call, tag="confirm", frozen=True):
-    """The program has these; answered once that is durable."""
+    """Confirm that the program has these messages; answered once that is durable."""
 
     messages: list[str]
 
 
 class Gate(Call, tag="gate", frozen=True):
-    """Whose datagrams are taken from now on; None: everybody's."""
+    """Set the gate: the addresses whose datagrams are taken from now on; None: everybody's."""
 
     hear: list[str] | None
 
@@ -87,7 +87,7 @@ AnyCall = Status | Peers | Publish | Subscribe | Unsubscribe | Confirm | Gate | 
 
 
 class _Numbered(msgspec.Struct):
-    """What any call has, also one of a newer program."""
+    """What every call has, also one of a newer program that this node does not know."""
 
     number: int
 
@@ -97,14 +97,14 @@ class Reply(msgspec.Struct, tag_field="is", frozen=True):
 
 
 class AnswerReply(Reply, tag="answer", frozen=True):
-    """A call was done."""
+    """The call was carried out."""
 
     number: int
     value: Any = None
 
 
 class RefusalReply(Reply, tag="refusal", frozen=True):
-    """A call was not done: the name of the error, and what it says."""
+    """The call was refused: the name of the error, and what it says."""
 
     number: int
     error: str

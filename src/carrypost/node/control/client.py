@@ -14,6 +14,8 @@ from carrypost.errors import CarrypostError, LocalError, NoNodeError, StateError
 from carrypost.model.descriptor import Ordering
 from carrypost.node.control import calls
 
+_CONNECT_S = 5.0
+"""A node that is busy still lets a program in within this."""
 Delivery = calls.DeliveryReply
 """A message that the node hands to this program."""
 
@@ -34,10 +36,10 @@ class Client:
         self._listener = asyncio.get_running_loop().create_task(self._listen())
 
     @classmethod
-    async def connect(cls, path: Path, *, timeout_s: float = 5.0) -> Client:
+    async def connect(cls, path: Path) -> Client:
         """Reach the node at a control socket; raises `NoNodeError`."""
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(_CONNECT_S):
                 reader, writer = await asyncio.open_unix_connection(path)
         except PermissionError:
             raise NoNodeError(f"the node at {path} belongs to another user") from None
@@ -64,11 +66,11 @@ class Client:
     # --- calls ---------------------------------------------------------------------------------------------
 
     async def status(self) -> dict[str, Any]:
-        """How things stand."""
+        """The state of the node, as `carrypost status` shows it."""
         return dict(await self._call(calls.Status(number=self._next())))
 
     async def peers(self) -> list[dict[str, Any]]:
-        """Who is in reach."""
+        """The nodes in reach, as `carrypost peers` shows them."""
         return list(await self._call(calls.Peers(number=self._next())))
 
     async def publish(
@@ -93,7 +95,7 @@ class Client:
     async def subscribe(
         self, pattern: str | Mapping[str, str], selector: str | None = None, *, ordered: bool = False
     ) -> int:
-        """Want what matches, from now on and of what is there and no program has; returns the subscription's number.
+        """Subscribe to what matches, also of what is here and no program has; returns the subscription's number.
 
         `ordered`: the destination's messages have an order. All of them are taken, and delivered in it.
         """
@@ -102,7 +104,7 @@ class Client:
         return int(await self._call(call))
 
     async def unsubscribe(self, subscription: int) -> None:
-        """Want it no longer."""
+        """End a subscription."""
         await self._call(calls.Unsubscribe(number=self._next(), subscription=subscription))
 
     async def next_delivery(self, timeout_s: float | None = None) -> Delivery:
@@ -119,12 +121,12 @@ class Client:
         return self._deliveries.popleft()
 
     async def confirm(self, *deliveries: Delivery | str) -> None:
-        """This program has these; returns once that is durable."""
+        """Confirm that this program has these messages; returns once that is durable."""
         messages = [each if isinstance(each, str) else each.message for each in deliveries]
         await self._call(calls.Confirm(number=self._next(), messages=messages))
 
     async def gate(self, hear: Iterable[str] | None) -> None:
-        """Whose datagrams the node takes from now on; None: everybody's."""
+        """Set the gate: the addresses whose datagrams the node takes from now on; None: everybody's."""
         await self._call(calls.Gate(number=self._next(), hear=None if hear is None else list(hear)))
 
     async def stop(self) -> None:
@@ -171,7 +173,7 @@ class Client:
         return self._ended or NoNodeError(f"the node at {self._path} ended")
 
     def _end(self, error: CarrypostError) -> None:
-        """Nothing more comes; the first reason counts."""
+        """Fail every open call, and all that follow, with an error; the first one counts."""
         if self._ended is None:
             self._ended = error
         for future in self._open.values():

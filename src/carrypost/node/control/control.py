@@ -38,7 +38,7 @@ _TIDY_MIN = 4_096
 _TURN = 16
 """Deliveries that are handed out before others have their turn."""
 _PAUSE_S = 0.005
-"""How often is looked whether the disk has caught up."""
+"""How often to look whether the disk has caught up."""
 
 
 class Control:
@@ -51,7 +51,7 @@ class Control:
         self._programs: dict[Program, asyncio.Task[None] | None] = {}
         self._closing = False
         self.stopping = stopping or asyncio.Event()
-        """Somebody asked the node to end."""
+        """Set when somebody asks the node to end."""
 
     async def open(self) -> None:
         """Listen; raises `NodeError`."""
@@ -132,7 +132,7 @@ class Program:
         self._stopping = stopping
         self._waiting: dict[MessageId, Delivery] = {}
         self._news = asyncio.Event()
-        """Something waits."""
+        """Set when a delivery waits to be handed out."""
         self._handed: dict[str, MessageId] = {}
         self._tidy_at = _TIDY_MIN
         self._tasks: set[asyncio.Task[None]] = set()
@@ -142,7 +142,7 @@ class Program:
         }
 
     def take(self, delivery: Delivery) -> None:
-        """A message for the program."""
+        """Queue a message for the program."""
         self._waiting[delivery.message] = delivery
         self._news.set()
         if len(self._waiting) + len(self._handed) > self._tidy_at:

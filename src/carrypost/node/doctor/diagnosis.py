@@ -194,7 +194,7 @@ def of_node(status: Mapping[str, Any], limits: Limits) -> list[Finding]:
 
 
 def _proven(trial: Trial) -> Finding:
-    """Others were heard."""
+    """What follows from a trial in which others were heard."""
     heard, names = tuple(sorted(trial.others)), _names(trial.others)
     if trial.send_error:
         detail = f"{trial.words} comes in ({names} was heard), but does not go out: {_said(trial.send_error)}."
@@ -206,7 +206,7 @@ def _proven(trial: Trial) -> Finding:
 
 
 def _unproven(trial: Trial, heard_otherwise: set[str]) -> Finding:
-    """Something was sent, and nobody else was heard."""
+    """What follows from a trial in which something was sent and nobody else was heard."""
     words, window = trial.words, f"in {trial.timeout_s:g} s"
     if not trial.came_back:
         return _finding(
@@ -249,7 +249,7 @@ def _send_advice(trial: Trial) -> str:
 
 
 def _said(name: str) -> str:
-    """What the system calls it, and what that means."""
+    """An error as people know it, with the system's name for it."""
     number = getattr(errno, name, None)
     return name if number is None else f"{os.strerror(number)} ({name})"
 

@@ -1,4 +1,4 @@
-"""What of a node's life goes into its record: events, and samples of traffic and sizes."""
+"""What goes into the record of a node: events, and samples of traffic and sizes."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Chronicle:
         self._chore = asyncio.get_running_loop().create_task(self._keep())
 
     def observe(self, event: Event) -> None:
-        """Something that the host told."""
+        """Record an event of the host."""
         self.archive.record.observe(self._driver.now(), self._node, event)
 
     def close(self) -> None:
-        """The last rows; the last file gets its name."""
+        """Write the last rows, and give the last file its name."""
         self._chore.cancel()
         self._sample()
         self.archive.record.add(Kind.LEAVE, self._driver.now(), self._node)

@@ -11,7 +11,7 @@ from carrypost.node.store import schema
 from carrypost.node.store.reserve import RESERVE_BYTES
 
 LOOK_S = 2.0
-"""For so long nothing must have failed before it is over: a disk at the brink would else be told of all the time."""
+"""Nothing may fail for so long before it is over: a disk at the brink would otherwise be reported all the time."""
 _log = logging.getLogger("carrypost.node")
 
 
@@ -39,7 +39,7 @@ class DiskWatch:
                 self._look_later()
 
     def close(self) -> None:
-        """Look no longer."""
+        """Stop watching."""
         if self._timer is not None:
             self._timer.cancel()
 

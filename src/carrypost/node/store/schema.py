@@ -11,7 +11,6 @@ an id has is read once, at the start.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import sqlite3
 import time
@@ -19,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from carrypost.errors import NodeError
-from carrypost.files import keep_entry
+from carrypost.files import FULL, keep_entry
 
 APPLICATION_ID = 0x43505354
 """The letters CPST."""
@@ -81,7 +80,7 @@ def open_writer(path: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise NodeError(explained(error, path)) from error
     except OSError as error:
-        if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", -1)):
+        if error.errno in FULL:
             raise NodeError(f"the disk is full: the store {path} cannot be made; free some space") from error
         raise NodeError(
             f"the store {path} cannot be opened: {error.strerror}; see who may read and write it"

@@ -32,6 +32,7 @@ from carrypost.node.store.reserve import RESERVE_BYTES, Reserve
 from carrypost.node.store.rows import Directory, Transaction, merged
 
 GROUP_BYTES_MAX = 1024 * 1024
+"""What one transaction takes at the most, so that answers keep coming and the log stays short."""
 _REST_S_MAX = 0.005
 _REST_RATIO = 8
 """After a commit the writer rests, so that more can gather for the next one."""

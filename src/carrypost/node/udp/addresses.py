@@ -10,7 +10,7 @@ import socket
 from collections.abc import Mapping
 
 SocketAddress = tuple[str, int] | tuple[str, int, int, int]
-"""As sockets take and give it."""
+"""An address as sockets take and give it."""
 PORT_MAX = 65_535
 
 
@@ -58,7 +58,7 @@ def socket_address(text: str) -> SocketAddress:
 
 
 def family(address: SocketAddress) -> socket.AddressFamily:
-    """Of IPv4 or of IPv6."""
+    """The address family: IPv4 or IPv6."""
     return socket.AF_INET if len(address) == 2 else socket.AF_INET6  # noqa: PLR2004 - IPv4 has two parts
 
 

@@ -173,7 +173,7 @@ class Aliases:
         return name
 
     def failed(self, name: str, now_s: float) -> bool:
-        """Nothing can be sent to the peer's destination; whether there is another one now."""
+        """Choose another destination for a peer to which nothing can be sent; whether there is one."""
         peer = self._peers.get(name)
         if peer is None:
             return False
@@ -222,7 +222,7 @@ class Aliases:
         return name
 
     def _follows(self, first_text: str, source: _Address, copies: _Copies) -> None:
-        """The source says what another address said first."""
+        """Learn from a source that says what another address said first."""
         first = self._joined.get(first_text) or self._lone.get(first_text)
         if first is None or first is source:
             return
@@ -232,7 +232,11 @@ class Aliases:
                 copies.taken[self._name(source)] = max(copies.taken.get(name, 0) for name in before)
         elif source is first.peer.destination and not copies.led:
             copies.led = True
-            self._led(first.peer, first)
+            peer = first.peer
+            peer.leads = peer.leads + 1 if peer.leader is first else 1
+            peer.leader = first
+            if peer.leads >= LEADS:
+                self._direct(peer, first)
         elif first is first.peer.destination:
             first.peer.leads = 0
 
@@ -262,12 +266,6 @@ class Aliases:
             peer.node = node
         elif peer is not None and peer.node != node:
             self._leave(source)
-
-    def _led(self, peer: _Peer, first: _Address) -> None:
-        peer.leads = peer.leads + 1 if peer.leader is first else 1
-        peer.leader = first
-        if peer.leads >= LEADS:
-            self._direct(peer, first)
 
     @staticmethod
     def _direct(peer: _Peer, destination: _Address) -> None:
@@ -301,7 +299,7 @@ class Aliases:
         return True
 
     def _leave(self, address: _Address) -> None:
-        """The address is no longer of its peer."""
+        """Take an address out of its peer."""
         peer = address.peer
         if peer is None:
             return

@@ -60,7 +60,7 @@ class Target:
 
     @property
     def family(self) -> socket.AddressFamily:
-        """Of IPv4 or of IPv6."""
+        """The address family: IPv4 or IPv6."""
         return family(self.address)
 
 
@@ -78,7 +78,7 @@ class ChannelPlan:
     port: int
 
     def listen(self) -> socket.socket:
-        """Its ear; raises `OSError`."""
+        """A socket that hears the channel; raises `OSError`."""
         if self.means is Means.IPV6_MULTICAST:
             return sockets.listen_multicast_v6(self.group, self.port, self.index)
         if self.means is Means.IPV4_MULTICAST:
@@ -138,7 +138,7 @@ class Channel:
         """What the system said when something was last sent; empty: nothing."""
 
     def hears(self, peer: str, now_s: float) -> bool:
-        """A peer speaks; whether it is new here."""
+        """Note that a peer speaks on this channel; whether it had not been heard here lately."""
         peers = self.peers
         new = peer not in peers
         if not new or len(peers) < PEERS_MAX:

@@ -20,6 +20,7 @@ from carrypost.node.udp.statics import StaticPeer
 Known = Mapping[SocketAddress, StaticPeer]
 """Static peers by their addresses."""
 SOURCES_MAX = 8_192
+"""Addresses that are remembered; beyond that all of them are worked out anew, which costs only time."""
 _ECHO, _GATED = "echoes", "gated"
 
 
@@ -35,7 +36,7 @@ class _Source(NamedTuple):
 
 
 class Intake:
-    """What comes in."""
+    """Decides which datagrams the host is given, and under which names."""
 
     def __init__(self, traffic: UdpTraffic, gate: Iterable[str] | None, look_again: Callable[[], None]) -> None:
         self.aliases = Aliases()

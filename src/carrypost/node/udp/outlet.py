@@ -31,10 +31,10 @@ class UdpTraffic:
     def __init__(self) -> None:
         self.counters = dict.fromkeys(_COUNTED, 0)
         self.errors: Counter[str] = Counter()
-        """By the system's name for each."""
+        """Errors, by the system's names for them."""
 
     def failed(self, error: OSError) -> str:
-        """Count it; returns its name."""
+        """Count an error; returns the system's name for it."""
         name = errno.errorcode.get(error.errno or 0, type(error).__name__)
         self.errors[name] += 1
         return name
@@ -75,7 +75,7 @@ class Outlet:
         return failure
 
     def close(self) -> None:
-        """Give up what waits."""
+        """Drop what is queued."""
         self._queue.clear()
         self._queue_bytes = 0
         self._rest()

@@ -33,6 +33,7 @@ _HOPS = 1
 """Multicast stays on the link."""
 _SEND_BUFFER_BYTES = 1 << 20
 _PORT_ATTEMPTS = 8
+"""How often a free port is looked for that is free in both families."""
 _PRIVILEGED_PORT_MAX = 1_023
 _Instruction = tuple[int, int, int, int]
 """Of the kernel's filter: code, where to go on if it is so and if not, and a number."""

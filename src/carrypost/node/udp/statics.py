@@ -22,13 +22,13 @@ from carrypost.node.udp.addresses import SocketAddress, family, literal, split
 RESOLVE_S = 60.0
 """How often names are resolved again."""
 RETRY_S = 10.0
-"""How soon where that failed."""
+"""How soon they are resolved again where that failed."""
 PEERS_MAX = 256
 _log = logging.getLogger("carrypost.udp")
 
 
 class StaticPeer:
-    """One of them."""
+    """A node that the settings name."""
 
     __slots__ = ("address", "heard_s", "host", "port", "text", "troubled")
 
@@ -43,11 +43,11 @@ class StaticPeer:
         self.heard_s = float("-inf")
         """When it last sent something to this node."""
         self.troubled = False
-        """It has been said that it cannot be resolved."""
+        """It has been logged that it cannot be resolved."""
 
 
 class StaticPeers:
-    """All of them. Raises `ConfigError` for a text that is no address."""
+    """All nodes that the settings name; raises `ConfigError` for a text that is no address."""
 
     def __init__(self, texts: Iterable[str], errors: Counter[str]) -> None:
         self.peers = [StaticPeer(text) for text in dict.fromkeys(texts)]
@@ -61,7 +61,7 @@ class StaticPeers:
         return {peer.address: peer for peer in self.peers if peer.address is not None}
 
     async def resolve(self, families: Collection[int], changed: Callable[[], None]) -> bool:
-        """Find out the addresses, all at once, and tell of each that is another; whether all are known now."""
+        """Resolve all names at once, and call `changed` for each new address; whether all are known now."""
         await asyncio.gather(*(self._resolve(peer, families, changed) for peer in self.peers))
         return not any(peer.troubled for peer in self.peers)
 

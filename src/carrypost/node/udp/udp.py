@@ -36,10 +36,11 @@ Received = Callable[[list[tuple[str, bytes]]], None]
 TARGETS_MAX = 1_024
 """Peers whose socket address is kept."""
 _COVER_S = 1.0
-"""For so long it is remembered which means are needed."""
+"""How long the choice of channels that are needed is kept."""
 SHUNNED_MAX = 64
 """Addresses whose datagrams the system drops; a longer list would cost every datagram too much."""
 _UNSHUN_SLACK_S = 0.05
+"""Timers of the loop may fire a little early."""
 _LOOK_S = 1.0
 """Sources with this node's own port make it look at its addresses, but not more often than this."""
 _log = logging.getLogger("carrypost.udp")
@@ -79,7 +80,7 @@ class Udp:
         self._chores: list[asyncio.Task[None]] = []
         self._reported_unused = False
 
-    # --- life ----------------------------------------------------------------------------------------------
+    # --- open and close ----------------------------------------------------------------------------------------
 
     async def open(self) -> None:
         """Take the ports and begin to listen; raises `NodeError` or `ConfigError`. No interface is not an error."""
