@@ -181,27 +181,16 @@ class Requests:
         """Something that was asked for came."""
         link.inbox.progress_us = now
 
-    def all_arrived(self, link: Link, serials: list[int], now: int, *, last: bool) -> None:
+    def arrived(self, link: Link, serials: list[int], now: int, *, last: bool) -> None:
         """Transfer frames came together and need not come again."""
         inbox = link.inbox
-        earlier = inbox.receipts.note_all(serials)
+        earlier = inbox.receipts.note(serials)
         if earlier:
             self._outputs.send(earlier, link.peer)
         if last or inbox.receipts.count >= _ACK_FRAMES:
             inbox.ack_due_us = now
         elif inbox.ack_due_us == NEVER:
             inbox.ack_due_us = now + _ACK_DELAY_US
-        inbox.progress_us = now
-
-    def arrived(self, link: Link, serial: int, now: int, *, last: bool) -> None:
-        """A transfer frame came and need not come again."""
-        earlier = link.inbox.receipts.note(serial)
-        if earlier is not None:
-            self._outputs.send((earlier,), link.peer)
-        if last or link.inbox.receipts.count >= _ACK_FRAMES:
-            link.inbox.ack_due_us = now
-        elif link.inbox.ack_due_us == NEVER:
-            link.inbox.ack_due_us = now + _ACK_DELAY_US
 
     def flush(self, link: Link, now: int) -> None:
         """The end of a step: answer what was offered, acknowledge what came."""
