@@ -215,7 +215,7 @@ def test_what_a_lost_delivery_was_before_does_not_come_before_it_after_a_crash()
         net.link("a", "b")
         net.link("b", "v")
         net.advance(5)
-        net._driver("v").disk.delay_us = 1_000_000  # noqa: SLF001
+        net._checked("v").disk.delay_us = 1_000_000  # noqa: SLF001
         for node, label in (("a", "question"), ("b", "answer")):
             net.publish(node, "forum", b"x", label=label, ordering="delta-causal", lifetime_s=600)
             net.advance(0.4)

@@ -23,8 +23,8 @@ def test_serials_noted_together_are_acknowledged_as_if_they_came_one_by_one(
 ) -> None:
     together, singly = Receipts(), Receipts()
     for serials, reported in bursts:
-        earlier = [ack for serial in serials if (ack := singly.note(serial)) is not None]
-        assert together.note_all(serials) == earlier
+        earlier = [ack for serial in serials for ack in singly.note([serial])]
+        assert together.note(serials) == earlier
         assert together.count == singly.count
         if reported:
             assert together.report() == singly.report()
@@ -35,14 +35,14 @@ def test_everything_that_came_is_acknowledged_and_nothing_else(bursts: list[list
     receipts = Receipts()
     acks: list[Ack] = []
     for serials in bursts:
-        acks += receipts.note_all(serials)
+        acks += receipts.note(serials)
         acks.append(receipts.report())
     assert named(acks) == {serial for serials in bursts for serial in serials}
 
 
 def test_a_gap_that_a_repetition_makes_up_for_in_number_stays_a_gap() -> None:
     receipts = Receipts()
-    receipts.note_all([10])
-    receipts.note_all([20, 20, 22])
-    receipts.note_all([32, 30, 34])
+    receipts.note([10])
+    receipts.note([20, 20, 22])
+    receipts.note([32, 30, 34])
     assert named([receipts.report()]) == {10, 20, 22, 30, 32, 34}

@@ -33,27 +33,23 @@ class Receipts:
         self.count = 0
         """Frames not acknowledged yet."""
 
-    def note(self, serial: int) -> Ack | None:
-        """A frame came. Returns what has to be acknowledged first, if it is too far from the others."""
-        ack = None
-        if not 0 <= serial - self._base < _WINDOW:
-            ack = self.report() if self.count else None
-            self._base = serial - _SLACK
-            self._bits = 0
-            self._marks = (0, 0)
-        self._bits |= 1 << serial - self._base
-        self.count += 1
-        return ack
-
-    def note_all(self, serials: list[int]) -> list[Ack]:
-        """Frames came, mostly one after the other. Returns what has to be acknowledged first."""
+    def note(self, serials: list[int]) -> list[Ack]:
+        """Frames came, mostly one after the other. Returns what has to be acknowledged before those far from it."""
         first, count = serials[0], len(serials)
         offset = first - self._base
         if offset >= 0 and offset + count <= _WINDOW and serials == list(range(first, first + count)):
             self._bits |= ((1 << count) - 1) << offset
             self.count += count
             return []
-        return [ack for serial in serials if (ack := self.note(serial)) is not None]
+        acks: list[Ack] = []
+        for serial in serials:
+            if not 0 <= serial - self._base < _WINDOW:
+                if self.count:
+                    acks.append(self.report())
+                self._base, self._bits, self._marks = serial - _SLACK, 0, (0, 0)
+            self._bits |= 1 << serial - self._base
+            self.count += 1
+        return acks
 
     def report(self) -> Ack:
         """The acknowledgement of everything noted."""

@@ -5,7 +5,7 @@ or that of copies which would give way to it. Room appears when a copy leaves, o
 confirmed. Then what neighbours have is looked through, highest rank first, and as much is asked for as finds room
 beside what each neighbour was asked for already: at once, and at most once a second.
 
-What a neighbour offered during this contact is known by its handle (`Inbox.declined`, and `Inbox.settled` of what was
+What a neighbour offered during this contact is known by its handle (`Inbox.declined`, and `Inbox.closed` of what was
 evicted since), so it is asked for without a new offer. What was declined before the contact is on offer nowhere, since
 reviews count it as known; so when a review begins while there is room, some that would find room are left out of what
 is compared (`Cache.invite`), others at each review, and the neighbour offers them again.
@@ -93,7 +93,7 @@ class Declined:
         links, left = self._links.usable, _LOOK_ENTRIES_MAX
         for turn in range(len(links)):
             link = links[(self._first + turn) % len(links)]
-            left -= len(link.inbox.declined) + len(link.inbox.settled)
+            left -= len(link.inbox.declined) + len(link.inbox.closed)
             if candidates := self._candidates(link):
                 self._ask(link, candidates, now)
             if left <= 0 and turn + 1 < len(links):
@@ -113,7 +113,7 @@ class Declined:
                 del inbox.declined[handle]
         if cache.declined:
             get = cache.get
-            for handle, entry in inbox.settled.items():
+            for handle, entry in inbox.closed.items():
                 copy = get(entry.message)
                 if copy is None or copy.here or copy.finished or handle in inbox.declined or handle in inbox.wants:
                     continue

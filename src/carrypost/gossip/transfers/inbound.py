@@ -17,13 +17,12 @@ from carrypost.errors import RemoteError
 from carrypost.events import Reason, Reception
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.transfers.accounts import FRAME, PARCEL
-from carrypost.gossip.transfers.inbox import PieceBuffer
 from carrypost.gossip.transfers.inspection import Inspection
 from carrypost.gossip.transfers.transfer import AGE_MS_MAX, HOPS_MAX
-from carrypost.gossip.transfers.wants import BLOCK_US, FRAGMENT_BYTES, SHARE_BLOCK_US
+from carrypost.gossip.transfers.wants import BLOCK_US, SHARE_BLOCK_US
 from carrypost.gossip.wire.frames import BlankData, Data, DescriptorPart, HashList, OpenParcel, WholeDescriptor
 from carrypost.gossip.wire.parts import Parts
-from carrypost.gossip.wire.pieces import HASH_BYTES, full_mask, hash_of, root_of
+from carrypost.gossip.wire.pieces import HASH_BYTES, hash_of, root_of
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import NodeId
@@ -56,9 +55,9 @@ class Inbound:
         self._wants.drop_link(link)
         self._parts.leave(link.peer)
 
-    def _settled(self, link: Link, handle: int) -> bool:
+    def _closed(self, link: Link, handle: int) -> bool:
         """Of what was wanted once, the rest is acknowledged, so that it ends; what was not asked for is overheard."""
-        if handle in link.inbox.settled:
+        if handle in link.inbox.closed:
             return True
         self._outputs.refuse("unsolicited", link.peer)
         return False
@@ -82,7 +81,7 @@ class Inbound:
         """
         want = link.inbox.wants.get(frame.handle)
         if want is None:
-            return self._settled(link, frame.handle)
+            return self._closed(link, frame.handle)
         if want.descriptor is not None:
             return not (isinstance(frame, WholeDescriptor) and want.descriptor.small)
         try:
@@ -103,20 +102,24 @@ class Inbound:
             self._decline(link, want, found, Reason.NO_ROOM)
             return True
         link.budgets.credit(PARCEL)
-        want.reset = False
+        self._wants.opened(link, frame.handle, want)
+        self._accept(want, found, frame)
+        return not (isinstance(frame, WholeDescriptor) and found.small)
+
+    def _accept(self, want: Want, found: Descriptor, frame: WholeDescriptor | DescriptorPart | OpenParcel) -> None:
+        """Note a descriptor that may come in, and the numbers beside it, which nobody signed."""
         want.hops = min(HOPS_MAX, max(1, frame.hops))
         want.age_ms = min(AGE_MS_MAX, max(0, frame.age_ms))
-        self._wants.opened(link, frame.handle, want)
+        want.reset = False
         copy = self._cache.get(found.id)
         # Where the message is known, its signature was not looked at again: the one that was is kept.
         want.descriptor = copy.descriptor if copy is not None and copy.here else found
-        return not (isinstance(frame, WholeDescriptor) and found.small)
 
     def hash_list(self, link: Link, frame: HashList, now: int) -> bool:
         """Take a part of a hash list. True: acknowledge it."""
         want = link.inbox.wants.get(frame.handle)
         if want is None or want.hashes:
-            return want is not None or self._settled(link, frame.handle)
+            return want is not None or self._closed(link, frame.handle)
         descriptor = want.descriptor
         if descriptor is None:
             return want.reset
@@ -135,9 +138,8 @@ class Inbound:
             self._wants.block_from(link, frame.handle, "digest", now + BLOCK_US)
             return True
         want.hashes = hashes
-        for piece, buffer in list(want.buffers.items()):
-            if buffer.have == full_mask(descriptor.fragments_in(piece)):
-                self._finish(link, frame.handle, piece, now)
+        for piece in list(want.fragments):
+            self._finish(link, frame.handle, piece, now)
         return True
 
     # --- data ----------------------------------------------------------------------------------------------
@@ -146,7 +148,7 @@ class Inbound:
         """Take a fragment. True: acknowledge it."""
         want = link.inbox.wants.get(frame.handle)
         if want is None:
-            return self._settled(link, frame.handle)
+            return self._closed(link, frame.handle)
         descriptor = want.descriptor
         if descriptor is None:
             return want.reset
@@ -176,7 +178,7 @@ class Inbound:
             return
         descriptor, body = frame.descriptor, frame.body
         try:
-            interesting = self.inspection.inspect(descriptor, want.entry, link, now)
+            want.interesting = self.inspection.inspect(descriptor, want.entry, link, now)
         except RemoteError as error:
             self._wants.block_from(link, frame.handle, error.reason, now + BLOCK_US)
             return
@@ -185,12 +187,7 @@ class Inbound:
             # Not only refused: the signature, which is dear to look at, would come along again and again.
             self._wants.block_from(link, frame.handle, "fragment", now + BLOCK_US)
             return
-        want.hops = min(HOPS_MAX, max(1, frame.hops))
-        want.age_ms = min(AGE_MS_MAX, max(0, frame.age_ms))
-        copy = self._cache.get(descriptor.id)
-        # Where the message is known, its signature was not looked at again: the one that was is kept.
-        want.descriptor = copy.descriptor if copy is not None and copy.here else descriptor
-        want.interesting, want.reset = interesting, False
+        self._accept(want, descriptor, frame)
         self._store(link, want, 0, b"" if blank or body is None else body, now)
 
     def _buffer(self, link: Link, want: Want, at: tuple[int, int], body: bytes, now: int) -> None:
@@ -199,28 +196,22 @@ class Inbound:
         copy = self._cache.get(want.entry.message)
         if want.descriptor is None or (copy is not None and copy.here and copy.held >> piece & 1):
             return
-        buffer = want.buffers.get(piece)
-        if buffer is None:
-            buffer = want.buffers[piece] = PieceBuffer()
-        if not buffer.have >> number & 1:
+        fragments = want.fragments.setdefault(piece, {})
+        if number not in fragments:
             link.budgets.credit(FRAME)
-            buffer.have |= 1 << number
-            buffer.fragments[number] = body
-            buffer.bytes += len(body) + FRAGMENT_BYTES
-            self._wants.charge(link, want.entry.handle, piece, buffer.bytes)
-            if buffer.have == full_mask(want.descriptor.fragments_in(piece)):
-                self._finish(link, want.entry.handle, piece, now)
+            fragments[number] = body
+            self._wants.charge(link, want.entry.handle, piece, len(body))
+            self._finish(link, want.entry.handle, piece, now)
 
     def _finish(self, link: Link, handle: int, piece: int, now: int) -> None:
-        """All fragments of a piece are here; without the hash list it waits in its buffer."""
+        """Store a piece once all of its fragments are here, and the hash list by which it is checked."""
         want = link.inbox.wants.get(handle)
         descriptor = want.descriptor if want is not None else None
         if want is None or descriptor is None or (descriptor.signed and descriptor.pieces > 1 and not want.hashes):
             return
-        buffer = self._wants.free(link, handle, piece)
-        if buffer is not None:
-            body = b"".join(buffer.fragments[number] for number in sorted(buffer.fragments))
-            self._store(link, want, piece, body, now)
+        if len(want.fragments.get(piece, ())) == descriptor.fragments_in(piece):
+            found = self._wants.free(link, handle, piece) or {}
+            self._store(link, want, piece, b"".join([found[number] for number in sorted(found)]), now)
 
     def _store(self, link: Link, want: Want, piece: int, body: bytes, now: int) -> None:
         """A piece is whole: verify it, make room for it, journal it."""
@@ -235,7 +226,7 @@ class Inbound:
             if copy is not None and copy.finished:
                 self._wants.drop(link, handle)  # It was thrown out for good while it came in.
                 return
-            copy = self._admit(link, want, piece, now)
+            copy = self._admit(link, want, descriptor, piece, now)
             if copy is None:
                 return
         elif not self._holdings.grow(copy, piece, descriptor.piece_length(piece)):
@@ -248,7 +239,8 @@ class Inbound:
         self._wants.progressed(descriptor.id, now)
         self._holdings.keep_piece(descriptor, piece, body)
         if copy.whole:
-            self._complete(copy, link, want)
+            self._wants.fulfil((copy,))
+            self._receptions.whole((copy,), (Reception(copy.descriptor, want.hops, want.age_ms),), link)
         else:
             self._receptions.piece(copy)
             if not want.requested:
@@ -260,11 +252,8 @@ class Inbound:
             return root_of(hash_of(body)) == descriptor.root
         return want.hashes[piece * HASH_BYTES : (piece + 1) * HASH_BYTES] == hash_of(body)
 
-    def _admit(self, link: Link, want: Want, piece: int, now: int) -> Copy | None:
-        """The first piece of a message is here."""
-        descriptor = want.descriptor
-        if descriptor is None:
-            return None
+    def _admit(self, link: Link, want: Want, descriptor: Descriptor, piece: int, now: int) -> Copy | None:
+        """Let a message in with its first piece; None: it stays outside."""
         # Shares are charged to the address, because names are free to a forger.
         copy = self._holdings.admit(
             descriptor, nbytes=descriptor.piece_length(piece) + len(want.hashes), held=1 << piece,
@@ -298,8 +287,3 @@ class Inbound:
             self._holdings.note_memory(memory)
         self._wants.drop(link, want.entry.handle)
         self._wants.decline(link, want.entry)
-
-    def _complete(self, copy: Copy, link: Link, want: Want) -> None:
-        """The whole message is here."""
-        self._wants.fulfil(copy.id, 1 << copy.slot)
-        self._receptions.whole(copy, link, Reception(copy.descriptor, want.hops, want.age_ms))

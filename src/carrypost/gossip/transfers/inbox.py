@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
 
 
-class PieceBuffer:
-    """Fragments of a piece that is not whole yet."""
-
-    __slots__ = ("bytes", "fragments", "have")
-
-    def __init__(self) -> None:
-        self.have = 0
-        self.fragments: dict[int, bytes] = {}
-        self.bytes = 0
-
-
 class Want(msgspec.Struct, eq=False):
     """One message that one neighbour offers and this host would like."""
 
@@ -48,47 +37,30 @@ class Want(msgspec.Struct, eq=False):
     age_ms: int = 0
     reset: bool = False
     """What had come was given up for want of room; until the descriptor comes again, fragments are of no use."""
-    _buffers: dict[int, PieceBuffer] | None = None
-    _hash_parts: dict[int, bytes] | None = None
-
-    @property
-    def buffers(self) -> dict[int, PieceBuffer]:
-        """Pieces of which only some fragments are here. Most messages never need any."""
-        if self._buffers is None:
-            self._buffers = {}
-        return self._buffers
-
-    @property
-    def hash_parts(self) -> dict[int, bytes]:
-        """Parts of the hash list, by their first piece, until it is whole."""
-        if self._hash_parts is None:
-            self._hash_parts = {}
-        return self._hash_parts
-
-    @property
-    def has_buffers(self) -> bool:
-        """Whether there are any."""
-        return bool(self._buffers)
+    fragments: dict[int, dict[int, bytes]] = {}
+    """By piece, and by number in it: of pieces that are not whole, or wait for the hash list."""
+    hash_parts: dict[int, bytes] = {}
+    """Parts of the hash list, by their first piece, until it is whole."""
 
     def clear(self) -> None:
         """Start over."""
         self.reset = True
         self.descriptor = None
         self.hashes = b""
-        self._buffers = self._hash_parts = None
+        self.fragments, self.hash_parts = {}, {}
 
 
 class Inbox:
     """What the neighbour offers to this host, and what has come of it (`gossip.transfers.requests`)."""
 
     __slots__ = (
-        "answers", "declined", "fresh", "progress_us", "receipts", "settled", "wants",
+        "answers", "closed", "declined", "fresh", "progress_us", "receipts", "wants",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.wants: dict[int, Want] = {}
         """By handle."""
-        self.settled: OrderedDict[int, OfferEntry] = OrderedDict()
+        self.closed: OrderedDict[int, OfferEntry] = OrderedDict()
         """By handle: what was wanted lately and is no more. What still comes of it is acknowledged."""
         self.declined: OrderedDict[int, OfferEntry] = OrderedDict()
         """By handle: what was offered, and there was no room for; bounded by `offers_open_max`."""

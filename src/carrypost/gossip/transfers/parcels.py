@@ -1,7 +1,7 @@
 """Small messages, which come whole and in bursts: nearly all that an exchange moves.
 
 A message that plainly may come in (`Inspection.plainly_wanted`), is not known here and finds room takes the short way:
-all of a burst that do are entered, settled and delivered together. Any other takes the long way of
+all of a burst that do are admitted and delivered together. Any other takes the long way of
 `gossip.transfers.inbound`, one by one, in its place among the others. Both ways lead to the same state; the long one
 has more questions.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from carrypost.events import Reception
 from carrypost.gossip.transfers.transfer import AGE_MS_MAX, HOPS_MAX
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.ids import NodeId
@@ -42,7 +43,7 @@ class Parcels:
 
     def take(self, link: Link, frames: Sequence[OpenParcel], now: int) -> list[int]:
         """Take a burst. The serials to acknowledge."""
-        cache, wants, settled = self._holdings.cache, link.inbox.wants, link.inbox.settled
+        cache, wants, closed = self._holdings.cache, link.inbox.wants, link.inbox.closed
         known, plainly_wanted = cache.get, self._plainly_wanted
         roomy = cache.roomy(len(frames), sum(map(_LENGTH, frames)))
         taken: list[int] = []
@@ -51,7 +52,7 @@ class Parcels:
             handle = frame.handle
             want = wants.get(handle)
             if want is None:
-                if handle in settled:
+                if handle in closed:
                     taken.append(frame.serial)
                 else:
                     self._outputs.refuse("unsolicited", link.peer)
@@ -89,6 +90,7 @@ class Parcels:
             if frame.body:
                 self._holdings.keep_piece(descriptor, 0, frame.body)
         copies = self._holdings.admit_small(newcomers, giver, now)
-        self._wants.fulfil_all(copies)
+        self._wants.fulfil(copies)
         link.gave()
-        self._receptions.all_whole(copies, link)
+        receptions = [Reception(copy.descriptor, copy.hops, copy.age_ms) for copy in copies]
+        self._receptions.whole(copies, receptions, link)

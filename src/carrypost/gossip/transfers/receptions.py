@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.events import Reception
 from carrypost.gossip.transfers.accounts import MESSAGE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from carrypost.events import Reception
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Layers
     from carrypost.gossip.transfers.departures import Departures
@@ -43,20 +43,12 @@ class Receptions:
         self._holdings.keep((copy,))
         self._grown = self.news = True
 
-    def whole(self, copy: Copy, link: Link, reception: Reception) -> None:
-        """The last piece of a message is here."""
+    def whole(self, copies: Sequence[Copy], receptions: Sequence[Reception], link: Link) -> None:
+        """The last pieces of these messages are here: one message, or several that are wanted here."""
         if self._cache.changed:
             self._outputs.report()
             self._departures.sweep()
-        self._outputs.receive(link.node, (reception,))
-        self._take((copy,), link)
-
-    def all_whole(self, copies: Sequence[Copy], link: Link) -> None:
-        """These messages are here, all of them wanted, and nobody had to go for them."""
-        self._outputs.receive(link.node, [Reception(copy.descriptor, copy.hops, copy.age_ms) for copy in copies])
-        self._take(copies, link)
-
-    def _take(self, copies: Sequence[Copy], link: Link) -> None:
+        self._outputs.receive(link.node, receptions)
         link.budgets.credit(MESSAGE * len(copies))
         self._whole = self.news = True
         delivered = self._layers.take(copies) if copies[0].interesting else copies

@@ -181,24 +181,13 @@ class Requests:
         """Something that was asked for came."""
         link.inbox.progress_us = now
 
-    def all_arrived(self, link: Link, serials: list[int], now: int, *, last: bool) -> None:
+    def arrived(self, link: Link, serials: list[int], now: int, *, last: bool) -> None:
         """Transfer frames came together and need not come again."""
         inbox = link.inbox
-        earlier = inbox.receipts.note_all(serials)
+        earlier = inbox.receipts.note(serials)
         if earlier:
             self._outputs.send(earlier, link.peer)
         if last or inbox.receipts.count >= _ACK_FRAMES:
-            link.timers.arm(ACKNOWLEDGE, now)
-        elif link.timers.due[ACKNOWLEDGE] == NEVER:
-            link.timers.arm(ACKNOWLEDGE, now + _ACK_DELAY_US)
-        inbox.progress_us = now
-
-    def arrived(self, link: Link, serial: int, now: int, *, last: bool) -> None:
-        """A transfer frame came and need not come again."""
-        earlier = link.inbox.receipts.note(serial)
-        if earlier is not None:
-            self._outputs.send((earlier,), link.peer)
-        if last or link.inbox.receipts.count >= _ACK_FRAMES:
             link.timers.arm(ACKNOWLEDGE, now)
         elif link.timers.due[ACKNOWLEDGE] == NEVER:
             link.timers.arm(ACKNOWLEDGE, now + _ACK_DELAY_US)

@@ -43,9 +43,9 @@ class Transfers:
         self._declined = Declined(ground, self.wants)
         self.requests = Requests(ground, self.wants, self._declined)
         self.handlers: dict[type, Callable[..., None]] = {
-            fr.WholeDescriptor: self._take_descriptor,
-            fr.DescriptorPart: self._take_descriptor,
-            fr.HashList: self._take_hash_list,
+            fr.WholeDescriptor: self._take_preamble,
+            fr.DescriptorPart: self._take_preamble,
+            fr.HashList: self._take_preamble,
             fr.Data: self._take_data,
             fr.BlankData: self._take_data,
         }
@@ -93,21 +93,22 @@ class Transfers:
         # Several bursts may come together, or the end of one first.
         last = frames[-1].last or any(frame.last for frame in frames)
         if serials:
-            self.requests.all_arrived(link, serials, now, last=last)
+            self.requests.arrived(link, serials, now, last=last)
+            self.requests.progress(link, now)
         elif last:
             link.timers.arm(ACKNOWLEDGE, now)
 
-    def _take_descriptor(self, link: Link, frame: fr.WholeDescriptor | fr.DescriptorPart, now: int) -> None:
-        if self._inbound.descriptor(link, frame, now):
-            self.requests.arrived(link, frame.serial, now, last=False)
-
-    def _take_hash_list(self, link: Link, frame: fr.HashList, now: int) -> None:
-        if self._inbound.hash_list(link, frame, now):
-            self.requests.arrived(link, frame.serial, now, last=False)
+    def _take_preamble(self, link: Link, frame: fr.WholeDescriptor | fr.DescriptorPart | fr.HashList, now: int) -> None:
+        if isinstance(frame, fr.HashList):
+            taken = self._inbound.hash_list(link, frame, now)
+        else:
+            taken = self._inbound.descriptor(link, frame, now)
+        if taken:
+            self.requests.arrived(link, [frame.serial], now, last=False)
 
     def _take_data(self, link: Link, frame: fr.Data | fr.BlankData, now: int) -> None:
         if self._inbound.data(link, frame, now):
-            self.requests.arrived(link, frame.serial, now, last=frame.last)
+            self.requests.arrived(link, [frame.serial], now, last=frame.last)
             self.requests.progress(link, now)
         elif frame.last:
             link.timers.arm(ACKNOWLEDGE, now)

@@ -19,16 +19,15 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
-    from carrypost.gossip.transfers.inbox import PieceBuffer
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import OfferEntry
     from carrypost.model.ids import MessageId
 
-_SETTLED_MAX = 4096
+_CLOSED_MAX = 4096
 _BLOCKED_COST = 200
 """What was asked for, perhaps even verified, and is of no use costs this beside its frames (`transfers.accounts`)."""
 FRAGMENT_BYTES = 128
-"""What a fragment in a buffer takes beside its body, about."""
+"""What a fragment that is kept takes beside its body, about."""
 BLOCK_US = 30_000_000
 """So long a message is not taken from a neighbour that sent it wrong."""
 SHARE_BLOCK_US = 600_000_000
@@ -50,7 +49,7 @@ class Wants:
         self._open: dict[str, dict[int, Want]] = {}
         """By link: wants that have a descriptor and are not whole; bounded by `partials_max`."""
         self._buffers: dict[tuple[str, int, int], int] = {}
-        """Bytes of every piece buffer by (link, handle, piece), stalest first; `fragment_buffer_bytes_max`."""
+        """Bytes of the fragments by (link, handle, piece), stalest first; bounded by `fragment_buffer_bytes_max`."""
         self._buffer_bytes = 0
         self._blocked: dict[tuple[str, MessageId], int] = {}
         """What is not taken from whom, and until when."""
@@ -117,8 +116,6 @@ class Wants:
 
     def orphans(self) -> list[tuple[Link, int]]:
         """Once: who else offers what somebody was asked for in vain, under which handle."""
-        if not self.orphaned:
-            return []
         messages, self.orphaned = self.orphaned, {}
         return [source for message in messages for source in self.sources(message)]
 
@@ -145,86 +142,51 @@ class Wants:
         return list(found.values())
 
     def drop(self, link: Link, handle: int) -> None:
-        """A want is settled, one way or the other."""
+        """Give up what a neighbour offers; if it was asked for it, others may be asked instead."""
         want = link.inbox.wants.get(handle)
         if want is None:
             return
-        if want.has_buffers:
-            for piece in list(want.buffers):
-                self.free(link, handle, piece)
-        del link.inbox.wants[handle]
-        if not link.inbox.wants:
-            link.timers.cancel(REQUEST_AGAIN)
-        link.inbox.settled[handle] = want.entry
-        if len(link.inbox.settled) > _SETTLED_MAX:
-            link.inbox.settled.popitem(last=False)
-        if opened := self._open.get(link.peer):
-            opened.pop(handle, None)
-        sources = self._sources.get(want.entry.message)
+        self._close(link, want)
+        message = want.entry.message
+        sources = self._sources.get(message)
         if sources is not None:
             sources.pop(link.peer, None)
             if not sources:
-                del self._sources[want.entry.message]
-                self._asked.pop(want.entry.message, None)
+                del self._sources[message]
+                self._asked.pop(message, None)
             elif want.requested:
-                self.orphaned[want.entry.message] = None
+                self.orphaned[message] = None
 
-    def fulfil(self, message: MessageId, bit: int) -> None:
-        """All of a message is here: nobody is asked for it any more, and who offered all of it has it."""
-        sources = self._sources.pop(message, None)
-        if sources is None:
-            return
-        self._asked.pop(message, None)
-        for link, handle in sources.values():
-            inbox = link.inbox
-            want = inbox.wants[handle]
-            if want.has_buffers:
-                for piece in list(want.buffers):
-                    self.free(link, handle, piece)
-            del inbox.wants[handle]
-            if not inbox.wants:
-                link.timers.cancel(REQUEST_AGAIN)
-            inbox.settled[handle] = want.entry
-            if len(inbox.settled) > _SETTLED_MAX:
-                inbox.settled.popitem(last=False)
-            if not want.entry.pieces:
-                link.learn(bit)
-            if self._open and (opened := self._open.get(link.peer)):
-                opened.pop(handle, None)
-
-    def fulfil_all(self, copies: Sequence[Copy]) -> None:
-        """All of these messages are here."""
-        if self._open or self._buffers:
-            for copy in copies:
-                self.fulfil(copy.id, 1 << copy.slot)
-        else:
-            self._fulfil_small(copies)
-
-    def _fulfil_small(self, copies: Sequence[Copy]) -> None:
-        """The same where nothing is half-received."""
+    def fulfil(self, copies: Sequence[Copy]) -> None:
+        """All of these messages is here: nobody is asked for them any more, and who offered all of one has it."""
         known: dict[Link, list[int]] = {}
-        all_sources, asked = self._sources, self._asked
         for copy in copies:
-            sources = all_sources.pop(copy.id, None)
+            sources = self._sources.pop(copy.id, None)
             if sources is None:
                 continue
-            asked.pop(copy.id, None)
+            self._asked.pop(copy.id, None)
             for link, handle in sources.values():
-                inbox = link.inbox
-                want = inbox.wants.pop(handle)
-                inbox.settled[handle] = want.entry
-                slots = known.get(link)
-                if slots is None:
-                    slots = known[link] = []
+                want = link.inbox.wants[handle]
+                self._close(link, want)
                 if not want.entry.pieces:
-                    slots.append(copy.slot)
+                    known.setdefault(link, []).append(copy.slot)
         for link, slots in known.items():
-            inbox = link.inbox
             link.learn(mask_of(slots))
-            if not inbox.wants:
-                link.timers.cancel(REQUEST_AGAIN)
-            while len(inbox.settled) > _SETTLED_MAX:
-                inbox.settled.popitem(last=False)
+
+    def _close(self, link: Link, want: Want) -> None:
+        """End a want: its fragments go, and of what still comes for it nothing is used."""
+        inbox, handle = link.inbox, want.entry.handle
+        if self._buffers:
+            for piece in list(want.fragments):
+                self.free(link, handle, piece)
+        if self._open and (opened := self._open.get(link.peer)):
+            opened.pop(handle, None)
+        del inbox.wants[handle]
+        inbox.closed[handle] = want.entry
+        if len(inbox.closed) > _CLOSED_MAX:
+            inbox.closed.popitem(last=False)
+        if not inbox.wants:
+            link.timers.cancel(REQUEST_AGAIN)
 
     def drop_link(self, link: Link) -> None:
         """The contact is over: whole pieces are in the cache, fragments go."""
@@ -268,15 +230,16 @@ class Wants:
         stale_handle, stale = next(iter(self._open[peer].items()))
         self._outputs.refuse("partials", peer)
         del self._open[peer][stale_handle]
-        for piece in list(stale.buffers):
+        for piece in list(stale.fragments):
             self.free(self._links[peer], stale_handle, piece)
         stale.clear()
 
-    def charge(self, link: Link, handle: int, piece: int, size: int) -> None:
-        """A piece buffer grew; the stalest ones of this link, then of all, make room."""
+    def charge(self, link: Link, handle: int, piece: int, nbytes: int) -> None:
+        """A piece got one more fragment; the stalest pieces of this link, then of all, make room for it."""
         key = (link.peer, handle, piece)
-        self._buffer_bytes += size - self._buffers.pop(key, 0)
-        self._buffers[key] = size
+        nbytes += FRAGMENT_BYTES
+        self._buffer_bytes += nbytes
+        self._buffers[key] = self._buffers.pop(key, 0) + nbytes
         limit = self._limits.fragment_buffer_bytes_max
         share = limit // LINK_SHARE
         if self._buffer_bytes > share:
@@ -295,8 +258,8 @@ class Wants:
         self._outputs.refuse("fragment-buffer", peer)
         self.free(self._links[peer], handle, piece)
 
-    def free(self, link: Link, handle: int, piece: int) -> PieceBuffer | None:
-        """Take a piece buffer out."""
+    def free(self, link: Link, handle: int, piece: int) -> dict[int, bytes] | None:
+        """Take the fragments of a piece out."""
         self._buffer_bytes -= self._buffers.pop((link.peer, handle, piece), 0)
         want = link.inbox.wants.get(handle)
-        return want.buffers.pop(piece, None) if want else None
+        return want.fragments.pop(piece, None) if want else None
