@@ -30,6 +30,7 @@ from carrypost.gossip.transfers.transfers import Transfers
 from carrypost.gossip.wire import frames as fr
 from carrypost.host.messaging import HostMessaging
 from carrypost.host.overview import Overview, overview
+from carrypost.host.passage import Passage
 from carrypost.host.recovery import Recovery
 from carrypost.host.works import Works
 from carrypost.local.deliveries import Deliveries
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
     from carrypost.config import Settings
     from carrypost.events import Event
-    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.journal import Batch, Key, Value
     from carrypost.model.descriptor import AttributeValue, Descriptor
@@ -112,6 +112,7 @@ class Host:
         self._dispatch = Dispatch(ground, self._neighbours, self._strategy, self._layers)
         self._publisher = Publisher(ground)
         self._works = Works(ground, self._publisher, self._order, self._layers, self._strategy)
+        self._passage = Passage(ground, self._deliveries, self._works, self._strategy, self._neighbours)
         self._recovery = Recovery(ground, self._layers, self._departures, self._deliveries, self._works)
         self.messaging = HostMessaging(self, ground, self._deliveries, self._layers, self._works)
         """Topics and queues for programs; asleep until it is opened."""
@@ -229,7 +230,7 @@ class Host:
             asked = entry(pattern, selector)
             taken = whole_destination(asked) if ordered else asked
             number = self._deliveries.subscribe(taken, asked)
-            self._grant_wishes(now)
+            self._passage.grant_wishes(now)
         return number
 
     def unsubscribe(self, subscriptions: int | Collection[int], now: int) -> None:
@@ -237,7 +238,7 @@ class Host:
         numbers = (subscriptions,) if isinstance(subscriptions, int) else subscriptions
         with self.step(now):
             self._deliveries.unsubscribe(numbers)
-            self._grant_wishes(now)
+            self._passage.grant_wishes(now)
 
     def asking(self, descriptor: Descriptor) -> tuple[int, ...]:
         """The subscriptions that ask for a message, ascending."""
@@ -455,7 +456,7 @@ class Host:
         for layer in self._timed:
             if layer.due_us <= now:
                 layer.expire(now)
-                self._pass_on(())
+                self._passage.hand_on(())
                 self._outputs.report()
                 changed = True
         return changed
@@ -471,7 +472,7 @@ class Host:
         if self._receptions.news:
             self._strategy.news(now, *self._receptions.take_news())
         if self._layers.finishing:
-            self._finish_layers(now)
+            self._passage.finish(now)
         if self._holdings.cache.changed:
             self._departures.sweep()
         if self._deliveries.burst:
@@ -483,33 +484,3 @@ class Host:
             self._strategy.flush(now, contact, everybody=neighbour is None)
         elif self._holdings.cache.loosened:
             self._strategy.room_appeared(now)
-
-    def _finish_layers(self, now: int) -> None:
-        """Act upon what layers want now, and publish what they say."""
-        if self._deliveries.wishes:
-            self._grant_wishes(now)
-        for draft in self._layers.finish(now):
-            self._publish_draft(draft, now)
-
-    def _publish_draft(self, draft: Draft, now: int) -> None:
-        try:
-            self._works.publish(draft, now)
-        except StateError:
-            self._outputs.refuse("draft", "")  # There is no room; the layer was not told of it by `published`.
-
-    def _pass_on(self, copies: Sequence[Copy]) -> None:
-        """Hand copies that are in the store already to the layers; the store learns which of them were delivered."""
-        self._holdings.keep(self._layers.take(copies), again=True)
-
-    def _grant_wishes(self, now: int) -> None:
-        """This node wants other messages than before: who wants now what is here gets it, and neighbours are told."""
-        entries, found, unwanted = self._deliveries.wishes.take()
-        if unwanted:
-            self._layers.left(unwanted, None)
-        if found:
-            self._pass_on(found)
-        if not entries:
-            return
-        self._strategy.interests_changed(entries)
-        if self._ready:
-            self._neighbours.interests_changed(now)

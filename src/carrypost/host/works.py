@@ -65,7 +65,7 @@ class Works:
     def __init__(self, ground: Ground, publisher: Publisher, order: Order, layers: Layers, strategy: Strategy) -> None:
         self._holdings, self._outputs, self._settings = ground.holdings, ground.outputs, ground.settings.messaging
         self._journal = ground.outputs.journal
-        self.publisher, self._order, self._layers, self._strategy = publisher, order, layers, strategy
+        self.publisher, self._order, self.layers, self._strategy = publisher, order, layers, strategy
         self._messaging: Messaging | None = None
         self._open: dict[int, Unanswered] = {}
         self._messages: dict[MessageId, int] = {}
@@ -99,8 +99,8 @@ class Works:
             made = publisher.sign(publisher.make(draft, packed, self._stamp(draft, now), now))
         copy = publisher.admit(made, packed, now)
         self._outputs.tell(Published(copy.descriptor))
-        self._layers.published((copy,))
-        delivered = self._layers.take((copy,))
+        self.layers.published((copy,))
+        delivered = self.layers.take((copy,))
         publisher.journal(copy, packed, alone=alone)
         if others := [each for each in delivered if each is not copy]:
             self._holdings.keep(others, again=True)
