@@ -1,7 +1,8 @@
 """What strangers can make a node do for nothing: CPU time, and how long honest messages take meanwhile.
 
 *Datagrams*: for every kind of frame, the dearest datagram of at most `datagram_bytes_max` that leads to nothing, and
-the CPU time that a host needs for it when nobody is muted (no sockets, one process). *Floods*: two real nodes in
+the CPU time that a host needs for it when nobody is muted (no sockets, one process). *Profiles*: the worst of patterns
+and the worst of selectors, what it takes to read each and to match one message. *Floods*: two real nodes in
 processes of their own on loopback; one publishes a message at a time, the other, the victim, delivers it. Beside them
 one process is one linked stranger, then ten, and sends these datagrams as fast as it can. CPU time is what the victim's
 process took more than without strangers, all threads, in user and kernel mode; latency is that of the honest messages,
@@ -24,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import _report
+from benchmarks import _report, _worst
 from benchmarks._processes import BenchmarkError, Row, Worker, say, scratch, settings_file, start
 from benchmarks._strangers import ATTACKS, Stranger
 from benchmarks._victim import Victim
@@ -184,6 +185,8 @@ def main(argv: Sequence[str]) -> int:
         f"Datagrams: the dearest of each kind that lead to nothing, {held:,} messages held, nobody muted",
         [datagram_row(name, held, repeats) for name in names],
     )
+    if given.attack is None or given.attack.startswith("Profile"):
+        show("Profiles: the worst of a stranger, of patterns and of selectors", _worst.rows())
     attacks: list[str | None] = [given.attack] if given.attack else [None] if given.quick else [None, *ATTACKS]
     try:
         with scratch() as folder, scene(folder) as found:

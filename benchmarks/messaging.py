@@ -1,4 +1,4 @@
-"""Messaging: what selectors cost, beside Python itself.
+"""Messaging: what selectors cost, beside Python itself and beside subscriptions without them.
 
 Run: carrypost bench messaging [--repeats N] [--strict] [--json]
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from benchmarks import _report, _selectors
+from benchmarks import _report, _selectors, _subscriptions
 
 
 def selectors(repeats: int, *, json: bool | None) -> bool:
@@ -29,6 +29,44 @@ def selectors(repeats: int, *, json: bool | None) -> bool:
     return all(one.met for one in figures)
 
 
+def matching(repeats: int, *, json: bool | None) -> bool:
+    """Measure and show; whether the goal is met."""
+    figures = _subscriptions.matching(repeats)
+    rows = [
+        {
+            "asked": one.asked,
+            "without/s": one.plain_per_s,
+            "with/s": one.selected_per_s,
+            "share": one.share,
+            "goal": _subscriptions.SPEED_GOAL,
+            "met": one.met,
+        }
+        for one in figures
+    ]
+    title = f"Matching: descriptors per CPU second against {_subscriptions.SUBSCRIPTIONS:,} subscriptions"
+    _report.show(f"{title}, 15 % of them with selectors, and without", rows, json=json)
+    return all(one.met for one in figures)
+
+
+def subscribing(repeats: int, *, json: bool | None) -> bool:
+    """Measure and show; whether the goal is met."""
+    figures = list(_subscriptions.subscribing(repeats))
+    rows = [
+        {
+            "subscriptions": one.kind,
+            "half, CPU ms": one.half_ms,
+            "all, CPU ms": one.all_ms,
+            "growth": one.growth,
+            "goal": _subscriptions.GROWTH_GOAL,
+            "met": one.met,
+        }
+        for one in figures
+    ]
+    title = f"Subscribing: {_subscriptions.MADE} subscriptions one by one at {_subscriptions.HELD:,} copies"
+    _report.show(f"{title}, all by half", rows, json=json)
+    return all(one.met for one in figures)
+
+
 def main(argv: Sequence[str]) -> int:
     """Print the tables; 1 if the goals are to be met and are missed."""
     parser = _report.parser("messaging", __doc__.split("\n\n")[0], "--repeats 3 --json")
@@ -37,8 +75,9 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a goal is missed")
     options = parser.parse_args(argv)
-    met = selectors(options.repeats, json=options.json)
-    return 1 if options.strict and not met else 0
+    parts = (selectors, matching, subscribing)
+    met = [part(options.repeats, json=options.json) for part in parts]
+    return 1 if options.strict and not all(met) else 0
 
 
 if __name__ == "__main__":

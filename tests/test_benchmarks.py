@@ -39,14 +39,30 @@ def match() -> Tables:
     return tables("match", "--repeats", "1")  # Into a pipe, so it is JSON without being asked.
 
 
-def test_selectors_have_a_figure_for_parsing_and_for_evaluation_beside_python() -> None:
-    shown = tables("messaging", "--repeats", "1")
-    assert list(shown) == ["Selectors"]
-    assert [row["work"] for row in shown["Selectors"]] == ["parse", "evaluate, selected", "evaluate, not selected"]
-    for row in shown["Selectors"]:
+@pytest.fixture(scope="module")
+def messaging() -> Tables:
+    return tables("messaging", "--repeats", "1")
+
+
+def test_selectors_have_a_figure_for_parsing_and_for_evaluation_beside_python(messaging: Tables) -> None:
+    assert list(messaging) == ["Selectors", "Matching", "Subscribing"]
+    assert [row["work"] for row in messaging["Selectors"]] == ["parse", "evaluate, selected", "evaluate, not selected"]
+    for row in messaging["Selectors"]:
         assert row["selector µs"] > row["Python µs"] > 0
         assert row["times"] == pytest.approx(row["selector µs"] / row["Python µs"])
         assert row["met"] is (row["times"] <= row["goal"])
+
+
+def test_subscriptions_with_selectors_are_measured_beside_those_without(messaging: Tables) -> None:
+    for row in messaging["Matching"]:
+        assert row["without/s"] > row["with/s"] > 0
+        assert row["share"] == pytest.approx(row["with/s"] / row["without/s"])
+        assert row["met"] is (row["share"] >= row["goal"])
+    assert len(messaging["Subscribing"]) == 4
+    for row in messaging["Subscribing"]:
+        assert row["all, CPU ms"] > row["half, CPU ms"] > 0
+        assert row["growth"] == pytest.approx(row["all, CPU ms"] / row["half, CPU ms"])
+        assert row["met"] is (row["growth"] <= row["goal"])
 
 
 def test_every_table_is_there_and_has_the_same_columns_in_every_row(core: Tables, match: Tables) -> None:

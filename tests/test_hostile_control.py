@@ -240,6 +240,28 @@ def test_ten_thousand_profiles_are_neither_compiled_nor_kept() -> None:
         stage.check()
 
 
+@pytest.mark.parametrize(
+    ("destination", "terms", "selectors"), [("other", 500, 40), ("news", 150, 8)], ids=["read", "evaluated"]
+)
+def test_who_tells_one_profile_of_dear_selectors_after_the_other_is_muted(
+    destination: str, terms: int, selectors: int
+) -> None:
+    text = "+".join(["n"] * terms)
+    with scene(security="off", limits={"link_waste_per_s": 15_000}) as stage:
+        mallory = stage.attacker("b")
+        for _ in range(200):
+            stage.net.publish("b", "news", attributes={"n": 2**62})
+            stage.published.append(b"")
+        for number in range(12):
+            told = [Entry((("destination", destination),), f"{text}={number}{each}") for each in range(selectors)]
+            profile = mallory.wants(*told)
+            mallory.say("b", mallory.announcement("b"), *profile)
+            stage.net.advance(0.5)
+        assert stage.refused()["muted"] > 10
+        stage.net.advance(5)
+        stage.check()
+
+
 def memory(mallory: Attacker, action: Callable[[], None], settle_s: float = 1) -> int:
     """Bytes that an action leaves allotted, so long after it."""
     mallory.net.advance(1)

@@ -6,9 +6,11 @@ import random
 from functools import cache
 
 import pytest
+from benchmarks import _worst
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.test_interests import LIMITS, a_descriptor, descriptors, naive, safe_patterns
+from tests.test_selector_costs import INSTRUCTIONS_PER_STEP, instructions
 
 from carrypost import InvalidSelectorException, Selector
 from carrypost.gossip.interest import guards
@@ -175,3 +177,25 @@ def test_a_selector_is_read_once_per_text_and_what_is_remembered_is_bounded(monk
     Matcher([Entry((("destination", "x"),), "b" * (size - 3) + f"{number:03}") for number in range(101)], LIMITS)
     Matcher(fresh, LIMITS)
     assert len(read) == 20 + 101 + 20  # They gave way to others meanwhile.
+
+
+# --- what strangers can make of it ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["+".join(["-n"] * 300) + " = {0}", "language LIKE '%_b{0}%'", "n = m{0}"])
+def test_whatever_a_strangers_selectors_are_a_message_takes_no_more_steps_than_the_bound(text: str) -> None:
+    profile = [Entry((("destination", "news"),), text.format(number)) for number in range(60)]
+    matcher = Matcher(profile, LIMITS)
+    descriptor = a_descriptor("news", {"n": 2**62, "language": "a" * 1_024})
+    assert instructions(lambda: matcher.which_of(descriptor)) <= INSTRUCTIONS_PER_STEP * STEPS_MAX
+
+
+def test_the_worst_selectors_of_a_profile_cost_at_most_what_its_worst_patterns_do() -> None:
+    # CPU times of the same run, which vary a little: as measured on a machine at rest they are less by a quarter.
+    found = {str(row["profile"]): row for row in _worst.rows()}
+    for cost in ("read, CPU ms", "a message, CPU ms"):
+        patterns, selectors = (
+            max(float(str(found[name][cost])) for name in names)
+            for names in (("patterns", "many patterns"), ("selectors", "many selectors"))
+        )
+        assert selectors < 1.5 * patterns

@@ -28,7 +28,8 @@ REMEMBERED_MAX: Final = 128 * 1024
 takes up to 200 bytes, so that a bound on their number alone would be none."""
 _READING_US, _STEPS_PER_US = 4, 5
 """To read a character of a selector, and to evaluate it."""
-_SETS_MAX = 64
+_CHOSEN_MAX = 16_384
+"""Selectors in all sets of entries for which they are gathered."""
 _Guard = tuple["Callable[[Properties], bool]", int, int]
 """Whether a selector holds, the entries that have it, and its weight."""
 
@@ -41,7 +42,7 @@ def properties_of(descriptor: Descriptor) -> Properties:
 class Guards:
     """The selectors of one profile. Sets of entries are bitsets, by their places in the profile."""
 
-    __slots__ = ("_at", "_characters", "_chosen", "_steps", "guarded", "over")
+    __slots__ = ("_at", "_characters", "_chosen", "_gathered", "_steps", "guarded", "over")
 
     def __init__(self, entries: Sequence[Entry], *, own: bool) -> None:
         asking: dict[str, int] = {}
@@ -56,6 +57,7 @@ class Guards:
         """By the place of a guarded entry."""
         self._chosen: dict[int, tuple[_Guard, ...]] = {}
         """By a set of guarded entries: most descriptors are left to one of few sets by the patterns."""
+        self._gathered = 0
         self._characters = sum(map(len, asking))
         self._steps = 0
         evaluated = _within_budget(asking, own=own) if asking else {}
@@ -95,10 +97,11 @@ class Guards:
         """The selectors of these entries, each once."""
         known = self._chosen.get(mask)
         if known is None:
-            found = {guard[1]: guard for guard in map(self._at.__getitem__, bits(mask))}
-            if len(self._chosen) >= _SETS_MAX:
-                self._chosen.clear()
-            known = self._chosen[mask] = tuple(found.values())
+            known = tuple({guard[1]: guard for guard in map(self._at.__getitem__, bits(mask))}.values())
+            self._gathered += len(known)
+            if self._gathered > _CHOSEN_MAX:
+                self._chosen, self._gathered = {}, len(known)
+            self._chosen[mask] = known
         return known
 
 

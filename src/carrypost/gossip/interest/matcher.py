@@ -84,7 +84,8 @@ class Matcher:
         if self.plain is not None:
             if descriptor.destination in self.plain:
                 return True
-            return bool(self._guarded) and self._admits(self._guarded.get(descriptor.destination, 0), descriptor)
+            guarded = self._guarded.get(descriptor.destination)
+            return guarded is not None and self._admits(guarded, descriptor)
         mask, unguarded = self._all, ~self._guards.guarded
         for column in self._columns:
             if mask & column.bound:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _PROFILE_BURST_S = 5.0
 _PROFILE_ENTRY_COST, _PROFILE_COPY_COST = 30, 2
 """To compile a pattern, and to match a message against a profile (`gossip.transfers.accounts`)."""
+_PROFILE_US = 50_000
+"""One whose selectors took longer counts as several: two a second of the longest would take half of a core."""
 _PROFILES_FREE = 0.75
 """While so much of its budget for profiles is left, a neighbour is not charged for a new one."""
 _RUNS_PER_S = 0.1
@@ -79,7 +81,9 @@ class Budgets:
 
     def learnt(self, profile: Matcher, copies: int, now: int) -> None:
         """Charge for a profile that was compiled and matched: the first ones to all addresses together only."""
-        cost = _PROFILE_ENTRY_COST * len(profile.entries) + _PROFILE_COPY_COST * copies + profile.selecting_us
+        selecting_us = profile.selecting_us
+        cost = _PROFILE_ENTRY_COST * len(profile.entries) + _PROFILE_COPY_COST * copies + selecting_us
+        self.profiles.spend(selecting_us // _PROFILE_US, now)
         if self.profiles.share(now) < _PROFILES_FREE:
             self.tally -= cost
         else:

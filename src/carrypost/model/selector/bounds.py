@@ -10,6 +10,7 @@ TEXT_MAX = 65_536
 """Characters of a text. What travels is shorter: see `Limits.selector_bytes_max`."""
 DEPTH_MAX = 32
 """Parentheses, NOT and signs inside each other."""
-STEPS_MAX = 32_768
-"""Weight of a selector, see `tree.Node.weight`. A step was measured to take 0.1 to 0.3 microseconds, so that these are
-no longer than the patterns of one profile may take for one descriptor, which is 10 to 20 milliseconds."""
+STEPS_MAX = 16_384
+"""Weight of a selector, see `tree.Node.weight`, and of all selectors of a profile together. A step was measured to take
+0.1 to 0.3 microseconds, so that these take up to 6 milliseconds for a descriptor; the patterns of a profile take 7 to
+10 at worst (`carrypost bench hostile`)."""
