@@ -35,7 +35,7 @@ from carrypost.gossip.wire import frames
 from carrypost.lab import schemas
 from carrypost.lab.metrics import families
 from carrypost.model import descriptor, headers
-from carrypost.mom import claims
+from carrypost.mom import state as mom_state
 from carrypost.node import settings as node_settings
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -176,10 +176,10 @@ def copy_machine() -> str:
 
 def claim_machine() -> str:
     """The diagram of a claim, what its states mean, and what moves it."""
-    found = {node.name: _docstrings(node) for node in _parsed(claims).body if isinstance(node, ast.ClassDef)}
-    states = [(state.value, found["ClaimState"].get(state.name, "")) for state in claims.ClaimState]
-    moves = [(move.value, found["Move"].get(move.name, "")) for move in claims.Move]
-    diagram = _diagram(claims.ClaimState.WAITING, claims.MOVES)
+    found = {node.name: _docstrings(node) for node in _parsed(mom_state).body if isinstance(node, ast.ClassDef)}
+    states = [(state.value, found["ClaimState"].get(state.name, "")) for state in mom_state.ClaimState]
+    moves = [(move.value, found["Move"].get(move.name, "")) for move in mom_state.Move]
+    diagram = _diagram(mom_state.ClaimState.WAITING, mom_state.MOVES)
     return "\n\n".join([diagram, _table(("state", "meaning"), states), _table(("move", "meaning"), moves)])
 
 

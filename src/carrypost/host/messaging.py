@@ -7,27 +7,38 @@ or `Undone` of that number, as works are.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from carrypost.errors import IllegalStateException
 from carrypost.mom.messaging import Messaging, MessagingOverview
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
+    from contextlib import AbstractContextManager
 
     from carrypost.gossip.layer import Layers
     from carrypost.gossip.transfers.ground import Ground
-    from carrypost.host.host import Host
     from carrypost.host.works import Works
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
     from carrypost.mom.commands import Subscribe
 
 
+class Stepping(Protocol):
+    """What commands need of their host."""
+
+    @property
+    def incarnation(self) -> int:
+        """The number of its life."""
+
+    def step(self, now: int, *, links: bool = True) -> AbstractContextManager[None]:
+        """One step of it."""
+
+
 class HostMessaging:
     """`host.messaging`."""
 
-    def __init__(self, host: Host, ground: Ground, deliveries: Deliveries, layers: Layers, works: Works) -> None:
+    def __init__(self, host: Stepping, ground: Ground, deliveries: Deliveries, layers: Layers, works: Works) -> None:
         self._host, self._ground, self._deliveries = host, ground, deliveries
         self._layers, self._works = layers, works
         self._messaging: Messaging | None = None

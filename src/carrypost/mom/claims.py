@@ -1,8 +1,7 @@
 """What is owed to subscriptions: one claim for every message and every subscription that it matches.
 
-A claim is made when a message is whole and its order lets it pass, or when a subscription finds the message here. It
-waits for a consumer with credit, or first for its delivery time; it is handed over, with a count; it comes back if it
-was not acknowledged; and it ends. The moves are in `MOVES`, and there are no others.
+A claim is made when a message is whole and its order lets it pass, or when a subscription finds the message here; what
+becomes of it is told in `mom.state`.
 
 While a claim stands its copy is pinned, within bounds (`mom.pins`). The first acknowledgement on this node confirms the
 message: who subscribes later does not get it. Claims of durable subscriptions are rows, those of live ones memory. A
@@ -12,80 +11,29 @@ after a crash.
 
 from __future__ import annotations
 
-import enum
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.errors import StateError
 from carrypost.events import ClaimLost, Handed, Reason
 from carrypost.model.times import NEVER
 from carrypost.mom.pins import Pins
+from carrypost.mom.state import Claim, ClaimState, Move
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import MessageId
     from carrypost.mom.ledger import Ledger
-    from carrypost.mom.session import Consumer
-    from carrypost.mom.topic import Subscription
+    from carrypost.mom.state import Consumer, Subscription
 
 FAMILY = b"C"
 _LATEST_MAX = 4_096
 """Sessions and destinations of which it is known how far they came."""
-
-
-class ClaimState(enum.Enum):
-    """Where a claim stands."""
-
-    DELAYED = "delayed"
-    """Its delivery time has not come."""
-    WAITING = "waiting"
-    """For a consumer with credit."""
-    HANDED = "handed"
-    """A consumer has it and did not acknowledge it yet."""
-    ENDED = "ended"
-    """Acknowledged, expired, dropped, or its subscription is gone."""
-
-
-class Move(enum.Enum):
-    """What happens to a claim."""
-
-    DUE = "due"
-    """Its delivery time has come."""
-    HAND = "hand"
-    """It is handed to a consumer."""
-    RETURN = "return"
-    """The consumer gives it back, or is gone."""
-    ACKNOWLEDGE = "acknowledge"
-    """The consumer is done with it."""
-    UNDO = "undo"
-    """The commit with its acknowledgement was lost."""
-    LEAVE = "leave"
-    """Its copy left: it expired, or was dropped."""
-    END = "end"
-    """The subscription ended."""
-
-
-_S, _M = ClaimState, Move
-MOVES: dict[tuple[ClaimState, Move], ClaimState] = {
-    (_S.DELAYED, _M.DUE): _S.WAITING,
-    (_S.DELAYED, _M.LEAVE): _S.ENDED,
-    (_S.DELAYED, _M.END): _S.ENDED,
-    (_S.WAITING, _M.HAND): _S.HANDED,
-    (_S.WAITING, _M.LEAVE): _S.ENDED,
-    (_S.WAITING, _M.END): _S.ENDED,
-    (_S.HANDED, _M.RETURN): _S.WAITING,
-    (_S.HANDED, _M.ACKNOWLEDGE): _S.ENDED,
-    (_S.HANDED, _M.LEAVE): _S.ENDED,
-    (_S.HANDED, _M.END): _S.ENDED,
-    (_S.ENDED, _M.UNDO): _S.HANDED,
-}
-"""What each move makes of each state; what is not here cannot happen."""
 
 
 class ClaimRow(msgspec.Struct, frozen=True, array_like=True):
@@ -98,74 +46,6 @@ class ClaimRow(msgspec.Struct, frozen=True, array_like=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(ClaimRow).decode
-
-
-class Claim:
-    """One message that one subscription is owed."""
-
-    __slots__ = ("consumer", "copy", "count", "number", "place", "state", "subscription")
-
-    def __init__(self, subscription: Subscription, copy: Copy, place: int, count: int) -> None:
-        self.subscription = subscription
-        self.copy = copy
-        self.place = place
-        """Its place in the order of the subscription's claims."""
-        self.count = count
-        """How often it was handed over."""
-        self.state = ClaimState.WAITING
-        self.consumer: Consumer | None = None
-        """Who has it."""
-        self.number = 0
-        """Under which it was handed over the last time."""
-
-    def move(self, move: Move) -> None:
-        """Go on to the state that a move leads to; raises `StateError` for one that is impossible."""
-        after = MOVES.get((self.state, move))
-        if after is None:
-            raise StateError(f"a claim that is {self.state.value} cannot {move.value}")
-        self.state = after
-
-    @property
-    def row_name(self) -> bytes:
-        """The name of its row."""
-        return FAMILY + self.subscription.number.to_bytes(8, "big") + self.copy.id
-
-
-class Backlog:
-    """The claims of one subscription that wait, in the order of their places."""
-
-    __slots__ = ("_fresh", "_returned")
-
-    def __init__(self) -> None:
-        self._fresh: dict[int, Claim] = {}
-        self._returned: dict[int, Claim] = {}
-        """Those that come again: earlier than any that was never handed over."""
-
-    def __len__(self) -> int:
-        return len(self._fresh) + len(self._returned)
-
-    def __iter__(self) -> Iterator[Claim]:
-        yield from self._returned.values()
-        yield from self._fresh.values()
-
-    def add(self, claim: Claim) -> None:
-        """One more, at the end."""
-        self._fresh[claim.place] = claim
-
-    def put_back(self, claims: Iterable[Claim]) -> None:
-        """Some that were handed over wait again, where they were."""
-        self._returned |= {claim.place: claim for claim in claims}
-        self._returned = dict(sorted(self._returned.items()))
-
-    def discard(self, claim: Claim) -> None:
-        """One ended while it waited."""
-        if self._fresh.pop(claim.place, None) is None:
-            self._returned.pop(claim.place, None)
-
-    def next(self) -> Claim:
-        """The first one, which waits no more."""
-        waiting = self._returned or self._fresh
-        return waiting.pop(next(iter(waiting)))
 
 
 class Acknowledged:
@@ -270,13 +150,13 @@ class Claims:
             self.ready[claim.subscription] = None
 
     def _write(self, claim: Claim) -> None:
-        self._ledger.put(claim.row_name, _encode(ClaimRow(claim.place, claim.count)))
+        self._ledger.put(_row_name(claim.subscription, claim.copy.id), _encode(ClaimRow(claim.place, claim.count)))
 
     def restore(self, subscription: Subscription, message: MessageId, value: bytes, now: int) -> None:
         """A row of an earlier life; one whose copy is gone is forgotten."""
         row, copy = _decode(value), self._cache.get(message)
         if copy is None or not copy.whole:
-            self._ledger.delete(FAMILY + subscription.number.to_bytes(8, "big") + message)
+            self._ledger.delete(_row_name(subscription, message))
             return
         claim = Claim(subscription, copy, row.place, row.count)
         self._place = max(self._place, row.place)
@@ -360,7 +240,7 @@ class Claims:
             claim.move(Move.ACKNOWLEDGE)
             consumer.session.handed.pop(claim.number, None)
             if claim.subscription.durable:
-                self._ledger.delete(claim.row_name)
+                self._ledger.delete(_row_name(claim.subscription, claim.copy.id))
             confirmed = self._confirm(copy)
             if undoable:
                 done.append(Acknowledged(claim, consumer, confirmed=confirmed))
@@ -443,7 +323,7 @@ class Claims:
             self._journal.retract_handed(claim.number)
         claim.move(move)
         if claim.subscription.durable:
-            self._ledger.delete(claim.row_name)
+            self._ledger.delete(_row_name(claim.subscription, claim.copy.id))
         self._pins.unpin(claim)
         self._unlist(claim)
 
@@ -457,6 +337,10 @@ class Claims:
 _FORESEEN = frozenset({Reason.EXPIRED, Reason.WITHDRAWN, Reason.STORE})
 """Why a copy may leave without a word to the subscriptions that it was for. What the store could not write was never
 told of."""
+
+
+def _row_name(subscription: Subscription, message: MessageId) -> bytes:
+    return FAMILY + subscription.number.to_bytes(8, "big") + message
 
 
 def _due_us(copy: Copy) -> int:

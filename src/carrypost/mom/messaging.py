@@ -20,7 +20,7 @@ from carrypost.mom import topic as topic_rows
 from carrypost.mom.claims import Acknowledged, Claims
 from carrypost.mom.ledger import Ledger
 from carrypost.mom.session import Sessions
-from carrypost.mom.topic import Subscription, Topics
+from carrypost.mom.topic import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
     from carrypost.mom.commands import Ack, Subscribe
-    from carrypost.mom.session import Consumer
+    from carrypost.mom.state import Consumer, Subscription
 
 _NUMBER_BYTES = 8
 

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from carrypost.config import Limits
     from carrypost.gossip.holdings.cache import Cache
     from carrypost.model.ids import MessageId
-    from carrypost.mom.claims import Claim
-    from carrypost.mom.topic import Subscription
+    from carrypost.mom.state import Claim, Subscription
 
 _TRIES = 8
 """Pins that others give up for one; most copies are pinned for several subscriptions or for one, not for half."""

@@ -5,71 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, InvalidClientIDException
+from carrypost.mom.state import Connection, Consumer, Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from carrypost.mom.claims import Claim
-    from carrypost.mom.commands import Ack
-    from carrypost.mom.topic import Subscription
-
-
-class Connection:
-    """One program's connection to this node."""
-
-    __slots__ = ("client", "number", "sessions")
-
-    def __init__(self, number: int, client: str) -> None:
-        self.number = number
-        self.client = client
-        """Its client id; empty if it has none."""
-        self.sessions: dict[int, Session] = {}
-
-
-class Session:
-    """One line of work of a connection: what it was handed is acknowledged, or given back, together."""
-
-    __slots__ = ("closed", "connection", "consumers", "handed", "number")
-
-    def __init__(self, number: int, connection: Connection) -> None:
-        self.number = number
-        self.connection = connection
-        self.consumers: dict[int, Consumer] = {}
-        self.handed: dict[int, Claim] = {}
-        """What it has and did not acknowledge, by number; numbers rise."""
-        self.closed = False
-
-    def named(self, ack: Ack) -> list[Claim]:
-        """The claims that are meant; those that ended meanwhile, by expiry or with their subscription, are not."""
-        found = [claim for number, claim in self.handed.items() if number <= ack.through]
-        found += [claim for number in ack.numbers if number > ack.through and (claim := self.handed.get(number))]
-        return found
-
-
-class Consumer:
-    """Takes the messages of a subscription, as many as it has credit for."""
-
-    __slots__ = ("messages", "nbytes", "number", "session", "subscription")
-
-    def __init__(self, number: int, session: Session, subscription: Subscription) -> None:
-        self.number = number
-        self.session = session
-        self.subscription = subscription
-        self.messages = 0
-        """How many more it takes."""
-        self.nbytes = 0
-        """How many bytes of payload; the last message may exceed it."""
-
-    @property
-    def has_credit(self) -> bool:
-        """Whether it takes another message."""
-        return self.messages > 0 and self.nbytes > 0
-
-    def hand(self, claim: Claim) -> None:
-        """It has one more."""
-        self.messages -= 1
-        self.nbytes -= claim.copy.descriptor.length
-        self.session.handed[claim.number] = claim
+    from carrypost.mom.state import Subscription
 
 
 class Sessions:

@@ -11,28 +11,25 @@ when it is told to, or when its lease is over: use renews that.
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from carrypost.errors import IllegalStateException, InvalidDestinationException, JMSException
-from carrypost.gossip.interest.matcher import Matcher
-from carrypost.model.descriptor import Ordering
-from carrypost.model.pattern import DESTINATION, Entry, encode_entries, profile_digest, whole_destination
+from carrypost.model.pattern import encode_entries, profile_digest, whole_destination
 from carrypost.model.times import NEVER
-from carrypost.mom.claims import Backlog
 from carrypost.mom.commands import Subscribe
+from carrypost.mom.state import Here, Interest, Subscription, destination_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from carrypost.config import Limits
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.local.deliveries import Deliveries
-    from carrypost.model.descriptor import Descriptor
-    from carrypost.model.ids import NodeId
+    from carrypost.model.descriptor import Descriptor, Ordering
+    from carrypost.model.pattern import Entry
     from carrypost.mom.ledger import Ledger
-    from carrypost.mom.session import Consumer
+    from carrypost.mom.state import Key
 
 FAMILY = b"S"
 LINGER_US = 5_000_000
@@ -53,92 +50,6 @@ class SubscriptionRow(msgspec.Struct, frozen=True, array_like=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(SubscriptionRow).decode
-
-Key = tuple[str, str, bool]
-"""Client id, name, and whether it is durable: what tells named subscriptions apart."""
-
-
-class Here(NamedTuple):
-    """This node, in this life."""
-
-    node: NodeId
-    incarnation: int
-
-
-class Subscription:
-    """What a consumer, or several, asked for, and what waits for them."""
-
-    __slots__ = (
-        "_narrower", "_turn", "asked", "backlog", "client", "connection", "consumers", "ended", "interest", "lease_us",
-        "number",
-    )  # fmt: skip
-
-    def __init__(self, number: int, asked: Subscribe, connection: int, client: str, limits: Limits) -> None:
-        self.number = number
-        self.asked = asked
-        self.client = client
-        self.connection = connection
-        """Whose it is, where it is live."""
-        self.consumers: list[Consumer] = []
-        self.backlog = Backlog()
-        self.interest: Interest | None = None
-        self.lease_us = NEVER
-        self.ended = False
-        self._turn = 0
-        self._narrower = Matcher((asked.entry,), limits, own=True) if asked.ordering else None
-
-    @property
-    def name(self) -> str:
-        """What its user calls it; of a live one, its destination."""
-        return self.asked.name or destination_of(self.asked.entry)
-
-    @property
-    def durable(self) -> bool:
-        """Whether it has a row, and its claims have."""
-        return self.asked.durable
-
-    @property
-    def ordering(self) -> Ordering:
-        """How its topic was opened."""
-        return self.asked.ordering
-
-    @property
-    def key(self) -> Key:
-        """What it is found by, if it has a name."""
-        return self.client, self.asked.name, self.asked.durable
-
-    def takes(self, descriptor: Descriptor, here: Here) -> bool:
-        """Whether it wants a message that its interest matches; `here`: this node, in this life."""
-        if self._narrower is not None and not self._narrower.matches(descriptor):
-            return False
-        headers = descriptor.headers
-        if not self.asked.no_local or headers is None or descriptor.node != here.node:
-            return True
-        if self.durable:
-            return not self.client or headers.client != self.client
-        return headers.connection != self.connection or descriptor.incarnation != here.incarnation
-
-    def next_consumer(self) -> Consumer | None:
-        """Who is to have the next message: of those with credit, each in its turn."""
-        consumers = self.consumers
-        for _ in consumers:
-            self._turn = (self._turn + 1) % len(consumers)
-            if consumers[self._turn].has_credit:
-                return consumers[self._turn]
-        return None
-
-
-class Interest:
-    """What the node wants because of subscriptions."""
-
-    __slots__ = ("ends_us", "entry", "number", "subscriptions")
-
-    def __init__(self, entry: Entry, number: int) -> None:
-        self.entry = entry
-        self.number = number
-        """Among the node's interests."""
-        self.subscriptions: dict[Subscription, None] = {}
-        self.ends_us = NEVER
 
 
 class Topics:
@@ -335,11 +246,6 @@ class Topics:
             self._deliveries.unsubscribe([interest.number for interest in gone])
         dues = [each.ends_us for each in self._interests.values()]
         self.due_us = min([each.lease_us for each in self._all.values()] + dues, default=NEVER)
-
-
-def destination_of(entry: Entry) -> str:
-    """The pattern of its destinations; empty where it names none."""
-    return dict(entry.patterns).get(DESTINATION, "")
 
 
 def _row_name(subscription: Subscription) -> bytes:

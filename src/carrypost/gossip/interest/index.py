@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from carrypost.errors import LimitError, StateError
-from carrypost.gossip.interest.views import FINGERPRINT_BITS, ROOT_BITS, ROOT_BUCKETS, ROOT_SHIFT, Slotted, View
+from carrypost.gossip.interest.matcher import Slotted
+from carrypost.gossip.interest.views import FINGERPRINT_BITS, ROOT_BITS, ROOT_BUCKETS, ROOT_SHIFT, View
 from carrypost.gossip.slots import bits, mask_of
 
 if TYPE_CHECKING:

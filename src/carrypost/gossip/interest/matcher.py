@@ -16,16 +16,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from carrypost.config import Limits
 from carrypost.gossip.interest.guards import Guards
 from carrypost.gossip.slots import bits
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.pattern import DESTINATION, Entry, PatternSet, plain_forms, text_of, weight
-
-if TYPE_CHECKING:
-    from carrypost.gossip.interest.views import Slotted
 
 BYTES_PER_WEIGHT = 128
 """Memory that RE2 gets per instruction: twenty states, each as wide as the program, have to fit."""
@@ -41,6 +38,18 @@ _SINGLE_MAX = 256
 def entry_matches(entry: Entry, descriptor: Descriptor) -> bool:
     """Whether one of the host's own entries matches a descriptor, its selector included; exact."""
     return _single(entry).matches(descriptor)
+
+
+class Slotted(Protocol):
+    """What the index has to know of a copy."""
+
+    @property
+    def slot(self) -> int:
+        """The number under which bitsets speak of it."""
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """What profiles are matched against."""
 
 
 class Matcher:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from carrypost.config import Settings
     from carrypost.gossip.interest.index import ProfileIndex, View
-    from carrypost.gossip.interest.views import Slotted
+    from carrypost.gossip.interest.matcher import Slotted
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.pattern import Entry
 

@@ -12,7 +12,7 @@ from functools import reduce
 from operator import or_, xor
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from carrypost.gossip.interest.matcher import Matcher
+from carrypost.gossip.interest.matcher import Matcher, Slotted
 from carrypost.gossip.slots import bits, mask_of
 
 if TYPE_CHECKING:
@@ -24,18 +24,6 @@ FINGERPRINT_BITS = 64
 ROOT_BITS = 6
 ROOT_BUCKETS = 1 << ROOT_BITS
 ROOT_SHIFT = FINGERPRINT_BITS - ROOT_BITS
-
-
-class Slotted(Protocol):
-    """What the index has to know of a copy."""
-
-    @property
-    def slot(self) -> int:
-        """The number under which bitsets speak of it."""
-
-    @property
-    def descriptor(self) -> Descriptor:
-        """What profiles are matched against."""
 
 
 class Known(Protocol):

@@ -1,0 +1,288 @@
+"""Who is connected, what they subscribed to, and what is owed to them: records that refer to each other.
+
+A claim is one message that one subscription is owed. It waits for a consumer with credit, or first for its delivery
+time; it is handed over, with a count; it comes back if it was not acknowledged; and it ends. The moves are in `MOVES`,
+and there are no others. Claims are made and moved by `mom.claims`, subscriptions come and go by `mom.topic`, sessions
+and consumers by `mom.session`.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from carrypost.errors import StateError
+from carrypost.gossip.interest.matcher import Matcher
+from carrypost.model.pattern import DESTINATION, Entry
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from carrypost.config import Limits
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.model.descriptor import Descriptor, Ordering
+    from carrypost.model.ids import NodeId
+    from carrypost.mom.commands import Ack, Subscribe
+
+
+class ClaimState(enum.Enum):
+    """Where a claim stands."""
+
+    DELAYED = "delayed"
+    """Its delivery time has not come."""
+    WAITING = "waiting"
+    """For a consumer with credit."""
+    HANDED = "handed"
+    """A consumer has it and did not acknowledge it yet."""
+    ENDED = "ended"
+    """Acknowledged, expired, dropped, or its subscription is gone."""
+
+
+class Move(enum.Enum):
+    """What happens to a claim."""
+
+    DUE = "due"
+    """Its delivery time has come."""
+    HAND = "hand"
+    """It is handed to a consumer."""
+    RETURN = "return"
+    """The consumer gives it back, or is gone."""
+    ACKNOWLEDGE = "acknowledge"
+    """The consumer is done with it."""
+    UNDO = "undo"
+    """The commit with its acknowledgement was lost."""
+    LEAVE = "leave"
+    """Its copy left: it expired, or was dropped."""
+    END = "end"
+    """The subscription ended."""
+
+
+_S, _M = ClaimState, Move
+MOVES: dict[tuple[ClaimState, Move], ClaimState] = {
+    (_S.DELAYED, _M.DUE): _S.WAITING,
+    (_S.DELAYED, _M.LEAVE): _S.ENDED,
+    (_S.DELAYED, _M.END): _S.ENDED,
+    (_S.WAITING, _M.HAND): _S.HANDED,
+    (_S.WAITING, _M.LEAVE): _S.ENDED,
+    (_S.WAITING, _M.END): _S.ENDED,
+    (_S.HANDED, _M.RETURN): _S.WAITING,
+    (_S.HANDED, _M.ACKNOWLEDGE): _S.ENDED,
+    (_S.HANDED, _M.LEAVE): _S.ENDED,
+    (_S.HANDED, _M.END): _S.ENDED,
+    (_S.ENDED, _M.UNDO): _S.HANDED,
+}
+"""What each move makes of each state; what is not here cannot happen."""
+
+
+class Claim:
+    """One message that one subscription is owed."""
+
+    __slots__ = ("consumer", "copy", "count", "number", "place", "state", "subscription")
+
+    def __init__(self, subscription: Subscription, copy: Copy, place: int, count: int) -> None:
+        self.subscription = subscription
+        self.copy = copy
+        self.place = place
+        """Its place in the order of the subscription's claims."""
+        self.count = count
+        """How often it was handed over."""
+        self.state = ClaimState.WAITING
+        self.consumer: Consumer | None = None
+        """Who has it."""
+        self.number = 0
+        """Under which it was handed over the last time."""
+
+    def move(self, move: Move) -> None:
+        """Go on to the state that a move leads to; raises `StateError` for one that is impossible."""
+        after = MOVES.get((self.state, move))
+        if after is None:
+            raise StateError(f"a claim that is {self.state.value} cannot {move.value}")
+        self.state = after
+
+
+class Backlog:
+    """The claims of one subscription that wait, in the order of their places."""
+
+    __slots__ = ("_fresh", "_returned")
+
+    def __init__(self) -> None:
+        self._fresh: dict[int, Claim] = {}
+        self._returned: dict[int, Claim] = {}
+        """Those that come again: earlier than any that was never handed over."""
+
+    def __len__(self) -> int:
+        return len(self._fresh) + len(self._returned)
+
+    def __iter__(self) -> Iterator[Claim]:
+        yield from self._returned.values()
+        yield from self._fresh.values()
+
+    def add(self, claim: Claim) -> None:
+        """One more, at the end."""
+        self._fresh[claim.place] = claim
+
+    def put_back(self, claims: Iterable[Claim]) -> None:
+        """Some that were handed over wait again, where they were."""
+        self._returned |= {claim.place: claim for claim in claims}
+        self._returned = dict(sorted(self._returned.items()))
+
+    def discard(self, claim: Claim) -> None:
+        """One ended while it waited."""
+        if self._fresh.pop(claim.place, None) is None:
+            self._returned.pop(claim.place, None)
+
+    def next(self) -> Claim:
+        """The first one, which waits no more."""
+        waiting = self._returned or self._fresh
+        return waiting.pop(next(iter(waiting)))
+
+
+class Connection:
+    """One program's connection to this node."""
+
+    __slots__ = ("client", "number", "sessions")
+
+    def __init__(self, number: int, client: str) -> None:
+        self.number = number
+        self.client = client
+        """Its client id; empty if it has none."""
+        self.sessions: dict[int, Session] = {}
+
+
+class Session:
+    """One line of work of a connection: what it was handed is acknowledged, or given back, together."""
+
+    __slots__ = ("closed", "connection", "consumers", "handed", "number")
+
+    def __init__(self, number: int, connection: Connection) -> None:
+        self.number = number
+        self.connection = connection
+        self.consumers: dict[int, Consumer] = {}
+        self.handed: dict[int, Claim] = {}
+        """What it has and did not acknowledge, by number; numbers rise."""
+        self.closed = False
+
+    def named(self, ack: Ack) -> list[Claim]:
+        """The claims that are meant; those that ended meanwhile, by expiry or with their subscription, are not."""
+        found = [claim for number, claim in self.handed.items() if number <= ack.through]
+        found += [claim for number in ack.numbers if number > ack.through and (claim := self.handed.get(number))]
+        return found
+
+
+class Consumer:
+    """Takes the messages of a subscription, as many as it has credit for."""
+
+    __slots__ = ("messages", "nbytes", "number", "session", "subscription")
+
+    def __init__(self, number: int, session: Session, subscription: Subscription) -> None:
+        self.number = number
+        self.session = session
+        self.subscription = subscription
+        self.messages = 0
+        """How many more it takes."""
+        self.nbytes = 0
+        """How many bytes of payload; the last message may exceed it."""
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether it takes another message."""
+        return self.messages > 0 and self.nbytes > 0
+
+    def hand(self, claim: Claim) -> None:
+        """It has one more."""
+        self.messages -= 1
+        self.nbytes -= claim.copy.descriptor.length
+        self.session.handed[claim.number] = claim
+
+
+Key = tuple[str, str, bool]
+"""Client id, name, and whether it is durable: what tells named subscriptions apart."""
+
+
+class Here(NamedTuple):
+    """This node, in this life."""
+
+    node: NodeId
+    incarnation: int
+
+
+class Subscription:
+    """What a consumer, or several, asked for, and what waits for them."""
+
+    __slots__ = (
+        "_narrower", "_turn", "asked", "backlog", "client", "connection", "consumers", "ended", "interest", "lease_us",
+        "number",
+    )  # fmt: skip
+
+    def __init__(self, number: int, asked: Subscribe, connection: int, client: str, limits: Limits) -> None:
+        self.number = number
+        self.asked = asked
+        self.client = client
+        self.connection = connection
+        """Whose it is, where it is live."""
+        self.consumers: list[Consumer] = []
+        self.backlog = Backlog()
+        self.interest: Interest | None = None
+        self.lease_us = NEVER
+        self.ended = False
+        self._turn = 0
+        self._narrower = Matcher((asked.entry,), limits, own=True) if asked.ordering else None
+
+    @property
+    def name(self) -> str:
+        """What its user calls it; of a live one, its destination."""
+        return self.asked.name or destination_of(self.asked.entry)
+
+    @property
+    def durable(self) -> bool:
+        """Whether it has a row, and its claims have."""
+        return self.asked.durable
+
+    @property
+    def ordering(self) -> Ordering:
+        """How its topic was opened."""
+        return self.asked.ordering
+
+    @property
+    def key(self) -> Key:
+        """What it is found by, if it has a name."""
+        return self.client, self.asked.name, self.asked.durable
+
+    def takes(self, descriptor: Descriptor, here: Here) -> bool:
+        """Whether it wants a message that its interest matches; `here`: this node, in this life."""
+        if self._narrower is not None and not self._narrower.matches(descriptor):
+            return False
+        headers = descriptor.headers
+        if not self.asked.no_local or headers is None or descriptor.node != here.node:
+            return True
+        if self.durable:
+            return not self.client or headers.client != self.client
+        return headers.connection != self.connection or descriptor.incarnation != here.incarnation
+
+    def next_consumer(self) -> Consumer | None:
+        """Who is to have the next message: of those with credit, each in its turn."""
+        consumers = self.consumers
+        for _ in consumers:
+            self._turn = (self._turn + 1) % len(consumers)
+            if consumers[self._turn].has_credit:
+                return consumers[self._turn]
+        return None
+
+
+class Interest:
+    """What the node wants because of subscriptions."""
+
+    __slots__ = ("ends_us", "entry", "number", "subscriptions")
+
+    def __init__(self, entry: Entry, number: int) -> None:
+        self.entry = entry
+        self.number = number
+        """Among the node's interests."""
+        self.subscriptions: dict[Subscription, None] = {}
+        self.ends_us = NEVER
+
+
+def destination_of(entry: Entry) -> str:
+    """The pattern of its destinations; empty where it names none."""
+    return dict(entry.patterns).get(DESTINATION, "")
