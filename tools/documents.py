@@ -31,6 +31,7 @@ from carrypost.config.rules import Rule
 from carrypost.emu.scenario import scenario, tables
 from carrypost.gossip.discovery.neighbour import NEIGHBOUR_TABLE, NeighbourState, Sign
 from carrypost.gossip.holdings import lives
+from carrypost.gossip.strategy import states
 from carrypost.gossip.wire import frames
 from carrypost.lab import schemas
 from carrypost.lab.metrics import families
@@ -166,12 +167,24 @@ def link_machine() -> str:
     return _table(head, rows) + "\n\n" + _diagram(NeighbourState.SILENT, NEIGHBOUR_TABLE)
 
 
+def exchange_machine() -> str:
+    """The diagram of an exchange, and what its states mean."""
+    return _machine(states, states.ExchangeState, states.EXCHANGE_TABLE)
+
+
 def copy_machine() -> str:
     """The diagram of a copy's life, and what its states mean."""
-    source = next(node for node in _parsed(lives).body if isinstance(node, ast.ClassDef) and node.name == "CopyState")
+    return _machine(lives, lives.CopyState, lives.COPY_TABLE)
+
+
+def _machine(module: ModuleType, kind: type[Enum], table: Mapping[tuple[Any, Any], Any]) -> str:
+    """A diagram, which starts in the first state, and what the states mean."""
+    source = next(
+        node for node in _parsed(module).body if isinstance(node, ast.ClassDef) and node.name == kind.__name__
+    )
     meanings = _docstrings(source)
-    rows = [(state.value, meanings[state.name]) for state in lives.CopyState]
-    return _diagram(lives.CopyState.UNKNOWN, lives.COPY_TABLE) + "\n\n" + _table(("state", "meaning"), rows)
+    rows = [(state.value, meanings[state.name]) for state in kind]
+    return _diagram(next(iter(kind)), table) + "\n\n" + _table(("state", "meaning"), rows)
 
 
 def claim_machine() -> str:
@@ -388,6 +401,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "frames": frame_tables,
     "descriptor": descriptor_table,
     "link states": link_machine,
+    "exchange states": exchange_machine,
     "copy states": copy_machine,
     "claim states": claim_machine,
     "constants": constants_table,

@@ -1,4 +1,4 @@
-"""What is believed of a neighbour's cache, and what follows from it: offers, and how far the two sets were compared.
+"""What is believed of a neighbour's cache, and which offers it was made.
 
 A `Contact` is soft state: it begins when a link becomes usable and is gone with it. Nothing in it is believed for
 longer than until the next review.
@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.slots import bits
-from carrypost.gossip.timers import OFFER, OFFER_AGAIN, Timers
+from carrypost.gossip.strategy.states import Agreement
+from carrypost.gossip.timers import OFFER, OFFER_AGAIN, REVIEW, Timers
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
@@ -103,57 +104,6 @@ class Offering:
             self.partials.pop(slot, None)
 
 
-class Run:
-    """One reconciliation, as one of its two sides sees it."""
-
-    __slots__ = ("answered", "asked_us", "free", "mine_only", "number", "openings", "questions", "snapshot")
-
-    def __init__(self, number: int, snapshot: int) -> None:
-        self.number = number
-        self.snapshot = snapshot
-        """Slots of the set as it was when the run began."""
-        self.asked_us = 0
-        """When something of it last went out."""
-        self.mine_only = 0
-        """Slots of what the other side turned out to lack of it."""
-        self.questions: dict[int, set[int]] = {}
-        """Numbers of the questions that are open, and the parts of each answer that have come."""
-        self.answered: dict[int, None] = {}
-        """Numbers of the other side's questions that were answered lately."""
-        self.openings = 0
-        """Frames of the other side that opened it."""
-        self.free = True
-        """It is what an honest neighbour would do, and not charged as waste."""
-
-
-class Agreement:
-    """How far the two have agreed on what the neighbour lacks (`gossip.strategy.review`)."""
-
-    __slots__ = ("announcements", "answering", "asking", "peer_lacks", "synced", "tries")
-
-    def __init__(self) -> None:
-        self.synced = False
-        """The two sets have been reconciled; from now on only increments are offered."""
-        self.asking: Run | None = None
-        """The run that this host began, for what the neighbour wants."""
-        self.answering: Run | None = None
-        """The last one that the neighbour began, for what this host wants."""
-        self.peer_lacks = 0
-        """What that showed the neighbour to lack: offered before this host asks."""
-        self.announcements = 0
-        """Heard since the last review; every `digest_every`-th repeats it."""
-        self.tries = 0
-
-    def forget_slots(self, mask: int) -> None:
-        """Believe nothing of these any more."""
-        keep = ~mask
-        self.peer_lacks &= keep
-        for run in (self.asking, self.answering):
-            if run is not None:
-                run.snapshot &= keep
-                run.mine_only &= keep
-
-
 class Contact:
     """One neighbour with whom messages may be exchanged, as the strategy sees it."""
 
@@ -171,11 +121,16 @@ class Contact:
         self._review_after = settings.digest_every - 1
         """After so many announcements the next one may be the time to compare sets again."""
 
-    def learn(self, view: View | None) -> None:
-        """The neighbour wants something else than was thought, if it is known what."""
+    def learn(self, view: View) -> None:
+        """It is known what the neighbour wants."""
         self.view = view
-        if view is not None:
-            self.agreement.synced = False
+        self.agreement.profile_known()
+
+    def unlearn(self) -> None:
+        """The neighbour wants something else, and it is not known yet what."""
+        self.view = None
+        self.agreement.profile_changed()
+        self.timers.cancel(REVIEW)
 
     def announced(self, overdue_us: int) -> bool:
         """Count an announcement that says nothing new, and expect the next one until `overdue_us`.
@@ -206,9 +161,7 @@ class Contact:
     def forget_slots(self, mask: int) -> None:
         """Slots were freed for other messages."""
         self.offering.forget_slots(mask)
-        agreement = self.agreement
-        if agreement.peer_lacks or agreement.asking is not None or agreement.answering is not None:
-            agreement.forget_slots(mask)
+        self.agreement.forget_slots(mask)
 
 
 class Contacts:

@@ -90,11 +90,10 @@ class Offers:
                 offering.stall()
                 continue
             contact.timers.cancel(OFFER)
-            if contact.agreement.synced or contact.agreement.peer_lacks:
-                if mask := self._new_for(contact):
-                    groups.setdefault(mask, []).append(contact)
-                if partial:
-                    self._offer_partials(contact, now)
+            if mask := self._new_for(contact):
+                groups.setdefault(mask, []).append(contact)
+            if partial and (contact.agreement.synced or contact.agreement.peer_lacks):
+                self._offer_partials(contact, now)
         for mask, links in groups.items():
             if len(links) > 1 and self._concerns_all(mask, links):
                 self._offer(links, mask, None, now)
@@ -286,7 +285,7 @@ class Offers:
     def _end_turn(contact: Contact, now: int) -> None:
         """What the neighbour's review had shown it to lack is there: now for the rest."""
         agreement = contact.agreement
-        if agreement.peer_lacks and not agreement.synced and not (contact.link.outbox.jobs or contact.offering.open):
+        if agreement.peer_lacks and not (contact.link.outbox.jobs or contact.offering.open):
             contact.timers.arm(REVIEW, now)
 
     def tick(self, contact: Contact, now: int) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.gossip.strategy import reconcile
-from carrypost.gossip.strategy.beliefs import Run
+from carrypost.gossip.strategy.states import ReviewRun
 from carrypost.gossip.timers import OFFER, REVIEW
 from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
@@ -64,26 +64,21 @@ class Review:
 
     def conclude(self, contact: Contact, now: int) -> None:
         """Compare nothing: the neighbour may lack anything that it is not known to have."""
-        self._agree(contact, Run(0, 0), now)
+        self._agree(contact, ReviewRun(0, 0), now)
 
     def ask(self, contact: Contact, now: int) -> None:
         """Begin a run."""
         self._departures.sweep()  # What expired is not compared any more.
         self._holdings.invite()
-        view, agreement = contact.view, contact.agreement
-        if view is None or not contact.link.usable:
-            contact.timers.cancel(REVIEW)
-            return
+        view = contact.view
+        assert view is not None
         self._number += 1
-        run = Run(self._number, view.known)
-        agreement.peer_lacks = 0
-        agreement.announcements = 0
+        run = ReviewRun(self._number, view.known)
         if not run.snapshot and not self._same(contact):
             self._agree(contact, run, now)
             return
-        agreement.asking = run
         contact.timers.arm(REVIEW, now + self._patience_us(contact))
-        agreement.tries += 1
+        contact.agreement.begin(run)
         contact.link.budgets.charge(_RUN_COST)
         self._send(contact, run, reconcile.opening(view), 0)
 
@@ -107,10 +102,11 @@ class Review:
         self._departures.sweep()
         offering = frame.round % 2 == 1
         view = contact.view if offering else self._own.view
-        if view is None or not contact.link.usable or frame.profile != view.digest:
+        if view is None or frame.profile != view.digest:
             self._outputs.refuse("profile-stale", contact.link.peer)
             return
-        run = contact.agreement.asking if offering else self._answering(contact, view, frame, now)
+        agreement = contact.agreement
+        run = agreement.asking if offering else self._answering(contact, view, frame, now)
         if run is None or run.number != frame.run or not _expected(run, frame):
             return
         if frame.answers:
@@ -119,7 +115,7 @@ class Review:
             contact.link.budgets.credit(price(frame))
         if offering:
             contact.timers.arm(REVIEW, now + self._patience_us(contact))
-        elif not contact.agreement.synced or self._same(contact):
+        elif contact.view is not None and (not agreement.synced or self._same(contact)):
             contact.timers.arm(REVIEW, now + _TURN_US)
         step = reconcile.answer(view, frame)
         run.mine_only |= step.mine_only | step.wanted_mine
@@ -128,7 +124,7 @@ class Review:
         if not run.questions:
             self._end(contact, run, now, offering=offering)
 
-    def _answering(self, contact: Contact, view: View, frame: Digest, now: int) -> Run | None:
+    def _answering(self, contact: Contact, view: View, frame: Digest, now: int) -> ReviewRun | None:
         """The neighbour's run. Where both begin one for the same set, that of the smaller id stands."""
         agreement = contact.agreement
         run = agreement.answering
@@ -136,25 +132,24 @@ class Review:
             if self._same(contact):
                 if agreement.asking is not None and self._node < contact.link.node:
                     return None
-                agreement.asking = None
+                agreement.give_way()
             self._holdings.invite()
-            run = agreement.answering = Run(frame.run, view.known)
+            run = agreement.answering = ReviewRun(frame.run, view.known)
             run.free = contact.link.budgets.runs.take(1, now)
         if frame.round == 0 and run is not None:
             run.openings += 1
             run.free = run.free and run.openings <= _OPENINGS_MAX
         return run
 
-    def _end(self, contact: Contact, run: Run, now: int, *, offering: bool) -> None:
+    def _end(self, contact: Contact, run: ReviewRun, now: int, *, offering: bool) -> None:
         """No question of this run is open (though a part of its opening may still come, and mend what is believed)."""
         agreement = contact.agreement
         if offering or self._same(contact):
             self._agree(contact, run, now)
-        elif not agreement.synced and agreement.asking is None and contact.view is not None:
-            agreement.peer_lacks |= (
-                run.mine_only & contact.view.matches & self._holdings.cache.whole & ~contact.link.known
-            )
-            if agreement.peer_lacks:
+        elif agreement.undecided and contact.view is not None:
+            lacks = run.mine_only & contact.view.matches & self._holdings.cache.whole & ~contact.link.known
+            if lacks or agreement.peer_lacks:
+                agreement.shown(lacks)
                 contact.timers.arm(OFFER, now)
             else:
                 self.ask(contact, now)
@@ -163,7 +158,7 @@ class Review:
         """Whether the two want the same: then one run serves both."""
         return contact.view is not None and contact.view is self._own.view
 
-    def _send(self, contact: Contact, run: Run, digest: Digest, answers: int) -> None:
+    def _send(self, contact: Contact, run: ReviewRun, digest: Digest, answers: int) -> None:
         run.asked_us = self._holdings.now_us
         pages = reconcile.split(digest, self._settings.mtu_bytes - FRAME_ROOM)
         frames: list[Frame] = []
@@ -182,19 +177,15 @@ class Review:
         self._outputs.send(frames, contact.link.peer)
 
     @staticmethod
-    def _agree(contact: Contact, run: Run, now: int) -> None:
-        agreement = contact.agreement
+    def _agree(contact: Contact, run: ReviewRun, now: int) -> None:
+        contact.agreement.agree()
         contact.link.learn(run.snapshot)
         contact.link.unlearn(run.mine_only)
         contact.timers.arm(OFFER, now)
-        agreement.synced = True
-        agreement.asking = None
-        agreement.announcements = 0
-        agreement.peer_lacks = agreement.tries = 0
         contact.timers.cancel(REVIEW)
 
 
-def _expected(run: Run, frame: Digest) -> bool:
+def _expected(run: ReviewRun, frame: Digest) -> bool:
     """False for what was answered already, or answers nothing that is asked."""
     if frame.number:
         if frame.number in run.answered:

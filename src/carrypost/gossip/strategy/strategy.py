@@ -67,7 +67,7 @@ class Strategy:
 
     def unlearn(self, contact: Contact) -> None:
         """The neighbour wants something else, and it is not known yet what."""
-        contact.learn(None)
+        contact.unlearn()
 
     def end(self, contact: Contact, now: int) -> None:
         """The contact is over."""
