@@ -17,7 +17,7 @@ from typing import Self
 from carrypost import __version__
 from carrypost.config import Settings, differences, text_form
 from carrypost.emu.engine.application import DeliveredMessage, InboxApplication, message_ids
-from carrypost.emu.engine.driver import Driver, Environment, Life
+from carrypost.emu.engine.driver import EmulatedDriver, Environment, NodeState
 from carrypost.emu.engine.loop import VirtualLoop
 from carrypost.emu.engine.playback import Playback, RecordFile
 from carrypost.emu.engine.radio import LinkModel, Radio, Traffic
@@ -87,7 +87,7 @@ class Network:
             self._scheduler, options.seed, model=options.model, encoded=options.encoded, limits=settings.limits
         )
         self._environment = Environment(self._scheduler, self._radio, options.seed)
-        self._nodes: dict[str, tuple[Driver, InboxApplication]] = {}
+        self._nodes: dict[str, tuple[EmulatedDriver, InboxApplication]] = {}
         self._names: dict[NodeId, str] = {}
         self._recorder = None if options.record is None else Recorder(options.record, self.name)
         self._watchers: list[Watcher] = []
@@ -149,7 +149,7 @@ class Network:
         self._scheduler.run_until(max(end_us, self._scheduler.now))
 
     def advance(self, seconds: float) -> None:
-        """So many virtual seconds pass; for programs without asyncio."""
+        """Let so many virtual seconds pass; for programs without asyncio."""
         duration_us = self._begin(seconds)
         if self._loop is not None:
             raise StateError("inside testing.run time passes by `await net.run(seconds)`")
@@ -219,7 +219,7 @@ class Network:
         self._checked(node).disk.full = full
 
     def host(self, node: str) -> Host:
-        """The host of a node in its present life; what is done to it directly is seen by the next `run`."""
+        """The host of a node in its present incarnation; what is done to it directly is seen by the next `run`."""
         self._find(node)
         return self._nodes[node][0].host
 
@@ -319,7 +319,7 @@ class Network:
         signed = settings.security == "signed"
         identity = Identity.derived(self._options.seed, name) if signed else Identity.plain(name)
         inbox = InboxApplication(confirm=self._options.confirm, watch=self._tell)
-        driver = Driver(name, identity, settings, self._environment, inbox, privilege=privilege)
+        driver = EmulatedDriver(name, identity, settings, self._environment, inbox, privilege=privilege)
         driver.disk.delay_us = self._options.disk_delay_us
         self._nodes[name] = driver, inbox
         self._names[identity.node] = name
@@ -328,8 +328,8 @@ class Network:
         self._note(Kind.JOIN, name)
         self._nodes[name][0].boot()
 
-    def _checked(self, node: str) -> Driver:
-        """Whoever drives a node that something is to be done to now."""
+    def _checked(self, node: str) -> EmulatedDriver:
+        """The driver of a node, in a network that is open."""
         self._check(node)
         return self._nodes[node][0]
 
@@ -337,7 +337,7 @@ class Network:
         if self._options.record is not None:
             self._options.record.add(kind, self._scheduler.now, node)
 
-    def _tell(self, driver: Driver, event: Event) -> None:
+    def _tell(self, driver: EmulatedDriver, event: Event) -> None:
         if self._recorder is not None:
             self._recorder.observe(driver, event)
         for watcher in self._watchers:
@@ -347,7 +347,7 @@ class Network:
         self._check()
         duration_us = microseconds(seconds)
         for driver, _ in self._nodes.values():
-            if driver.life is Life.RUNNING:
+            if driver.state is NodeState.RUNNING:
                 driver.drain()
         return duration_us
 

@@ -31,7 +31,7 @@ class Playback:
         self._record = record
 
     def play(self, contacts: Iterable[Contact]) -> None:
-        """From now on: times count from the present."""
+        """Play these contacts from now on; their times count from the present."""
         now = self._scheduler.now
         for contact in contacts:
             self._scheduler.post(now + contact.start_us, Phase.UP, contact.a, self._up, contact)
@@ -53,7 +53,7 @@ class Playback:
 
 
 class RecordFile:
-    """Where a record goes in the end."""
+    """The file that a record is written to when its network is closed."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
@@ -66,7 +66,7 @@ class RecordFile:
             )
 
     def write(self, record: Record) -> None:
-        """All rows so far; the file is there whole, or not at all."""
+        """Write all rows so far; the file is there whole, or not at all."""
         if self._path.suffix not in LINES:
             from carrypost.emu.records.files import Sink  # noqa: PLC0415 - needs pyarrow, which testing does without
 

@@ -96,7 +96,7 @@ class _Stop(NamedTuple):
 
 
 class Feed:
-    """A feed; nothing is read before it is asked for."""
+    """A GTFS feed; its files are read when something is asked of them."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
@@ -109,7 +109,7 @@ class Feed:
         """First and last days of services, and days of exceptions."""
 
     def service(self, day: dt.date) -> Service:
-        """What runs on a day."""
+        """All trips of a day, with their stops."""
         services = self._services(day)
         names = self._route_names()
         chosen = {
@@ -186,7 +186,7 @@ class Feed:
         return {row.text("route_id"): _optional(row, "route_short_name") for row in routes}
 
     def _stops_of(self, trips: dict[str, CsvRow]) -> dict[str, list[_Stop]]:
-        """By trip, in order of their sequence."""
+        """The stops of these trips, in order of their sequence."""
         found: dict[str, list[_Stop]] = {}
         columns = ("trip_id", "stop_id", "stop_sequence")
         for row in self._rows("stop_times", columns, ("arrival_time", "departure_time", "shape_dist_traveled")):
@@ -255,7 +255,7 @@ def _unpacked(path: Path) -> dict[str, str]:
 
 
 def _known(days: set[str]) -> str:
-    """For whoever asks for another day."""
+    """The days that the calendar covers, as the end of a message."""
     return f"; its calendar goes from {min(days)} to {max(days)}" if days else ""
 
 

@@ -91,7 +91,7 @@ class Gtfs:
             raise ConfigError(f"mobility.day must be a day such as 2014-06-03, not {self.day!r}") from None
 
     def _vehicles(self, trips: list[_PlacedTrip]) -> list[Vehicle]:
-        """In order of their first departures."""
+        """Deal trips out to vehicles, which come in order of their first departures."""
         vehicles: list[Vehicle] = []
         counts: Counter[str] = Counter()
         blocks: dict[str, Vehicle] = {}
@@ -149,7 +149,7 @@ class Vehicle:
     """The stop where it arrived."""
 
     def take(self, trip: _PlacedTrip, wait_us_max: int) -> None:
-        """Drive this trip too."""
+        """Drive this trip after those taken before."""
         first_us, last_us = trip.samples[0][0], trip.samples[-1][0]
         if self.presences and first_us - self.presences[-1][1] <= wait_us_max:
             self.presences[-1] = self.presences[-1][0], last_us
@@ -203,7 +203,7 @@ class _Planner:
         self._on_shapes = self._off_shapes = 0
 
     def made(self, trips: list[Trip]) -> tuple[list[_PlacedTrip], dict[str, int]]:
-        """All trips that take time, and how many go which way."""
+        """Place all trips that take time; also how many follow a shape, do not, or were left out."""
         found = [each for trip in trips if (each := self._placed_trip(trip)).samples]
         return found, {
             "trips_left_out": len(trips) - len(found),

@@ -43,7 +43,7 @@ class Plane:
         self._shrink = math.cos(math.radians(lat))
 
     def place(self, lat: float, lon: float) -> Place:
-        """Where it is on the plane."""
+        """Metres east and north of the middle, of a place in degrees."""
         return _DEGREE_M * self._shrink * _turn(lon - self.middle[1]), _DEGREE_M * (lat - self.middle[0])
 
 
@@ -62,12 +62,12 @@ class Polyline:
 
     @classmethod
     def of(cls, places: Sequence[Place]) -> Self:
-        """The way through these places."""
+        """The polyline through these places."""
         x, y = np.array(places, dtype=np.float64).T
         return cls(x, y, np.concatenate([[0.0], np.hypot(np.diff(x), np.diff(y)).cumsum()]))
 
     def at(self, along_m: Floats) -> tuple[Floats, Floats]:
-        """The places so far along."""
+        """The places that are so many metres along."""
         return np.interp(along_m, self.along_m, self.x), np.interp(along_m, self.along_m, self.y)
 
 
@@ -119,7 +119,7 @@ def _by_projection(way: Polyline, stops: Polyline, shares: Floats) -> Floats:
 
 
 def _feet(way: Polyline, stops: Polyline) -> Floats:
-    """Places on a way to choose from, as metres along it: of each of its pieces, the point next to each stop near it.
+    """Places on a way to choose from, as metres along it: of each of its segments, the point next to each stop near it.
 
     All stops choose from all of them, so that two that are close together can be in their order in any case.
     """

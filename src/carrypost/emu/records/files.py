@@ -160,7 +160,7 @@ class Sink:
         self._batches.append(_batch(record))
 
     def close(self) -> Records:
-        """The rows so far; a file gets its name."""
+        """End the record and return its rows; a file gets its final name."""
         if self._path is None:
             return Records(self._batches, rows=self.rows)
         if self._partial is not None:
@@ -239,14 +239,14 @@ def _batch(record: Record) -> pa.RecordBatch:
 
 
 def _attrs(values: list[Any]) -> pa.Array:
-    """Most rows have none."""
+    """The column of attributes; most records have hardly any."""
     if not any(values):
         return pa.nulls(len(values), ATTRS)
     return pa.array([None if each is None else list(each.items()) for each in values], ATTRS)
 
 
 def _records_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Record]:
-    """Rows as they came."""
+    """The rows of Arrow batches as records again."""
     for batch in batches:
         record = Record()
         columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}

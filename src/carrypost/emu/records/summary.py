@@ -42,7 +42,7 @@ class Delays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """One run."""
+    """The figures of one run."""
 
     run: str
     seed: str
@@ -89,14 +89,14 @@ class Summary:
         return self.received / self.bound if self.bound else None
 
     def json(self) -> str:
-        """One line."""
+        """The figures as one line of JSON."""
         told = asdict(self) | {"share": self.share}
         if self.ordered is not None:
             told["ordered"] |= self.ordered.ratios()
         return json.dumps(told, ensure_ascii=False)
 
     def text(self) -> str:
-        """For people."""
+        """The figures for people, one to a line."""
         lines = [
             (self.run, ", ".join(f"{name} {value}" for name, value in self._origin() if value)),
             ("lasted", self._lasted()),
@@ -233,7 +233,7 @@ def _reasons(counts: dict[str, int]) -> str:
 
 
 def _bytes(count: int) -> str:
-    """With the unit that leaves one to three digits before the point."""
+    """A number of bytes, in the unit that leaves one to three digits before the point."""
     size, units = float(count), ["B", "kB", "MB", "GB", "TB"]
     while size >= 1_000 and len(units) > 1:  # noqa: PLR2004 - SI
         size, units = size / 1_000, units[1:]

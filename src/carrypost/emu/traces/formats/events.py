@@ -49,7 +49,7 @@ class OneConnections:
 
     @classmethod
     def begin(cls, head: bytes, called: str, options: Options) -> OneConnections:  # noqa: ARG003 - as all formats
-        """By the comments at the top of the file."""
+        """The rule of a file, by the comments at its top."""
         return cls({each[1].decode(): each[2].decode("utf-8", "replace").strip() for each in _NAMED.finditer(head)},
                    options.unsorted)  # fmt: skip
 
@@ -86,7 +86,7 @@ class OneConnections:
 
 
 def back(place: int, before_us: int, after_us: int) -> FileFault:
-    """Time goes back in a log of events."""
+    """The fault of a log of events in which time goes back."""
     hint = "; if lines may come in any order: --unsorted"
     return FileFault(place, f"time goes back, from {brief(before_us)} s to {brief(after_us)} s{hint}")
 

@@ -48,12 +48,12 @@ class Lines(NamedTuple):
     number: Ints
 
     def where(self, kept: Flags) -> Lines:
-        """Some of them."""
+        """Only these lines."""
         return self if kept.all() else Lines(self.text.filter(pa.array(kept)), self.number[kept])
 
 
 def cut(data: bytes, first: int = 1) -> Lines:
-    """The lines of a block of which the first is so numbered."""
+    """Cut a block into lines, of which the first has this number in its file."""
     if first == 1:
         data = data.removeprefix(_BOM)
     if not data.isascii():
@@ -102,11 +102,11 @@ class Checks:
             self._reasons.append((wrong, why))
 
     def require(self, right: Flags, form: str) -> None:
-        """Lines that are not right should read like this."""
+        """Mark lines that do not read like `form`."""
         self.mark(~right, lambda row: self.misread(row, form))
 
     def misread(self, row: int, form: str) -> str:
-        """A line should read like this."""
+        """Tell that a line should read like `form`."""
         return f"must read {form}, not {self.lines.text[row].as_py()!r}"
 
     def why(self, row: int) -> str:
