@@ -14,7 +14,6 @@ from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.emu.records.recorder import Recorder
 from carrypost.events import Event, NeighbourDown, NeighbourUp, Refused
 from carrypost.record import Record
-from carrypost.security.identity import Identity
 
 SECOND = 1_000_000
 
@@ -42,7 +41,7 @@ class Wrong:
         world = Environment(self.scheduler, self.radio, 1)
         for name, clock in zip("ab", clocks, strict=True):
             self.drivers[name] = EmulatedDriver(
-                name, Identity.plain(name), Settings.emulated(**settings), world, self.inboxes[name], clock=clock
+                name, Settings.emulated(**settings), world, self.inboxes[name], clock=clock
             )
             self.drivers[name].boot()
         self.inboxes["b"].subscribe(self.drivers["b"], "news")

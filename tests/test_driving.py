@@ -210,9 +210,7 @@ class Reacting(InboxApplication):
 def emulated(application: Reacting) -> tuple[EmulatedDriver, Scheduler, Radio]:
     scheduler = Scheduler()
     radio = Radio(scheduler, 1)
-    driver = EmulatedDriver(
-        "a", Identity.plain("a"), Settings.emulated(), Environment(scheduler, radio, 1), application
-    )
+    driver = EmulatedDriver("a", Settings.emulated(), Environment(scheduler, radio, 1), application)
     driver.boot()
     return driver, scheduler, radio
 

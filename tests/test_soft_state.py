@@ -15,7 +15,6 @@ from carrypost.emu.engine.radio import Radio
 from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.events import Dropped, Event, Reason, Refused
 from carrypost.gossip.wire.frames import WIRE_KINDS, Frame, kind
-from carrypost.security.identity import Identity
 
 KINDS = [each.__name__ for each in WIRE_KINDS]
 Loses = Callable[[str, Frame], bool]
@@ -48,9 +47,8 @@ class Stage:
         world = Environment(self.scheduler, self.radio, 1)
         for name in "ab":
             inbox = self.inboxes[name] = InboxApplication()
-            identity = Identity.derived(1, name)
             emulated = Settings.emulated(security="signed", **settings)
-            self.drivers[name] = EmulatedDriver(name, identity, emulated, world, inbox)
+            self.drivers[name] = EmulatedDriver(name, emulated, world, inbox)
         for driver in self.drivers.values():
             driver.boot()
             self.inboxes[driver.name].subscribe(driver, "news")

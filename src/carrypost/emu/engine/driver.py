@@ -25,6 +25,7 @@ from carrypost.gossip.wire.payloads import filled
 from carrypost.host import Host
 from carrypost.host.driving import HostDriver
 from carrypost.journal import Batch
+from carrypost.model.ids import NodeId
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.times import NEVER
 from carrypost.security.identity import Identity
@@ -59,6 +60,12 @@ class Environment:
     scheduler: Scheduler
     radio: Radio
     seed: int | str = 0
+    names: dict[NodeId, str] = field(default_factory=dict)
+    """What the nodes are called, by id."""
+
+    def name(self, node: NodeId) -> str:
+        """The name of the node that has this id; an id of nobody here is its own name."""
+        return self.names.get(node, node)
 
 
 @dataclass(slots=True)
@@ -77,7 +84,6 @@ class EmulatedDriver(HostDriver):
     def __init__(
         self,
         name: str,
-        identity: Identity,
         settings: Settings,
         environment: Environment,
         application: Application,
@@ -87,7 +93,9 @@ class EmulatedDriver(HostDriver):
     ) -> None:
         super().__init__()
         self.name = name
-        self.identity = identity
+        signed = settings.security == "signed"
+        self.identity = Identity.derived(environment.seed, name) if signed else Identity.plain(name)
+        environment.names[self.identity.node] = name
         self.settings = settings
         self.disk = Disk()
         self.state = _DOWN

@@ -9,6 +9,7 @@ its store is a new node: its later stays have the name NAME.2, and so on.
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
@@ -82,21 +83,20 @@ def plan(
     faults: FaultsTable, events: Sequence[EventTable], presences: Iterable[Presence], seed: int | str, end_us: int
 ) -> FaultPlan:
     """Draw the faults of a run: when each node takes part, and what else goes wrong with it."""
-    there: dict[str, list[tuple[int, int]]] = {}
+    there: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for presence in presences:
         leave_us = end_us if presence.leave_us is None else min(presence.leave_us, end_us)
         if presence.join_us < leave_us:
-            there.setdefault(presence.node, []).append((presence.join_us, leave_us))
-    told: dict[str, list[NodeFault]] = {}
+            there[presence.node].append((presence.join_us, leave_us))
+    told: dict[str, list[NodeFault]] = defaultdict(list)
     for event in events:
         assert event.t is not None, "checked by the scenario"
-        times = (round(each * MICROSECONDS) for each in (event.t, event.duration_s, event.step_s))
-        t_us, duration_us, step_us = times
-        told.setdefault(event.node, []).append(NodeFault(t_us, event.node, event.kind, duration_us, step_us))
+        t_us, *lasts_us = (round(each * MICROSECONDS) for each in (event.t, event.duration_s, event.step_s))
+        told[event.node].append(NodeFault(t_us, event.node, event.kind, *lasts_us))
     stays: list[Stay] = []
     others: list[NodeFault] = []
     for node in sorted(there):
-        found = sorted([*_drawn(node, faults, seed, end_us), *told.get(node, ())])
+        found = sorted([*_drawn(node, faults, seed, end_us), *told[node]])
         names = (name for number in count(2) if (name := f"{node}.{number}") not in there)
         stays += _stays(node, names, sorted(there[node]), found, end_us)
         others += [fault for fault in found if fault.kind in {DISK_FULL, CLOCK_STEP} and fault.t_us < end_us]

@@ -35,7 +35,6 @@ from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.privilege import Privilege
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind, Record
-from carrypost.security.identity import Identity
 
 _INSTANT_STEPS_MAX = 100_000
 """Fewer than in large emulations: a test that hangs should say so within seconds."""
@@ -88,7 +87,6 @@ class Network:
         )
         self._environment = Environment(self._scheduler, self._radio, options.seed)
         self._nodes: dict[str, tuple[EmulatedDriver, InboxApplication]] = {}
-        self._names: dict[NodeId, str] = {}
         self._recorder = None if options.record is None else Recorder(options.record, self.name)
         self._watchers: list[Watcher] = []
         self._loop: VirtualLoop | None = None
@@ -225,7 +223,7 @@ class Network:
 
     def name(self, node: NodeId) -> str:
         """The name of the node that has this id; an id of nobody here is its own name."""
-        return self._names.get(node, node)
+        return self._environment.name(node)
 
     def inject(self, node: str, frames: Iterable[Frame], peer: str) -> None:
         """Give a host frames as if `peer`, any link address, had sent them in one datagram."""
@@ -316,13 +314,10 @@ class Network:
         check_callable("privilege", privilege := privilege or self._options.privilege)
         if name in self._nodes:
             raise LocalError(f"there is a node {name!r} already")
-        signed = settings.security == "signed"
-        identity = Identity.derived(self._options.seed, name) if signed else Identity.plain(name)
         inbox = InboxApplication(confirm=self._options.confirm, watch=self._tell)
-        driver = EmulatedDriver(name, identity, settings, self._environment, inbox, privilege=privilege)
+        driver = EmulatedDriver(name, settings, self._environment, inbox, privilege=privilege)
         driver.disk.delay_us = self._options.disk_delay_us
         self._nodes[name] = driver, inbox
-        self._names[identity.node] = name
 
     def _boot(self, name: str) -> None:
         self._note(Kind.JOIN, name)

@@ -28,7 +28,6 @@ from carrypost.errors import OrderError, StateError
 from carrypost.events import Reason
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.descriptor import Ordering
-from carrypost.model.ids import NodeId
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind, Record
 from carrypost.security.identity import Identity
@@ -72,13 +71,12 @@ class Emulation:
         )  # fmt: skip
         self._environment = drivers.Environment(self._scheduler, self._radio, seed)
         crashing = {stay.node for stay in self._plan.stays if stay.end == CRASH}
-        self._recorder = Recorder(record, lambda node: self._names.get(node, node), sorted(crashing))
+        self._recorder = Recorder(record, self._environment.name, sorted(crashing))
         topics = [topic(each, index) for index, each in enumerate(scenario.workloads)]
         self._application = WorkloadApplication(topics, self._recorder.observe)
         self._topics = topics
         self._orderings = [Ordering.named(each.ordering) for each in scenario.workloads]
         self._drivers: dict[str, EmulatedDriver] = {}
-        self._names: dict[NodeId, str] = {}
         self._places: dict[str, str] = {}
         """What the node of each place is called now."""
         self._place = {stay.node: stay.place for stay in self._plan.stays}
@@ -155,14 +153,11 @@ class Emulation:
                 self._broadcast_at(stay.start_us + round(workload.first_s * MICROSECONDS), stay, index)
 
     def _make(self, stay: Stay) -> EmulatedDriver:
-        settings = self.scenario.settings
-        signed = settings.security == "signed"
-        identity = Identity.derived(self._seed, stay.node) if signed else Identity.plain(stay.node)
         skewed = clock(self.scenario.faults, self._seed, stay.node)
-        driver = EmulatedDriver(stay.node, identity, settings, self._environment, self._application, clock=skewed)
+        settings = self.scenario.settings
+        driver = EmulatedDriver(stay.node, settings, self._environment, self._application, clock=skewed)
         driver.disk.delay_us = round(self.scenario.run.disk_delay_s * MICROSECONDS)
         self._drivers[stay.node] = driver
-        self._names[identity.node] = stay.node
         return driver
 
     def _leave(self, stay: Stay) -> None:

@@ -118,7 +118,8 @@ class Feed:
             if row.text("service_id") in services
         }
         if not chosen:
-            raise LocalError(f"{self._path}: no trip runs on {day.isoformat()}{_known(self._days)}")
+            known = f"; its calendar goes from {min(self._days)} to {max(self._days)}" if self._days else ""
+            raise LocalError(f"{self._path}: no trip runs on {day.isoformat()}{known}")
         stops = self._stops_of(chosen)
         places = {row.text("stop_id"): row for row in self._rows("stops", ("stop_id",), ("stop_lat", "stop_lon"))}
         repeats = self._frequencies()
@@ -252,11 +253,6 @@ def _unpacked(path: Path) -> dict[str, str]:
         raise LocalError(f"{path}: a file in it is not text in UTF-8") from None
     except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError) as error:
         raise refused(f"{path}: cannot be read as a zip file", error) from None
-
-
-def _known(days: set[str]) -> str:
-    """The days that the calendar covers, as the end of a message."""
-    return f"; its calendar goes from {min(days)} to {max(days)}" if days else ""
 
 
 def _optional(row: CsvRow, column: str) -> str:

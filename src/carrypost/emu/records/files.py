@@ -27,22 +27,18 @@ from carrypost.record import SCHEMA, Record
 ROWS_MAX = 100_000
 """Rows that are kept as Python values."""
 ATTRS = pa.map_(pa.string(), pa.string())
-_TYPES = {"string": pa.string(), "float64": pa.float64(), "int32": pa.int32(), "int64": pa.int64()}
+_TYPES = {"float64": pa.float64(), "int32": pa.int32(), "int64": pa.int64()}
 _CODES = pa.dictionary(pa.int32(), pa.string())
 
 
-def _type(name: str, *, encoded: bool) -> pa.DataType:
-    kind = _TYPES.get(name, ATTRS)
-    return _CODES if encoded and kind == pa.string() else kind
+def _schema(texts: pa.DataType) -> pa.Schema:
+    types = _TYPES | {"string": texts}
+    return pa.schema([pa.field(each.name, types.get(each.type, ATTRS), each.nullable) for each in SCHEMA])
 
 
-def _schema(*, encoded: bool) -> pa.Schema:
-    return pa.schema([pa.field(each.name, _type(each.type, encoded=encoded), each.nullable) for each in SCHEMA])
-
-
-ARROW_SCHEMA = _schema(encoded=False)
+ARROW_SCHEMA = _schema(pa.string())
 """The schema of the record, as readers see it."""
-_ENCODED = _schema(encoded=True)
+_ENCODED = _schema(_CODES)
 
 
 class Records:
