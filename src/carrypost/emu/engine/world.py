@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from carrypost import __version__
-from carrypost.emu.engine import driver as drivers
 from carrypost.emu.engine.chance import stream
-from carrypost.emu.engine.driver import Disk, EmulatedDriver
+from carrypost.emu.engine.driver import Disk, EmulatedDriver, Environment, NodeState
 from carrypost.emu.engine.faults import CLOCK_STEP, CRASH, CRASH_LOST, LEAVE, NodeFault, Stay, clock, plan
 from carrypost.emu.engine.radio import LinkModel, Radio
 from carrypost.emu.engine.samples import Sampler
@@ -69,7 +68,7 @@ class Emulation:
             self._scheduler, seed, model=self._model, encoded=encoded, airtime=scenario.radio.airtime,
             limits=scenario.settings.limits, by_link=False, checked=scenario.settings.security == "off",
         )  # fmt: skip
-        self._environment = drivers.Environment(self._scheduler, self._radio, seed)
+        self._environment = Environment(self._scheduler, self._radio, seed)
         crashing = {stay.node for stay in self._plan.stays if stay.end == CRASH}
         self._recorder = Recorder(record, self._environment.name, sorted(crashing))
         topics = [topic(each, index) for index, each in enumerate(scenario.workloads)]
@@ -140,9 +139,9 @@ class Emulation:
         known = self._drivers.get(stay.node)
         driver = known or self._make(stay)
         self._places[stay.place] = stay.node
-        crashed = known is not None and known.state is drivers.NodeState.DOWN
+        crashed = known is not None and known.state is NodeState.DOWN
         self.record.add(Kind.JOIN, self.now, stay.node, detail="restart" if crashed else None)
-        if driver.state is drivers.NodeState.DOWN:
+        if driver.state is NodeState.DOWN:
             driver.boot()
         else:
             driver.resume()
@@ -261,7 +260,7 @@ class Emulation:
     def _scripted(self, index: int, what: Publication) -> None:
         driver = self._drivers.get(self._places.get(what.node, ""))
         # A fault may have taken the node away: then its application cannot publish.
-        if driver is not None and driver.state is drivers.NodeState.RUNNING:
+        if driver is not None and driver.state is NodeState.RUNNING:
             self._publish(driver, index, what.size, what.lifetime_us, what.message)
 
     def _publish(self, driver: EmulatedDriver, index: int, size: int, lifetime_us: int | None, label: str = "") -> None:

@@ -120,9 +120,10 @@ class Walkers(Headless):
         """Events: CREATE with a place, SETDEST with place and arrival, DESTROY."""
         cells = Cells(lines, None)
         kind = pc.fill_null(pc.index_in(cells.text(1), pa.array(list(_FORMS))), -1).to_numpy(zero_copy_only=False)
-        what = f"must be an event: {', '.join([*_FORMS][:-1])} or {[*_FORMS][-1]}, not "
-        cells.mark(kind < 0, lambda row: f"{what}{lines.text[row].as_py()!r}")
-        cells.mark(cells.count != _WORDS[kind], lambda row: cells.misread(row, [*_FORMS.values()][kind[row]]))
+        forms = list(_FORMS.values())
+        wanted = "must be an event: create, setdest or destroy"
+        cells.mark(kind < 0, lambda row: f"{wanted}, not {lines.text[row].as_py()!r}")
+        cells.mark(cells.count != _WORDS[kind], lambda row: cells.misread(row, forms[kind[row]]))
         t_us, node = cells.times(0, "the time", -TIME_S_MAX), cells.name(2, "node")
         placed, sent = kind != DESTROY, kind == SETDEST
         x, y, _ = (cells.number(at, axis, COORDINATE_M_MAX, "m", where=placed) for at, axis in enumerate("XYZ", 3))

@@ -157,6 +157,10 @@ class Cells(Checks):
         found = self._cells.take(pa.array(taken, mask=short))
         return found if self._separator is None else pc.ascii_trim_whitespace(found)
 
+    def miscounted(self, wrong: Flags, told: str) -> None:
+        """Mark lines that have too few or too many cells; {} in `told` stands for how many they have."""
+        self.mark(wrong, lambda row: told.format(self.count[row]))
+
     def word(self, index: int, row: int) -> str:
         """One cell; empty where the line is too short."""
         return self.text(index)[row].as_py() or ""
@@ -171,9 +175,8 @@ class Cells(Checks):
         return found
 
     def times(
-        self, index: int, what: str, least_s: float = 0.0, *, dates: bool = False,
-        where: Flags | bool = True,
-    ) -> Ints:  # fmt: skip
+        self, index: int, what: str, least_s: float = 0.0, *, dates: bool = False, where: Flags | bool = True
+    ) -> Ints:
         """A column of seconds as whole microseconds; with `dates` also as 2026-11-15 12:00:00+01:00 (else UTC)."""
         text = self.text(index)
         found = numbers(text)
