@@ -219,7 +219,7 @@ class Network:
     def host(self, node: str) -> Host:
         """The host of a node in its present incarnation; what is done to it directly is seen by the next `run`."""
         self._find(node)
-        return self._nodes[node][0].host
+        return self._driver(node).host
 
     def name(self, node: NodeId) -> str:
         """The name of the node that has this id; an id of nobody here is its own name."""
@@ -321,11 +321,14 @@ class Network:
 
     def _boot(self, name: str) -> None:
         self._note(Kind.JOIN, name)
-        self._nodes[name][0].boot()
+        self._driver(name).boot()
 
     def _checked(self, node: str) -> EmulatedDriver:
         """The driver of a node, in a network that is open."""
         self._check(node)
+        return self._driver(node)
+
+    def _driver(self, node: str) -> EmulatedDriver:
         return self._nodes[node][0]
 
     def _note(self, kind: Kind, node: str) -> None:
