@@ -19,7 +19,7 @@ from carrypost.config import Settings, differences, text_form
 from carrypost.emu.engine.application import DeliveredMessage, InboxApplication, message_ids
 from carrypost.emu.engine.driver import EmulatedDriver, Environment, NodeState
 from carrypost.emu.engine.loop import VirtualLoop
-from carrypost.emu.engine.playback import Playback, RecordFile
+from carrypost.emu.engine.playback import RecordFile, play
 from carrypost.emu.engine.radio import LinkModel, Radio, Traffic
 from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.emu.records.recorder import Recorder
@@ -110,7 +110,7 @@ class Network:
             self._recorder.run(self._options.seed, __version__, changes)
         for name in self._nodes:
             self._boot(name)
-        Playback(self._scheduler, self._radio, self._options.record).play(self._options.contacts)
+        play(self._options.contacts, self._scheduler, self._radio, self._options.record)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -270,17 +270,19 @@ def _timed(calls: list[StopTime], anchors: list[int], way: Polyline, along_m: Fl
 def _anchors(calls: list[StopTime]) -> list[int]:
     """Stops whose times count: each arrival is later than the departure from the one before."""
     anchors = [0]
-    for index, call in enumerate(calls):
-        left_s = calls[anchors[-1]].departure_s
-        if index and call.arrival_s is not None and left_s is not None and call.arrival_s > left_s:
+
+    def take(index: int) -> None:
+        arrival_s, left_s = calls[index].arrival_s, calls[anchors[-1]].departure_s
+        if arrival_s is not None and left_s is not None and arrival_s > left_s:
             anchors.append(index)
-    # The last stop always counts: if it has the time of one before, that one does not.
+
     last = len(calls) - 1
+    for index in range(1, len(calls)):
+        take(index)
+    # The last stop always counts: if it has the time of one before, that one does not.
     while len(anchors) > 1 and anchors[-1] != last:
         anchors.pop()
-        arrival_s, left_s = calls[last].arrival_s, calls[anchors[-1]].departure_s
-        if arrival_s is not None and left_s is not None and arrival_s > left_s:
-            anchors.append(last)
+        take(last)
     return anchors
 
 

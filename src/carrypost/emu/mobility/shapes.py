@@ -80,14 +80,11 @@ def placed(
     which part of its time a trip has taken at each stop, nan where that is not known.
     """
     told = _by_distance(way, measure, along)
-    if len(told) and _misses_m(way, stops, told).max() <= STOP_FROM_SHAPE_M_MAX:
-        return told
+    if len(told):
+        x, y = way.at(told)
+        if np.hypot(stops.x - x, stops.y - y).max() <= STOP_FROM_SHAPE_M_MAX:
+            return told
     return _by_projection(way, stops, shares)
-
-
-def _misses_m(way: Polyline, stops: Polyline, along_m: Floats) -> Floats:
-    x, y = way.at(along_m)
-    return np.asarray(np.hypot(stops.x - x, stops.y - y))
 
 
 def _by_distance(way: Polyline, measure: Sequence[float], along: Sequence[float | None]) -> Floats:

@@ -46,6 +46,12 @@ class Drawn:
         return folder / SCENARIO
 
 
+def nodes_csv(presences: dict[str, list[Span]], end_s: float) -> str:
+    """The text of a file of nodes; whoever is there at the end does not leave."""
+    spans = [(node, *span) for node, mine in presences.items() for span in mine]
+    return csv("node,join,leave", [(node, join, "" if leave >= end_s else leave) for node, join, leave in spans])
+
+
 def csv(header: str, rows: Iterable[tuple[object, ...]]) -> str:
     """The text of a CSV file."""
     return "".join(f"{line}\n" for line in (header, *(",".join(map(str, row)) for row in rows)))
