@@ -7,14 +7,13 @@ from tests import timers
 
 from carrypost.config import Settings
 from carrypost.emu.engine.application import InboxApplication
-from carrypost.emu.engine.clock import Clock
-from carrypost.emu.engine.driver import Driver, Environment
+from carrypost.emu.engine.clock import EmulatedClock
+from carrypost.emu.engine.driver import EmulatedDriver, Environment
 from carrypost.emu.engine.radio import Radio
 from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.emu.records.recorder import Recorder
 from carrypost.events import Event, NeighbourDown, NeighbourUp, Refused
 from carrypost.record import Record
-from carrypost.security.identity import Identity
 
 SECOND = 1_000_000
 
@@ -26,7 +25,7 @@ class Watching(InboxApplication):
         super().__init__()
         self.told: list[tuple[int, Event]] = []
 
-    def take(self, driver: Driver, event: Event) -> None:
+    def take(self, driver: EmulatedDriver, event: Event) -> None:
         self.told.append((driver.t_us, event))
         super().take(driver, event)
 
@@ -34,15 +33,15 @@ class Watching(InboxApplication):
 class Wrong:
     """Two nodes in reach of each other, with clocks of their own; `b` wants the news."""
 
-    def __init__(self, *clocks: Clock, **settings: object) -> None:
+    def __init__(self, *clocks: EmulatedClock, **settings: object) -> None:
         self.scheduler = Scheduler()
         self.radio = Radio(self.scheduler, 1)
         self.inboxes = {name: Watching() for name in "ab"}
-        self.drivers: dict[str, Driver] = {}
+        self.drivers: dict[str, EmulatedDriver] = {}
         world = Environment(self.scheduler, self.radio, 1)
         for name, clock in zip("ab", clocks, strict=True):
-            self.drivers[name] = Driver(
-                name, Identity.plain(name), Settings.emulated(**settings), world, self.inboxes[name], clock=clock
+            self.drivers[name] = EmulatedDriver(
+                name, Settings.emulated(**settings), world, self.inboxes[name], clock=clock
             )
             self.drivers[name].boot()
         self.inboxes["b"].subscribe(self.drivers["b"], "news")
@@ -64,16 +63,18 @@ class Wrong:
 
 
 def test_a_node_tells_the_time_by_its_own_clock_and_the_world_does_not() -> None:
-    world = Wrong(Clock(5 * SECOND), Clock(drift_ppm=1_000))
+    world = Wrong(EmulatedClock(5 * SECOND), EmulatedClock(drift_ppm=1_000))
     world.run(100)
     ahead, fast = world.drivers["a"], world.drivers["b"]
     assert (ahead.t_us, ahead.now) == (100 * SECOND, 105 * SECOND)
     assert (fast.t_us, fast.now) == (100 * SECOND, 100_100_000)
 
 
-@pytest.mark.parametrize("clock", [Clock(60 * SECOND), Clock(-30 * SECOND), Clock(drift_ppm=50_000)])
-def test_nodes_with_wrong_clocks_find_each_other_and_exchange(clock: Clock) -> None:
-    world = Wrong(clock, Clock())
+@pytest.mark.parametrize(
+    "clock", [EmulatedClock(60 * SECOND), EmulatedClock(-30 * SECOND), EmulatedClock(drift_ppm=50_000)]
+)
+def test_nodes_with_wrong_clocks_find_each_other_and_exchange(clock: EmulatedClock) -> None:
+    world = Wrong(clock, EmulatedClock())
     world.run(60)
     world.publish()
     world.run(60)
@@ -86,8 +87,8 @@ def test_timers_come_when_the_wrong_clock_shows_their_time() -> None:
     """A beacon every ten seconds of a clock that is twice as fast is one every five."""
     fixed = {"announce_s_min": 10, "announce_s_max": 10}
     counts = []
-    for clock in (Clock(), Clock(drift_ppm=1_000_000)):
-        world = Wrong(clock, Clock(), **fixed)
+    for clock in (EmulatedClock(), EmulatedClock(drift_ppm=1_000_000)):
+        world = Wrong(clock, EmulatedClock(), **fixed)
         world.run(600)
         counts.append(world.radio.sent("a").frames["Announce"])
     assert counts[1] == pytest.approx(2 * counts[0], rel=0.1)
@@ -95,7 +96,7 @@ def test_timers_come_when_the_wrong_clock_shows_their_time() -> None:
 
 def test_a_message_lives_by_the_clock_of_whoever_has_it() -> None:
     """`a` is an hour behind: what it gives a minute has expired at `b` when it comes."""
-    world = Wrong(Clock(), Clock(3_600 * SECOND), skew_s_max=0)
+    world = Wrong(EmulatedClock(), EmulatedClock(3_600 * SECOND), skew_s_max=0)
     world.run(30)
     world.publish(lifetime_s=60)
     world.run(30)
@@ -106,7 +107,7 @@ def test_a_message_lives_by_the_clock_of_whoever_has_it() -> None:
 
 @pytest.mark.parametrize("delta_s", [0.5, 60, 86_400])
 def test_a_clock_that_is_set_forward_ends_no_contact(delta_s: float) -> None:
-    world = Wrong(Clock(), Clock())
+    world = Wrong(EmulatedClock(), EmulatedClock())
     world.run(60)
     world.drivers["b"].step_clock(round(delta_s * SECOND))
     assert world.drivers["b"].now == 60 * SECOND + round(delta_s * SECOND)
@@ -118,7 +119,7 @@ def test_a_clock_that_is_set_forward_ends_no_contact(delta_s: float) -> None:
 
 @pytest.mark.parametrize("delta_s", [0.5, 5, 40])
 def test_a_clock_that_is_set_back_stands_until_it_has_caught_up_and_goes_on(delta_s: float) -> None:
-    world = Wrong(Clock(), Clock())
+    world = Wrong(EmulatedClock(), EmulatedClock())
     world.run(60)
     driver = world.drivers["b"]
     driver.step_clock(-round(delta_s * SECOND))
@@ -135,7 +136,7 @@ def test_a_clock_that_is_set_back_stands_until_it_has_caught_up_and_goes_on(delt
 
 
 def test_what_fell_due_when_a_clock_was_set_forward_is_done_at_once() -> None:
-    world = Wrong(Clock(), Clock())
+    world = Wrong(EmulatedClock(), EmulatedClock())
     world.run(10)
     world.publish(lifetime_s=3_000)
     world.run(10)
@@ -146,7 +147,7 @@ def test_what_fell_due_when_a_clock_was_set_forward_is_done_at_once() -> None:
 
 
 def test_a_node_that_is_down_has_its_clock_set_all_the_same() -> None:
-    world = Wrong(Clock(), Clock())
+    world = Wrong(EmulatedClock(), EmulatedClock())
     world.run(10)
     driver = world.drivers["b"]
     driver.crash()
@@ -160,7 +161,7 @@ def test_a_node_that_is_down_has_its_clock_set_all_the_same() -> None:
 
 def test_the_record_goes_by_the_true_time() -> None:
     record = Record("run")
-    world = Wrong(Clock(), Clock(3_600 * SECOND))
+    world = Wrong(EmulatedClock(), EmulatedClock(3_600 * SECOND))
     world.run(20)
     Recorder(record, str).observe(world.drivers["b"], NeighbourUp(world.drivers["a"].host.node))
     assert [row["t"] for row in record.rows()] == [20.0]

@@ -9,7 +9,7 @@ import pytest
 
 from carrypost.config import Settings
 from carrypost.emu.engine.application import InboxApplication
-from carrypost.emu.engine.driver import Driver, Environment
+from carrypost.emu.engine.driver import EmulatedDriver, Environment
 from carrypost.emu.engine.radio import Radio
 from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.errors import RunawayError
@@ -193,13 +193,13 @@ def test_the_timer_is_set_though_a_verb_failed(verb: str, monkeypatch: pytest.Mo
 class Reacting(InboxApplication):
     """An application that does something when it is told of something, once."""
 
-    def __init__(self, kind: type[Event], react: Callable[[Driver], None]) -> None:
+    def __init__(self, kind: type[Event], react: Callable[[EmulatedDriver], None]) -> None:
         super().__init__()
         self.told: list[type[Event]] = []
         self._kind = kind
-        self._react: Callable[[Driver], None] | None = react
+        self._react: Callable[[EmulatedDriver], None] | None = react
 
-    def take(self, driver: Driver, event: Event) -> None:
+    def take(self, driver: EmulatedDriver, event: Event) -> None:
         self.told.append(type(event))
         super().take(driver, event)
         if isinstance(event, self._kind) and (react := self._react) is not None:
@@ -207,16 +207,16 @@ class Reacting(InboxApplication):
             react(driver)
 
 
-def emulated(application: Reacting) -> tuple[Driver, Scheduler, Radio]:
+def emulated(application: Reacting) -> tuple[EmulatedDriver, Scheduler, Radio]:
     scheduler = Scheduler()
     radio = Radio(scheduler, 1)
-    driver = Driver("a", Identity.plain("a"), Settings.emulated(), Environment(scheduler, radio, 1), application)
+    driver = EmulatedDriver("a", Settings.emulated(), Environment(scheduler, radio, 1), application)
     driver.boot()
     return driver, scheduler, radio
 
 
 def test_an_application_that_fails_does_not_silence_its_emulated_node() -> None:
-    def fail(_driver: Driver) -> None:
+    def fail(_driver: EmulatedDriver) -> None:
         raise ValueError("a mistake")
 
     driver, scheduler, radio = emulated(Reacting(Dropped, fail))
@@ -230,7 +230,7 @@ def test_an_application_that_fails_does_not_silence_its_emulated_node() -> None:
 
 
 def test_an_application_that_restarts_its_node_inside_an_event_is_told_nothing_more_of_that_life() -> None:
-    def restart(driver: Driver) -> None:
+    def restart(driver: EmulatedDriver) -> None:
         driver.crash()
         driver.boot()
 

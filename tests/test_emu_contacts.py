@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.trace_texts import parse_contacts
 
 from carrypost.emu.scenario.inputs import read_inputs
 from carrypost.emu.scenario.scenario import Scenario
@@ -18,7 +19,6 @@ from carrypost.emu.traces.contacts import (
     Contact,
     Presence,
     clipped,
-    parse_contacts,
     parse_presences,
     read_contacts,
     read_meetings,

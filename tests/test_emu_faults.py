@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.emu.engine.clock import Clock
+from carrypost.emu.engine.clock import EmulatedClock
 from carrypost.emu.engine.faults import FaultPlan, plan
 from carrypost.emu.scenario.tables import EventTable, FaultsTable
 from carrypost.emu.traces.contacts import Contact, Presence
@@ -76,7 +76,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 10**9), st.integers(-(10**8), 10**8)),
 def test_a_clock_never_goes_back_and_tells_when_it_will_show_a_time(
     skew_us: int, drift_ppm: float, steps: list[tuple[int, int]], ahead_us: int
 ) -> None:
-    clock = Clock(skew_us, drift_ppm)
+    clock = EmulatedClock(skew_us, drift_ppm)
     shown = clock.local(0)
     now_us = 0
     for pause_us, delta_us in steps:
@@ -92,8 +92,8 @@ def test_a_clock_never_goes_back_and_tells_when_it_will_show_a_time(
 
 
 def test_a_clock_stands_after_a_step_back_until_it_has_caught_up() -> None:
-    assert Clock().right
-    clock = Clock()
+    assert EmulatedClock().right
+    clock = EmulatedClock()
     clock.step(-5 * SECOND, 20 * SECOND)
     assert not clock.right
     assert [clock.local(t * SECOND) // SECOND for t in (20, 22, 25, 26)] == [20, 20, 20, 21]

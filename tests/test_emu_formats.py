@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.trace_texts import parsed, settled, whys
+from tests.trace_texts import parse_contacts, parsed, settled, whys
 
-from carrypost.emu.traces.contacts import FOREVER_US, parse_contacts
+from carrypost.emu.traces.contacts import FOREVER_US
 from carrypost.emu.traces.formats import FORMATS, Options
 from carrypost.emu.traces.formats.lines import cut
 from carrypost.errors import LocalError

@@ -10,7 +10,7 @@ import pytest
 from carrypost.emu.scenario.inputs import read_inputs
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.verify import soak as search
-from carrypost.emu.verify.soak import Outcome, attempt, draw, main, soak
+from carrypost.emu.verify.soak import SeedOutcome, attempt, draw, main, soak
 
 SEEDS = 100
 """Tried in every run of the tests; `carrypost emu soak --seeds 5000` tries more."""
@@ -57,9 +57,9 @@ def test_several_processes_find_the_same() -> None:
     assert list(soak(range(1, 7), jobs=2)) == [attempt(seed) for seed in range(1, 7)]
 
 
-def broken(seed: int) -> Outcome:
+def broken(seed: int) -> SeedOutcome:
     """As if every third seed failed."""
-    return Outcome(seed, 10, 5, ("row 3: something (some rule)",) if seed % 3 == 0 else ())
+    return SeedOutcome(seed, 10, 5, ("row 3: something (some rule)",) if seed % 3 == 0 else ())
 
 
 def test_a_failure_is_told_with_the_line_that_repeats_it(

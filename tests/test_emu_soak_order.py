@@ -10,7 +10,7 @@ import pytest
 from carrypost.emu.scenario.inputs import read_inputs
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.verify import soak as search
-from carrypost.emu.verify.soak import Outcome, attempt_ordered, draw_ordered, main, soak
+from carrypost.emu.verify.soak import SeedOutcome, attempt_ordered, draw_ordered, main, soak
 from carrypost.order.causal import Group
 
 SEEDS = 50
@@ -66,9 +66,9 @@ def test_the_draws_can_be_read_and_have_everything_that_can_go_wrong(tmp_path: P
     assert 25 < sum(draw_ordered(seed).exact for seed in range(400)) < 100
 
 
-def broken(seed: int) -> Outcome:
+def broken(seed: int) -> SeedOutcome:
     """As if every third seed failed."""
-    return Outcome(seed, 10, 5, ("row 3: something (some rule)",) if seed % 3 == 0 else ())
+    return SeedOutcome(seed, 10, 5, ("row 3: something (some rule)",) if seed % 3 == 0 else ())
 
 
 def test_a_failure_is_told_with_the_line_that_repeats_it(

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import emulated
 from tests.emulated import BROADCAST, of, receptions, rows, scenario
+from tests.trace_texts import parse_contacts
 
 from carrypost import __version__, emu
 from carrypost.emu.scenario.inputs import TEXT_BYTES_MAX
 from carrypost.emu.traces import contacts
-from carrypost.emu.traces.contacts import parse_contacts
 
 WAYPOINTS = '[mobility]\nmodel = "random-waypoint"\ncount = {count}\nside_m = 300\n[radio]\nrange_m = 60\n'
 

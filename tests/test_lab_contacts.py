@@ -29,7 +29,7 @@ from tests.test_emu_encounters import (
 
 from carrypost.cli.app import run
 from carrypost.emu.traces.encounters import Rules
-from carrypost.emu.traces.in_range import Window
+from carrypost.emu.traces.in_range import TimeWindow
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.contacts.contacts_here import found_here
@@ -195,7 +195,7 @@ def test_what_is_found_slab_by_slab_is_the_whole_cut_at_their_edges(
 ) -> None:
     rules = Rules(range_m=5.0, max_gap_us=10 * SECOND)
     edges = [-(10**9), *sorted(edges_us), 10**9]
-    windows = tuple(("made", Window(*each)) for each in itertools.pairwise(edges))
+    windows = tuple(("made", TimeWindow(*each)) for each in itertools.pairwise(edges))
     sent = [
         (slab, code, t_us, float(x), float(y))
         for slab in range(len(windows))

@@ -135,7 +135,7 @@ class Alone:
         holdings, layers = self.host._holdings, self.host._layers  # noqa: SLF001
         copy: Any = holdings.admit(descriptor, nbytes=0, interesting=True, held=1, now=now)
         layers.take([copy])
-        holdings.keep((copy,))
+        holdings.keep(copy)
 
     def delivered(self) -> list[str]:
         found = [each for each in self.told if isinstance(each, Delivered)]
@@ -215,7 +215,7 @@ def test_what_a_lost_delivery_was_before_does_not_come_before_it_after_a_crash()
         net.link("a", "b")
         net.link("b", "v")
         net.advance(5)
-        net._checked("v").disk.delay_us = 1_000_000  # noqa: SLF001
+        net._driver("v").disk.delay_us = 1_000_000  # noqa: SLF001
         for node, label in (("a", "question"), ("b", "answer")):
             net.publish(node, "forum", b"x", label=label, ordering="delta-causal", lifetime_s=600)
             net.advance(0.4)

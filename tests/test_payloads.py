@@ -94,7 +94,7 @@ def test_a_payload_that_vanished_from_the_store_is_not_sent_and_told_and_the_oth
         net.subscribe("b", "news")
         first, second = (net.publish("a", "news", bytes([n]) * size) for n in (1, 2))
         net.advance(1)
-        driver = net._checked("a")  # noqa: SLF001 - there is no public way to spoil a disk
+        driver = net._driver("a")  # noqa: SLF001 - there is no public way to spoil a disk
         driver.store.write(Batch(10**6, Durability.NORMAL, {}, ((PIECE, first, 0),)))
         net.link("a", "b")
         net.advance(30)

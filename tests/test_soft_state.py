@@ -10,12 +10,11 @@ from tests.air import datagram_sizes
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.emu.engine.application import InboxApplication
-from carrypost.emu.engine.driver import Driver, Environment
+from carrypost.emu.engine.driver import EmulatedDriver, Environment
 from carrypost.emu.engine.radio import Radio
 from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.events import Dropped, Event, Reason, Refused
 from carrypost.gossip.wire.frames import WIRE_KINDS, Frame, kind
-from carrypost.security.identity import Identity
 
 KINDS = [each.__name__ for each in WIRE_KINDS]
 Loses = Callable[[str, Frame], bool]
@@ -44,13 +43,12 @@ class Stage:
         self.radio = LosingRadio(self.scheduler, 1)
         self.radio.loses = loses
         self.inboxes: dict[str, InboxApplication] = {}
-        self.drivers: dict[str, Driver] = {}
+        self.drivers: dict[str, EmulatedDriver] = {}
         world = Environment(self.scheduler, self.radio, 1)
         for name in "ab":
             inbox = self.inboxes[name] = InboxApplication()
-            identity = Identity.derived(1, name)
             emulated = Settings.emulated(security="signed", **settings)
-            self.drivers[name] = Driver(name, identity, emulated, world, inbox)
+            self.drivers[name] = EmulatedDriver(name, emulated, world, inbox)
         for driver in self.drivers.values():
             driver.boot()
             self.inboxes[driver.name].subscribe(driver, "news")

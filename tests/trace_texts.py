@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from carrypost.emu.traces.contacts import Contact, parse_meetings
 from carrypost.emu.traces.formats import FORMATS, Options, read_whole, settle_whole
 from carrypost.emu.traces.formats.lines import cut
 from carrypost.emu.traces.formats.rules import Parsed
+
+
+def parse_contacts(text: str, name: str, nodes: Collection[str] | None = None) -> list[Contact]:
+    return parse_meetings(text, name, nodes)[0]
 
 
 def parsed(name: str, text: str | bytes, **options: object) -> Parsed:

@@ -110,7 +110,7 @@ class Config:
         options = asdict(self)
         net = testing.network(*options.pop("names"), record=record, **options)
         for name in self.names:
-            net._checked(name).disk.store = FaultyStore(name)  # noqa: SLF001 - there is no other way to make a disk faulty
+            net._driver(name).disk.store = FaultyStore(name)  # noqa: SLF001 - there is no other way to make a disk faulty
         return net
 
 
@@ -204,7 +204,7 @@ class Watched:
 
     def store(self, node: str) -> FaultyStore:
         """The disk of a node."""
-        store = self.net._checked(node).store  # noqa: SLF001 - as above
+        store = self.net._driver(node).store  # noqa: SLF001 - as above
         assert isinstance(store, FaultyStore)
         return store
 

@@ -66,7 +66,7 @@ REDELIVERED = "redelivered"
 """Detail of a `deliver` after a crash: metrics do not count it."""
 
 
-class Column(NamedTuple):
+class RecordColumn(NamedTuple):
     """A column of the log; types as Arrow calls them."""
 
     name: str
@@ -75,17 +75,17 @@ class Column(NamedTuple):
 
 
 SCHEMA = (
-    Column("run", "string", nullable=False),
-    Column("t", "float64", nullable=False),
-    Column("kind", "string", nullable=False),
-    Column("node", "string", nullable=False),
-    Column("peer", "string", nullable=True),
-    Column("message", "string", nullable=True),
-    Column("source", "string", nullable=True),
-    Column("hops", "int32", nullable=True),
-    Column("size", "int64", nullable=True),
-    Column("detail", "string", nullable=True),
-    Column("attrs", "map<string, string>", nullable=True),
+    RecordColumn("run", "string", nullable=False),
+    RecordColumn("t", "float64", nullable=False),
+    RecordColumn("kind", "string", nullable=False),
+    RecordColumn("node", "string", nullable=False),
+    RecordColumn("peer", "string", nullable=True),
+    RecordColumn("message", "string", nullable=True),
+    RecordColumn("source", "string", nullable=True),
+    RecordColumn("hops", "int32", nullable=True),
+    RecordColumn("size", "int64", nullable=True),
+    RecordColumn("detail", "string", nullable=True),
+    RecordColumn("attrs", "map<string, string>", nullable=True),
 )
 
 

@@ -53,7 +53,7 @@ def run(
 
 
 class Prepared:
-    """A run that can be played, once."""
+    """A run whose files are read and checked; it can be played once."""
 
     def __init__(self, emulation: Emulation, record: Record) -> None:
         self.name = record.run

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from carrypost import events
-from carrypost.emu.engine.driver import Driver
+from carrypost.emu.engine.driver import EmulatedDriver
 from carrypost.errors import LocalError, RemoteError, StoreError
 from carrypost.events import Delivered, Event
 from carrypost.model.descriptor import Descriptor, PayloadCodec
@@ -19,7 +19,7 @@ from carrypost.model.ids import MessageId, shown
 from carrypost.model.times import MICROSECONDS
 
 Pattern = str | Mapping[str, str]
-Watch = Callable[[Driver, Event], None]
+Watch = Callable[[EmulatedDriver, Event], None]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -62,13 +62,15 @@ class InboxApplication:
         self._subscriptions: dict[int, int] = {}
         self._number = 0
 
-    def started(self, driver: Driver) -> None:
-        """The host is new: subscribe to everything again."""
+    def started(self, driver: EmulatedDriver) -> None:
+        """Subscribe again to everything, on a host that has just started."""
         for number, (pattern, selector, ordered) in self._wanted.items():
             self._subscriptions[number] = driver.host.subscribe(pattern, selector, ordered=ordered, now=driver.now)
 
-    def subscribe(self, driver: Driver, pattern: Pattern, selector: str | None = None, *, ordered: bool = False) -> int:
-        """Want what matches; the number that comes back stays valid over restarts."""
+    def subscribe(
+        self, driver: EmulatedDriver, pattern: Pattern, selector: str | None = None, *, ordered: bool = False
+    ) -> int:
+        """Subscribe to what matches; the number returned stays valid over restarts."""
         subscription = driver.command().subscribe(pattern, selector, ordered=ordered, now=driver.now)
         self._number += 1
         self._wanted[self._number] = pattern, selector, ordered
@@ -76,15 +78,15 @@ class InboxApplication:
         driver.drain()
         return self._number
 
-    def unsubscribe(self, driver: Driver, number: int) -> None:
-        """No longer want it."""
+    def unsubscribe(self, driver: EmulatedDriver, number: int) -> None:
+        """End a subscription, known by the number that `subscribe` returned."""
         host = driver.command()
         if self._wanted.pop(number, None) is None:
             raise LocalError(f"node {driver.name!r} has no subscription {number}")
         host.unsubscribe(self._subscriptions.pop(number), driver.now)
         driver.drain()
 
-    def take(self, driver: Driver, event: Event) -> None:
+    def take(self, driver: EmulatedDriver, event: Event) -> None:
         """Something that the host tells. What has no readable payload is not delivered, whatever the event says."""
         if type(event) is Delivered:
             event = Delivered(tuple(each for each in event.deliveries if self._got(driver, each)))
@@ -96,7 +98,7 @@ class InboxApplication:
         if self._watch is not None:
             self._watch(driver, event)
 
-    def _got(self, driver: Driver, delivery: events.Delivery) -> bool:
+    def _got(self, driver: EmulatedDriver, delivery: events.Delivery) -> bool:
         """Whether the payload could be taken out of the store; if not, the host is told why."""
         descriptor = delivery.descriptor
         if not delivery.subscriptions:
@@ -116,7 +118,7 @@ class InboxApplication:
 
 
 def message_ids(messages: Iterable[MessageId | DeliveredMessage]) -> list[MessageId]:
-    """Ids of deliveries, named by themselves or by their ids."""
+    """The ids of deliveries, each given as a delivery or as an id."""
     allowed = "a list of message ids, as `publish` returns them, or of deliveries"
     if isinstance(messages, str | bytes | DeliveredMessage) or not isinstance(messages, Iterable):
         raise LocalError(f"confirm takes {allowed}, not {messages!r}")

@@ -10,8 +10,8 @@ from __future__ import annotations
 _BILLION = 1_000_000_000
 
 
-class Clock:
-    """What one node takes for the time."""
+class EmulatedClock:
+    """The clock of one emulated node, right or wrong."""
 
     __slots__ = ("_drift_ppb", "_floor_us", "_offset_us")
 
@@ -26,7 +26,7 @@ class Clock:
         return not (self._offset_us or self._drift_ppb or self._floor_us)
 
     def local(self, t_us: int) -> int:
-        """What it shows at `t_us`."""
+        """What the clock shows at the true time `t_us`."""
         return max(self._shown(t_us), self._floor_us)
 
     def world(self, local_us: int, now_us: int) -> int:
@@ -41,7 +41,7 @@ class Clock:
         return max(t_us, now_us)
 
     def step(self, delta_us: int, now_us: int) -> None:
-        """It is set forward or, below 0, back."""
+        """Set the clock forward or, by a negative amount, back."""
         self._floor_us = self.local(now_us)
         self._offset_us += delta_us
 

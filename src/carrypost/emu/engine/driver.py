@@ -14,7 +14,7 @@ from typing import Protocol
 
 from carrypost.config import Settings
 from carrypost.emu.engine.chance import stream
-from carrypost.emu.engine.clock import Clock
+from carrypost.emu.engine.clock import EmulatedClock
 from carrypost.emu.engine.memory import MemoryStore
 from carrypost.emu.engine.radio import Burst, Datagram, Radio
 from carrypost.emu.engine.scheduler import Phase, Scheduler, Token
@@ -25,12 +25,13 @@ from carrypost.gossip.wire.payloads import filled
 from carrypost.host import Host
 from carrypost.host.driving import HostDriver
 from carrypost.journal import Batch
+from carrypost.model.ids import NodeId
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.times import NEVER
 from carrypost.security.identity import Identity
 
 
-class Life(enum.Enum):
+class NodeState(enum.Enum):
     """Whether a node takes part."""
 
     RUNNING = "running"
@@ -38,18 +39,18 @@ class Life(enum.Enum):
     DOWN = "down"
 
 
-_RUNNING, _SUSPENDED, _DOWN = Life.RUNNING, Life.SUSPENDED, Life.DOWN
+_RUNNING, _SUSPENDED, _DOWN = NodeState.RUNNING, NodeState.SUSPENDED, NodeState.DOWN
 _TIMER = Phase.TIMER
 
 
 class Application(Protocol):
-    """What runs on a node."""
+    """The application that runs on a node."""
 
-    def started(self, driver: Driver) -> None:
-        """The host is new: subscribe (again)."""
+    def started(self, driver: EmulatedDriver) -> None:
+        """Subscribe, on a host that has just started."""
 
-    def take(self, driver: Driver, event: Event) -> None:
-        """Something that the host tells."""
+    def take(self, driver: EmulatedDriver, event: Event) -> None:
+        """Take an event of the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,12 @@ class Environment:
     scheduler: Scheduler
     radio: Radio
     seed: int | str = 0
+    names: dict[NodeId, str] = field(default_factory=dict)
+    """What the nodes are called, by id."""
+
+    def name(self, node: NodeId) -> str:
+        """The name of the node that has this id; an id of nobody here is its own name."""
+        return self.names.get(node, node)
 
 
 @dataclass(slots=True)
@@ -71,29 +78,30 @@ class Disk:
     store: MemoryStore = field(default_factory=MemoryStore)
 
 
-class Driver(HostDriver):
-    """Joins one host with the emulated world."""
+class EmulatedDriver(HostDriver):
+    """The driver of one emulated node: joins its host with store, radio and virtual time."""
 
     def __init__(
         self,
         name: str,
-        identity: Identity,
         settings: Settings,
         environment: Environment,
         application: Application,
         *,
         privilege: Privilege = privilege,
-        clock: Clock | None = None,
+        clock: EmulatedClock | None = None,
     ) -> None:
         super().__init__()
         self.name = name
-        self.identity = identity
+        signed = settings.security == "signed"
+        self.identity = Identity.derived(environment.seed, name) if signed else Identity.plain(name)
+        environment.names[self.identity.node] = name
         self.settings = settings
         self.disk = Disk()
-        self.life = _DOWN
+        self.state = _DOWN
         self.gone = 0
         """Messages that were not sent because their payload was no longer in the store."""
-        self.clock = clock or Clock()
+        self.clock = clock or EmulatedClock()
         self._skewed = not self.clock.right
         self._scheduler = environment.scheduler
         self._radio = environment.radio
@@ -111,7 +119,7 @@ class Driver(HostDriver):
 
     @property
     def host(self) -> Host:
-        """The host in its present life."""
+        """The host in its present incarnation; an error while the node is down."""
         if self._host is None:
             raise StateError(f"node {self.name!r} is down: restart it first")
         return self._host
@@ -127,12 +135,12 @@ class Driver(HostDriver):
         return self._scheduler.now
 
     def step_clock(self, delta_us: int) -> None:
-        """The node's clock is set forward or, below 0, back."""
+        """Set the node's clock forward or, by a negative amount, back."""
         self.clock.step(delta_us, self._scheduler.now)
         self._skewed = True
         if delta_us > 0 and self._host is not None:
             self._host.clock_stepped(delta_us)
-        if self.life is _RUNNING:
+        if self.state is _RUNNING:
             self._stop_timer()
             self._wake(self.now)
 
@@ -143,12 +151,12 @@ class Driver(HostDriver):
 
     def boot(self) -> None:
         """Start, or start again from what the store holds."""
-        if self.life is not _DOWN:
-            raise StateError(f"node {self.name!r} is {self.life.value} already")
+        if self.state is not _DOWN:
+            raise StateError(f"node {self.name!r} is {self.state.value} already")
         self._boots += 1
         chance = stream(self._seed, self.name, "host", self._boots)
         host = self._host = self._driven = Host(self.identity, self.settings, chance, privilege=self._privilege)
-        self.life = _RUNNING
+        self.state = _RUNNING
         now = self.now
         state = list(self.store.state())
         if state:
@@ -159,10 +167,10 @@ class Driver(HostDriver):
         self.drain()
 
     def crash(self) -> None:
-        """End without notice; batches that were not answered are lost."""
-        if self.life is _DOWN:
+        """Crash the node: batches that are not durable yet are lost."""
+        if self.state is _DOWN:
             raise StateError(f"node {self.name!r} is down already")
-        self.life = _DOWN
+        self.state = _DOWN
         self.host.close()
         self._host = self._driven = None
         self.store.crash()
@@ -176,18 +184,18 @@ class Driver(HostDriver):
         self._stop_timer()
 
     def suspend(self) -> None:
-        """Stand still: nothing is heard, said or done."""
-        if self.life is not _RUNNING:
-            raise StateError(f"node {self.name!r} is {self.life.value} and cannot be suspended")
-        self.life = _SUSPENDED
+        """Stop for a while: the node hears, sends and does nothing until it is resumed."""
+        if self.state is not _RUNNING:
+            raise StateError(f"node {self.name!r} is {self.state.value} and cannot be suspended")
+        self.state = _SUSPENDED
         self._driven = None
         self._stop_timer()
 
     def resume(self) -> None:
-        """Go on: first the disk's answers, then what fell due."""
-        if self.life is not _SUSPENDED:
-            raise StateError(f"node {self.name!r} is {self.life.value}, not suspended")
-        self.life = _RUNNING
+        """Go on after a suspension: first take the disk's answers, then do what fell due."""
+        if self.state is not _SUSPENDED:
+            raise StateError(f"node {self.name!r} is {self.state.value}, not suspended")
+        self.state = _RUNNING
         self._driven = self._host
         now = self.now
         late, self._late = self._late, []
@@ -196,8 +204,8 @@ class Driver(HostDriver):
         self._wake(now)
 
     def command(self) -> Host:
-        """The host, to tell it something; `drain` must follow."""
-        if self.life is _SUSPENDED:
+        """The host, for a command of the application; the caller has to `drain` afterwards."""
+        if self.state is _SUSPENDED:
             raise StateError(f"node {self.name!r} is suspended: resume it first")
         return self.host
 
@@ -268,7 +276,7 @@ class Driver(HostDriver):
             self.drain()
 
     def _tell(self, answer: Callable[[Host, int], None]) -> None:
-        if self.life is _SUSPENDED:
+        if self.state is _SUSPENDED:
             self._late.append(answer)
         else:
             answer(self.host, self.now)

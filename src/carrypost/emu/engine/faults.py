@@ -9,12 +9,13 @@ its store is a new node: its later stays have the name NAME.2, and so on.
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
 
 from carrypost.emu.engine.chance import stream
-from carrypost.emu.engine.clock import Clock
+from carrypost.emu.engine.clock import EmulatedClock
 from carrypost.emu.scenario.tables import EventTable, FaultsTable
 from carrypost.emu.traces.contacts import Contact, Presence
 from carrypost.model.times import MICROSECONDS
@@ -24,7 +25,7 @@ LEAVE, AWAY, SUSPEND, CRASH, CRASH_LOST = "leave", "away", "suspend", "crash", "
 DISK_FULL, CLOCK_STEP = "disk-full", "clock-step"
 
 
-class Fault(NamedTuple):
+class NodeFault(NamedTuple):
     """Something that goes wrong with one node."""
 
     t_us: int
@@ -54,7 +55,7 @@ class FaultPlan(NamedTuple):
 
     stays: list[Stay]
     """By start, then by name."""
-    others: list[Fault]
+    others: list[NodeFault]
     """Full disks and clocks that are set, by time; `node` is what the scenario calls it."""
 
     def contacts(self, contacts: Iterable[Contact]) -> list[Contact]:
@@ -74,36 +75,35 @@ class FaultPlan(NamedTuple):
         ]
 
     def presences(self) -> list[Presence]:
-        """When nodes are there."""
+        """The stays as presences."""
         return [Presence(stay.node, stay.start_us, stay.end_us) for stay in self.stays]
 
 
 def plan(
     faults: FaultsTable, events: Sequence[EventTable], presences: Iterable[Presence], seed: int | str, end_us: int
 ) -> FaultPlan:
-    """Who takes part when, and what else goes wrong."""
-    there: dict[str, list[tuple[int, int]]] = {}
+    """Draw the faults of a run: when each node takes part, and what else goes wrong with it."""
+    there: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for presence in presences:
         leave_us = end_us if presence.leave_us is None else min(presence.leave_us, end_us)
         if presence.join_us < leave_us:
-            there.setdefault(presence.node, []).append((presence.join_us, leave_us))
-    told: dict[str, list[Fault]] = {}
+            there[presence.node].append((presence.join_us, leave_us))
+    told: dict[str, list[NodeFault]] = defaultdict(list)
     for event in events:
         assert event.t is not None, "checked by the scenario"
-        times = (round(each * MICROSECONDS) for each in (event.t, event.duration_s, event.step_s))
-        t_us, duration_us, step_us = times
-        told.setdefault(event.node, []).append(Fault(t_us, event.node, event.kind, duration_us, step_us))
+        t_us, *lasts_us = (round(each * MICROSECONDS) for each in (event.t, event.duration_s, event.step_s))
+        told[event.node].append(NodeFault(t_us, event.node, event.kind, *lasts_us))
     stays: list[Stay] = []
-    others: list[Fault] = []
+    others: list[NodeFault] = []
     for node in sorted(there):
-        found = sorted([*_drawn(node, faults, seed, end_us), *told.get(node, ())])
+        found = sorted([*_drawn(node, faults, seed, end_us), *told[node]])
         names = (name for number in count(2) if (name := f"{node}.{number}") not in there)
         stays += _stays(node, names, sorted(there[node]), found, end_us)
         others += [fault for fault in found if fault.kind in {DISK_FULL, CLOCK_STEP} and fault.t_us < end_us]
     return FaultPlan(sorted(stays, key=lambda stay: (stay.start_us, stay.node)), sorted(others))
 
 
-def clock(faults: FaultsTable, seed: int | str, node: str) -> Clock:
+def clock(faults: FaultsTable, seed: int | str, node: str) -> EmulatedClock:
     """The clock of a node when it starts."""
     skew_s = drift_ppm = 0.0
     if faults.clock_skew_s:
@@ -111,11 +111,11 @@ def clock(faults: FaultsTable, seed: int | str, node: str) -> Clock:
         skew_s = (1 + stream(seed, node, "clock skew").uniform(-1, 1)) * faults.clock_skew_s
     if faults.clock_drift_ppm:
         drift_ppm = stream(seed, node, "clock drift").uniform(-1, 1) * faults.clock_drift_ppm
-    return Clock(round(skew_s * MICROSECONDS), drift_ppm)
+    return EmulatedClock(round(skew_s * MICROSECONDS), drift_ppm)
 
 
-def _drawn(node: str, faults: FaultsTable, seed: int | str, end_us: int) -> list[Fault]:
-    found: list[Fault] = []
+def _drawn(node: str, faults: FaultsTable, seed: int | str, end_us: int) -> list[NodeFault]:
+    found: list[NodeFault] = []
     for kind, per_h, mean_s in (
         (AWAY, faults.away_per_h, faults.away_s),
         (SUSPEND, faults.suspend_per_h, faults.suspend_s),
@@ -134,7 +134,7 @@ def _drawn(node: str, faults: FaultsTable, seed: int | str, end_us: int) -> list
                 what = CRASH_LOST
             if kind == CLOCK_STEP:
                 step_us = round(chance.uniform(-1, 1) * faults.clock_step_s * MICROSECONDS)
-            found.append(Fault(t_us, node, what, duration_us, step_us))
+            found.append(NodeFault(t_us, node, what, duration_us, step_us))
             t_us += _gap(chance, per_h)
     return found
 
@@ -144,7 +144,7 @@ def _gap(chance: random.Random, per_h: float) -> int:
 
 
 def _stays(
-    place: str, names: Iterator[str], there: Sequence[tuple[int, int]], faults: Iterable[Fault], end_us: int
+    place: str, names: Iterator[str], there: Sequence[tuple[int, int]], faults: Iterable[NodeFault], end_us: int
 ) -> list[Stay]:
     """One node's stays; `names` has those that it gets later. A fault that strikes who is not there does nothing."""
     outages = [fault for fault in faults if fault.kind in {AWAY, SUSPEND, CRASH, CRASH_LOST}]

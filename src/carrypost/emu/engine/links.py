@@ -60,7 +60,7 @@ class LinkModel:
             raise LocalError(f"rate_bytes_per_s is a whole number, at least 1, or None, not {rate!r}")
 
     def changed(self, *, delay_s: float | None = None, **changes: float | None) -> LinkModel:
-        """The same, but for these; None: as it was."""
+        """This model with some values changed; None leaves a value as it is."""
         given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
         if delay_s is not None:
             given["delay_us"] = microseconds(delay_s, "delay_s")
@@ -124,7 +124,7 @@ class Traffic:
 
 
 class Datagram(msgspec.Struct, frozen=True, gc=False):
-    """Frames that share one fate."""
+    """A datagram: frames that arrive, or get lost, together."""
 
     frames: tuple[Frame, ...]
     size: int
@@ -140,7 +140,7 @@ class Way:
     """One direction between two nodes; keeps its streams and counters while the link is down."""
 
     __slots__ = (
-        "_seed", "_streams", "certain", "free_us", "life", "model", "plain", "receiver", "sender", "traffic",
+        "_seed", "_streams", "certain", "free_us", "contact", "model", "plain", "receiver", "sender", "traffic",
         "until_us", "up",
     )  # fmt: skip
 
@@ -151,7 +151,7 @@ class Way:
         self.plain = True
         """Whether datagrams only take their time."""
         self.up = False
-        self.life = 0
+        self.contact = 0
         """Which of the links that these two have had."""
         self.free_us = 0
         """When the link has sent what was queued for it."""
@@ -162,11 +162,11 @@ class Way:
         self._streams: dict[str, random.Random] = {}
 
     def open(self, model: LinkModel, until_us: int) -> None:
-        """The link begins."""
+        """Begin a contact with this model; `until_us` is its end, if that is known."""
         self.model, self.certain, self.up = model, model.certain, True
         self.plain = self.certain and model.rate_bytes_per_s is None
         self.free_us, self.until_us = 0, until_us
-        self.life += 1
+        self.contact += 1
 
     def queued(self, datagrams: Burst, now: int) -> list[int]:
         """When each datagram has left, if this direction has the air to itself."""
@@ -190,7 +190,7 @@ class Way:
         return (first,)
 
     def damaged(self, encoded: bytes) -> bytes:
-        """What becomes of the bytes of a datagram."""
+        """The bytes of a datagram after the link corrupted or truncated them, if it does."""
         model = self.model
         if model.corrupt and (chance := self.chance("corrupt")).random() < model.corrupt:
             at = chance.randrange(len(encoded))
@@ -216,7 +216,7 @@ def spaced(datagrams: Burst, free_us: int, rate: int) -> tuple[list[int], int]:
 
 
 def gathered(times: list[int], gather_us: int, until_us: int) -> Iterator[tuple[int, int]]:
-    """Runs of datagrams that are handed over together; none of them is kept back beyond `until_us`."""
+    """Datagrams that are handed over together, as (first, end); none of them is kept back beyond `until_us`."""
     start = 0
     for at in range(1, len(times) + 1):
         if at == len(times) or times[at] > times[start] + gather_us or times[at] >= until_us:

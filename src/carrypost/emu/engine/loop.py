@@ -49,7 +49,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def __init__(self, limit_s: float = LIMIT_S) -> None:
         super().__init__()
-        self._selector = _Clock(self, round(limit_s * MICROSECONDS))
+        self._selector = _VirtualSelector(self, round(limit_s * MICROSECONDS))
         self._thread = threading.get_ident()
         self._clock_resolution = 1 / MICROSECONDS
 
@@ -74,7 +74,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             _refuse("call_soon_threadsafe", "a thread")
 
 
-class _Clock:
+class _VirtualSelector:
     """Stands where other loops have a selector: instead of waiting it lets virtual time pass."""
 
     def __init__(self, loop: VirtualLoop, limit_us: int) -> None:

@@ -17,9 +17,9 @@ from typing import Self
 from carrypost import __version__
 from carrypost.config import Settings, differences, text_form
 from carrypost.emu.engine.application import DeliveredMessage, InboxApplication, message_ids
-from carrypost.emu.engine.driver import Driver, Environment, Life
+from carrypost.emu.engine.driver import EmulatedDriver, Environment, NodeState
 from carrypost.emu.engine.loop import VirtualLoop
-from carrypost.emu.engine.playback import Playback, RecordFile
+from carrypost.emu.engine.playback import RecordFile, play
 from carrypost.emu.engine.radio import LinkModel, Radio, Traffic
 from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.emu.records.recorder import Recorder
@@ -35,7 +35,6 @@ from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.privilege import Privilege
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind, Record
-from carrypost.security.identity import Identity
 
 _INSTANT_STEPS_MAX = 100_000
 """Fewer than in large emulations: a test that hangs should say so within seconds."""
@@ -87,8 +86,7 @@ class Network:
             self._scheduler, options.seed, model=options.model, encoded=options.encoded, limits=settings.limits
         )
         self._environment = Environment(self._scheduler, self._radio, options.seed)
-        self._nodes: dict[str, tuple[Driver, InboxApplication]] = {}
-        self._names: dict[NodeId, str] = {}
+        self._nodes: dict[str, tuple[EmulatedDriver, InboxApplication]] = {}
         self._recorder = None if options.record is None else Recorder(options.record, self.name)
         self._watchers: list[Watcher] = []
         self._loop: VirtualLoop | None = None
@@ -112,7 +110,7 @@ class Network:
             self._recorder.run(self._options.seed, __version__, changes)
         for name in self._nodes:
             self._boot(name)
-        Playback(self._scheduler, self._radio, self._options.record).play(self._options.contacts)
+        play(self._options.contacts, self._scheduler, self._radio, self._options.record)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -149,7 +147,7 @@ class Network:
         self._scheduler.run_until(max(end_us, self._scheduler.now))
 
     def advance(self, seconds: float) -> None:
-        """So many virtual seconds pass; for programs without asyncio."""
+        """Let so many virtual seconds pass; for programs without asyncio."""
         duration_us = self._begin(seconds)
         if self._loop is not None:
             raise StateError("inside testing.run time passes by `await net.run(seconds)`")
@@ -219,13 +217,13 @@ class Network:
         self._checked(node).disk.full = full
 
     def host(self, node: str) -> Host:
-        """The host of a node in its present life; what is done to it directly is seen by the next `run`."""
+        """The host of a node in its present incarnation; what is done to it directly is seen by the next `run`."""
         self._find(node)
-        return self._nodes[node][0].host
+        return self._driver(node).host
 
     def name(self, node: NodeId) -> str:
         """The name of the node that has this id; an id of nobody here is its own name."""
-        return self._names.get(node, node)
+        return self._environment.name(node)
 
     def inject(self, node: str, frames: Iterable[Frame], peer: str) -> None:
         """Give a host frames as if `peer`, any link address, had sent them in one datagram."""
@@ -316,28 +314,28 @@ class Network:
         check_callable("privilege", privilege := privilege or self._options.privilege)
         if name in self._nodes:
             raise LocalError(f"there is a node {name!r} already")
-        signed = settings.security == "signed"
-        identity = Identity.derived(self._options.seed, name) if signed else Identity.plain(name)
         inbox = InboxApplication(confirm=self._options.confirm, watch=self._tell)
-        driver = Driver(name, identity, settings, self._environment, inbox, privilege=privilege)
+        driver = EmulatedDriver(name, settings, self._environment, inbox, privilege=privilege)
         driver.disk.delay_us = self._options.disk_delay_us
         self._nodes[name] = driver, inbox
-        self._names[identity.node] = name
 
     def _boot(self, name: str) -> None:
         self._note(Kind.JOIN, name)
-        self._nodes[name][0].boot()
+        self._driver(name).boot()
 
-    def _checked(self, node: str) -> Driver:
-        """Whoever drives a node that something is to be done to now."""
+    def _checked(self, node: str) -> EmulatedDriver:
+        """The driver of a node, in a network that is open."""
         self._check(node)
+        return self._driver(node)
+
+    def _driver(self, node: str) -> EmulatedDriver:
         return self._nodes[node][0]
 
     def _note(self, kind: Kind, node: str) -> None:
         if self._options.record is not None:
             self._options.record.add(kind, self._scheduler.now, node)
 
-    def _tell(self, driver: Driver, event: Event) -> None:
+    def _tell(self, driver: EmulatedDriver, event: Event) -> None:
         if self._recorder is not None:
             self._recorder.observe(driver, event)
         for watcher in self._watchers:
@@ -347,7 +345,7 @@ class Network:
         self._check()
         duration_us = microseconds(seconds)
         for driver, _ in self._nodes.values():
-            if driver.life is Life.RUNNING:
+            if driver.state is NodeState.RUNNING:
                 driver.drain()
         return duration_us
 

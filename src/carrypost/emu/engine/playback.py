@@ -22,38 +22,30 @@ from carrypost.record import Kind, Record
 LINES = (".jsonl", ".ndjson")
 
 
-class Playback:
-    """Plays contacts on a radio."""
+def play(contacts: Iterable[Contact], scheduler: Scheduler, radio: Radio, record: Record | None) -> None:
+    """Play contacts on a radio from now on; their times count from the present."""
 
-    def __init__(self, scheduler: Scheduler, radio: Radio, record: Record | None) -> None:
-        self._scheduler = scheduler
-        self._radio = radio
-        self._record = record
+    def up(a: str, b: str, end_us: int) -> None:
+        if record is not None:
+            attrs = {"end": repr(end_us / MICROSECONDS)} if end_us < FOREVER_US else {}
+            record.add(Kind.CONTACT, scheduler.now, a, peer=b, attrs=attrs)
+        for way in ((a, b), (b, a)):
+            if not radio.linked(*way):
+                radio.link(*way, one_way=True)
 
-    def play(self, contacts: Iterable[Contact]) -> None:
-        """From now on: times count from the present."""
-        now = self._scheduler.now
-        for contact in contacts:
-            self._scheduler.post(now + contact.start_us, Phase.UP, contact.a, self._up, contact)
-            if contact.end_us < FOREVER_US:
-                self._scheduler.post(now + contact.end_us, Phase.DOWN, contact.a, self._down, contact)
+    def down(a: str, b: str) -> None:
+        for way in ((a, b), (b, a)):
+            if radio.linked(*way):
+                radio.unlink(*way, one_way=True)
 
-    def _up(self, contact: Contact) -> None:
-        if self._record is not None:
-            attrs = {"end": repr(contact.end_us / MICROSECONDS)} if contact.end_us < FOREVER_US else {}
-            self._record.add(Kind.CONTACT, self._scheduler.now, contact.a, peer=contact.b, attrs=attrs)
-        for way in ((contact.a, contact.b), (contact.b, contact.a)):
-            if not self._radio.linked(*way):
-                self._radio.link(*way, one_way=True)
-
-    def _down(self, contact: Contact) -> None:
-        for way in ((contact.a, contact.b), (contact.b, contact.a)):
-            if self._radio.linked(*way):
-                self._radio.unlink(*way, one_way=True)
+    for a, b, start_us, end_us in contacts:
+        scheduler.post(scheduler.now + start_us, Phase.UP, a, up, a, b, end_us)
+        if end_us < FOREVER_US:
+            scheduler.post(scheduler.now + end_us, Phase.DOWN, a, down, a, b)
 
 
 class RecordFile:
-    """Where a record goes in the end."""
+    """The file that a record is written to when its network is closed."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
@@ -66,7 +58,7 @@ class RecordFile:
             )
 
     def write(self, record: Record) -> None:
-        """All rows so far; the file is there whole, or not at all."""
+        """Write all rows so far; the file is there whole, or not at all."""
         if self._path.suffix not in LINES:
             from carrypost.emu.records.files import Sink  # noqa: PLC0415 - needs pyarrow, which testing does without
 

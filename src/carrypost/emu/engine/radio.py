@@ -199,10 +199,10 @@ class Radio:
         if t_us >= way.until_us:
             way.traffic.cut += len(burst)
         else:
-            self._scheduler.post(t_us, _ARRIVAL, way.receiver, self._arrive, way, way.life, burst)
+            self._scheduler.post(t_us, _ARRIVAL, way.receiver, self._arrive, way, way.contact, burst)
 
-    def _arrive(self, way: Way, life: int, burst: Burst) -> None:
-        if not way.up or way.life != life:
+    def _arrive(self, way: Way, contact: int, burst: Burst) -> None:
+        if not way.up or way.contact != contact:
             way.traffic.cut += len(burst)
             return
         way.traffic.arrived += len(burst)

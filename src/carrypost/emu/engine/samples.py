@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from carrypost.emu.engine.driver import Driver, Life
+from carrypost.emu.engine.driver import EmulatedDriver, NodeState
 from carrypost.emu.engine.radio import Radio
 from carrypost.record import Kind, Record
 
@@ -25,26 +25,26 @@ AT, AT_LEAVE = "at", "leave"
 class Sampler:
     """Takes the samples of one run."""
 
-    def __init__(self, record: Record, radio: Radio, drivers: Mapping[str, Driver]) -> None:
+    def __init__(self, record: Record, radio: Radio, drivers: Mapping[str, EmulatedDriver]) -> None:
         self._record = record
         self._radio = radio
         self._drivers = drivers
         self._told: dict[str, dict[str, int]] = {}
 
     def take(self, t_us: int) -> None:
-        """Everybody who is there."""
+        """Sample every node that is running."""
         for name in sorted(self._drivers):
             driver = self._drivers[name]
-            if driver.life is Life.RUNNING:
+            if driver.state is NodeState.RUNNING:
                 self._take_traffic(name, t_us)
                 self._take_sizes(driver, t_us, {})
 
-    def take_leaving(self, driver: Driver, t_us: int) -> None:
-        """One node that is about to leave."""
+    def take_leaving(self, driver: EmulatedDriver, t_us: int) -> None:
+        """Sample one node that is about to leave, and mark its sizes so."""
         self._take_traffic(driver.name, t_us)
         self._take_sizes(driver, t_us, {AT: AT_LEAVE})
 
-    def _take_sizes(self, driver: Driver, t_us: int, mark: dict[str, str]) -> None:
+    def _take_sizes(self, driver: EmulatedDriver, t_us: int, mark: dict[str, str]) -> None:
         host, node, add = driver.host, driver.name, self._record.add
         add(Kind.REGISTRY, t_us, node, size=host.copies, detail=CACHE, attrs=mark or None)
         for registry in host.registries(driver.now):
@@ -53,7 +53,7 @@ class Sampler:
                 add(Kind.REGISTRY, t_us, node, size=getattr(registry, name), detail=name, attrs=attrs)
 
     def _take_traffic(self, node: str, t_us: int) -> None:
-        """What one node sent since its last sample."""
+        """Record what one node sent since its last sample."""
         sent = self._radio.sent(node)
         told = self._told.setdefault(node, {})
         counts = dict(sorted(sent.frame_bytes.items()))
@@ -64,5 +64,5 @@ class Sampler:
         self._told[node] = counts
 
     def forget(self, node: str) -> None:
-        """It left for good."""
+        """Drop what is remembered of a node that left for good."""
         self._told.pop(node, None)

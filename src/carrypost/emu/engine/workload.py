@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from carrypost.config import Limits
-from carrypost.emu.engine.driver import Driver
+from carrypost.emu.engine.driver import EmulatedDriver
 from carrypost.emu.scenario.csvfiles import CsvRow, Line, read_text, rows
 from carrypost.emu.traces.contacts import Presence
 from carrypost.events import Delivered, Event
@@ -37,15 +37,15 @@ class WorkloadApplication:
     """What runs on every node: subscribes to all topics, confirms at once, has everything recorded."""
 
     topics: Sequence[str]
-    observe: Callable[[Driver, Event], None]
+    observe: Callable[[EmulatedDriver, Event], None]
 
-    def started(self, driver: Driver) -> None:
-        """The host is new: subscribe (again)."""
+    def started(self, driver: EmulatedDriver) -> None:
+        """Subscribe to all topics, on a host that has just started."""
         for topic in self.topics:
             driver.host.subscribe(_exactly(topic), now=driver.now)
 
-    def take(self, driver: Driver, event: Event) -> None:
-        """Something that the host tells."""
+    def take(self, driver: EmulatedDriver, event: Event) -> None:
+        """Confirm deliveries, and have every event recorded."""
         if type(event) is Delivered:
             driver.host.confirm([delivery.descriptor.id for delivery in event.deliveries], driver.now)
         self.observe(driver, event)
@@ -66,7 +66,7 @@ def read_script(path: Path) -> list[Publication]:
 def check_script(
     path: Path, script: Sequence[Publication], presences: Mapping[str, Sequence[Presence]], limits: Limits
 ) -> None:
-    """Whoever is to publish must be there, and may publish that."""
+    """Check that authors of a script are there when they publish, and that limits allow what they publish."""
     for each in script:
         line = Line(str(path), each.line)
         if each.node not in presences:

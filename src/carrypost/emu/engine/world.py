@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from carrypost import __version__
-from carrypost.emu.engine import driver as drivers
 from carrypost.emu.engine.chance import stream
-from carrypost.emu.engine.driver import Disk, Driver
-from carrypost.emu.engine.faults import CLOCK_STEP, CRASH, CRASH_LOST, LEAVE, Fault, Stay, clock, plan
+from carrypost.emu.engine.driver import Disk, EmulatedDriver, Environment, NodeState
+from carrypost.emu.engine.faults import CLOCK_STEP, CRASH, CRASH_LOST, LEAVE, NodeFault, Stay, clock, plan
 from carrypost.emu.engine.radio import LinkModel, Radio
 from carrypost.emu.engine.samples import Sampler
 from carrypost.emu.engine.scheduler import Phase, Scheduler
@@ -28,7 +27,6 @@ from carrypost.errors import OrderError, StateError
 from carrypost.events import Reason
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.descriptor import Ordering
-from carrypost.model.ids import NodeId
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind, Record
 from carrypost.security.identity import Identity
@@ -70,21 +68,20 @@ class Emulation:
             self._scheduler, seed, model=self._model, encoded=encoded, airtime=scenario.radio.airtime,
             limits=scenario.settings.limits, by_link=False, checked=scenario.settings.security == "off",
         )  # fmt: skip
-        self._environment = drivers.Environment(self._scheduler, self._radio, seed)
+        self._environment = Environment(self._scheduler, self._radio, seed)
         crashing = {stay.node for stay in self._plan.stays if stay.end == CRASH}
-        self._recorder = Recorder(record, lambda node: self._names.get(node, node), sorted(crashing))
+        self._recorder = Recorder(record, self._environment.name, sorted(crashing))
         topics = [topic(each, index) for index, each in enumerate(scenario.workloads)]
         self._application = WorkloadApplication(topics, self._recorder.observe)
         self._topics = topics
         self._orderings = [Ordering.named(each.ordering) for each in scenario.workloads]
-        self._drivers: dict[str, Driver] = {}
-        self._names: dict[NodeId, str] = {}
+        self._drivers: dict[str, EmulatedDriver] = {}
         self._places: dict[str, str] = {}
         """What the node of each place is called now."""
         self._place = {stay.node: stay.place for stay in self._plan.stays}
         """What the scenario calls each node."""
         self._full_until: dict[str, int] = {}
-        self._touched: dict[str, Driver] = {}
+        self._touched: dict[str, EmulatedDriver] = {}
         self._samples = Sampler(record, self._radio, self._drivers)
         self._schedule()
 
@@ -142,9 +139,9 @@ class Emulation:
         known = self._drivers.get(stay.node)
         driver = known or self._make(stay)
         self._places[stay.place] = stay.node
-        crashed = known is not None and known.life is drivers.Life.DOWN
+        crashed = known is not None and known.state is NodeState.DOWN
         self.record.add(Kind.JOIN, self.now, stay.node, detail="restart" if crashed else None)
-        if driver.life is drivers.Life.DOWN:
+        if driver.state is NodeState.DOWN:
             driver.boot()
         else:
             driver.resume()
@@ -154,15 +151,12 @@ class Emulation:
             if workload.kind == "broadcast":
                 self._broadcast_at(stay.start_us + round(workload.first_s * MICROSECONDS), stay, index)
 
-    def _make(self, stay: Stay) -> Driver:
-        settings = self.scenario.settings
-        signed = settings.security == "signed"
-        identity = Identity.derived(self._seed, stay.node) if signed else Identity.plain(stay.node)
+    def _make(self, stay: Stay) -> EmulatedDriver:
         skewed = clock(self.scenario.faults, self._seed, stay.node)
-        driver = Driver(stay.node, identity, settings, self._environment, self._application, clock=skewed)
+        settings = self.scenario.settings
+        driver = EmulatedDriver(stay.node, settings, self._environment, self._application, clock=skewed)
         driver.disk.delay_us = round(self.scenario.run.disk_delay_s * MICROSECONDS)
         self._drivers[stay.node] = driver
-        self._names[identity.node] = stay.node
         return driver
 
     def _leave(self, stay: Stay) -> None:
@@ -176,14 +170,14 @@ class Emulation:
         if stay.last:
             self._forget(driver)
 
-    def _forget(self, driver: Driver) -> None:
-        """Nobody will ask for it again, and thousands of caches fill the memory."""
+    def _forget(self, driver: EmulatedDriver) -> None:
+        """Drop a node that left for good: thousands of caches would fill the memory."""
         del self._drivers[driver.name]
         self._radio.remove(driver.name)
         self._samples.forget(driver.name)
         driver.disk = Disk()
 
-    def _fault(self, fault: Fault) -> None:
+    def _fault(self, fault: NodeFault) -> None:
         driver = self._drivers.get(self._places.get(fault.node, ""))
         if driver is None:
             return
@@ -197,7 +191,7 @@ class Emulation:
         )
         self._scheduler.post(free_us, Phase.LEAVE, fault.node, self._disk_free, driver)
 
-    def _disk_free(self, driver: Driver) -> None:
+    def _disk_free(self, driver: EmulatedDriver) -> None:
         if self._full_until[driver.name] <= self.now:
             driver.disk.full = False
 
@@ -235,7 +229,7 @@ class Emulation:
             self._answer(driver, Phase.UP if up else Phase.DOWN)
 
     def _ways(self, contact: Contact) -> Sequence[tuple[str, str]]:
-        """Who is heard by whom."""
+        """The directions in which a contact works, as (who is heard, who hears)."""
         a, b = contact.a, contact.b
         for pair in ((a, b), (b, a)) if self._one_way else ():
             if (self._place[pair[0]], self._place[pair[1]]) in self._one_way:
@@ -266,10 +260,10 @@ class Emulation:
     def _scripted(self, index: int, what: Publication) -> None:
         driver = self._drivers.get(self._places.get(what.node, ""))
         # A fault may have taken the node away: then its application cannot publish.
-        if driver is not None and driver.life is drivers.Life.RUNNING:
+        if driver is not None and driver.state is NodeState.RUNNING:
             self._publish(driver, index, what.size, what.lifetime_us, what.message)
 
-    def _publish(self, driver: Driver, index: int, size: int, lifetime_us: int | None, label: str = "") -> None:
+    def _publish(self, driver: EmulatedDriver, index: int, size: int, lifetime_us: int | None, label: str = "") -> None:
         payload: bytes | Blank = Blank(size)
         if driver.identity.signed:
             payload = stream(self._seed, driver.name, "payload", index, self.now, label).randbytes(size)
@@ -290,7 +284,7 @@ class Emulation:
             driver.write()
         self._answer(driver, Phase.PUBLISH)
 
-    def _answer(self, driver: Driver, phase: Phase) -> None:
+    def _answer(self, driver: EmulatedDriver, phase: Phase) -> None:
         """The host may answer: at once, or, in ideal mode, after all that happens in this phase of this instant."""
         if not self.scenario.ideal:
             driver.drain()

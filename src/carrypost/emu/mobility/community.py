@@ -101,7 +101,7 @@ class _Cloud:
         self._places = [self._draw()]
 
     def at(self, t_s: float, place: tuple[float, float]) -> tuple[float, float]:
-        """Where a place of the cloud is."""
+        """Where a place, given from the cloud's centre, is at a time."""
         while self._t_s[-1] <= t_s:
             self._go_on()
         after = bisect_right(self._t_s, t_s)

@@ -96,7 +96,7 @@ class _Stop(NamedTuple):
 
 
 class Feed:
-    """A feed; nothing is read before it is asked for."""
+    """A GTFS feed; its files are read when something is asked of them."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
@@ -109,7 +109,7 @@ class Feed:
         """First and last days of services, and days of exceptions."""
 
     def service(self, day: dt.date) -> Service:
-        """What runs on a day."""
+        """All trips of a day, with their stops."""
         services = self._services(day)
         names = self._route_names()
         chosen = {
@@ -118,7 +118,8 @@ class Feed:
             if row.text("service_id") in services
         }
         if not chosen:
-            raise LocalError(f"{self._path}: no trip runs on {day.isoformat()}{_known(self._days)}")
+            known = f"; its calendar goes from {min(self._days)} to {max(self._days)}" if self._days else ""
+            raise LocalError(f"{self._path}: no trip runs on {day.isoformat()}{known}")
         stops = self._stops_of(chosen)
         places = {row.text("stop_id"): row for row in self._rows("stops", ("stop_id",), ("stop_lat", "stop_lon"))}
         repeats = self._frequencies()
@@ -186,7 +187,7 @@ class Feed:
         return {row.text("route_id"): _optional(row, "route_short_name") for row in routes}
 
     def _stops_of(self, trips: dict[str, CsvRow]) -> dict[str, list[_Stop]]:
-        """By trip, in order of their sequence."""
+        """The stops of these trips, in order of their sequence."""
         found: dict[str, list[_Stop]] = {}
         columns = ("trip_id", "stop_id", "stop_sequence")
         for row in self._rows("stop_times", columns, ("arrival_time", "departure_time", "shape_dist_traveled")):
@@ -252,11 +253,6 @@ def _unpacked(path: Path) -> dict[str, str]:
         raise LocalError(f"{path}: a file in it is not text in UTF-8") from None
     except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError) as error:
         raise refused(f"{path}: cannot be read as a zip file", error) from None
-
-
-def _known(days: set[str]) -> str:
-    """For whoever asks for another day."""
-    return f"; its calendar goes from {min(days)} to {max(days)}" if days else ""
 
 
 def _optional(row: CsvRow, column: str) -> str:

@@ -91,7 +91,7 @@ class Gtfs:
             raise ConfigError(f"mobility.day must be a day such as 2014-06-03, not {self.day!r}") from None
 
     def _vehicles(self, trips: list[_PlacedTrip]) -> list[Vehicle]:
-        """In order of their first departures."""
+        """Deal trips out to vehicles, which come in order of their first departures."""
         vehicles: list[Vehicle] = []
         counts: Counter[str] = Counter()
         blocks: dict[str, Vehicle] = {}
@@ -149,7 +149,7 @@ class Vehicle:
     """The stop where it arrived."""
 
     def take(self, trip: _PlacedTrip, wait_us_max: int) -> None:
-        """Drive this trip too."""
+        """Drive this trip after those taken before."""
         first_us, last_us = trip.samples[0][0], trip.samples[-1][0]
         if self.presences and first_us - self.presences[-1][1] <= wait_us_max:
             self.presences[-1] = self.presences[-1][0], last_us
@@ -203,7 +203,7 @@ class _Planner:
         self._on_shapes = self._off_shapes = 0
 
     def made(self, trips: list[Trip]) -> tuple[list[_PlacedTrip], dict[str, int]]:
-        """All trips that take time, and how many go which way."""
+        """Place all trips that take time; also how many follow a shape, do not, or were left out."""
         found = [each for trip in trips if (each := self._placed_trip(trip)).samples]
         return found, {
             "trips_left_out": len(trips) - len(found),
@@ -270,17 +270,19 @@ def _timed(calls: list[StopTime], anchors: list[int], way: Polyline, along_m: Fl
 def _anchors(calls: list[StopTime]) -> list[int]:
     """Stops whose times count: each arrival is later than the departure from the one before."""
     anchors = [0]
-    for index, call in enumerate(calls):
-        left_s = calls[anchors[-1]].departure_s
-        if index and call.arrival_s is not None and left_s is not None and call.arrival_s > left_s:
+
+    def take(index: int) -> None:
+        arrival_s, left_s = calls[index].arrival_s, calls[anchors[-1]].departure_s
+        if arrival_s is not None and left_s is not None and arrival_s > left_s:
             anchors.append(index)
-    # The last stop always counts: if it has the time of one before, that one does not.
+
     last = len(calls) - 1
+    for index in range(1, len(calls)):
+        take(index)
+    # The last stop always counts: if it has the time of one before, that one does not.
     while len(anchors) > 1 and anchors[-1] != last:
         anchors.pop()
-        arrival_s, left_s = calls[last].arrival_s, calls[anchors[-1]].departure_s
-        if arrival_s is not None and left_s is not None and arrival_s > left_s:
-            anchors.append(last)
+        take(last)
     return anchors
 
 

@@ -43,7 +43,7 @@ class Plane:
         self._shrink = math.cos(math.radians(lat))
 
     def place(self, lat: float, lon: float) -> Place:
-        """Where it is on the plane."""
+        """Metres east and north of the middle, of a place in degrees."""
         return _DEGREE_M * self._shrink * _turn(lon - self.middle[1]), _DEGREE_M * (lat - self.middle[0])
 
 
@@ -62,12 +62,12 @@ class Polyline:
 
     @classmethod
     def of(cls, places: Sequence[Place]) -> Self:
-        """The way through these places."""
+        """The polyline through these places."""
         x, y = np.array(places, dtype=np.float64).T
         return cls(x, y, np.concatenate([[0.0], np.hypot(np.diff(x), np.diff(y)).cumsum()]))
 
     def at(self, along_m: Floats) -> tuple[Floats, Floats]:
-        """The places so far along."""
+        """The places that are so many metres along."""
         return np.interp(along_m, self.along_m, self.x), np.interp(along_m, self.along_m, self.y)
 
 
@@ -80,14 +80,11 @@ def placed(
     which part of its time a trip has taken at each stop, nan where that is not known.
     """
     told = _by_distance(way, measure, along)
-    if len(told) and _misses_m(way, stops, told).max() <= STOP_FROM_SHAPE_M_MAX:
-        return told
+    if len(told):
+        x, y = way.at(told)
+        if np.hypot(stops.x - x, stops.y - y).max() <= STOP_FROM_SHAPE_M_MAX:
+            return told
     return _by_projection(way, stops, shares)
-
-
-def _misses_m(way: Polyline, stops: Polyline, along_m: Floats) -> Floats:
-    x, y = way.at(along_m)
-    return np.asarray(np.hypot(stops.x - x, stops.y - y))
 
 
 def _by_distance(way: Polyline, measure: Sequence[float], along: Sequence[float | None]) -> Floats:
@@ -119,7 +116,7 @@ def _by_projection(way: Polyline, stops: Polyline, shares: Floats) -> Floats:
 
 
 def _feet(way: Polyline, stops: Polyline) -> Floats:
-    """Places on a way to choose from, as metres along it: of each of its pieces, the point next to each stop near it.
+    """Places on a way to choose from, as metres along it: of each of its segments, the point next to each stop near it.
 
     All stops choose from all of them, so that two that are close together can be in their order in any case.
     """

@@ -58,7 +58,7 @@ class Trace:
 
     @property
     def max_gap_us(self) -> int | None:
-        """What the search for encounters must not join."""
+        """Samples further apart are not joined by a line; None: all are."""
         return None if self.max_gap_s is None else round(self.max_gap_s * MICROSECONDS)
 
     def move(self, seed: int | str, duration_us: int) -> Movement:  # noqa: ARG002 - nothing is drawn

@@ -27,22 +27,18 @@ from carrypost.record import SCHEMA, Record
 ROWS_MAX = 100_000
 """Rows that are kept as Python values."""
 ATTRS = pa.map_(pa.string(), pa.string())
-_TYPES = {"string": pa.string(), "float64": pa.float64(), "int32": pa.int32(), "int64": pa.int64()}
+_TYPES = {"float64": pa.float64(), "int32": pa.int32(), "int64": pa.int64()}
 _CODES = pa.dictionary(pa.int32(), pa.string())
 
 
-def _type(name: str, *, encoded: bool) -> pa.DataType:
-    kind = _TYPES.get(name, ATTRS)
-    return _CODES if encoded and kind == pa.string() else kind
+def _schema(texts: pa.DataType) -> pa.Schema:
+    types = _TYPES | {"string": texts}
+    return pa.schema([pa.field(each.name, types.get(each.type, ATTRS), each.nullable) for each in SCHEMA])
 
 
-def _schema(*, encoded: bool) -> pa.Schema:
-    return pa.schema([pa.field(each.name, _type(each.type, encoded=encoded), each.nullable) for each in SCHEMA])
-
-
-ARROW_SCHEMA = _schema(encoded=False)
+ARROW_SCHEMA = _schema(pa.string())
 """The schema of the record, as readers see it."""
-_ENCODED = _schema(encoded=True)
+_ENCODED = _schema(_CODES)
 
 
 class Records:
@@ -160,7 +156,7 @@ class Sink:
         self._batches.append(_batch(record))
 
     def close(self) -> Records:
-        """The rows so far; a file gets its name."""
+        """End the record and return its rows; a file gets its final name."""
         if self._path is None:
             return Records(self._batches, rows=self.rows)
         if self._partial is not None:
@@ -239,14 +235,14 @@ def _batch(record: Record) -> pa.RecordBatch:
 
 
 def _attrs(values: list[Any]) -> pa.Array:
-    """Most rows have none."""
+    """The column of attributes; most records have hardly any."""
     if not any(values):
         return pa.nulls(len(values), ATTRS)
     return pa.array([None if each is None else list(each.items()) for each in values], ATTRS)
 
 
 def _records_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Record]:
-    """Rows as they came."""
+    """The rows of Arrow batches as records again."""
     for batch in batches:
         record = Record()
         columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}

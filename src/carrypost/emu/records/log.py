@@ -23,7 +23,7 @@ from carrypost.record import SCHEMA, Kind, Record
 
 @dataclass(frozen=True, eq=False)
 class Log:
-    """One run."""
+    """The record of one run, by columns."""
 
     run: str
     nodes: list[str]
@@ -132,7 +132,7 @@ def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _codes(columns: Iterable[pa.ChunkedArray]) -> tuple[list[Ints], list[str]]:
-    """Ints for the texts of some columns, and the texts that they stand for."""
+    """Numbers for the texts of some columns, and the texts that they stand for."""
     texts = [_texts(column) for column in columns]
     joined = pa.chunked_array([chunk for column in texts for chunk in column.chunks], pa.string())
     encoded = _combined(joined.dictionary_encode(), pa.dictionary(pa.int32(), pa.string()))

@@ -38,7 +38,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class EntryCounts:
-    """Ints of entries."""
+    """How many entries something has: the mean, and the most."""
 
     mean: float
     max: int
@@ -77,20 +77,20 @@ class Ordered:
 
     @property
     def co_delivery_ratio(self) -> float | None:
-        """Of what was broadcast or received."""
+        """Co-deliveries by what was broadcast or received; None: nothing was."""
         return causal.co_delivery_ratio(self.broadcast, self.received, self.co_delivered, _divided)
 
     @property
     def expiry_ratio(self) -> float | None:
-        """Of what was received."""
+        """Expiries by what was received; None: nothing was."""
         return causal.expiry_ratio(self.received, self.expired, _divided)
 
     def ratios(self) -> dict[str, float | None]:
-        """For whoever writes all figures down."""
+        """The two ratios by name."""
         return {"co_delivery_ratio": self.co_delivery_ratio, "expiry_ratio": self.expiry_ratio}
 
     def lines(self) -> list[tuple[str, str]]:
-        """For people: names and what to say."""
+        """The figures for people: names, and what to say."""
         total = f"{self.broadcast:,} broadcast and {self.received:,} received"
         left = {
             "as their nodes left": self.left_by_leaving,

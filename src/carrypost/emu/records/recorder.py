@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from carrypost.emu.engine.driver import Driver
+from carrypost.emu.engine.driver import EmulatedDriver
 from carrypost.events import Confirmed, Delivered, Dropped, Event, Expired, Failed, Received, Refused, Stored
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import MICROSECONDS
@@ -37,12 +37,12 @@ class Recorder:
         """How often a node had no place for somebody who announced itself."""
 
     def run(self, seed: int | str, version: str, changes: Mapping[str, str]) -> None:
-        """The first row; the run's name is in its column."""
+        """Write the first row, which tells how the run was made."""
         attrs = {"seed": str(seed), "version": version, **changes}
         self._record.add(Kind.RUN, 0, "", attrs=attrs)
 
-    def observe(self, driver: Driver, event: Event) -> None:
-        """Something that a host told."""
+    def observe(self, driver: EmulatedDriver, event: Event) -> None:
+        """Write down an event of a host."""
         if type(event) in _UNTOLD:
             return
         if type(event) is Refused and event.reason == _NO_PLACE:
@@ -63,7 +63,7 @@ class Recorder:
                 column[start:] = [shown and self._name(NodeId(shown)) for shown in column[start:]]
 
 
-def _shown(driver: Driver) -> dict[str, str]:
+def _shown(driver: EmulatedDriver) -> dict[str, str]:
     """What the node's clock shows."""
     return {"clock": repr(driver.now / MICROSECONDS)}
 

@@ -42,7 +42,7 @@ class Delays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """One run."""
+    """The figures of one run."""
 
     run: str
     seed: str
@@ -89,16 +89,15 @@ class Summary:
         return self.received / self.bound if self.bound else None
 
     def json(self) -> str:
-        """One line."""
+        """The figures as one line of JSON."""
         told = asdict(self) | {"share": self.share}
         if self.ordered is not None:
             told["ordered"] |= self.ordered.ratios()
         return json.dumps(told, ensure_ascii=False)
 
     def text(self) -> str:
-        """For people."""
+        """The figures for people, one to a line."""
         lines = [
-            (self.run, ", ".join(f"{name} {value}" for name, value in self._origin() if value)),
             ("lasted", self._lasted()),
             ("nodes", f"{self.nodes:,}"),
             ("contacts", f"{self.contacts:,}, {self._mean_contact()}"),
@@ -113,12 +112,10 @@ class Summary:
             ("", _reasons(self.traffic)),
             *(self.ordered.lines() if self.ordered is not None else ()),
         ]
-        width = max(len(name) for name, _ in lines[1:])
-        head = f"{lines[0][0]}  ({lines[0][1]})" if lines[0][1] else lines[0][0]
-        return "\n".join([head, *(f"  {name:<{width}}  {value}" for name, value in lines[1:])])
-
-    def _origin(self) -> tuple[tuple[str, str], ...]:
-        return ("mode", self.mode), ("seed", self.seed), ("version", self.version)
+        width = max(len(name) for name, _ in lines)
+        origin = ", ".join(f"{name} {value}" for name in ("mode", "seed", "version") if (value := getattr(self, name)))
+        head = f"{self.run}  ({origin})" if origin else self.run
+        return "\n".join([head, *(f"  {name:<{width}}  {value}" for name, value in lines)])
 
     def _lasted(self) -> str:
         if self.duration_s is None:
@@ -166,7 +163,9 @@ def summarise(record: pa.Table | Record, *, bound: bool = True) -> Summary:
         duration_s=None if duration_us is None else duration_us / MICROSECONDS,
         until_s=until_us / MICROSECONDS,
         # Whoever is there at the end of a run is sampled in its last microsecond.
-        partial=duration_us is not None and until_us < duration_us - 1 and _anybody_there(facts),
+        partial=duration_us is not None
+        and until_us < duration_us - 1
+        and any(leave_us is None for *_, leave_us in facts.presences),
         rows=len(log),
         nodes=len(np.unique(log.node[log.rows(Kind.JOIN)])),
         contacts=len(contacts),
@@ -191,10 +190,6 @@ def summarise(record: pa.Table | Record, *, bound: bool = True) -> Summary:
 def _duration_us(facts: Facts) -> int | None:
     told = facts.in_force.get("duration_s")
     return round(told * MICROSECONDS) if isinstance(told, int | float) else None
-
-
-def _anybody_there(facts: Facts) -> bool:
-    return any(leave_us is None for *_, leave_us in facts.presences)
 
 
 def _delays(facts: Facts, delivered: Ints) -> Delays | None:
@@ -233,7 +228,7 @@ def _reasons(counts: dict[str, int]) -> str:
 
 
 def _bytes(count: int) -> str:
-    """With the unit that leaves one to three digits before the point."""
+    """A number of bytes, in the unit that leaves one to three digits before the point."""
     size, units = float(count), ["B", "kB", "MB", "GB", "TB"]
     while size >= 1_000 and len(units) > 1:  # noqa: PLR2004 - SI
         size, units = size / 1_000, units[1:]

@@ -24,44 +24,44 @@ def is_number(value: object) -> bool:
 
 
 def microseconds(seconds: float, name: str = "a time") -> int:
-    """Whole microseconds: rounded once, at the edge."""
+    """Seconds as whole microseconds; times are rounded once, here at the edge."""
     if not is_number(seconds) or not 0 <= seconds < math.inf:
         raise LocalError(f"{name} is a number of seconds, 0 s or more, not {seconds!r}")
     return round(seconds * MICROSECONDS)
 
 
 def check_name(name: object) -> None:
-    """The name of a node."""
+    """Refuse what cannot be the name of a node."""
     if not isinstance(name, str) or not name:
         raise LocalError(f"the name of a node is text, 1 character or more, not {name!r}")
 
 
 def check_seed(seed: object) -> None:
-    """Where chance comes from."""
+    """Refuse what cannot be a seed."""
     if isinstance(seed, bool) or not isinstance(seed, int | str):
         raise LocalError(f"seed is a whole number or text, not {seed!r}")
 
 
 def check_flag(name: str, value: object) -> None:
-    """A choice between two."""
+    """Refuse what is neither True nor False."""
     if not isinstance(value, bool):
         raise LocalError(f"{name} is True or False, not {value!r}")
 
 
 def check_callable(name: str, value: object) -> None:
-    """Something that will be called."""
+    """Refuse what cannot be called."""
     if not callable(value):
         raise LocalError(f"{name} is a function, not {value!r}")
 
 
 def check_record(record: object) -> None:
-    """Where the event log goes."""
+    """Refuse what cannot take a record."""
     if record is not None and not isinstance(record, Record | str | Path):
         raise LocalError(f"record takes a carrypost.testing.Record or the path of a file, not {record!r}")
 
 
 def check_keywords(keywords: Iterable[str]) -> None:
-    """What is left over for the settings."""
+    """Refuse keywords that belong to `carrypost.emu.run`; the others are settings."""
     for name in keywords:
         if name in _EMULATOR_ONLY:
             raise LocalError(

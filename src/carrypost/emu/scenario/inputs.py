@@ -65,7 +65,7 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
 
 
 def _who_and_whom(scenario: Scenario, seed: int | str) -> tuple[list[Presence] | None, list[Contact], list[str]]:
-    """Who is there when, if that is told; contacts; and whom they name."""
+    """Presences, None if nothing tells them; contacts; and the nodes that the file of contacts names."""
     presences: list[Presence] | None = None
     if scenario.nodes.file:
         presences = read_presences(scenario.path(scenario.nodes.file))
@@ -88,7 +88,7 @@ def _who_and_whom(scenario: Scenario, seed: int | str) -> tuple[list[Presence] |
 
 
 def _check_labels(scenario: Scenario, scripts: dict[int, list[Publication]]) -> None:
-    """Records and metrics know a message by its label."""
+    """Refuse a label that two scripts use: records and metrics know a message by it."""
     homes: dict[str, int] = {}
     for index, script in scripts.items():
         for each in script:

@@ -59,7 +59,7 @@ class Mobility(Protocol):
     """A model of movement."""
 
     def move(self, seed: int | str, duration_us: int) -> Movement:
-        """Where everybody is, and when."""
+        """Where every node is, and when."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +179,7 @@ class _ScenarioReader:
         return {key: value for key, value in self._document.table(name).items() if key != inner}
 
     def _check(self, made: Scenario) -> None:
-        """What no single table can tell."""
+        """Refuse tables that contradict each other."""
         error = self._document.error
         if made.mobility is not None and made.contacts.file:
             raise error("contacts", "contacts come from [contacts] or from [mobility], not from both")
@@ -239,5 +239,5 @@ class _ScenarioReader:
 
 
 def topic(workload: tables.WorkloadTable, index: int) -> str:
-    """The destination of a workload."""
+    """The destination of a workload: as it says, or by its number."""
     return workload.topic or f"workload-{index}"

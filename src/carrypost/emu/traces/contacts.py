@@ -32,6 +32,8 @@ _ONE_OTHERS = frozenset({"C", "S", "DE", "DR", "A", "R"})
 
 Found = tuple[Line, str, str, int, int]
 """A contact as a file has it: where, two nodes, start and end in microseconds."""
+_Span = tuple[int, int, Line]
+"""Start and end in microseconds, and where a file has them."""
 
 
 class Contact(NamedTuple):
@@ -51,29 +53,25 @@ class Presence(NamedTuple):
     leave_us: int | None
 
 
-def read_contacts(path: str | Path, nodes: Collection[str] | None = None) -> list[Contact]:
-    """The contacts of a file, CSV or The ONE's, sorted by start, a, b.
-
-    With `nodes`, a contact of any other node is an error.
-    """
-    return read_meetings(path, nodes)[0]
+def read_contacts(path: str | Path) -> list[Contact]:
+    """The contacts of a file, CSV or The ONE's, sorted by start, a, b."""
+    return read_meetings(path)[0]
 
 
 def read_meetings(path: str | Path, nodes: Collection[str] | None = None) -> tuple[list[Contact], list[str]]:
-    """Contacts as from `read_contacts`, and whom the file names, in contacts that last no time too."""
+    """Contacts as from `read_contacts`, and whom the file names, in contacts that last no time too.
+
+    With `nodes`, a contact of any other node is an error.
+    """
     if Path(path).is_dir() or Path(path).suffix == ".parquet":
         from carrypost.emu.traces.contact_tables import rows_of  # noqa: PLC0415 - needs pyarrow, as texts do not
 
         return _checked(rows_of(Path(path)), nodes)
-    return _parsed(read_text(path), str(path), nodes)
+    return parse_meetings(read_text(path), str(path), nodes)
 
 
-def parse_contacts(text: str, name: str, nodes: Collection[str] | None = None) -> list[Contact]:
-    """The contacts of a text; `name` is what errors call it."""
-    return _parsed(text, name, nodes)[0]
-
-
-def _parsed(text: str, name: str, nodes: Collection[str] | None) -> tuple[list[Contact], list[str]]:
+def parse_meetings(text: str, name: str, nodes: Collection[str] | None = None) -> tuple[list[Contact], list[str]]:
+    """As `read_meetings`, from a text; `name` is what errors call it."""
     parse = _parse_one if _is_one(text) else _parse_csv
     return _checked(parse(text, name), nodes)
 
@@ -81,7 +79,7 @@ def _parsed(text: str, name: str, nodes: Collection[str] | None) -> tuple[list[C
 def _checked(rows: Iterable[Found], nodes: Collection[str] | None) -> tuple[list[Contact], list[str]]:
     known = None if nodes is None else frozenset(nodes)
     names: set[str] = set()
-    found: dict[tuple[str, str], list[tuple[int, int, Line]]] = {}
+    found: dict[tuple[str, str], list[_Span]] = {}
     for line, a, b, start_us, end_us in rows:
         pair = _pair(line, a, b, known)
         names.update(line.node(node) for node in pair if node not in names)
@@ -92,15 +90,22 @@ def _checked(rows: Iterable[Found], nodes: Collection[str] | None) -> tuple[list
     return _without_overlaps(found), sorted(names)
 
 
-def _without_overlaps(found: dict[tuple[str, str], list[tuple[int, int, Line]]]) -> list[Contact]:
+def _overlap(spans: list[_Span]) -> tuple[_Span, _Span] | None:
+    """Sort spans by time; the first two that overlap, that of the later line first."""
+    spans.sort(key=lambda span: span[:2])
+    for one, two in itertools.pairwise(spans):
+        if two[0] < one[1]:
+            return (two, one) if two[2].number > one[2].number else (one, two)
+    return None
+
+
+def _without_overlaps(found: dict[tuple[str, str], list[_Span]]) -> list[Contact]:
     contacts: list[Contact] = []
     for (a, b), intervals in found.items():
-        intervals.sort(key=lambda interval: interval[:2])
-        for one, two in itertools.pairwise(intervals):
-            if two[0] < one[1]:
-                later, earlier = (two, one) if two[2].number > one[2].number else (one, two)
-                times = f"[{brief(earlier[0])}, {brief(earlier[1])}) s of line {earlier[2].number}"
-                raise later[2].error(f"this contact of {a} and {b} overlaps {times}; those of one pair must not")
+        if (both := _overlap(intervals)) is not None:
+            later, (start_us, end_us, earlier) = both
+            times = f"[{brief(start_us)}, {brief(end_us)}) s of line {earlier.number}"
+            raise later[2].error(f"this contact of {a} and {b} overlaps {times}; those of one pair must not")
         contacts.extend(Contact(a, b, start_us, end_us) for start_us, end_us, _ in intervals)
     return sorted(contacts, key=_by_start)
 
@@ -112,24 +117,25 @@ def read_presences(path: str | Path) -> list[Presence]:
 
 def parse_presences(text: str, name: str) -> list[Presence]:
     """The presences of a text; `name` is what errors call it."""
-    found: dict[str, list[tuple[Presence, Line]]] = {}
+    found: dict[str, list[_Span]] = {}
     for row in rows(text, name, ("node", "join"), ("leave",)):
         node, join_us = row.line.node(row.text("node")), row.time_us("join")
-        leave_us = row.time_us("leave") if "leave" in row else None
-        if leave_us is not None and leave_us <= join_us:
+        leave_us = row.time_us("leave") if "leave" in row else FOREVER_US
+        if leave_us <= join_us:
             raise row.line.error(
                 f"{node} leaves at {brief(leave_us)} s, which is not after it joins at {brief(join_us)} s"
             )
-        found.setdefault(node, []).append((Presence(node, join_us, leave_us), row.line))
+        found.setdefault(node, []).append((join_us, leave_us, row.line))
     if not found:
         raise LocalError(f"{name}, line 1: there is no node below the header")
-    for node, stays in found.items():
-        stays.sort(key=lambda stay: stay[0].join_us)
-        for (one, first), (two, second) in itertools.pairwise(stays):
-            if one.leave_us is None or two.join_us < one.leave_us:
-                later, earlier = (second, first) if second.number > first.number else (first, second)
-                raise later.error(f"{node} is there already, by line {earlier.number}")
-    return [presence for _, stays in sorted(found.items()) for presence, _ in stays]
+    for node, spans in found.items():
+        if (both := _overlap(spans)) is not None:
+            raise both[0][2].error(f"{node} is there already, by line {both[1][2].number}")
+    return [
+        Presence(node, join_us, None if leave_us == FOREVER_US else leave_us)
+        for node, spans in sorted(found.items())
+        for join_us, leave_us, _ in spans
+    ]
 
 
 def write_one(contacts: Iterable[Contact]) -> Iterator[str]:

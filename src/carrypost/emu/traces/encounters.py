@@ -1,6 +1,6 @@
 """Who is in range of whom, and when: exact on piecewise-linear motion, without a time step.
 
-The pieces that pairs of segments give are joined where they touch, then over gaps that do not count. The invariant:
+The intervals that pairs of segments give are joined where they touch, then over gaps that do not count. The invariant:
 what comes out does not depend on slabs, cells or on the order of work; and what is found window by window, with all
 segments that reach into each window, is the whole once what touches is joined.
 
@@ -16,11 +16,11 @@ import numpy as np
 
 from carrypost.emu.arrays import Codes, Ints
 from carrypost.emu.traces.contacts import Contact
-from carrypost.emu.traces.in_range import Pieces, Window, pieces, segments_of
+from carrypost.emu.traces.in_range import Intervals, TimeWindow, intervals, segments_of
 from carrypost.emu.traces.tracks import Tracks
 from carrypost.errors import LocalError
 
-_PIECES_AT_ONCE = 1 << 20
+_INTERVALS_AT_ONCE = 1 << 20
 """So many are kept before they are joined: a contact has as many as there are samples in it."""
 
 
@@ -38,7 +38,7 @@ class Encounters:
         return len(self.a)
 
     def contacts(self) -> list[Contact]:
-        """The same by names, sorted by start and names."""
+        """The contacts with the names of nodes, sorted by start and names."""
         nodes = self.nodes
         rows = zip(self.a.tolist(), self.b.tolist(), self.start_us.tolist(), self.end_us.tolist(), strict=True)
         found = [
@@ -70,42 +70,47 @@ class Rules:
             raise LocalError("gaps and durations of encounters must not be negative")
 
 
-def encounters(tracks: Tracks, rules: Rules, *, window: Window | None = None, slab_us: int | None = None) -> Encounters:
+def encounters(
+    tracks: Tracks, rules: Rules, *, window: TimeWindow | None = None, slab_us: int | None = None
+) -> Encounters:
     """All contacts by these rules; with a window, the parts of contacts within it.
 
     `slab_us` is for tuning: it changes the cost, never the result.
     """
     if slab_us is not None and slab_us < 1:
         raise LocalError(f"a slab must be at least 1 µs, not {slab_us!r}")
-    found = pieces(segments_of(tracks, rules.max_gap_us), rules.range_m, window, slab_us)
+    found = intervals(segments_of(tracks, rules.max_gap_us), rules.range_m, window, slab_us)
     a, b, start_us, end_us = _joined(_fewer(found), rules.merge_gap_us)
     long = np.flatnonzero(end_us - start_us >= rules.min_duration_us)
     order = long[np.lexsort((b[long], a[long], start_us[long]))]
     return Encounters(tracks.nodes, a[order], b[order], start_us[order], end_us[order])
 
 
-def _fewer(found: Iterable[Pieces]) -> list[Pieces]:
-    """The same pieces, joined now and then where they touch."""
-    kept: list[Pieces] = []
-    waiting: list[Pieces] = []
+def _fewer(found: Iterable[Intervals]) -> list[Intervals]:
+    """The same intervals, joined now and then where they touch, to save memory."""
+    kept: list[Intervals] = []
+    waiting: list[Intervals] = []
     count = 0
     for each in found:
         waiting.append(each)
         count += len(each.a)
-        if count >= _PIECES_AT_ONCE:
+        if count >= _INTERVALS_AT_ONCE:
             kept.append(_joined(waiting, 0))
             waiting, count = [], 0
     return kept + waiting
 
 
-def _joined(found: Iterable[Pieces], gap_us: int) -> Pieces:
-    """Pieces of a pair are disjoint or the same; sorted by their starts they are therefore sorted by their ends."""
+def _joined(found: Iterable[Intervals], gap_us: int) -> Intervals:
+    """Join what is no further apart than the gap.
+
+    Intervals of a pair are disjoint or the same; sorted by their starts they are therefore sorted by their ends.
+    """
     nobody, never = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
-    none = Pieces(nobody, nobody, never, never)
+    none = Intervals(nobody, nobody, never, never)
     a, b, start, end = (np.concatenate(column) for column in zip(none, *found, strict=True))
     order = np.lexsort((start, b, a))
     a, b, start, end = a[order], b[order], start[order], end[order]
     same = (a[1:] == a[:-1]) & (b[1:] == b[:-1]) & (start[1:] - end[:-1] <= gap_us)
     first = np.flatnonzero(np.append(True, ~same)) if len(a) else np.empty(0, dtype=np.int64)
     last = np.append(first[1:] - 1, len(a) - 1) if len(a) else first
-    return Pieces(a[first], b[first], start[first], end[last])
+    return Intervals(a[first], b[first], start[first], end[last])

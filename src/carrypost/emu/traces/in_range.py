@@ -1,4 +1,4 @@
-"""Two segments at a time: where straight lines of motion are in range of each other, in exact pieces.
+"""Two segments at a time: where straight lines of motion are in range of each other, in exact intervals.
 
 While two nodes move in straight lines, their distance squared is a quadratic of time, and its roots are where they come
 into range and leave it. Only pairs that can meet are looked at: time is cut into slabs, what a node does in a slab lies
@@ -27,14 +27,14 @@ _STANDS_M = 1e-12
 """Who moves less against another stands: dividing by less overflows."""
 
 
-class Window(NamedTuple):
+class TimeWindow(NamedTuple):
     """A stretch of time, half open."""
 
     start_us: int
     end_us: int
 
 
-class Pieces(NamedTuple):
+class Intervals(NamedTuple):
     """Parts of contacts, as columns; those of one pair are disjoint or the same."""
 
     a: Codes
@@ -43,8 +43,10 @@ class Pieces(NamedTuple):
     end_us: Ints
 
 
-def pieces(segments: Segments, range_m: float, window: Window | None, slab_us: int | None) -> Iterator[Pieces]:
-    """Who is in range of whom and when, within the window; one piece at most for each slab and pair of segments."""
+def intervals(
+    segments: Segments, range_m: float, window: TimeWindow | None, slab_us: int | None
+) -> Iterator[Intervals]:
+    """Who is in range of whom and when, within the window; one interval at most for each slab and pair of segments."""
     if window is not None:
         segments = segments.chosen((segments.t1 > window.start_us) & (segments.t0 < window.end_us))
     if len(segments.node) == 0:
@@ -52,7 +54,7 @@ def pieces(segments: Segments, range_m: float, window: Window | None, slab_us: i
     start_us, end_us = int(segments.t0[0]), int(segments.t1.max())
     if window is not None:
         start_us, end_us = max(start_us, window.start_us), min(end_us, window.end_us)
-    grid = _grid(segments, range_m, Window(start_us, end_us), slab_us)
+    grid = _grid(segments, range_m, TimeWindow(start_us, end_us), slab_us)
     for batch in _batches(segments, grid):
         for pairs in _candidates(_boxes(segments, grid, batch), grid):
             yield _solved(segments, grid, pairs)
@@ -71,7 +73,7 @@ class Segments(NamedTuple):
     y1: Floats
 
     def chosen(self, which: Flags) -> Segments:
-        """Some of them."""
+        """Only these segments."""
         node, t0, t1 = self.node[which], self.t0[which], self.t1[which]
         return Segments(node, t0, t1, self.x0[which], self.y0[which], self.x1[which], self.y1[which])
 
@@ -107,7 +109,7 @@ class _Grid(NamedTuple):
     """Where cell (0, 0) is."""
     rows: int
     columns: int
-    window: Window
+    window: TimeWindow
     """Of what is looked at."""
     slab_us: int
     """Slab 0 starts with the window."""
@@ -144,7 +146,7 @@ class _Pairs(NamedTuple):
     slab: Ints
 
 
-def _grid(segments: Segments, range_m: float, window: Window, slab_us: int | None) -> _Grid:
+def _grid(segments: Segments, range_m: float, window: TimeWindow, slab_us: int | None) -> _Grid:
     left, right = min(segments.x0.min(), segments.x1.min()), max(segments.x0.max(), segments.x1.max())
     low, high = min(segments.y0.min(), segments.y1.min()), max(segments.y0.max(), segments.y1.max())
     # Cells as large as the boxes of nodes that move as far as the range within a slab: fewest pairs to look at.
@@ -283,7 +285,7 @@ def _spread(counts: Ints) -> tuple[Ints, Ints]:
 
 
 # ----------------------------------------------------------------------------------------------------- roots
-def _solved(segments: Segments, grid: _Grid, pairs: _Pairs) -> Pieces:
+def _solved(segments: Segments, grid: _Grid, pairs: _Pairs) -> Intervals:
     one, two = pairs.one, pairs.two
     since = np.maximum(segments.t0[one], segments.t0[two])
     until = np.minimum(segments.t1[one], segments.t1[two])
@@ -293,7 +295,7 @@ def _solved(segments: Segments, grid: _Grid, pairs: _Pairs) -> Pieces:
     edge = grid.window.start_us + slab * grid.slab_us
     start, end = np.maximum(start, edge), np.minimum(end, np.minimum(edge + grid.slab_us, grid.window.end_us))
     kept = end > start
-    return Pieces(segments.node[one[kept]], segments.node[two[kept]], start[kept], end[kept])
+    return Intervals(segments.node[one[kept]], segments.node[two[kept]], start[kept], end[kept])
 
 
 def _in_range(

@@ -85,8 +85,8 @@ def flood(contacts: Iterable[Contact], messages: Iterable[Message], nodes: Itera
         for a, b, start, end in contacts
     ]
     messages_us = [
-        (name, source, at_us, None if life is None else at_us + _us(life, f"lifetime of message {name}"))
-        for name, source, t, life in messages
+        (name, source, at_us, None if lifetime is None else at_us + _us(lifetime, f"lifetime of message {name}"))
+        for name, source, t, lifetime in messages
         for at_us in (_us(t, f"time of message {name}"),)
     ]
     presences_us = None if nodes is None else [
@@ -245,7 +245,7 @@ def _check_present(message: str, source: str, at_us: int, known: dict[str, list[
 
 
 def _indices(bits: int) -> Iterator[int]:
-    """The positions of the ones."""
+    """The positions of the ones in a whole number."""
     digits = f"{bits:b}"[::-1]
     found = digits.find("1")
     while found >= 0:
@@ -254,7 +254,7 @@ def _indices(bits: int) -> Iterator[int]:
 
 
 def _us(seconds: object, what: str) -> int:
-    """Whole microseconds: rounded once, at the edge."""
+    """Seconds as whole microseconds."""
     if isinstance(seconds, bool) or not isinstance(seconds, Real) or not 0 <= float(seconds) < math.inf:
         raise LocalError(f"the {what} is a number of seconds, 0 or more, not {seconds!r}")
     return round(float(seconds) * MICROSECONDS)

@@ -39,20 +39,26 @@ class Drawn:
     """Which kind of search it belongs to."""
 
     def write(self, folder: Path) -> Path:
-        """Write the files; where the scenario is."""
+        """Write the files; returns the path of the scenario."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in self.files.items():
             (folder / name).write_text(text, encoding="utf-8")
         return folder / SCENARIO
 
 
+def nodes_csv(presences: dict[str, list[Span]], end_s: float) -> str:
+    """The text of a file of nodes; whoever is there at the end does not leave."""
+    spans = [(node, *span) for node, mine in presences.items() for span in mine]
+    return csv("node,join,leave", [(node, join, "" if leave >= end_s else leave) for node, join, leave in spans])
+
+
 def csv(header: str, rows: Iterable[tuple[object, ...]]) -> str:
-    """The text of a file."""
+    """The text of a CSV file."""
     return "".join(f"{line}\n" for line in (header, *(",".join(map(str, row)) for row in rows)))
 
 
 def time_of(chance: random.Random, grid_s: float, end_s: float) -> float:
-    """A moment on the grid."""
+    """Draw a moment on the grid."""
     return round(chance.randrange(int(end_s / grid_s) + 1) * grid_s, 6)
 
 
@@ -65,7 +71,7 @@ def spans_of(chance: random.Random, grid_s: float, end_s: float, most: int) -> l
 
 
 def presences_of(chance: random.Random, grid_s: float, end_s: float) -> list[Span]:
-    """When a node is there: mostly throughout."""
+    """Draw when a node is there: mostly throughout."""
     if chance.random() >= LIKELY:
         return [(0.0, end_s)]
     found = [(join, leave) for join, leave in spans_of(chance, grid_s, end_s, 3) if join < leave]
@@ -96,7 +102,7 @@ def some(seed: int, table: str, choices: dict[str, Draw], likely: float = RARE, 
 
 
 def of(*values: object) -> Draw:
-    """One of these."""
+    """Draws one of these values."""
     return lambda chance: chance.choice(values)
 
 

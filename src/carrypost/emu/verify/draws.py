@@ -36,10 +36,8 @@ def draw(seed: int) -> Drawn:
     script = _script(chance, presences, edges, grid_s)
     content: Table = {"name": f"soak-{seed}", "duration_s": end_s, "mode": "ideal" if exact or ideal else "faithful"}
     content["sample_s"] = chance.choice((1.0, 7.0, 60.0))
-    files: dict[str, str] = {}
     content["nodes"] = {"file": "nodes.csv"}
-    rows = [(name, join, "" if leave >= end_s else leave) for name in names for join, leave in presences[name]]
-    files["nodes.csv"] = drawing.csv("node,join,leave", rows)
+    files = {"nodes.csv": drawing.nodes_csv(presences, end_s)}
     if contacts:
         content["contacts"] = {"file": "contacts.csv"}
         files["contacts.csv"] = drawing.csv("a,b,start,end", contacts)

@@ -51,8 +51,8 @@ def draw_ordered(seed: int) -> Drawn:
     content["mode"] = "faithful" if kind.endswith("faithful") else "ideal"
     content["nodes"] = {"file": "nodes.csv"}
     content["contacts"] = {"file": "contacts.csv"}
-    rows = [(name, join, "" if leave >= end_s else leave) for name in names for join, leave in presences[name]]
-    files = {"nodes.csv": drawing.csv("node,join,leave", rows), "contacts.csv": drawing.csv("a,b,start,end", contacts)}
+    files = {"nodes.csv": drawing.nodes_csv(presences, end_s)}
+    files["contacts.csv"] = drawing.csv("a,b,start,end", contacts)
     files["publish.csv"] = drawing.csv("t,node,message,size,lifetime", script)
     content["workload"] = _workloads(chance, end_s)
     if kind != "exact":

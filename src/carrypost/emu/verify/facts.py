@@ -38,7 +38,7 @@ class Before:
         self._sorted = np.sort(keys * self._stride + rows)
 
     def find(self, keys: Ints, rows: Ints) -> Ints:
-        """The row, or -1 where there is none."""
+        """For each key the last row before this one, or -1 where there is none."""
         if not len(self._sorted):
             return np.full(len(keys), -1, np.int64)
         at = np.searchsorted(self._sorted, keys * self._stride + rows) - 1
@@ -198,7 +198,7 @@ class Facts:
 
     @property
     def crashed(self) -> bool:
-        """Whether any node did."""
+        """Whether any node crashed."""
         return len(self._crashes) > 0
 
     @cached_property
@@ -240,7 +240,7 @@ class Facts:
         return any(each.get("kind") == event for each in faults.get("event", ())) or any(map(faults.get, keys))
 
     def blamed(self, rows: Ints, text: str) -> Found:
-        """The same to say of each of these rows."""
+        """Each of these rows, with the same text about it."""
         for row in rows.tolist():
             yield row, f"{self.shown(row)}: {text}"
 

@@ -40,7 +40,7 @@ class Pasts:
         self._done: list[int] = []
 
     def publish(self, place: int, message: int) -> None:
-        """It is published."""
+        """A message is published; all that its author knows happened before it."""
         if self._ends is not None and message not in self._ends:
             return
         if len(self._done) >= max(_SWEEP_MIN, len(self.bit) // 2):
@@ -65,7 +65,7 @@ class Pasts:
         return not passed & bit
 
     def _sweep(self) -> None:
-        """Messages that are through give back their bits."""
+        """Give back the bits of messages that nobody will ask for again."""
         gone = 0
         for message in self._done:
             bit = self.bit.pop(message)

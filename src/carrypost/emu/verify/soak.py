@@ -34,7 +34,7 @@ _FAILED, _DONE, _INTERRUPTED = 1, 0, 130
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SeedOutcome:
     """What became of one seed."""
 
     seed: int
@@ -44,7 +44,7 @@ class Outcome:
     """Empty: all is well."""
 
 
-def soak(seeds: Iterable[int], *, jobs: int = 1, order: bool = False) -> Iterator[Outcome]:
+def soak(seeds: Iterable[int], *, jobs: int = 1, order: bool = False) -> Iterator[SeedOutcome]:
     """Try these seeds, one after the other; with several jobs in as many processes. `order`: with ordered topics."""
     one = attempt_ordered if order else attempt
     if jobs <= 1:
@@ -72,17 +72,17 @@ def _signals_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def attempt(seed: int) -> Outcome:
+def attempt(seed: int) -> SeedOutcome:
     """Draw, run and check one scenario."""
     return _attempt(draw(seed))
 
 
-def attempt_ordered(seed: int) -> Outcome:
+def attempt_ordered(seed: int) -> SeedOutcome:
     """Draw, run and check one scenario whose topics have an order."""
     return _attempt(draw_ordered(seed))
 
 
-def _attempt(drawn: Drawn) -> Outcome:
+def _attempt(drawn: Drawn) -> SeedOutcome:
     seed = drawn.seed
     with tempfile.TemporaryDirectory(prefix="carrypost-soak-") as folder:
         scenario = drawn.write(Path(folder))
@@ -96,12 +96,12 @@ def _attempt(drawn: Drawn) -> Outcome:
                 problems.append("frames that go through their bytes give another record")
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what the search is for
             where = traceback.format_exception(error)
-            return Outcome(seed, 0, 0, (f"{type(error).__name__}: {error}", "".join(where).rstrip()))
-    return Outcome(seed, len(log), len(log.rows(Kind.RECEIVE)), tuple(problems))
+            return SeedOutcome(seed, 0, 0, (f"{type(error).__name__}: {error}", "".join(where).rstrip()))
+    return SeedOutcome(seed, len(log), len(log.rows(Kind.RECEIVE)), tuple(problems))
 
 
 def _missed(log: Log) -> list[str]:
-    """What a flood reaches and the run did not."""
+    """Receptions that a flood reaches and the run did not."""
     rows = log.rows(Kind.RECEIVE)
     pairs = zip(log.message[rows].tolist(), log.node[rows].tolist(), strict=True)
     reached = {(log.messages[message], log.nodes[node]) for message, node in pairs}
@@ -143,7 +143,7 @@ def main(
     return _INTERRUPTED if tried < seeds else _DONE
 
 
-def _tell(outcome: Outcome, drawn: Drawn, out: Path, *, json: bool) -> None:
+def _tell(outcome: SeedOutcome, drawn: Drawn, out: Path, *, json: bool) -> None:
     """What is wrong, and how to see it again; the scenario is kept."""
     scenario = drawn.write(out / f"{drawn.family}-{drawn.seed}")
     repeat = replay(drawn.seed, order=drawn.family == FAMILY)
@@ -168,6 +168,6 @@ def _progress(tried: int, seeds: int, failed: int) -> None:
 
 
 __all__ = [
-    "ENCODED_EVERY", "SCENARIO", "Drawn", "Outcome", "attempt", "attempt_ordered", "draw", "draw_ordered", "main",
+    "ENCODED_EVERY", "SCENARIO", "Drawn", "SeedOutcome", "attempt", "attempt_ordered", "draw", "draw_ordered", "main",
     "replay", "run", "soak",
 ]  # fmt: skip

@@ -178,7 +178,7 @@ class _WaitingRoom:
         return found
 
     def attend(self, node: int, *, there: bool) -> None:
-        """A node comes, and does what fell due; or goes."""
+        """A node joins, and does what fell due; or it leaves."""
         if not there:
             self._there.discard(node)
             return
@@ -188,7 +188,7 @@ class _WaitingRoom:
             self._open.update((place, message) for message in self._waiting.get(place, ()))
 
     def take(self, row: int, kind: int, place: int, message: int, deadline_us: int) -> None:
-        """Something happened to a message."""
+        """Take a row about a message: published, received, delivered, expired or dropped."""
         pasts = self._pasts
         if kind == KIND[Kind.PUBLISH]:
             pasts.publish(place, message)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from carrypost.emu.traces.encounters import Encounters, Rules, encounters
-from carrypost.emu.traces.in_range import Window
+from carrypost.emu.traces.in_range import TimeWindow
 from carrypost.emu.traces.tracks import Tracks
 
 SAMPLES_PER_SLAB = 250_000
@@ -71,7 +71,7 @@ class SlabPlan:
     cells: tuple[TimeCells, ...]
     slab_of: tuple[int, ...]
     """The slab of each cell."""
-    slabs: tuple[tuple[str, Window], ...]
+    slabs: tuple[tuple[str, TimeWindow], ...]
     """The scenario of each slab, and its time."""
 
     @property
@@ -96,7 +96,7 @@ def planned(lives: Iterable[SampleSpan], slab_us: int | None = None) -> SlabPlan
     nodes = tuple(sorted(lives))
     cells: list[TimeCells] = []
     slab_of: list[int] = []
-    slabs: list[tuple[str, Window]] = []
+    slabs: list[tuple[str, TimeWindow]] = []
     for scenario in sorted({life.scenario for life in nodes}):
         chosen = [life for life in nodes if life.scenario == scenario]
         start_us, cell_us, slab = _cut(chosen, slab_us)
@@ -104,7 +104,7 @@ def planned(lives: Iterable[SampleSpan], slab_us: int | None = None) -> SlabPlan
         edges = np.append(np.flatnonzero(np.diff(slab, prepend=-1)), len(slab))
         slab_of.extend((slab + len(slabs)).tolist())
         slabs.extend(
-            (scenario, Window(start_us + one * cell_us, start_us + two * cell_us))
+            (scenario, TimeWindow(start_us + one * cell_us, start_us + two * cell_us))
             for one, two in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
         )
     return SlabPlan(nodes, tuple(cells), tuple(slab_of), tuple(slabs))
@@ -142,7 +142,7 @@ class Search:
 
     nodes: tuple[str, ...]
     """By code."""
-    slabs: tuple[tuple[str, Window], ...]
+    slabs: tuple[tuple[str, TimeWindow], ...]
     rules: Rules
     """For parts of contacts."""
 

@@ -49,7 +49,7 @@ class OneConnections:
 
     @classmethod
     def begin(cls, head: bytes, called: str, options: Options) -> OneConnections:  # noqa: ARG003 - as all formats
-        """By the comments at the top of the file."""
+        """The rule of a file, by the comments at its top."""
         return cls({each[1].decode(): each[2].decode("utf-8", "replace").strip() for each in _NAMED.finditer(head)},
                    options.unsorted)  # fmt: skip
 
@@ -86,7 +86,7 @@ class OneConnections:
 
 
 def back(place: int, before_us: int, after_us: int) -> FileFault:
-    """Time goes back in a log of events."""
+    """The fault of a log of events in which time goes back."""
     hint = "; if lines may come in any order: --unsorted"
     return FileFault(place, f"time goes back, from {brief(before_us)} s to {brief(after_us)} s{hint}")
 
@@ -120,9 +120,10 @@ class Walkers(Headless):
         """Events: CREATE with a place, SETDEST with place and arrival, DESTROY."""
         cells = Cells(lines, None)
         kind = pc.fill_null(pc.index_in(cells.text(1), pa.array(list(_FORMS))), -1).to_numpy(zero_copy_only=False)
-        what = f"must be an event: {', '.join([*_FORMS][:-1])} or {[*_FORMS][-1]}, not "
-        cells.mark(kind < 0, lambda row: f"{what}{lines.text[row].as_py()!r}")
-        cells.mark(cells.count != _WORDS[kind], lambda row: cells.misread(row, [*_FORMS.values()][kind[row]]))
+        forms = list(_FORMS.values())
+        wanted = "must be an event: create, setdest or destroy"
+        cells.mark(kind < 0, lambda row: f"{wanted}, not {lines.text[row].as_py()!r}")
+        cells.mark(cells.count != _WORDS[kind], lambda row: cells.misread(row, forms[kind[row]]))
         t_us, node = cells.times(0, "the time", -TIME_S_MAX), cells.name(2, "node")
         placed, sent = kind != DESTROY, kind == SETDEST
         x, y, _ = (cells.number(at, axis, COORDINATE_M_MAX, "m", where=placed) for at, axis in enumerate("XYZ", 3))

@@ -95,7 +95,8 @@ def find(
     order = dict(zip(wanted[0], range(len(wanted[0])), strict=True))
     if usual and len(cells) >= len(order) and _is_data(cells, order):
         # Where there is but one way to read it, a header is not missed.
-        return Header(separator, order, 0, 0, _assumed(name, wanted[0], "there is no header") if wanted[1:] else "")
+        said = f"{name}: there is no header; columns are taken to be {', '.join(order)}"
+        return Header(separator, order, 0, 0, said if wanted[1:] else "")
     if usual and (len(cells) < len(order) or is_number(cells[0])):
         raise told.error(
             f"must be a header that names {_or(wanted)}, or a row of {' '.join(wanted[0])}, not {line!r}{hint}"
@@ -106,10 +107,6 @@ def find(
     lacks = f"column {missing[0]} is" if len(missing) == 1 else f"columns {', '.join(missing)} are"
     there = shortened(", ".join(cells), _HEADER_SHOWN)
     raise told.error(f"{lacks} missing; the header must name {_or(wanted)}, found {there}{hint}")
-
-
-def _assumed(name: str, order: Sequence[str], why: str) -> str:
-    return f"{name}: {why}; columns are taken to be {', '.join(order)}"
 
 
 def _or(wanted: Sequence[Sequence[str]]) -> str:

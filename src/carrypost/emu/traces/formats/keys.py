@@ -28,7 +28,7 @@ class Settled(NamedTuple):
 
 
 def column(rows: pa.Table, called: str) -> NDArray[Any]:
-    """A column for numpy."""
+    """A column as an array of numpy."""
     found: NDArray[Any] = rows[called].combine_chunks().to_numpy(zero_copy_only=False)
     return found
 
@@ -62,7 +62,7 @@ class Pairs(NamedTuple):
         return self.names_a.take(pa.array(a)), self.names_b.take(pa.array(b))
 
     def told(self, key: int) -> str:
-        """A pair for people."""
+        """The names of a pair, for people."""
         (a,), (b,) = self.names(np.array([key]))
         return f"{a} and {b}"
 

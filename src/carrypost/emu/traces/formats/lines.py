@@ -48,12 +48,12 @@ class Lines(NamedTuple):
     number: Ints
 
     def where(self, kept: Flags) -> Lines:
-        """Some of them."""
+        """Only these lines."""
         return self if kept.all() else Lines(self.text.filter(pa.array(kept)), self.number[kept])
 
 
 def cut(data: bytes, first: int = 1) -> Lines:
-    """The lines of a block of which the first is so numbered."""
+    """Cut a block into lines, of which the first has this number in its file."""
     if first == 1:
         data = data.removeprefix(_BOM)
     if not data.isascii():
@@ -102,11 +102,11 @@ class Checks:
             self._reasons.append((wrong, why))
 
     def require(self, right: Flags, form: str) -> None:
-        """Lines that are not right should read like this."""
+        """Mark lines that do not read like `form`."""
         self.mark(~right, lambda row: self.misread(row, form))
 
     def misread(self, row: int, form: str) -> str:
-        """A line should read like this."""
+        """Tell that a line should read like `form`."""
         return f"must read {form}, not {self.lines.text[row].as_py()!r}"
 
     def why(self, row: int) -> str:
@@ -157,6 +157,10 @@ class Cells(Checks):
         found = self._cells.take(pa.array(taken, mask=short))
         return found if self._separator is None else pc.ascii_trim_whitespace(found)
 
+    def miscounted(self, wrong: Flags, told: str) -> None:
+        """Mark lines that have too few or too many cells; {} in `told` stands for how many they have."""
+        self.mark(wrong, lambda row: told.format(self.count[row]))
+
     def word(self, index: int, row: int) -> str:
         """One cell; empty where the line is too short."""
         return self.text(index)[row].as_py() or ""
@@ -171,9 +175,8 @@ class Cells(Checks):
         return found
 
     def times(
-        self, index: int, what: str, least_s: float = 0.0, *, dates: bool = False,
-        where: Flags | bool = True,
-    ) -> Ints:  # fmt: skip
+        self, index: int, what: str, least_s: float = 0.0, *, dates: bool = False, where: Flags | bool = True
+    ) -> Ints:
         """A column of seconds as whole microseconds; with `dates` also as 2026-11-15 12:00:00+01:00 (else UTC)."""
         text = self.text(index)
         found = numbers(text)

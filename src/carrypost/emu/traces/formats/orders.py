@@ -84,14 +84,11 @@ def ns2(rows: pa.Table, options: Options) -> Settled:
     x, y, speed = column(rows, "x"), column(rows, "y"), column(rows, "v")
     by_line = np.argsort(at, kind="stable")
     start_x, start_y = (np.full(len(names), np.nan) for _ in "xy")
-    line = np.full(len(names), -1)
-    ordered = by_line[kind[by_line] == ORDER]
-    line[node[ordered[::-1]]] = at[ordered[::-1]]
+    line = np.full(len(names), _NEVER)
+    np.minimum.at(line, node, at)
     for axis, value, start in ((PLACE_X, x, start_x), (PLACE_Y, y, start_y)):
         placed = by_line[kind[by_line] == axis]
         start[node[placed]] = value[placed]
-    placed = by_line[kind[by_line] != ORDER]
-    line[node[placed]] = at[placed]
     told = "node {} has no first place: X_ and Y_ must both be set"
     faults = first_fault(np.isnan(start_x) | np.isnan(start_y), line, lambda row: told.format(names[row]))
     order = np.lexsort((at, t_us, node))

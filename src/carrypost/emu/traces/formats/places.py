@@ -37,7 +37,7 @@ class Samples(NamedTuple):
     at: Ints
 
     def where(self, kept: Flags | Ints) -> Samples:
-        """Some of them, or all in another order."""
+        """Only these samples, or all of them in another order."""
         return Samples(self.node[kept], self.t_us[kept], self.x[kept], self.y[kept], self.at[kept])
 
 
@@ -66,7 +66,7 @@ def places(rows: pa.Table, options: Options) -> Settled:
 
 
 def settled(names: pa.Array, samples: Samples, options: Options, faults: list[FileFault], *, hint: str = "") -> Settled:
-    """One place for each time, and what is remarkable."""
+    """Keep one place for each node and time; warn of nodes that move too fast."""
     again = np.append(False, (samples.node[1:] == samples.node[:-1]) & (samples.t_us[1:] == samples.t_us[:-1]))
     again = again[: len(samples.node)]
     if options.same_time == "error":

@@ -45,12 +45,12 @@ ROWS = pa.schema(
 
 
 def at(file: int, line: int) -> int:
-    """One number for a line of a file."""
+    """The number that stands for a line of one of the files."""
     return (file << _FILE_SHIFT) + line
 
 
 def where(place: int) -> tuple[int, int]:
-    """File and line of such a number."""
+    """The file and the line that such a number stands for."""
     return place >> _FILE_SHIFT, place & ((1 << _FILE_SHIFT) - 1)
 
 
@@ -70,7 +70,7 @@ class FileFault(NamedTuple):
     other: int = -1
 
     def told(self, names: list[str]) -> LocalError:
-        """What to raise, given how the files are called."""
+        """The error to raise, given what the files are called."""
         file, line = where(self.at)
         message = self.message
         if self.other >= 0:
@@ -193,7 +193,7 @@ def ends_first(
 
 
 def shortened(text: str, most: int = _TEXT_SHOWN) -> str:
-    """A line for people."""
+    """A text for people: printable, and cut if it is long."""
     shown = "".join(each if each.isprintable() else " " if each == "\t" else "\ufffd" for each in text)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
@@ -229,5 +229,5 @@ def first_fault(wrong: Flags, at: Ints, tell: Callable[[int], str], *, other: in
 
 
 def first(faults: list[FileFault]) -> FileFault | None:
-    """The one that people should hear of."""
+    """The fault whose line comes first."""
     return min(faults, default=None)

@@ -49,13 +49,12 @@ class _TableRule:
         header = self.header
         cells = Cells(_without(lines, header.line), header.separator)
         for column, index in header.positions.items():
-            missing = f"{column} is missing: the row has "
-            cells.mark(cells.count <= index, lambda row, told=missing: f"{told}{cells.count[row]} cells")  # type: ignore[misc]
+            cells.miscounted(cells.count <= index, f"{column} is missing: the row has {{}} cells")
         if header.width and (cells.count > header.width).any():
             # Whoever writes numbers with a comma has more cells than columns, and every number is another one.
             more = cells.text(header.width).fill_null("").to_numpy(zero_copy_only=False) != ""
-            told = f"cells, the header names {header.width} columns"
-            cells.mark(more | (cells.count > header.width + 1), lambda row: f"the row has {cells.count[row]} {told}")
+            told = f"the row has {{}} cells, the header names {header.width} columns"
+            cells.miscounted(more | (cells.count > header.width + 1), told)
         return cells
 
 
