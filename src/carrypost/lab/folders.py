@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import carrypost
@@ -160,3 +161,18 @@ def manifest(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise refused(f"{folder / MANIFEST} is no manifest that can be read", error) from None
     return told if isinstance(told, dict) else {}
+
+
+def scenarios(file: Path) -> set[str]:
+    """The scenarios in a Parquet file; of most groups of rows its statistics tell."""
+    read = pq.ParquetFile(file)
+    found: set[str] = set()
+    for index in range(read.num_row_groups):
+        group = read.metadata.row_group(index)
+        place = read.schema_arrow.get_field_index("scenario")
+        known = group.column(place).statistics
+        if known is not None and known.has_min_max and known.min == known.max:
+            found.add(known.min)
+        else:
+            found |= set(pc.unique(read.read_row_group(index, ["scenario"])["scenario"]).to_pylist())
+    return found

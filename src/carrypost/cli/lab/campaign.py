@@ -156,9 +156,8 @@ def _show(running: Campaign, found: Found, elapsed_s: float, *, json: bool) -> N
         "records": str(running.place.records),
     }
     failures = [(state.run, state.error) for state in found.failed]
-    if json:
-        result["failures"] = [{"run": run, "error": error} for run, error in failures]
-    figures(result, json=json)
+    listed = {"failures": [{"run": run, "error": error} for run, error in failures]} if json else {}
+    figures(result | listed, json=json)
     if failures and not json:
         more = f", the first {_SHOWN_MAX}" if len(failures) > _SHOWN_MAX else ""
         title = f"failed{more} (with traceback: {running.place.root / 'failures'})"

@@ -51,7 +51,7 @@ def found(
     )
     # Parts are joined, and short ones left out, once those of all slabs are there.
     parts = Rules(range_m=rules.range_m, max_gap_us=rules.max_gap_us)
-    search = Search(tuple(life.node for life in plan.nodes), plan.slabs, parts)
+    search = Search(tuple(span.node for span in plan.nodes), plan.slabs, parts)
     return _joined(sent.mapInArrow(search, PIECES_DDL), rules)
 
 
@@ -63,13 +63,13 @@ def _lives(samples: DataFrame) -> list[SampleSpan]:
         F.min("t").alias("first"),
         F.max("t").alias("last"),
     )
-    lives = counted.toArrow()
-    nameless(lives)
-    first, last = (lives[name].to_numpy() for name in ("first", "last"))
+    spans = counted.toArrow()
+    nameless(spans)
+    first, last = (spans[name].to_numpy() for name in ("first", "last"))
     # Written so that nan, the greatest number to Spark, fails too.
-    wrong = ~((first >= -SECONDS_MAX) & (last <= SECONDS_MAX)) | (lives["count"].to_numpy() < lives["rows"].to_numpy())
-    timeless(lives, wrong)
-    columns = (lives[name].to_pylist() for name in ("scenario", "node", "count"))
+    wrong = ~((first >= -SECONDS_MAX) & (last <= SECONDS_MAX)) | (spans["count"].to_numpy() < spans["rows"].to_numpy())
+    timeless(spans, wrong)
+    columns = (spans[name].to_pylist() for name in ("scenario", "node", "count"))
     return [
         SampleSpan(*row) for row in zip(*columns, *(microseconds(each).tolist() for each in (first, last)), strict=True)
     ]
@@ -81,12 +81,12 @@ def _placed(samples: DataFrame, plan: SlabPlan) -> DataFrame:
     cells = {each.scenario: each for each in plan.cells}
     codes = pa.table(
         {
-            "scenario": [life.scenario for life in plan.nodes],
-            "node": [life.node for life in plan.nodes],
+            "scenario": [span.scenario for span in plan.nodes],
+            "node": [span.node for span in plan.nodes],
             "code": pa.array(range(len(plan.nodes)), pa.int32()),
-            "start_us": [cells[life.scenario].start_us for life in plan.nodes],
-            "cell_us": [cells[life.scenario].cell_us for life in plan.nodes],
-            "first": pa.array([cells[life.scenario].first for life in plan.nodes], pa.int32()),
+            "start_us": [cells[span.scenario].start_us for span in plan.nodes],
+            "cell_us": [cells[span.scenario].cell_us for span in plan.nodes],
+            "first": pa.array([cells[span.scenario].first for span in plan.nodes], pa.int32()),
         }
     )
     t_us = F.rint(F.col("t") * F.lit(1e6)).cast("bigint")

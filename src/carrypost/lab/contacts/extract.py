@@ -99,11 +99,7 @@ def _facts(positions: Path, samples: int, engine: Engine, rules: Rules, told: li
 
 
 def _scenarios(path: Path, table: Table) -> set[str]:
-    found: set[str] = set()
-    for file in folders.parquet_files(path, table):
-        for batch in pq.ParquetFile(file, read_dictionary=["scenario"]).iter_batches(columns=["scenario"]):
-            found.update(pc.unique(batch.column(0)).to_pylist())
-    return found
+    return set().union(*map(folders.scenarios, folders.parquet_files(path, table)))
 
 
 def summaries(folder: Path, scenarios: set[str]) -> Iterator[dict[str, Any]]:

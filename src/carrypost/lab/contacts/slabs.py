@@ -77,28 +77,28 @@ class SlabPlan:
     @property
     def samples(self) -> int:
         """Of all nodes."""
-        return sum(life.samples for life in self.nodes)
+        return sum(span.samples for span in self.nodes)
 
     @property
     def stays(self) -> int:
         """Of nodes in slabs, at most."""
         cells = {each.scenario: each for each in self.cells}
         found = 0
-        for life in self.nodes:
-            at = cells[life.scenario]
-            first, last = ((t_us - at.start_us) // at.cell_us + at.first for t_us in (life.first_us, life.last_us))
-            found += min(life.samples, self.slab_of[last] - self.slab_of[first] + 1)
+        for span in self.nodes:
+            at = cells[span.scenario]
+            first, last = ((t_us - at.start_us) // at.cell_us + at.first for t_us in (span.first_us, span.last_us))
+            found += min(span.samples, self.slab_of[last] - self.slab_of[first] + 1)
         return found
 
 
-def planned(lives: Iterable[SampleSpan], slab_us: int | None = None) -> SlabPlan:
+def planned(spans: Iterable[SampleSpan], slab_us: int | None = None) -> SlabPlan:
     """Cut a trace into slabs: of about as many samples each, or of this length."""
-    nodes = tuple(sorted(lives))
+    nodes = tuple(sorted(spans))
     cells: list[TimeCells] = []
     slab_of: list[int] = []
     slabs: list[tuple[str, TimeWindow]] = []
-    for scenario in sorted({life.scenario for life in nodes}):
-        chosen = [life for life in nodes if life.scenario == scenario]
+    for scenario in sorted({span.scenario for span in nodes}):
+        chosen = [span for span in nodes if span.scenario == scenario]
         start_us, cell_us, slab = _cut(chosen, slab_us)
         cells.append(TimeCells(scenario, start_us, cell_us, len(slab_of)))
         edges = np.append(np.flatnonzero(np.diff(slab, prepend=-1)), len(slab))
@@ -110,16 +110,16 @@ def planned(lives: Iterable[SampleSpan], slab_us: int | None = None) -> SlabPlan
     return SlabPlan(nodes, tuple(cells), tuple(slab_of), tuple(slabs))
 
 
-def _cut(lives: Sequence[SampleSpan], slab_us: int | None) -> tuple[int, int, NDArray[np.int64]]:
+def _cut(spans: Sequence[SampleSpan], slab_us: int | None) -> tuple[int, int, NDArray[np.int64]]:
     """Start, length of a cell, and the slab of each cell, for one scenario."""
-    count = np.array([life.samples for life in lives], dtype=np.float64)
-    first = np.array([life.first_us for life in lives])
-    last = np.array([life.last_us for life in lives])
+    count = np.array([span.samples for span in spans], dtype=np.float64)
+    first = np.array([span.first_us for span in spans])
+    last = np.array([span.last_us for span in spans])
     start_us, span_us = int(first.min()), int(last.max() - first.min()) + 1
     if slab_us is not None:
         cell_us = max(slab_us, -(-span_us // _CELLS_MAX))
         return start_us, cell_us, np.arange(-(-span_us // cell_us))
-    each = max(SAMPLES_PER_SLAB, _SAMPLES_PER_NODE * len(lives))
+    each = max(SAMPLES_PER_SLAB, _SAMPLES_PER_NODE * len(spans))
     slabs = int(count.sum()) // each + 1
     cell_us = -(-span_us // min(_CELLS_PER_SLAB * slabs, _CELLS_MAX, span_us))
     cells = -(-span_us // cell_us)

@@ -33,11 +33,11 @@ def positions(path: Path, *, day: str, shapes: bool = True) -> tuple[pa.Table, d
     except ValueError:
         raise LocalError(f"--day must be a day such as 2014-06-03, not {day!r}") from None
     driven = Gtfs(file=str(path), day=day, shapes=shapes).drive()
-    lives = dict(sorted(life for vehicle in driven.vehicles for life in _lives(vehicle).items()))
-    t_us = np.concatenate([t_us for t_us, _ in lives.values()])
-    x, y = np.concatenate([places for _, places in lives.values()]).T
-    names = np.repeat(np.arange(len(lives), dtype=np.int32), [len(t_us) for t_us, _ in lives.values()])
-    node = pa.DictionaryArray.from_arrays(pa.array(names), pa.array(list(lives), pa.string())).cast(pa.string())
+    stays = dict(sorted(stay for vehicle in driven.vehicles for stay in _stays(vehicle).items()))
+    t_us = np.concatenate([t_us for t_us, _ in stays.values()])
+    x, y = np.concatenate([places for _, places in stays.values()]).T
+    names = np.repeat(np.arange(len(stays), dtype=np.int32), [len(t_us) for t_us, _ in stays.values()])
+    node = pa.DictionaryArray.from_arrays(pa.array(names), pa.array(list(stays), pa.string())).cast(pa.string())
     schema = pa.schema([POSITIONS.arrow.field(name) for name in ("node", "t", "x", "y")])
     rows = pa.Table.from_arrays([node, pa.array(t_us / MICROSECONDS), pa.array(x), pa.array(y)], schema=schema)
     counts: dict[str, object] = {
@@ -46,7 +46,7 @@ def positions(path: Path, *, day: str, shapes: bool = True) -> tuple[pa.Table, d
             "date": day,
             **driven.counts,
             "vehicles": len(driven.vehicles),
-            "nodes": len(lives),
+            "nodes": len(stays),
             "first_s": float(t_us.min() / MICROSECONDS),
             "last_s": float(t_us.max() / MICROSECONDS),
         },
@@ -55,7 +55,7 @@ def positions(path: Path, *, day: str, shapes: bool = True) -> tuple[pa.Table, d
     return rows, counts
 
 
-def _lives(vehicle: Vehicle) -> dict[str, tuple[Ints, NDArray[np.float64]]]:
+def _stays(vehicle: Vehicle) -> dict[str, tuple[Ints, NDArray[np.float64]]]:
     """Times and places from when to when a vehicle is there, by name."""
     t_us = np.array([t_us for t_us, _, _ in vehicle.samples], dtype=np.int64)
     places = np.array([(x, y) for _, x, y in vehicle.samples], dtype=np.float64)

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from carrypost.emu.traces.formats import ALIASES, FORMATS, Options
 from carrypost.emu.traces.formats.places import SPEED_MAX_M_PER_S
@@ -78,7 +77,7 @@ class IngestRequest:
     @property
     def table(self) -> Table:
         """What comes of it."""
-        return POSITIONS if self.name == GTFS else _work(self, [], None).table
+        return POSITIONS if self.name == GTFS or FORMATS[self.name].gives == "positions" else CONTACTS
 
 
 def _whom(option: str) -> str:
@@ -175,23 +174,9 @@ def _own(request: IngestRequest, table: Table) -> None:
     with suppress(LocalError):  # What is there and cannot be read is replaced.
         for file in folders.parquet_files(folder, table):
             with suppress(OSError, pa.ArrowException):
-                there |= _scenarios(file)
+                there |= folders.scenarios(file)
     for other in sorted(there - {request.scenario}):
         raise LocalError(f"{folder} holds the scenario {other!r}; choose another --out, or the same --scenario")
-
-
-def _scenarios(file: Path) -> set[str]:
-    read = pq.ParquetFile(file)
-    found: set[str] = set()
-    for index in range(read.num_row_groups):
-        group = read.metadata.row_group(index)
-        place = read.schema_arrow.get_field_index("scenario")
-        known = group.column(place).statistics
-        if known is not None and known.has_min_max and known.min == known.max:
-            found.add(known.min)
-        else:
-            found |= set(pc.unique(read.read_row_group(index, ["scenario"])["scenario"]).to_pylist())
-    return found
 
 
 def _timetable(request: IngestRequest) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
@@ -206,16 +191,12 @@ def _timetable(request: IngestRequest) -> tuple[dict[str, Any], dict[str, Any], 
     return {"day": request.day, "shapes": request.shapes}, told, []
 
 
-def _work(request: IngestRequest, rules: Sequence[Any], tell: Tell | None) -> Work:
-    return Work(
+def _lines(request: IngestRequest, tell: Tell | None) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    rules = local.begun(FORMATS[request.name], request.paths, request.options)
+    work = Work(
         format=request.name, paths=request.paths, rules=rules, options=request.options, scenario=request.scenario,
         folder=request.out, lenient=request.lenient, block_bytes=request.block_bytes, tell=tell,
     )  # fmt: skip
-
-
-def _lines(request: IngestRequest, tell: Tell | None) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    rules = local.begun(FORMATS[request.name], request.paths, request.options)
-    work = _work(request, rules, tell)
     said = [rule.said for rule in rules if rule.said]
     engine = request.engine
     if engine == "auto":

@@ -73,7 +73,7 @@ def ingest(spark: SparkSession, work: Work) -> Ingested:
         ]
         read = keep(_read(spark, blocks, _first_lines(spark, blocks, work, scratch), work))
         notes = _watched(spark, work, "reading", lambda: _notes(read))
-        found = reduce(_joined, (Sum.of(note) for note in notes), Sum())
+        found = reduce(Sum.join, map(Sum.of, notes), Sum())
         options = checked(found, work.form, work.options, work.rules[0], names=work.names, lenient=work.lenient)
 
         def settle(options: Options) -> tuple[DataFrame, _Notes]:
@@ -85,11 +85,6 @@ def ingest(spark: SparkSession, work: Work) -> Ingested:
         if (other := other_way(work.form, options, told.counts)) is not None:
             settled, told = settle(other)
         return _written(spark, work, settled, told)
-
-
-def _joined(one: Sum, two: Sum) -> Sum:
-    one.join(two)
-    return one
 
 
 @contextmanager
@@ -264,7 +259,7 @@ def _written(spark: SparkSession, work: Work, settled: DataFrame, notes: _Notes)
     elif work.form.stays:
         written = _watched(spark, work, "counting", rows.count)
     elif work.form.name == "kth":
-        # What walkers are called in their later lives need not stand where their first one does.
+        # What walkers are called when they come back need not stand where they first do.
         made = made.orderBy("node", "t")
     _watched(spark, work, "writing", lambda: folders.write(made, work.folder, work.table))
     return Ingested(

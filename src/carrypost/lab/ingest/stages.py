@@ -38,38 +38,30 @@ class Sum:
     orders: list[tuple[int, int, int, int]] = field(default_factory=list)
 
     def add(self, parsed: Parsed) -> None:
-        """One more block."""
-        self._count(parsed.lines, parsed.passed, parsed.left_out, parsed.rows.num_rows, parsed.bad_lines)
-        self.bad = sorted([*self.bad, *parsed.bad])[:BAD_SHOWN]
-        self.faults += [parsed.fault] if parsed.fault is not None else []
-        self._bounds(parsed.least, parsed.most)
-        self._spread(parsed.spread)
-        self.orders += [parsed.order] if parsed.order is not None else []
+        """Add one more block."""
+        faults = [parsed.fault] if parsed.fault is not None else []
+        orders = [parsed.order] if parsed.order is not None else []
+        self.join(
+            Sum(
+                parsed.lines, parsed.passed, parsed.left_out, parsed.rows.num_rows, parsed.bad_lines, list(parsed.bad),
+                faults, parsed.least, parsed.most, parsed.spread, orders,
+            )
+        )  # fmt: skip
 
-    def join(self, other: Sum) -> None:
-        """The blocks of another sum too."""
-        self._count(other.lines, other.passed, other.left_out, other.rows, other.bad_lines)
+    def join(self, other: Sum) -> Sum:
+        """Add the blocks of another sum; returns this one."""
+        for name in ("lines", "passed", "left_out", "rows", "bad_lines"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         self.bad = sorted([*self.bad, *other.bad])[:BAD_SHOWN]
         self.faults += other.faults
-        self._bounds(other.least, other.most)
-        self._spread(other.spread)
         self.orders += other.orders
-
-    def _count(self, *more: int) -> None:
-        self.lines, self.passed, self.left_out, self.rows, self.bad_lines = (
-            one + two
-            for one, two in zip((self.lines, self.passed, self.left_out, self.rows, self.bad_lines), more, strict=True)
-        )
-
-    def _bounds(self, least: dict[str, float], most: dict[str, float]) -> None:
-        self.least |= {key: min(value, self.least.get(key, value)) for key, value in least.items()}
-        self.most |= {key: max(value, self.most.get(key, value)) for key, value in most.items()}
-
-    def _spread(self, more: dict[str, dict[int, int]]) -> None:
-        for axis, counts in more.items():
+        self.least |= {key: min(value, self.least.get(key, value)) for key, value in other.least.items()}
+        self.most |= {key: max(value, self.most.get(key, value)) for key, value in other.most.items()}
+        for axis, counts in other.spread.items():
             mine = self.spread.setdefault(axis, {})
             for cell, count in counts.items():
                 mine[cell] = mine.get(cell, 0) + count
+        return self
 
     def text(self) -> str:
         """For the way from an executor."""

@@ -7,7 +7,7 @@ tables the mean of all, with least and most. What a run ran with stands in the f
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -162,23 +162,19 @@ class Study:
     def _of_run(self, table: Table, run: FinishedRun) -> pa.Table:
         key = table.name, run.name
         if key not in self._parts:
-            found = self.table(table)
-            self._parts[key] = found.filter(pc.equal(found["run"], run.name))
+            self._parts[key] = _where(self.table(table), {"run": run.name})
         return self._parts[key]
 
     def columns(self, table: Table, run: FinishedRun, **equal: str) -> Columns:
         """The columns of a family for one run, where others are equal to something."""
-        found = self._of_run(table, run)
-        for name, value in equal.items():
-            found = found.filter(pc.equal(found[name], value))
+        found = _where(self._of_run(table, run), equal)
         return {name: found[name].to_numpy() for name in found.column_names}
 
     def row(self, table: Table, run: FinishedRun, **equal: str) -> Row:
         """The one row of a family for a run, or the first; empty where there is none."""
         found = self._of_run(table, run)
         if found.num_rows > 1:
-            for name, value in equal.items():
-                found = found.filter(pc.equal(found[name], value))
+            found = _where(found, equal)
         row: Row = next(iter(found.slice(0, 1).to_pylist()), {})
         return row if all(row.get(name) == value for name, value in equal.items()) else {}
 
@@ -186,6 +182,12 @@ class Study:
         """One figure of each run of a series, where it has one."""
         told = (self.row(table, run, **equal).get(column) for run in series.runs)
         return [float(each) for each in told if each is not None and not np.isnan(each)]
+
+
+def _where(found: pa.Table, equal: Mapping[str, str]) -> pa.Table:
+    for name, value in equal.items():
+        found = found.filter(pc.equal(found[name], value))
+    return found
 
 
 def _by_seed(run: FinishedRun) -> tuple[int, int, str]:

@@ -15,8 +15,6 @@ _MARGIN_BYTES = 64 * 1024
 class Reserve:
     """The reserve beside one store."""
 
-    __slots__ = ("held", "path")
-
     def __init__(self, store: Path) -> None:
         self.path = store.with_name(store.name + ".reserve")
         self.held = False

@@ -122,8 +122,6 @@ def plan(means: Means, interface: Interface, settings: UdpSettings) -> ChannelPl
 class Channel:
     """One means on one interface."""
 
-    __slots__ = ("close", "heard", "peers", "plan", "send_error", "socket", "target")
-
     def __init__(self, made: ChannelPlan, ear: socket.socket, close: Callable[[], None]) -> None:
         self.plan = made
         self.socket = ear

@@ -26,8 +26,6 @@ _ONE_ONLY = frozenset({errno.EMSGSIZE})
 class UdpTraffic:
     """What was sent and received, and what was not, and why."""
 
-    __slots__ = ("counters", "errors")
-
     def __init__(self) -> None:
         self.counters = dict.fromkeys(_COUNTED, 0)
         self.errors: Counter[str] = Counter()
