@@ -211,7 +211,7 @@ class Holdings:
         self._delivered |= mask
 
     def unmark_delivered(self, copy: Copy) -> None:
-        """Note that a copy was not handed over after all."""
+        """It was not handed over after all."""
         self._delivered &= ~(1 << copy.slot)
 
     def is_confirmed(self, copy: Copy) -> bool:
@@ -232,7 +232,7 @@ class Holdings:
         self.keep_confirmations(done)
 
     def mark_confirmed(self, copy: Copy) -> None:
-        """Note what an earlier life knew: the application has confirmed it."""
+        """An earlier life knew that the application has it."""
         self._delivered |= 1 << copy.slot
         self._seen[copy.slot] = copy.id
         self.cache.mark_done((copy,))

@@ -115,7 +115,7 @@ class Link:
         self.clear()
 
     def clear(self) -> None:
-        """Begin anew after a contact: forget what came and what was on its way."""
+        """The contact is over: what came, and what was on its way, is gone."""
         self.inbox = Inbox()
         self.outbox.clear()
         self.known = 0

@@ -188,7 +188,7 @@ class Outbox:
         self._unfinished: list[Job] = []
         """Jobs that are done, while more of their message was asked for."""
         self._preambles_known: OrderedDict[int, int] = OrderedDict()
-        """By handle: when the last job of a message in fragments was done."""
+        """By handle: when the last job of a message in parts was done."""
         self.recovery: LossRecovery[Content] = LossRecovery(self._datagram_bytes, self._window_bytes_max)
         self.not_before_us = 0
         self.wait_us = NEVER

@@ -198,10 +198,13 @@ class Requests:
             self._outputs.send((inbox.receipts.report(),), link.peer)
 
     def tick(self, link: Link, now: int) -> None:
-        """Ask again. Each want has its own patience: that others come does not mean that this one was heard."""
+        """Ask again."""
+        if link.inbox.request_due_us <= now:
+            self._repeat_requests(link, now)
+
+    def _repeat_requests(self, link: Link, now: int) -> None:
+        """Each want has its own patience: that others come does not mean that this one was heard."""
         inbox = link.inbox
-        if inbox.request_due_us > now:
-            return
         inbox.request_due_us = NEVER
         silent = now - inbox.progress_us >= PATIENCE_US
         again: list[int] = []
