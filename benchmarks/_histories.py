@@ -87,7 +87,7 @@ class _Source:
         self._heard = max(self._heard, until)
         found = [made.ours[at] for at in places if made.ours[at].author != self.name and made.ours[at].alive(now)]
         made.received += len(found)
-        for each in self.group.receive_all(found, now):
+        for each in self.group.receive(found, now):
             made.past.deliver(self.name, each.label)
             made.ours_delivered += 1
         for each in found:
@@ -162,9 +162,9 @@ def ours_us(made: Made, order: Sequence[int], *, fresh: bool = False) -> float:
     def replay() -> None:
         receive, now = group.receive, made.end_us
         for each in given[:-1]:
-            delivered.extend(receive(each, now))
+            delivered.extend(receive((each,), now))
         waited.append(len(group.pending))
-        delivered.extend(receive(given[-1], now))
+        delivered.extend(receive((given[-1],), now))
 
     waited: list[int] = []
     spent_us = _timed(replay) / len(given)

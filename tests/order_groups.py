@@ -121,7 +121,7 @@ class GroupHost:
         self._told.discard(name)
         if name not in self.expired and not self.delivered(name):
             self.waiting[name] = descriptor
-        self._settle(self.group.receive(descriptor, self.now))
+        self._settle(self.group.receive((descriptor,), self.now))
 
     def evict(self, name: str) -> None:
         """A copy leaves the cache; the group is told if it was not delivered."""

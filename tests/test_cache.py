@@ -95,7 +95,7 @@ def test_a_copy_says_how_it_came_in() -> None:
     assert isinstance(copy, Copy)
     assert (copy.slot, copy.privilege, copy.interesting, copy.own, copy.giver) == (0, 7, False, False, "bob")
     assert (copy.hops, copy.age_ms, copy.received_us, copy.held, copy.held_bytes) == (2, 5, NOW, 0, 10)
-    assert (copy.handle, copy.entry, copy.pinned, copy.whole) == (-1, None, False, False)
+    assert (copy.handle, copy.entry, (copy.here and copy.pins > 0), copy.whole) == (-1, None, False, False)
     assert cache.get(copy.id) is copy
     assert cache.copies[copy.slot] is copy
     assert (cache.messages, cache.bytes) == (1, 10)

@@ -64,7 +64,7 @@ def test_announcements_under_a_neighbours_name_from_another_address_do_not_touch
         mallory = Attacker(stage.net)
         stage.publish()
         for number in range(200):
-            forged = said_by(stage, "a", boot=number % 3 * 10**6, counter=HUGE % (2**53) - 400 + number)
+            forged = said_by(stage, "a", incarnation=number % 3 * 10**6, counter=HUGE % (2**53) - 400 + number)
             mallory.say("b", msgspec.structs.replace(forged, heard=() if number % 2 else forged.heard))
             stage.net.advance(0.05)
         stage.check()
@@ -76,10 +76,10 @@ def test_a_replayed_announcement_is_refused() -> None:
         mallory = stage.attacker("b")
         first = mallory.announcement("b")
         mallory.say("b", first)
-        for old in (first, msgspec.structs.replace(first, counter=0), msgspec.structs.replace(first, boot=0)):
+        for old in (first, msgspec.structs.replace(first, counter=0), msgspec.structs.replace(first, incarnation=0)):
             mallory.say("b", old)
         assert stage.refused()["replay"] == 3
-        mallory.say("b", mallory.announcement("b", boot=2, counter=0))
+        mallory.say("b", mallory.announcement("b", incarnation=2, counter=0))
         assert stage.refused()["replay"] == 3
         stage.check()
 
@@ -87,11 +87,11 @@ def test_a_replayed_announcement_is_refused() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"boot": 2**53},
+        {"incarnation": 2**53},
         {"counter": 2**53},
-        {"boot": 2**53, "heard": ()},
+        {"incarnation": 2**53, "heard": ()},
         {"counter": 2**53, "heard": ()},
-        {"boot": 2**53, "counter": 2**53, "heard": (), "period_ms": 2**31, "profile": b"nonsense"},
+        {"incarnation": 2**53, "counter": 2**53, "heard": (), "period_ms": 2**31, "profile": b"nonsense"},
         {"node": NodeId("somebody-else")},
         {"node": NodeId("somebody-else"), "heard": (), "period_ms": 2**31, "profile": b"nonsense"},
     ],

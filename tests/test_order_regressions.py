@@ -18,7 +18,7 @@ from carrypost.host import Host
 from carrypost.model.descriptor import Barrier, Descriptor, Ordering, Predecessor, decode
 from carrypost.model.ids import NodeId
 from carrypost.order.causal import Group
-from carrypost.order.watch import Waiting, Watch
+from carrypost.order.watch import WaitingMessage, Watch
 from carrypost.security.identity import Identity
 
 ORDERINGS = (Ordering.CAUSAL, Ordering.DELTA_CAUSAL)
@@ -43,11 +43,11 @@ def test_what_waits_is_given_up_when_its_author_who_lost_its_store_is_delivered_
     old = described("x", 1, deadline_us=until, ordering=ordering, barrier=(named(a),))
     new = described("x", 1, incarnation=7, deadline_us=until, ordering=ordering)
     answer = described("u", 1, deadline_us=until, ordering=ordering, barrier=(named(new),))
-    assert group.receive(old, 1) == []
-    assert group.receive(new, 1) == [new]
-    assert group.receive(a, 1) == [a]
+    assert group.receive((old,), 1) == []
+    assert group.receive((new,), 1) == [new]
+    assert group.receive((a,), 1) == [a]
     assert group.take_expired() == [old]
-    assert group.receive(answer, 2) == [answer], "what was delivered stays so"
+    assert group.receive((answer,), 2) == [answer], "what was delivered stays so"
 
 
 def test_in_causal_order_what_a_new_life_says_does_not_depend_on_what_is_hopeless_of_an_old_one() -> None:
@@ -57,11 +57,11 @@ def test_in_causal_order_what_a_new_life_says_does_not_depend_on_what_is_hopeles
     follows = described("x", 2, deadline_us=until, ordering=Ordering.CAUSAL, barrier=(named(hopeless),))
     new = described("x", 1, incarnation=7, deadline_us=until, ordering=Ordering.CAUSAL)
     answer = described("u", 1, deadline_us=until, ordering=Ordering.CAUSAL, barrier=(named(new),))
-    assert group.receive(hopeless, 2 * S) == []
-    assert group.receive(described("u", 9, ordering=Ordering.CAUSAL, barrier=(named(follows),)), 2 * S) == []
+    assert group.receive((hopeless,), 2 * S) == []
+    assert group.receive((described("u", 9, ordering=Ordering.CAUSAL, barrier=(named(follows),)),), 2 * S) == []
     assert [each.sequence for each in group.take_expired()] == [1, 9]
-    assert group.receive(answer, 2 * S) == []
-    assert group.receive(new, 2 * S) == [new, answer]
+    assert group.receive((answer,), 2 * S) == []
+    assert group.receive((new,), 2 * S) == [new, answer]
 
 
 def test_a_lie_about_a_deadline_does_not_let_messages_of_others_overtake_each_other() -> None:
@@ -69,18 +69,18 @@ def test_a_lie_about_a_deadline_does_not_let_messages_of_others_overtake_each_ot
     a = described("a", 1, deadline_us=until)
     lie = described("x", 1, deadline_us=until, barrier=(Predecessor("a", 1, 1, 5 * S),))
     writer, reader = group_of(Ordering.DELTA_CAUSAL), group_of(Ordering.DELTA_CAUSAL)
-    assert writer.receive_all((a, lie), S) == [a, lie]
+    assert writer.receive((a, lie), S) == [a, lie]
     answer = described("u", 1, deadline_us=until, created_us=6 * S, barrier=writer.barrier(6 * S))
-    assert reader.receive_all((lie, answer), 6 * S) == [lie]
-    assert reader.receive(a, 7 * S) == [a, answer]
+    assert reader.receive((lie, answer), 6 * S) == [lie]
+    assert reader.receive((a,), 7 * S) == [a, answer]
 
 
 # --- memory --------------------------------------------------------------------------------------------------------
 
 
-def waiting(number: int, predecessor: tuple[NodeId, int, int]) -> Waiting:
+def waiting(number: int, predecessor: tuple[NodeId, int, int]) -> WaitingMessage:
     predecessors: Barrier = (predecessor,)
-    return Waiting(described("x", number), predecessors, 0)
+    return WaitingMessage(described("x", number), predecessors, 0)
 
 
 def test_names_of_what_does_not_exist_are_forgotten_when_it_is_dead() -> None:
@@ -265,8 +265,8 @@ def test_in_causal_order_too_what_waits_goes_on_where_it_stopped() -> None:
     sources = [described(f"s{number}", 1, deadline_us=1_000 * S, ordering=Ordering.CAUSAL) for number in range(entries)]
     barrier = tuple(named(each) for each in sources)
     last = described("x", 1, deadline_us=1_000 * S, ordering=Ordering.CAUSAL, barrier=barrier)
-    assert group.receive(last, 1) == []
+    assert group.receive((last,), 1) == []
     for each in sources[:-1]:
-        assert group.receive(each, 1) == [each]
-    assert group.receive(sources[-1], 1) == [sources[-1], last]
+        assert group.receive((each,), 1) == [each]
+    assert group.receive((sources[-1],), 1) == [sources[-1], last]
     assert counted.asked < 10 * entries

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from carrypost.model.descriptor import ENDLESS_US, Barrier, Descriptor, Ordering, PayloadCodec
 from carrypost.model.ids import NodeId
-from carrypost.order.watch import Waiting, Watch
+from carrypost.order.watch import WaitingMessage, Watch
 
 
-def waiting(number: int, source: str, tag: int, deadline_us: int = ENDLESS_US) -> Waiting:
+def waiting(number: int, source: str, tag: int, deadline_us: int = ENDLESS_US) -> WaitingMessage:
     descriptor = Descriptor(
         "author", 1, number, 0, None, "forum", 0, 0, PayloadCodec.BLANK, b"", 1_024, ordering=Ordering.CAUSAL
     )
     predecessors: Barrier = ((NodeId(source), tag, deadline_us),)
-    return Waiting(descriptor, predecessors, 0)
+    return WaitingMessage(descriptor, predecessors, 0)
 
 
 def sizes(watch: Watch) -> tuple[int, int, int]:

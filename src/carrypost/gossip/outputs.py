@@ -1,7 +1,7 @@
 """What one host wants done and has to tell: changes for the store, frames to send, events.
 
 Every part of a host writes here and none reads: a driver takes all of it, changes first, then frames, then events.
-Refusals are counted by reason and, as far as they name no message, told together, because strangers decide how many
+Refusals are counted by reason and, as far as they name no message, reported together, because strangers decide how many
 there are.
 """
 
@@ -40,15 +40,15 @@ class Outputs:
         self.gathered = False
         """Whether `report` has anything to tell."""
         self._received: dict[NodeId, list[Reception]] = {}
-        """Not told yet, by the neighbour who brought them."""
+        """Not reported yet, by the neighbour who brought them."""
         self._expired: list[Descriptor] = []
-        """Not told yet: received, and never to be delivered."""
+        """Not reported yet: received, and never to be delivered."""
         self.refused: Counter[str] = Counter()
         """What peers sent and was not taken, by reason."""
         self.dropped: Counter[str] = Counter()
         """Copies that left or were not let in, by reason."""
         self.refusals: Counter[tuple[str, str]] = Counter()
-        """Not told yet, by reason and peer."""
+        """Not reported yet, by reason and peer."""
         self._refusals_max = limits.refusals_max
         self._named = 0
         """Refusals among the events that name a message."""
@@ -58,17 +58,17 @@ class Outputs:
         self.outgoing.append(Transmission(tuple(frames), to))
 
     def receive(self, peer: NodeId, receptions: Sequence[Reception]) -> None:
-        """Tell messages that became whole with the next `report`, those of one neighbour together."""
+        """Report messages that became whole with the next `report`, those of one neighbour together."""
         self._received.setdefault(peer, []).extend(receptions)
         self.gathered = True
 
     def expire(self, descriptors: Sequence[Descriptor]) -> None:
-        """Tell messages that will never be delivered with the next `report`, after their reception."""
+        """Report messages that will never be delivered with the next `report`, after their reception."""
         self._expired += descriptors
         self.gathered = True
 
     def report(self) -> None:
-        """Tell what was gathered: at the end of a step, and before copies are dropped for what came in it."""
+        """Report what was gathered: at the end of a step, and before copies are dropped for what came in it."""
         self.gathered = False
         for peer, receptions in self._received.items():
             self.tell(Received(peer, tuple(receptions)))
@@ -77,33 +77,28 @@ class Outputs:
             self.tell(Expired(tuple(self._expired)))
             self._expired = []
 
-    def drop(self, descriptors: Sequence[Descriptor], reason: Reason) -> None:
-        """Count and tell copies that leave, or were not let in."""
+    def drop(self, descriptors: Sequence[Descriptor], reason: Reason, *, undelivered: bool = False) -> None:
+        """Count and report copies that leave or were not let in; `undelivered`: they expired while they had to wait."""
         self.dropped[reason] += len(descriptors)
-        self.tell(Dropped(tuple(descriptors), reason))
-
-    def drop_undelivered(self, descriptors: Sequence[Descriptor]) -> None:
-        """Count and tell copies that expire while they wait to be delivered."""
-        self.dropped[Reason.EXPIRED] += len(descriptors)
-        self.tell(Expired(tuple(descriptors)))
+        self.tell(Expired(tuple(descriptors)) if undelivered else Dropped(tuple(descriptors), reason))
 
     def refuse(self, reason: str, peer: str, message: str | None = None, *, count: int = 1) -> None:
-        """Count what was not taken: once, or several of a kind. Refusals that name no message are told together."""
+        """Count what was not taken: once, or several of a kind. Refusals that name no message are reported together."""
         self.refused[reason] += count
         if message is not None and self._named < self._refusals_max:
             self._named += 1
             self.tell(Refused(reason, peer, count, message))
             return
-        # Addresses are a stranger's to choose: beyond so many, what they cost is told without them.
+        # Addresses are a stranger's to choose: beyond so many, what they cost is reported without them.
         self.refusals[reason, peer if len(self.refusals) < self._refusals_max else ""] += count
 
     def take_outgoing(self) -> list[Transmission]:
-        """Everything there is to send, once."""
+        """Take everything there is to send."""
         taken, self.outgoing = self.outgoing, []
         return joined(taken)
 
     def take_events(self) -> list[Event]:
-        """Everything there is to tell, once."""
+        """Take everything there is to report."""
         if self.refusals:
             self.events.extend([Refused(reason, peer, count) for (reason, peer), count in self.refusals.items()])
             self.refusals.clear()

@@ -26,7 +26,7 @@ class Slots:
         self._fresh = 0
 
     def take(self, count: int = 1) -> list[int]:
-        """The lowest free slots, ascending; they are taken from now on."""
+        """Take the lowest free slots, ascending."""
         free, fresh = self._free, self._fresh
         found = [heappop(free) for _ in range(min(count, len(free)))] if free else []
         self._fresh += count - len(found)
@@ -34,7 +34,7 @@ class Slots:
         return found
 
     def release(self, slot: int) -> None:
-        """The slot is free again. The caller took it, and has cleared its bit everywhere."""
+        """Free a slot. The caller took it, and has cleared its bit everywhere."""
         heappush(self._free, slot)
 
 

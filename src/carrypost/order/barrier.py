@@ -49,7 +49,7 @@ class Barrier:
         return sum(1 for standing in self._sources.values() for _, deadline_us in standing if deadline_us > clock_us)
 
     def put(self, source: NodeId, tag: int, deadline_us: int, predecessors: Entries) -> None:
-        """A message of the group was delivered here, or published."""
+        """Depend on a message that was delivered here, or published, instead of on what it depends on."""
         sources = self._sources
         for named, named_tag, told_us in predecessors:
             standing = sources.get(named)
@@ -88,18 +88,18 @@ class Barrier:
                 del self._sources[source]
 
     def entries(self, *, signed: bool) -> tuple[Predecessor, ...]:
-        """As they travel with the next message."""
+        """The entries as they travel with the next message."""
         return tuple(predecessor(*each, signed=signed) for each in self)
 
     def copy(self) -> dict[NodeId, Standing]:
-        """What `restore` takes back."""
+        """A copy that `restore` can take back."""
         return self._sources.copy()
 
     def restore(self, sources: dict[NodeId, Standing]) -> None:
-        """As it was when it was copied."""
+        """Set it back to what it was when it was copied."""
         self._sources = sources
 
     def load(self, entries: Entries) -> None:
-        """As an earlier life left it."""
+        """Take over what an earlier life left."""
         for source, tag, deadline_us in reversed(entries):
             self._sources[source] = (*self._sources.get(source, ()), (tag, deadline_us))

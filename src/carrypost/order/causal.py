@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.model.descriptor import SEQUENCE_BITS, Ordering
 from carrypost.order.barrier import Barrier, Standing
-from carrypost.order.watch import Waiting, Watch
+from carrypost.order.watch import WaitingMessage, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,14 +35,6 @@ _SLACK = 64
 """Dead sources are swept out when there are this many more sources than twice those that were left the last time."""
 _SOURCES_MAX = 100_000
 """Causal: sources of which nothing is alive are forgotten beyond so many. Who names them later is not delivered."""
-
-
-class Sizes(NamedTuple):
-    """Entries of the registries of one group."""
-
-    c_barrier: int
-    co_delivered: int
-    pending: int
 
 
 class Last(NamedTuple):
@@ -87,7 +79,7 @@ class Group:
         # `co_delivered`, in two parts, since one of them is asked for several times per message.
         self._tags: dict[NodeId, int] = {}
         self._ends_us: dict[NodeId, int] = {}
-        self.pending: dict[MessageId, Waiting] = {}
+        self.pending: dict[MessageId, WaitingMessage] = {}
         """Received, and not delivered yet."""
         self._watch = Watch()
         self._hopeless: dict[tuple[NodeId, int], int] = {}
@@ -121,7 +113,7 @@ class Group:
         return self._barrier.entries(signed=signed)
 
     def published(self, descriptor: Descriptor, now: int) -> list[Descriptor]:
-        """An own message: delivered at once, and with it what waited for it."""
+        """Deliver an own message, and with it what waited for it. Returns what is delivered, in order."""
         self._look_at_clock(now)
         self._deliver(descriptor, descriptor.predecessors)
         self._drain()
@@ -129,12 +121,8 @@ class Group:
 
     # --- reception -----------------------------------------------------------------------------------------
 
-    def receive(self, descriptor: Descriptor, now: int) -> list[Descriptor]:
-        """A message came; what is delivered by that, in order."""
-        return self.receive_all((descriptor,), now)
-
-    def receive_all(self, descriptors: Iterable[Descriptor], now: int) -> list[Descriptor]:
-        """Messages came, one after the other; what is delivered by that, in order."""
+    def receive(self, descriptors: Iterable[Descriptor], now: int) -> list[Descriptor]:
+        """Take messages that came, one after the other. Returns what is delivered by that, in order."""
         self._look_at_clock(now)
         tags, pending = self._tags, self.pending
         for each in descriptors:
@@ -149,7 +137,7 @@ class Group:
                 if not self._forgets:
                     predecessors = tuple(sorted(predecessors, key=_DEADLINE))
                     at = self._missing(predecessors, 0)
-                waiting = pending[each.id] = Waiting(each, predecessors, at)
+                waiting = pending[each.id] = WaitingMessage(each, predecessors, at)
                 self._watch.file(waiting)
                 continue
             if at == _NONE:
@@ -161,37 +149,32 @@ class Group:
         return self._taken()
 
     def expire(self, now: int) -> list[Descriptor]:
-        """Time passed: what is delivered because a predecessor died, in order."""
+        """Let time pass. Returns what is delivered because a predecessor died, in order."""
         self._look_at_clock(now)
         self._drain()
         return self._taken()
 
     def discard(self, descriptor: Descriptor) -> None:
-        """A copy that waited is gone: it expired, or somebody took it away. What waits for it goes on waiting."""
+        """Forget a message that waited: its copy expired or was taken away. What waits for it goes on waiting."""
         waiting = self.pending.pop(descriptor.id, None)
         if waiting is not None:
             self._watch.leave(waiting)
 
     def waits_until_us(self, descriptor: Descriptor) -> int:
-        """When the predecessor dies under which a message is filed."""
+        """When the predecessor dies under which a waiting message is filed."""
         waiting = self.pending[descriptor.id]
         return waiting.predecessors[waiting.at][2]
 
-    @property
-    def has_expired(self) -> bool:
-        """Whether `take_expired` has something to tell."""
-        return bool(self._expired)
-
     def take_expired(self) -> list[Descriptor]:
-        """What came and will never be delivered, once."""
+        """Take what came and will never be delivered."""
         expired, self._expired = self._expired, []
         return expired
 
-    def sizes(self, now: int) -> Sizes:
-        """How much is remembered; the dead that are to be forgotten are not counted."""
+    def sizes(self, now: int) -> tuple[int, int, int]:
+        """Entries of `c_barrier`, `co_delivered` and `pending`, without the dead that are to be forgotten."""
         clock_us, ends_us = max(now, self.clock_us), self._ends_us.values()
         co_delivered = sum(1 for each in ends_us if each > clock_us) if self._forgets else len(ends_us)
-        return Sizes(self._barrier.size(clock_us), co_delivered, len(self.pending))
+        return self._barrier.size(clock_us), co_delivered, len(self.pending)
 
     # --- waiting -------------------------------------------------------------------------------------------
 
@@ -262,14 +245,14 @@ class Group:
                 break
 
     def _taken(self) -> list[Descriptor]:
-        """What was delivered in this step."""
+        """Take what was delivered in this step."""
         out = self._out
         if out:
             self._out, self._at = [], 0
         return out
 
-    def _look_again(self, found: Iterable[Waiting]) -> None:
-        """What these waited for is delivered, or dead."""
+    def _look_again(self, found: Iterable[WaitingMessage]) -> None:
+        """Deliver messages, give them up, or file them anew: what they waited for is delivered, or dead."""
         pending = self.pending
         for waiting in found:
             descriptor, predecessors = waiting.descriptor, waiting.predecessors
@@ -290,7 +273,7 @@ class Group:
                 self._give_up(descriptor)
 
     def _give_up(self, descriptor: Descriptor) -> None:
-        """A message depends on one that died undelivered: neither it nor what depends on it will be delivered."""
+        """Give up a message that depends on one that died undelivered, and with it all that depends on it."""
         self._expired.append(descriptor)
         tag, life = descriptor.tag, (descriptor.node, descriptor.incarnation)
         if tag < self._hopeless.get(life, _NO_TAG):
@@ -301,7 +284,7 @@ class Group:
 
     def _give_up_all(self) -> None:
         """Give up whatever waits and depends on something that was given up, directly or not."""
-        named: dict[NodeId, list[Waiting]] = {}
+        named: dict[NodeId, list[WaitingMessage]] = {}
         for waiting in self.pending.values():
             for source, _, _ in waiting.predecessors:
                 named.setdefault(source, []).append(waiting)
@@ -315,7 +298,7 @@ class Group:
     # --- what is durable, and what is not ------------------------------------------------------------------
 
     def mark(self) -> Undo | None:
-        """The changes since the last call, which go to the store together; the dead are forgotten before."""
+        """Take the changes since the last call, which go to the store together; the dead are forgotten before."""
         if self.undo is not None:
             self._barrier.expunge(self.clock_us)  # Who only listens would keep them all.
             if len(self._tags) > self._sweep_at:
@@ -341,7 +324,7 @@ class Group:
         self._sweep(self.undo)
 
     def take_back(self, undos: Iterable[Undo]) -> list[Descriptor]:
-        """Changes could not be stored, latest first: as if they had not been. What was delivered by them.
+        """Undo changes that could not be stored, given latest first. Returns what was delivered by them.
 
         The clock is not set back, and what is left is written again by and by.
         """
@@ -362,7 +345,7 @@ class Group:
         return taken_back
 
     def _refile(self) -> None:
-        """What a message had waited for before may have been taken back."""
+        """File all that waits anew: what it had waited for before may have been taken back."""
         waiting = list(self.pending.values())
         found = [self._missing(each.predecessors, 0) for each in waiting]
         for each, at in zip(waiting, found, strict=True):
@@ -380,16 +363,16 @@ class Group:
 
     @property
     def head(self) -> tuple[int, int, list[tuple[NodeId, int, int]]]:
-        """What is to be known besides, after a restart."""
+        """What a restart has to know of the group besides its sources: clock, newest date, barrier."""
         return self.clock_us, self._newest_us, list(self._barrier)
 
     def load(self, clock_us: int, newest_us: int, barrier: Entries) -> None:
-        """The head that an earlier life left."""
+        """Take over the head that an earlier life left."""
         self.clock_us, self._newest_us = clock_us, newest_us
         self._barrier.load(barrier)
 
     def load_last(self, source: NodeId, last: Last) -> None:
-        """What an earlier life knew of a source."""
+        """Take over what an earlier life knew of a source."""
         self._tags[source], self._ends_us[source] = last
 
     @property

@@ -96,7 +96,7 @@ class Order(Layer):
         return Stamp(group.stamp(now), barrier)
 
     def published(self, copies: Sequence[Copy]) -> None:
-        """Own messages pass at once."""
+        """Let own messages pass at once."""
         for copy in copies:
             if copy.descriptor.ordering:
                 group = self._groups[_group_of(copy)]
@@ -108,7 +108,7 @@ class Order(Layer):
         """Let messages pass whose predecessors were delivered or are dead, and what waited for them.
 
         Those that have no order pass, and those that an earlier life delivered: the registries know them already. One
-        that is finished was passed over, or will never be delivered: that was told.
+        that is finished was passed over, or will never be delivered: that was reported.
         """
         if not self._passing and not any(map(_ORDERING, copies)):
             return copies
@@ -139,7 +139,7 @@ class Order(Layer):
             for copy in copies:
                 self._holdings.discard(copy, Reason.PENDING)
             return
-        self._let_pass(group, group.receive_all([copy.descriptor for copy in copies], self._holdings.now_us))
+        self._let_pass(group, group.receive([copy.descriptor for copy in copies], self._holdings.now_us))
         for copy in copies if group.pending else ():
             if copy.id in group.pending and copy.id not in self._waiting.copies:
                 self._let_wait(group, copy)
@@ -160,7 +160,7 @@ class Order(Layer):
         self.due_us = min([self._reopen_us, self._retry_us, *dues])
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:  # noqa: ARG002 - whatever the reason is
-        """Copies that waited left the cache, or are wanted no more."""
+        """Forget copies that waited and left the cache, or are wanted no more."""
         for copy in copies if self._waiting.copies else ():
             if copy.id in self._waiting.copies:
                 self._release(copy)
@@ -169,7 +169,7 @@ class Order(Layer):
                     group.discard(copy.descriptor)
 
     def registries(self, now: int) -> list[Registry]:
-        """The sizes of all registries."""
+        """The sizes of the registries of all groups."""
         return [
             Registry(group.destination, group.ordering, *group.sizes(now)) for _, group in sorted(self._groups.items())
         ]
@@ -208,17 +208,18 @@ class Order(Layer):
             self._holdings.discard(copy, Reason.PENDING)
 
     def _look_outside(self, t_us: int) -> None:
-        """What was turned away may come again then: it may be its turn, and others may wait here for it."""
+        """Let what was turned away come again then: it may be its turn, and others may wait here for it."""
         self._reopen_us = min(self._reopen_us, max(t_us, self._reopened_us + _REOPEN_US))
         self.due_us = min(self.due_us, self._reopen_us)
 
     def _let_pass(self, group: Group, delivered: list[Descriptor]) -> None:
-        """Let go on what a group delivers, in this order."""
+        """Let pass what a group delivers, in this order, and report what it gives up."""
         if group.due_us < self.due_us:
             self.due_us = group.due_us
         if group.undo is not None:
             self._touched[group] = None
-        if not delivered and not group.has_expired:
+        expired = group.take_expired()
+        if not delivered and not expired:
             return
         get = self._cache.get
         if self._cache.turned_away:
@@ -227,7 +228,6 @@ class Order(Layer):
         for copy in copies if self._waiting.copies else ():
             self._release(copy)
         self._passing += copies
-        expired = group.take_expired()
         if expired:
             self._outputs.expire(expired)
             late = [copy for each in expired if (copy := get(each.id)) is not None]
@@ -242,7 +242,7 @@ class Order(Layer):
     # --- the store -----------------------------------------------------------------------------------------
 
     def rows(self, serial: int) -> dict[Key, Value | None]:
-        """The rows of what changed."""
+        """The rows that changed since the last batch."""
         if not self._touched:
             return {}
         changed: dict[Key, Value | None] = {}
@@ -262,12 +262,12 @@ class Order(Layer):
         return changed
 
     def durable(self, serial: int) -> None:
-        """A batch is on disk."""
+        """Forget how to undo a batch: it is on disk."""
         if self._open:
             self._open.pop(serial, None)
 
     def lost(self, serial: int, held: Sequence[Event]) -> list[Descriptor]:  # noqa: ARG002 - none is held here
-        """A batch could not be written: what was delivered or published by it, or since, is taken back."""
+        """Take back what was delivered or published by a batch that could not be written, or since."""
         undos: dict[Group, list[Undo]] = {}
         for each in sorted((each for each in self._open if each >= serial), reverse=True):
             for group, undo in self._open.pop(each):
@@ -283,7 +283,7 @@ class Order(Layer):
         return taken_back
 
     def restore(self, state: Iterable[tuple[Key, Value]]) -> None:
-        """What an earlier life knew."""
+        """Take over what an earlier life knew."""
         for key, value in state:
             if isinstance(value, bytes):
                 rows.load(self._restored, key, value)
@@ -331,7 +331,7 @@ class _Room:
         return self._all.messages * 4 <= self._messages_max * 3 and self._all.bytes * 4 <= self._bytes_max * 3
 
     def leave(self, copy: Copy) -> bool:
-        """A copy waits no more; False if it did not."""
+        """Let a copy wait no more. Returns False if it did not wait."""
         if self.copies.pop(copy.id, None) is None:
             return False
         self._cache.unpin((copy,), ORDER)

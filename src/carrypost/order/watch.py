@@ -1,7 +1,7 @@
 """Who waits for whom: each message that waits is filed under one missing predecessor, and found again by it.
 
-A predecessor is told by its source and its tag. It is out of the way once it, or a later message of its source, is
-delivered, and once it is dead, which the deadline that was told of it says.
+A predecessor is named by its source and its tag. It is out of the way once it, or a later message of its source, is
+delivered, and once it is dead by the deadline that its successor gives for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SLACK = 64
 """What is stale is swept out when there is this much more of it than what is not."""
 
 
-class Waiting:
+class WaitingMessage:
     """A message that was received and waits for a predecessor."""
 
     __slots__ = ("at", "descriptor", "predecessors")
@@ -41,7 +41,7 @@ class Watch:
     __slots__ = ("_due", "_filed", "_new", "_size", "_tagged", "due_us", "tags")
 
     def __init__(self) -> None:
-        self._filed: dict[tuple[NodeId, int], list[Waiting]] = {}
+        self._filed: dict[tuple[NodeId, int], list[WaitingMessage]] = {}
         self._size = 0
         """How many are filed."""
         self.tags: dict[NodeId, list[int]] = {}
@@ -49,13 +49,13 @@ class Watch:
         self._tagged = 0
         """How many tags that is."""
         self._due: list[Reminder] = []
-        """Heap of these by the deadlines that were told; some are stale."""
+        """Heap of these by the deadlines that successors give; some are stale."""
         self._new: list[Reminder] = []
         """Not sorted in: most that wait do not wait for so long."""
         self.due_us = ENDLESS_US
         """Not after the earliest of those deadlines."""
 
-    def file(self, waiting: Waiting) -> None:
+    def file(self, waiting: WaitingMessage) -> None:
         """File a message under the predecessor that it waits for."""
         source, tag, deadline_us = waiting.predecessors[waiting.at]
         key = (source, tag)
@@ -80,15 +80,15 @@ class Watch:
             self.remind(deadline_us, source, tag)
 
     def remind(self, t_us: int, source: NodeId, tag: int) -> None:
-        """What is filed under this predecessor is to be looked at again at that time."""
+        """Have what is filed under this predecessor looked at again at that time."""
         self._new.append((t_us, source, tag))
         if t_us < self.due_us:
             self.due_us = t_us
         if len(self._new) + len(self._due) > 2 * self._size + _SLACK:
             self._sweep()
 
-    def leave(self, waiting: Waiting) -> None:
-        """A message waits no more, whatever became of its predecessor."""
+    def leave(self, waiting: WaitingMessage) -> None:
+        """Take out a message that waits no more, whatever became of its predecessor."""
         source, tag, _ = waiting.predecessors[waiting.at]
         filed = self._filed[source, tag]
         filed.remove(waiting)
@@ -96,10 +96,10 @@ class Watch:
             del self._filed[source, tag]
         self._size -= 1
 
-    def delivered(self, source: NodeId, tag: int) -> list[Waiting]:
-        """What waits for this message, or for an earlier one of its source, which is in `tags`."""
+    def delivered(self, source: NodeId, tag: int) -> list[WaitingMessage]:
+        """Take what waits for this message, or for an earlier one of its source, which is in `tags`."""
         tags = self.tags[source]
-        found: list[Waiting] = []
+        found: list[WaitingMessage] = []
         while tags and tags[0] <= tag:
             found += self._filed.pop((source, heappop(tags)), ())
             self._tagged -= 1
@@ -108,14 +108,14 @@ class Watch:
         self._size -= len(found)
         return found
 
-    def dead(self, clock_us: int) -> list[Waiting]:
-        """What waits for messages that are dead by now."""
+    def dead(self, clock_us: int) -> list[WaitingMessage]:
+        """Take what waits for messages that are dead by now."""
         due, filed = self._due, self._filed
         for each in self._new:
             if each[1:] in filed:
                 heappush(due, each)
         self._new.clear()
-        found: list[Waiting] = []
+        found: list[WaitingMessage] = []
         while due and (due[0][0] <= clock_us or due[0][1:] not in filed):
             found += filed.pop(heappop(due)[1:], ())
         self._size -= len(found)
@@ -123,7 +123,7 @@ class Watch:
         return found
 
     def _sweep(self) -> None:
-        """What is stale goes, where it is most of what there is.
+        """Drop what is stale, where it is most of what there is.
 
         Else who names what does not exist, or tells other deadlines of it each time, would fill the memory.
         """
@@ -135,7 +135,7 @@ class Watch:
             self.tags.setdefault(source, []).append(tag)
         self._tagged = len(self._filed)
 
-    def refile(self, everybody: Sequence[Waiting]) -> None:
+    def refile(self, everybody: Sequence[WaitingMessage]) -> None:
         """File all anew."""
         self._filed, self.tags, self._due, self._new = {}, {}, [], []
         self._size, self._tagged, self.due_us = 0, 0, ENDLESS_US

@@ -61,16 +61,16 @@ class Neighbour:
     """One neighbour, as its announcements show it."""
 
     __slots__ = (
-        "addressed_us", "announced_us", "begun_us", "boot", "contact", "counter", "driver_asserted", "first_us",
-        "heard_us", "link", "linked_us", "one_way_reported", "period_us", "placed_us", "profile", "profile_asked_us",
-        "state", "view",
+        "addressed_us", "announced_us", "begun_us", "contact", "counter", "driver_asserted", "first_us",
+        "heard_us", "incarnation", "link", "linked_us", "one_way_reported", "period_us", "placed_us", "profile",
+        "profile_asked_us", "state", "view",
     )  # fmt: skip
 
     def __init__(self, link: Link, now: int) -> None:
         self.link = link
         self.contact: Contact | None = None
         """While messages may be exchanged."""
-        self.boot = -1
+        self.incarnation = -1
         self.counter = -1
         self.period_us = _PERIOD_US_MIN
         self.placed_us = now
@@ -130,7 +130,7 @@ class Neighbour:
         contact, period_us = self.contact, frame.period_ms * 1000
         if (
             frame.counter <= self.counter
-            or frame.boot != self.boot
+            or frame.incarnation != self.incarnation
             or not self.period_us <= period_us <= _PERIOD_US_MAX  # Silence is expected later rather than sooner.
             or frame.profile != self.profile
             or contact is None

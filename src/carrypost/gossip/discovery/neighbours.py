@@ -74,7 +74,7 @@ class Neighbours:
         self._heeded = 0
         """The revision of the interests that a profile was promised for."""
         self._tell_profile = True
-        self._boot: int | None = None
+        self._incarnation: int | None = None
         """The number of this life; None until it may be told."""
 
     def __iter__(self) -> Iterator[Neighbour]:
@@ -82,9 +82,9 @@ class Neighbours:
 
     # --- own announcements ---------------------------------------------------------------------------------
 
-    def start(self, boot: int, now: int) -> None:
+    def start(self, incarnation: int, now: int) -> None:
         """Begin to announce."""
-        self._boot = boot
+        self._incarnation = incarnation
         self.refresh_profile(now)
         self.beacon.hasten(now)
         told, self._asserted_early = self._asserted_early, {}
@@ -101,7 +101,7 @@ class Neighbours:
         if len(heard) > self.places.count:
             heard = self.places.listed(to)
         announced = Announce(
-            self._node, self._boot or 0, self._counter, self.beacon.period_us // 1000,
+            self._node, self._incarnation or 0, self._counter, self.beacon.period_us // 1000,
             self._own.view.digest if self._own.view else b"", heard,
             known[to].link.prefix if to is not None and begins else b"",
         )  # fmt: skip
@@ -163,7 +163,7 @@ class Neighbours:
 
     def driver_link(self, peer: str, *, up: bool, now: int) -> None:
         """The driver knows of a contact: no need to find out."""
-        if self._boot is None:
+        if self._incarnation is None:
             if up:
                 self._asserted_early[peer] = None
             else:
@@ -255,25 +255,25 @@ class Neighbours:
         return False
 
     def _fresh(self, neighbour: Neighbour, frame: Announce, now: int) -> bool:
-        """False for a replay. A node that restarted counts from the start, with a larger boot number.
+        """False for a replay. A node that restarted counts from the start, with a larger incarnation.
 
         Announcements are not signed: a forger may have claimed any numbers, or another name, for this address. So what
         was claimed holds only until it has not been repeated for a while.
         """
         lapsed = now - neighbour.announced_us > 2 * self.beacon.period_max_us
         same = neighbour.link.node == frame.node
-        if same and neighbour.boot == frame.boot:
+        if same and neighbour.incarnation == frame.incarnation:
             if frame.counter <= neighbour.counter and not lapsed:
                 self._outputs.refuse("replay", neighbour.link.peer)
                 return False
             return True
-        if neighbour.link.node and not lapsed and not (same and frame.boot > neighbour.boot):
+        if neighbour.link.node and not lapsed and not (same and frame.incarnation > neighbour.incarnation):
             self._outputs.refuse("replay" if same else "address-taken", neighbour.link.peer)
             return False
         if neighbour.link.node:
             self._sign(neighbour, Sign.SILENCE, now)
         neighbour.link.claim(frame.node)
-        neighbour.boot = frame.boot
+        neighbour.incarnation = frame.incarnation
         return True
 
     def named(self, link: Link, now: int) -> None:

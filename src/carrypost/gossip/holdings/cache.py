@@ -9,10 +9,10 @@ A message known here has a slot and one `Copy`, and is in one of these states, e
     `declined` not here: evicted, or no room; not to be asked for again until there is room (`transfers.declined`)
 
 The invariant is that the four are disjoint, that each bit has a `Copy` in `copies`, and that a slot whose tenancy ended
-is not given again before `take_released` told the owners of other bitsets. What is here stays within both limits,
-`done` and `declined` within `limits.seen_max` and `seen_bytes_max`: the earliest deadline is forgotten first. Nothing
-outlives its deadline, pinned or not. All that is `declined` is forgotten when a copy leaves (but not for want of room)
-and less than nine tenths of both limits are used. Who gives way to whom is decided in `gossip.holdings.ranking`.
+is not given again before `take_released` reported it to the owners of other bitsets. What is here stays within both
+limits, `done` and `declined` within `limits.seen_max` and `seen_bytes_max`: the earliest deadline is forgotten first.
+Nothing outlives its deadline, pinned or not. All that is `declined` is forgotten when a copy leaves (but not for want
+of room) and less than nine tenths of both limits are used. Who gives way is decided in `gossip.holdings.ranking`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from carrypost.errors import StateError
 from carrypost.events import Reason
 from carrypost.gossip.holdings.copies import Copy, Newcomer
 from carrypost.gossip.holdings.deadlines import Deadlines
-from carrypost.gossip.holdings.ranking import CREATED_BITS, Room, Waiting, best_rank, rank_of, sending_order
+from carrypost.gossip.holdings.ranking import CREATED_BITS, Demand, Room, best_rank, rank_of, sending_order
 from carrypost.gossip.slots import Slots, bits, mask_of
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
@@ -51,8 +51,8 @@ class Cache:
         self.whole = self.partial = self.done = self.declined = 0
         self.short = self.loosened = False
         """Room has been short, and since then some has appeared, or may have: reset by whoever makes use of it."""
-        self.waiting = Waiting()
-        """For room."""
+        self.demand = Demand()
+        """What waits for room."""
         self._invited = self._invited_up_to = 0
         """Of those declined: not counted as known by reviews, since they would find room."""
         self.turned_away = 0
@@ -77,7 +77,7 @@ class Cache:
         self._removed: list[tuple[Copy, Reason]] = []
         self._released = 0
         self._ended = 0
-        """How many slots that is, or `_ENDED_MAX` where it must be told soon: what expired waits for company."""
+        """How many slots that is, or `_ENDED_MAX` where it must be known soon: what expired waits for company."""
 
     @property
     def messages(self) -> int:
@@ -112,25 +112,25 @@ class Cache:
     @property
     def opens(self) -> bool:
         """Whether anything that is waiting for room might find some; not whether it does."""
-        waiting = self.waiting
-        return self.vacant(1, waiting.nbytes, interesting=True) or self.lowest_rank(waiting.rank) < waiting.rank
+        demand = self.demand
+        return self.vacant(1, demand.nbytes, interesting=True) or self.lowest_rank(demand.rank) < demand.rank
 
     def lowest_rank(self, rank: int) -> int:
-        """That of the copy which would be the first to go for one of this rank."""
+        """The rank of the copy that would be the first to go for one of this rank."""
         lowest = self._room.lowest(rank)
         return best_rank(255, True) if lowest is None else lowest.rank
 
     def loosen(self, *, used: bool = False) -> None:
-        """There is more room than there was, or less is expected to come; `used`: that was made use of."""
+        """Note that there may be more room than there was; `used`: use was made of it."""
         self.loosened = self.short and not used
 
     def vacant(self, messages: int, nbytes: int, *, interesting: bool) -> bool:
-        """Whether so much more comes in and nobody has to go."""
+        """Whether so much more fits without an eviction."""
         self._bound(interesting)
         return self._room.fits(messages, nbytes)
 
     def displaces(self, messages: int, nbytes: int, rank: int, *, interesting: bool) -> bool:
-        """Whether so much more of this rank comes in, if others go for it."""
+        """Whether so much more of this rank fits if others are evicted for it."""
         self._bound(interesting)
         return self.lowest_rank(rank) < rank and self._room.could_fit(messages, nbytes, rank)
 
@@ -193,11 +193,11 @@ class Cache:
         return copy
 
     def backdate(self, copy: Copy, received_us: int) -> None:
-        """A copy of an earlier life came in back then."""
+        """Set when a copy came in, in an earlier life."""
         copy.received_us = received_us
 
     def roomy(self, messages: int, nbytes: int) -> bool:
-        """Whether so much more comes in without a question: nobody has to go for it, wanted here or not."""
+        """Whether so much more fits without an eviction, whether it is wanted here or only carried."""
         room = self._room
         return room.messages + messages <= room.messages_max and room.bytes + nbytes <= self._confined_bytes
 
@@ -227,7 +227,7 @@ class Cache:
         return found
 
     def grow(self, copy: Copy, piece: int, nbytes: int) -> bool:
-        """One more verified piece of a copy. False: no room, or the copy left meanwhile; nothing changed."""
+        """Add a verified piece to a copy. Returns False, and changes nothing, if there is no room or the copy left."""
         if not copy.here:
             return False
         held = copy.held | 1 << piece
@@ -244,24 +244,24 @@ class Cache:
         return True
 
     def confine(self, bytes_max: int) -> None:
-        """There is less room than was thought: carried copies go, and only those: a disk may soon have room again."""
+        """Evict carried copies down to this bound, and only those: a full disk may soon have room again."""
         self._confined_bytes = min(bytes_max, self._bytes_max)
         self._give_way([])
 
     def relieve(self) -> None:
-        """There may be all the room again; what was declined is worth another look."""
+        """End `confine`; what was declined is worth another look."""
         self._confined_bytes = self._bytes_max
         self.loosen()
         self._reconsider()
 
     def reopen(self) -> None:
-        """What was turned away may come again."""
+        """Let come again what was turned away."""
         self.turned_away = 0
         self.loosen()
         self._reconsider()
 
     def invite(self) -> tuple[list[Copy], list[Copy]]:
-        """What was declined and shall not count as known in a review that begins; and what shall again.
+        """Choose what was declined and shall not count as known in the next review; returns it, and what shall again.
 
         With room for one, all that are small enough would do, and nobody can tell which of them the neighbour has: so
         some are chosen, and others the next time.
@@ -290,7 +290,7 @@ class Cache:
         return mask_of(chosen)
 
     def _give_way(self, leaving: list[Copy]) -> None:
-        """These have left the room for another; carried copies follow them while there is less room for them."""
+        """Evict these, which left the room for another copy, and carried ones as long as the room is confined."""
         room, rank = self._room, _WANTED_RANK
         while room.bytes > self._confined_bytes:
             lowest = room.lowest(rank)
@@ -306,9 +306,9 @@ class Cache:
         self._room.bytes_max = self._bytes_max if interesting else self._confined_bytes
 
     def remove(self, copy: Copy, reason: Reason, *, done: bool = False) -> None:
-        """A copy leaves, or the memory of one changes. What has no slot any more is left alone.
+        """Take a copy out, or change the memory of one. What has no slot any more is left alone.
 
-        `EXPIRED` forgets it altogether. Otherwise it is `done` if so told, withdrawn, the host's own or
+        `EXPIRED` forgets it altogether. Otherwise it is `done` if the caller says so, withdrawn, the host's own or
         marked before, else `declined`; and that it makes room itself is no reason to ask for it again.
         """
         if self.copies[copy.slot] is not copy:
@@ -332,7 +332,7 @@ class Cache:
             self.mark_done((copy,))
 
     def remember(self, descriptor: Descriptor, *, done: bool = True) -> Copy:
-        """Memory without a copy, as after a restart. Of one that is known already, `done` alone is noted."""
+        """Remember a message without a copy, as after a restart. If it is known already, `done` alone is noted."""
         copy = self._by_id.get(descriptor.id)
         if copy is None:
             copy = self._tenant(descriptor)
@@ -343,16 +343,16 @@ class Cache:
         return copy
 
     def note_removed(self, copy: Copy, reason: Reason) -> None:
-        """A copy was removed that is to be told like those that are evicted."""
+        """Let a copy that was removed be reported by the next sweep, as evicted ones are."""
         self._removed.append((copy, reason))
         self.changed = True
 
     def mark_undone(self, copy: Copy) -> None:
-        """A copy that is here may be wanted again once it leaves, unless it is the host's own."""
+        """Let a copy that is here be wanted again once it leaves, unless it is the host's own."""
         copy.finished = copy.own
 
     def mark_done(self, copies: Iterable[Copy]) -> None:
-        """These are never wanted again: `done` once they leave, at once if they are not here."""
+        """Never want these again: they are `done` once they leave, or at once if they are not here."""
         for copy in copies:
             if not copy.finished and not copy.here and self.copies[copy.slot] is copy:
                 self.declined ^= 1 << copy.slot
@@ -369,7 +369,7 @@ class Cache:
             self.loosen()
 
     def set_interesting(self, copy: Copy, interesting: bool) -> None:
-        """The local interests changed: a copy is carried for others only, or is not."""
+        """Note whether a copy is wanted here or only carried, after the local interests changed."""
         copy.interesting = interesting
         rank = rank_of(copy.privilege, interesting, copy.descriptor.created_us)
         if rank != copy.rank and copy.here:
@@ -389,7 +389,7 @@ class Cache:
         return gone
 
     def take_removed(self) -> list[tuple[Copy, Reason]]:
-        """The copies evicted since the last call, in order."""
+        """The copies that were removed since the last call, in order, and why."""
         removed, self._removed = self._removed, []
         return removed
 
@@ -402,7 +402,7 @@ class Cache:
         return released
 
     def _tenant(self, descriptor: Descriptor) -> Copy:
-        """A slot and an empty copy for a message not known before."""
+        """Give a slot and an empty copy to a message that is not known yet."""
         self._serial += 1
         (slot,) = self._slots.take()
         copy = self._by_id[descriptor.id] = Copy(slot, self._serial, descriptor, descriptor.id)
@@ -411,7 +411,7 @@ class Cache:
         return copy
 
     def _refuse(self, copy: Copy) -> None:
-        """A new tenant does not get in."""
+        """Turn a new tenant away: remember it, unless it is the host's own."""
         if copy.own:
             # Nobody has seen its slot: it is free at once, and the id may be used again.
             self.copies[copy.slot] = None
@@ -431,7 +431,7 @@ class Cache:
         copy.held = held
 
     def _unset(self, copy: Copy) -> None:
-        """A copy is no longer whole, or partial."""
+        """Take a copy out of `whole` or `partial`."""
         if copy.whole:
             self.whole ^= 1 << copy.slot
             copy.whole = False
@@ -439,7 +439,7 @@ class Cache:
             self.partial ^= 1 << copy.slot
 
     def _evict(self, leaving: list[Copy]) -> None:
-        """These have left the room for the sake of another."""
+        """Remember copies that left the room for another as evicted."""
         for copy in leaving:
             self._unset(copy)
             self.note_removed(copy, Reason.EVICTED)
@@ -448,7 +448,7 @@ class Cache:
         self.loosened = self.loosened or self._room.messages < self._room.messages_max
 
     def _keep_memory(self, copies: list[Copy]) -> None:
-        """These are not here any more, and are remembered, within the bound."""
+        """Remember copies that are not here any more, within the bound."""
         heap = self._memories
         for copy in copies:
             if copy.finished:
@@ -456,7 +456,7 @@ class Cache:
             else:
                 self.declined |= 1 << copy.slot
                 self.short = True
-                self.waiting.note(copy.rank or best_rank(255, True), copy.descriptor.length)
+                self.demand.note(copy.rank or best_rank(255, True), copy.descriptor.length)
             deadline_us = copy.descriptor.deadline_us
             self._seen_bytes += len(copy.descriptor.wire)
             heappush(heap, (NEVER if deadline_us is None else deadline_us, copy.serial, copy))
@@ -478,7 +478,7 @@ class Cache:
             self._forget([copy for slot in bits(declined) if (copy := self.copies[slot])])
 
     def _forget(self, copies: list[Copy], *, at_leisure: bool = False) -> None:
-        """The tenancy of these ends. They have left the room. `at_leisure`: others need not know at once."""
+        """End the tenancy of copies that left the room. `at_leisure`: others need not know at once."""
         self._ended += len(copies) if at_leisure else _ENDED_MAX
         if self._ended >= _ENDED_MAX:
             self.changed = True

@@ -54,16 +54,6 @@ class Copy(msgspec.Struct, eq=False):
     handle: int = -1
     entry: OfferEntry | None = None
 
-    @property
-    def pinned(self) -> bool:
-        """Whether it is here and not evicted, whoever wants that."""
-        return self.here and self.pins > 0
-
-    @property
-    def complete(self) -> bool:
-        """Whether it has, or had when it left, all of its pieces."""
-        return self.held == (1 << self.descriptor.pieces) - 1
-
     def __repr__(self) -> str:
         return f"<Copy {self.descriptor.shown} slot={self.slot} here={self.here} held={self.held:#x}>"
 
@@ -82,6 +72,6 @@ class Usage:
         self.bytes = 0
 
     def add(self, messages: int, nbytes: int) -> None:
-        """So much more of it, or less."""
+        """Count so much more, or less."""
         self.messages += messages
         self.bytes += nbytes

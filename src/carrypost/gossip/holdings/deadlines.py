@@ -34,7 +34,7 @@ class Deadlines:
         self._new: list[tuple[int, int, Copy]] = []
 
     def add(self, copies: Sequence[Copy], tenants: int) -> None:
-        """These copies will expire, if they have a deadline; there are so many tenants in all."""
+        """Note when copies expire, if they have a deadline; there are so many tenants in all."""
         new, due_us = self._new, self.due_us
         for copy in copies:
             deadline_us = copy.descriptor.deadline_us
@@ -47,7 +47,7 @@ class Deadlines:
             self._sorted = [entry for entry in self._in_order() if self._copies[entry[2].slot] is entry[2]]
 
     def take(self, now: int) -> list[Copy]:
-        """Those whose deadline has come, earliest first; they have their slots still."""
+        """Take the copies whose deadline has come, earliest first; they still have their slots."""
         if self.due_us > now:
             return []
         ended: list[Copy] = []

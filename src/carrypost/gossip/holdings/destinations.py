@@ -34,7 +34,7 @@ class Destinations(Generic[K]):
         """All destinations, made when somebody asks for those that begin with something."""
 
     def add(self, destination: str, thing: K) -> None:
-        """One more, unless it is there already."""
+        """Add a thing, unless it is there already."""
         things = self._things.get(destination)
         if things is None:
             things = self._things[destination] = set()
@@ -42,7 +42,7 @@ class Destinations(Generic[K]):
         things.add(thing)
 
     def discard(self, destination: str, thing: K) -> None:
-        """It is gone, if it was there."""
+        """Remove a thing, if it is there."""
         things = self._things.get(destination)
         if things is not None:
             things.discard(thing)

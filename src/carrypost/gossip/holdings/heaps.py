@@ -26,7 +26,7 @@ class Heap:
         self._entries: list[tuple[int, int, Copy]] = []
 
     def push(self, copy: Copy) -> None:
-        """A copy came, or may give way again."""
+        """Add a copy that came, or may give way again."""
         self._arrived.append(copy)
         if len(self._entries) + len(self._arrived) > 2 * self._of.messages + _STALE_SLACK:
             self._arrived, self._entries = self.copies(), []
@@ -38,7 +38,7 @@ class Heap:
         return [copy for copy in both if copy.here]
 
     def lowest(self) -> Copy | None:
-        """The one that gives way first."""
+        """The copy that gives way first."""
         entries = self._entries
         if self._arrived:
             self._sort_in()

@@ -1,8 +1,8 @@
 """What one host has: the cache, the index of profiles over it, hash lists and handles; one way in and one way out.
 
 A copy that comes in is matched against every profile, and counts in what is compared with neighbours once its id is
-known. One that goes is noted here, journalled and told by `gossip.transfers.departures`; its slot is given to another
-message only after everybody who keeps bitsets has forgotten it.
+known. One that goes is noted here, journalled and reported by `gossip.transfers.departures`; its slot is given to
+another message only after everybody who keeps bitsets has forgotten it.
 
 Whatever the store should know of a copy is here as well: that it was delivered, and that this was confirmed.
 """
@@ -73,12 +73,12 @@ class Holdings:
         """Hash lists of messages of several pieces, by slot."""
 
     def close(self) -> None:
-        """Let go of what refers to each other: the host is gone."""
+        """Break reference cycles: the host is gone."""
         self.index.close()
         self.cache.copies.clear()
 
     def begin(self, now: int) -> None:
-        """A step begins."""
+        """Note the time of the step that begins."""
         self.now_us = now
 
     def rank(self, descriptor: Descriptor) -> int:
@@ -132,7 +132,7 @@ class Holdings:
         return copies
 
     def grow(self, copy: Copy, piece: int, nbytes: int) -> bool:
-        """One more verified piece of a copy. False: no room, or the copy left meanwhile; nothing changed."""
+        """Add a verified piece to a copy. Returns False, and changes nothing, if there is no room or the copy left."""
         grown = self.cache.grow(copy, piece, nbytes)
         if grown and copy.whole:
             self.index.mark_known(copy)
@@ -164,7 +164,7 @@ class Holdings:
         self.index.mark_known(copy)
 
     def pause(self, until_us: int) -> None:
-        """Nothing is to be asked for until then: the store cannot write."""
+        """Ask for nothing until then: the store cannot write."""
         self.paused_until_us = until_us
 
     def known_copies(self) -> list[Copy]:
@@ -172,7 +172,7 @@ class Holdings:
         return [copy for copy in self.cache.copies if copy is not None]
 
     def invite(self) -> None:
-        """Sets are about to be compared: some of what was declined and would find room does not count as known."""
+        """Choose what was declined and, as it would find room, does not count as known when sets are compared next."""
         invited, ended = self.cache.invite()
         for copy in invited:
             self.index.mark_unknown(copy)
@@ -214,7 +214,7 @@ class Holdings:
         return bool((self._delivered | self._claimed) >> copy.slot & 1)
 
     def mark_delivered(self, mask: int) -> None:
-        """These slots are given to the application."""
+        """Note that the application is given these slots."""
         self._delivered |= mask
 
     def unmark_delivered(self, copy: Copy) -> None:
@@ -297,7 +297,7 @@ class Holdings:
     # --- out -----------------------------------------------------------------------------------------------
 
     def discard(self, copy: Copy, reason: Reason, *, done: bool = False) -> None:
-        """Take a copy out; the next sweep tells it. What the store lost is forgotten, so that it may come again."""
+        """Take a copy out; the next sweep reports it. What the store lost is forgotten, so that it may come again."""
         forgotten = reason in (Reason.STORE, Reason.PAYLOAD_GONE)
         self.cache.remove(copy, Reason.EXPIRED if forgotten else reason, done=done)
         self.cache.note_removed(copy, reason)

@@ -26,7 +26,7 @@ _HELD_BYTES = attrgetter("held_bytes")
 
 
 def rank_of(privilege: int, interesting: bool, created_us: int) -> int:
-    """Interesting before altruistic, then privilege, then the younger."""
+    """The rank of a message as one number: interesting before carried, then by privilege, then the younger."""
     return (interesting << 8 | privilege) << CREATED_BITS | created_us
 
 
@@ -54,7 +54,7 @@ class Share:
         """Those that have been above a bound and may be so still."""
 
     def join(self, name: str | bytes, copy: Copy) -> Party:
-        """The party of this name, which has one more copy from now on."""
+        """Charge a copy to the party of this name."""
         party = self.parties.get(name)
         if party is None:
             party = self.parties[name] = Party(self, name)
@@ -84,7 +84,7 @@ class Party(Usage):
         return messages > 1 and (messages > share.messages_max or self.bytes + nbytes > share.bytes_max)
 
     def quit(self, nbytes: int) -> None:
-        """One of its messages left. An empty party is forgotten, and the heap of one far below its share."""
+        """Take one of its messages off. An empty party is forgotten, and so is the heap of one far below its share."""
         self.add(-1, -nbytes)
         if not self.messages:
             del self._share.parties[self.name]
@@ -102,7 +102,7 @@ class Charge(NamedTuple):
     giver: Party | None
 
 
-class Waiting:
+class Demand:
     """The highest rank and the smallest size of all that waits for room, or better than these."""
 
     __slots__ = ("nbytes", "rank")
@@ -111,11 +111,11 @@ class Waiting:
         self.rank, self.nbytes = -1, UNBOUNDED
 
     def note(self, rank: int, nbytes: int) -> None:
-        """Something of this rank and size waits."""
+        """Take a message of this rank and size into account."""
         self.rank, self.nbytes = max(self.rank, rank), min(self.nbytes, nbytes)
 
     def clear(self) -> None:
-        """Whatever still waits will be noted again."""
+        """Forget all; whatever still waits will be noted again."""
         self.rank, self.nbytes = -1, UNBOUNDED
 
 
@@ -123,7 +123,7 @@ class Room(Usage):
     """The room there is, who uses it, and who gives way."""
 
     __slots__ = (
-        "_authors", "_booked", "_charges", "_copies", "_givers", "_heap", "_levels", "_shares", "bytes_max",
+        "_authors", "_charges", "_charging", "_copies", "_givers", "_heap", "_levels", "_shares", "bytes_max",
         "messages_max",
     )  # fmt: skip
 
@@ -141,8 +141,8 @@ class Room(Usage):
         self._heap = Heap(self, [])
         self._charges: dict[Copy, Charge] = {}
         """Of every copy that is here: bounded by `cache_messages_max`."""
-        self._booked = False
-        """Heap, levels, parties and charges are kept once room has been short; before, nobody asks for them."""
+        self._charging = False
+        """Whether heap, levels, parties and charges are kept: once room has been short. Before, nobody asks."""
 
     @property
     def plenty(self) -> bool:
@@ -150,14 +150,14 @@ class Room(Usage):
         return self.messages * 10 < self.messages_max * 9 and self.bytes * 10 < self.bytes_max * 9
 
     def fits(self, messages: int, nbytes: int) -> bool:
-        """Whether nobody has to go."""
+        """Whether so much more fits without anybody giving way."""
         return self.messages + messages <= self.messages_max and self.bytes + nbytes <= self.bytes_max
 
     def could_fit(self, messages: int, nbytes: int, rank: int) -> bool:
         """Whether there is room, at the latest once all up to the level of this rank are gone."""
         if self.fits(messages, nbytes):
             return True
-        self._open_books()
+        self._start_charging()
         level = rank >> CREATED_BITS
         for lower, usage in self._levels.items():
             if lower <= level:
@@ -166,17 +166,17 @@ class Room(Usage):
         return self.fits(messages, nbytes)
 
     def enter(self, copies: Sequence[Copy]) -> None:
-        """Copies come in, marked as being here, with their ranks and their bytes."""
+        """Let copies in, which are marked as being here, with their ranks and their bytes."""
         self.messages += len(copies)
         self.bytes += sum(map(_HELD_BYTES, copies))
-        for copy in copies if self._booked else ():
-            self._book(copy)
+        for copy in copies if self._charging else ():
+            self._charge(copy)
 
     def grow(self, copy: Copy, nbytes: int) -> None:
-        """A copy in it has so many bytes more."""
+        """Charge so many bytes more to a copy that is in."""
         copy.held_bytes += nbytes
         self.bytes += nbytes
-        if not self._booked:
+        if not self._charging:
             return
         level, author, giver = self._charges[copy]
         if not copy.pins:
@@ -188,10 +188,10 @@ class Room(Usage):
                     share.over.add(party)
 
     def leave(self, copy: Copy) -> None:
-        """A copy goes; its pins do not hold it."""
+        """Let a copy go; its pins do not hold it."""
         nbytes = copy.held_bytes
         self.add(-1, -nbytes)
-        if self._booked:
+        if self._charging:
             level, *parties = self._charges.pop(copy)
             if not copy.pins:
                 level.add(-1, -nbytes)
@@ -205,7 +205,7 @@ class Room(Usage):
         for copy in copies:
             if not copy.here:
                 continue
-            if self._booked and not copy.pins:
+            if self._charging and not copy.pins:
                 self._charges[copy].level.add(-1, -copy.held_bytes)
             copy.pins |= owner
 
@@ -218,13 +218,13 @@ class Room(Usage):
             copy.pins &= ~owner
             if copy.here:
                 found = True
-                if self._booked and not copy.pins:
+                if self._charging and not copy.pins:
                     self._present(copy)
         return found
 
     def rerank(self, copy: Copy, rank: int) -> None:
-        """A copy in it matters more, or less."""
-        self._open_books()
+        """Give a copy that is in another rank."""
+        self._start_charging()
         if not copy.pins:
             self._charges[copy].level.add(-1, -copy.held_bytes)
         copy.rank = rank
@@ -233,7 +233,7 @@ class Room(Usage):
             self._present(copy)
 
     def _present(self, copy: Copy) -> None:
-        """A copy may give way."""
+        """Let a copy give way again."""
         level, *parties = self._charges[copy]
         level.add(1, copy.held_bytes)
         self._heap.push(copy)
@@ -242,12 +242,12 @@ class Room(Usage):
                 party.heap.push(copy)
 
     def clear(self, copy: Copy, messages: int, nbytes: int) -> list[Copy] | Reason:
-        """Make room for so much more of a copy, which does not fit. All who had to leave, or why none did.
+        """Make room for so much more of a copy that does not fit. Returns all who had to leave, or why none did.
 
         What would put its author over its share displaces copies of that author only, else what would put its
         giver over its share copies of that giver only. Anything else displaces first what is over its share.
         """
-        self._open_books()
+        self._start_charging()
         rank = copy.rank
         confined = self._confined(copy, messages, nbytes) if self._shares and not copy.own else None
         leaving: list[Copy] = []
@@ -275,7 +275,7 @@ class Room(Usage):
 
     def lowest(self, rank: int) -> Copy | None:
         """Who gives way first, if it has to be below this rank: of those over their share, else of all."""
-        self._open_books()
+        self._start_charging()
         first: Copy | None = None
         bound = (rank, 0)
         for share in (self._authors, self._givers):
@@ -290,7 +290,7 @@ class Room(Usage):
 
     def yielding(self) -> list[tuple[int, int]]:
         """Rank and bytes of all that may give way, highest rank first."""
-        self._open_books()
+        self._start_charging()
         return sorted([(copy.rank, copy.held_bytes) for copy in self._heap.copies() if not copy.pins], reverse=True)
 
     def _heap_of(self, party: Party) -> Heap:
@@ -298,14 +298,14 @@ class Room(Usage):
             party.heap = Heap(party, [copy for copy in self._heap.copies() if party in self._charges[copy]])
         return party.heap
 
-    def _open_books(self) -> None:
-        if not self._booked:
-            self._booked = True
+    def _start_charging(self) -> None:
+        if not self._charging:
+            self._charging = True
             for copy in self._copies:
                 if copy is not None and copy.here:
-                    self._book(copy)
+                    self._charge(copy)
 
-    def _book(self, copy: Copy) -> None:
+    def _charge(self, copy: Copy) -> None:
         """Charge a copy to its level, its author and its giver; let it give way."""
         self._heap.push(copy)
         level = self._level(copy.rank)

@@ -62,7 +62,7 @@ _PRICES: dict[type, Callable[[Any], int]] = {
     f.DescriptorPart: lambda _: PARCEL,
     f.OpenParcel: lambda _: PARCEL,
     f.Offer: lambda frame: FRAME + ENTRY * len(frame.entries),
-    f.Request: lambda frame: FRAME + len(frame.handles) + ENTRY * len(frame.parts) + len(frame.offers) // 4,
+    f.Request: lambda frame: FRAME + len(frame.handles) + ENTRY * len(frame.pieces) + len(frame.offers) // 4,
     f.Ack: lambda frame: FRAME + len(frame.bitmap) // 64,
 }
 
@@ -108,7 +108,7 @@ class Accounts:
         return 0 if account is None else account.muted_us
 
     def charge(self, peer: str, waste: int, now: int, *, common: int = 0) -> None:
-        """Charge an address for what led to nothing; less than nothing: it brought more than it cost.
+        """Charge an address for work that led to nothing. Negative waste is merit: it brought more than it cost.
 
         `common` is charged to all addresses together and not to this one: what every newcomer is entitled to, but not
         a thousand of them at once.

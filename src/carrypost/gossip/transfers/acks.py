@@ -25,7 +25,7 @@ class Receipts:
         self.clear()
 
     def clear(self) -> None:
-        """Nothing was heard."""
+        """Forget every serial."""
         self._base = _NOWHERE
         self._bits = 0
         self._marks = (0, 0)
@@ -34,7 +34,7 @@ class Receipts:
         """Frames not acknowledged yet."""
 
     def note(self, serials: list[int]) -> list[Ack]:
-        """Frames came, mostly one after the other. Returns what has to be acknowledged before those far from it."""
+        """Note frames that arrived, mostly with serials in a row. Returns acknowledgements that are due at once."""
         first, count = serials[0], len(serials)
         offset = first - self._base
         if offset >= 0 and offset + count <= _WINDOW and serials == list(range(first, first + count)):

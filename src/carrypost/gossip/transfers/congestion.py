@@ -38,7 +38,7 @@ class CongestionWindow:
         """The last serial that was in flight at the last reduction."""
 
     def on_acknowledged(self, nbytes: int) -> None:
-        """So many bytes that were in flight have arrived."""
+        """Grow the window: so many bytes that were in flight have arrived."""
         if self.nbytes < self._slow_start_threshold:
             window = self.nbytes + nbytes
         else:
@@ -46,13 +46,13 @@ class CongestionWindow:
         self.nbytes = min(window, self._max)
 
     def on_loss(self, last_lost: int, last_in_flight: int) -> None:
-        """Frames up to serial `last_lost` are lost, while others up to `last_in_flight` are on their way."""
+        """Reduce the window, once per round trip, for a loss up to serial `last_lost`, with others still in flight."""
         if last_lost > self._recovery_end:
             self._recovery_end = last_in_flight
             self.nbytes = self._slow_start_threshold = max(self._min, self.nbytes * _REDUCTION)
 
     def on_timeout(self, last_in_flight: int) -> None:
-        """Nothing was acknowledged for a whole timeout: all up to this serial is lost."""
+        """Start over with the smallest window: nothing up to this serial was acknowledged for a whole timeout."""
         self._recovery_end = last_in_flight
         self._slow_start_threshold = max(self._min, self.nbytes / 2)
         self.nbytes = float(self._min)

@@ -1,4 +1,4 @@
-"""Copies that leave: told, journalled, and forgotten by all who keep bitsets, before their slots are given again.
+"""Copies that leave: reported, journalled, and forgotten by all who keep bitsets, before their slots are given again.
 
 `sweep` does that for all that was removed since the last one, and runs after anything that may have removed copies.
 """
@@ -32,7 +32,7 @@ class Departures:
         self._layers = layers
 
     def expire(self, now: int) -> bool:
-        """Drop what is dead by now: one predicate, everywhere. Returns True if anything was."""
+        """Drop every copy whose deadline has come. Returns True if there was any."""
         gone = self._cache.expire(now)
         if gone:
             self._leave(gone, Reason.EXPIRED)
@@ -41,7 +41,7 @@ class Departures:
         return bool(gone)
 
     def sweep(self) -> None:
-        """Tell and journal what was removed; make everybody forget the slots that were freed."""
+        """Report and journal what was removed since the last sweep; make everybody forget the slots that were freed."""
         removed = self._cache.take_removed()
         if removed:
             by_reason: dict[Reason, list[Copy]] = {}
@@ -62,7 +62,7 @@ class Departures:
         expired = reason is Reason.EXPIRED
         # What still waited when it died was received and will never be delivered: that is more than being dropped.
         if waited := [copy.descriptor for copy in copies if expired and copy.pins & ORDER]:
-            self._outputs.drop_undelivered(waited)
+            self._outputs.drop(waited, reason, undelivered=True)
         if dropped := [copy.descriptor for copy in copies if not (expired and copy.pins & ORDER)]:
             self._outputs.drop(dropped, reason)
         self._layers.left(copies, reason)

@@ -51,19 +51,19 @@ class Inbound:
         self._parts = Parts(self._limits.descriptor_buffer_bytes_max)
 
     def drop_link(self, link: Link) -> None:
-        """The contact is over."""
+        """Forget the wants and the half-received descriptors of a contact that is over."""
         self._wants.drop_link(link)
         self._parts.leave(link.peer)
 
     def _closed(self, link: Link, handle: int) -> bool:
-        """Of what was wanted once, the rest is acknowledged, so that it ends; what was not asked for is overheard."""
+        """Whether to acknowledge a frame of no want: only if there was one, so that the neighbour stops sending it."""
         if handle in link.inbox.closed:
             return True
         self._outputs.refuse("unsolicited", link.peer)
         return False
 
     def interests_changed(self, entries: Sequence[Entry]) -> None:
-        """These came or went: what is on its way may be wanted here by now, or not any more."""
+        """Match what is on its way again: these entries of the own profile are new, or gone."""
         wants = [want for link in self._links for want in link.inbox.wants.values() if want.descriptor]
         if not wants:
             return
@@ -75,7 +75,7 @@ class Inbound:
     # --- descriptors and hash lists ------------------------------------------------------------------------
 
     def descriptor(self, link: Link, frame: WholeDescriptor | DescriptorPart, now: int) -> bool:
-        """Take a descriptor, or a part of one. True: acknowledge it.
+        """Take a descriptor, or a part of one. Returns True if the frame is to be acknowledged.
 
         That of a small message has the serial of its only fragment, and is acknowledged with it.
         """
@@ -116,7 +116,7 @@ class Inbound:
         want.descriptor = copy.descriptor if copy is not None and copy.here else found
 
     def hash_list(self, link: Link, frame: HashList, now: int) -> bool:
-        """Take a part of a hash list. True: acknowledge it."""
+        """Take a part of a hash list. Returns True if the frame is to be acknowledged."""
         want = link.inbox.wants.get(frame.handle)
         if want is None or want.hashes:
             return want is not None or self._closed(link, frame.handle)
@@ -145,7 +145,7 @@ class Inbound:
     # --- data ----------------------------------------------------------------------------------------------
 
     def data(self, link: Link, frame: Data | BlankData, now: int) -> bool:
-        """Take a fragment. True: acknowledge it."""
+        """Take a fragment. Returns True if the frame is to be acknowledged."""
         want = link.inbox.wants.get(frame.handle)
         if want is None:
             return self._closed(link, frame.handle)
@@ -172,7 +172,7 @@ class Inbound:
         return True
 
     def parcel(self, link: Link, frame: OpenParcel, now: int) -> None:
-        """Take a small message whole, if it is wanted still."""
+        """Take a small message that came whole, if it is still wanted."""
         want = link.inbox.wants.get(frame.handle)
         if want is None:
             return
@@ -191,7 +191,7 @@ class Inbound:
         self._store(link, want, 0, b"" if blank or body is None else body, now)
 
     def _buffer(self, link: Link, want: Want, at: tuple[int, int], body: bytes, now: int) -> None:
-        """A fragment waits for the others of its piece; `at`: the piece, and its number there."""
+        """Keep a fragment until its piece is whole; `at`: the piece, and the fragment's number in it."""
         piece, number = at
         copy = self._cache.get(want.entry.message)
         if want.descriptor is None or (copy is not None and copy.here and copy.held >> piece & 1):
@@ -214,7 +214,7 @@ class Inbound:
             self._store(link, want, piece, b"".join([found[number] for number in sorted(found)]), now)
 
     def _store(self, link: Link, want: Want, piece: int, body: bytes, now: int) -> None:
-        """A piece is whole: verify it, make room for it, journal it."""
+        """Verify a whole piece, make room for it and journal it."""
         descriptor, handle = want.descriptor, want.entry.handle
         if descriptor is None:
             return

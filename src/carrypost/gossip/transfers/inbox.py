@@ -43,7 +43,7 @@ class Want(msgspec.Struct, eq=False):
     """Parts of the hash list, by their first piece, until it is whole."""
 
     def clear(self) -> None:
-        """Start over."""
+        """Forget all that came, and begin again with the descriptor."""
         self.reset = True
         self.descriptor = None
         self.hashes = b""

@@ -61,16 +61,16 @@ class Budgets:
         self.runs = Budget(_RUNS_PER_S, burst_s=_RUNS_BURST_S)
         """For reconciliations that it begins."""
         self.tally = 0
-        """What its frames led to, less what they cost beyond their price (`transfers.accounts`), till it is settled."""
+        """What its frames led to, less what they cost beyond their price, since `take_tally` (`transfers.accounts`)."""
         self.common = 0
         """What it cost that is charged to all addresses together, and not to this one."""
 
     def credit(self, worth: int) -> None:
-        """What came from the neighbour led to something."""
+        """Credit what came from the neighbour by what it led to."""
         self.tally += worth
 
     def charge(self, cost: int) -> None:
-        """It cost more than its price."""
+        """Charge what it cost beyond the price of its frames."""
         self.tally -= cost
 
     def take_tally(self) -> tuple[int, int]:
@@ -135,45 +135,45 @@ class Link:
         self.beliefs = None
 
     def believe(self, beliefs: Beliefs) -> None:
-        """A strategy keeps something about this link, until the contact is over."""
+        """Let a strategy keep something with this link until the contact is over."""
         self.beliefs = beliefs
 
     def claim(self, node: NodeId) -> None:
-        """The link says whose it is."""
+        """Take note of which node says that it is at the other end."""
         if node != self.node:
             self.standing = STRANGER  # Who has the address now has not earned what its predecessor had.
         self.node = node
         self.prefix = node_prefix(node)
 
     def gave(self) -> None:
-        """It brought at least a piece of a message."""
+        """Note that it brought at least a piece of a message."""
         self.standing = GIVER
 
     def took(self) -> None:
-        """It acknowledged a whole message."""
+        """Note that it acknowledged a whole message."""
         if self.standing is STRANGER:
             self.standing = TAKER
 
     def serve_whole(self, mask: int) -> None:
-        """Messages are queued, all of their pieces."""
+        """Note messages that are queued with all of their pieces."""
         self.served |= mask
 
     def serve(self, slot: int, pieces: int) -> int:
-        """Some pieces of a message are queued. Returns how many of them were before, in this contact."""
+        """Note pieces of a message that are queued. Returns how many of them were queued before in this contact."""
         before = self.served_pieces.get(slot, 0)
         self.served_pieces[slot] = before | pieces
         return (pieces if self.served >> slot & 1 else pieces & before).bit_count()
 
     def learn(self, mask: int) -> None:
-        """The other side has these, or does not want them."""
+        """Note that the other side has these, or does not want them."""
         self.known |= mask
 
     def unlearn(self, mask: int) -> None:
-        """The other side lacks these after all."""
+        """Note that the other side lacks these after all."""
         self.known &= ~mask
 
     def forget_slots(self, mask: int) -> None:
-        """Slots were freed for other messages."""
+        """Forget what is known of slots that are freed for other messages."""
         self.known &= ~mask
         self.served &= ~mask
         for slot in bits(mask) if self.served_pieces else ():

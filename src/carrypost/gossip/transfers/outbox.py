@@ -39,7 +39,7 @@ _PREAMBLE = (DESCRIPTOR, HASHES)
 Item = tuple[int, int]
 """(DESCRIPTOR, part), (HASHES, first piece), (FRAGMENT, index), or a small message under one serial, as two frames
 or, if a datagram can hold it, as one."""
-_SMALL: tuple[Item, ...] = ((SMALL, 0),)
+SMALL_ITEMS: tuple[Item, ...] = ((SMALL, 0),)
 THE_PARCEL: Item = (PARCEL, 0)
 PARCEL_ITEMS: tuple[Item, ...] = (THE_PARCEL,)
 SMALL_HEADER_BYTES = 46
@@ -80,7 +80,7 @@ class Job(msgspec.Struct, eq=False):
     nbytes: int = 0
     """Of that frame, about."""
     preamble: tuple[Item, ...] = ()
-    """Descriptor and hash list of a message in parts: without them the neighbour can make nothing of the fragments."""
+    """Descriptor and hash list of a message in fragments: without them the neighbour can make nothing of those."""
     preamble_skipped: bool = False
     """The preamble is left out because the neighbour was sent it a moment ago."""
     in_flight: int = 0
@@ -89,25 +89,11 @@ class Job(msgspec.Struct, eq=False):
     """The same message for other neighbours, served by the same broadcast frames."""
 
     def plan(self, body_bytes_max: int, rng: Random, *, skip_preamble: bool) -> None:
-        """Plan everything to send, in order: the preamble before what it vouches for, unless the neighbour has it.
+        """Plan a message in fragments: before them the preamble, which vouches for them, unless the neighbour has it.
 
         Pieces start anywhere and go round: carriers whose contacts were too short for all of them then hold different
         ones, and complete each other where they meet.
         """
-        descriptor = self.copy.descriptor
-        if not descriptor.small:
-            self._plan_parts(body_bytes_max, rng, skip_preamble=skip_preamble)
-            return
-        nbytes = len(descriptor.wire)
-        whole_bytes = nbytes + descriptor.length + SMALL_HEADER_BYTES
-        if whole_bytes <= body_bytes_max + PARCEL_GAIN:
-            self.items, self.left, self.parcel, self.nbytes = iter(PARCEL_ITEMS), 1, True, whole_bytes
-        elif nbytes <= body_bytes_max:
-            self.items, self.left = iter(_SMALL), 1
-        else:
-            self._plan_parts(body_bytes_max, rng, skip_preamble=skip_preamble)
-
-    def _plan_parts(self, body_bytes_max: int, rng: Random, *, skip_preamble: bool) -> None:
         descriptor = self.copy.descriptor
         per_piece = descriptor.fragments_per_piece
         parts = -(-len(descriptor.wire) // body_bytes_max)
@@ -126,17 +112,17 @@ class Job(msgspec.Struct, eq=False):
         self.items = chain(preamble, fragments)
 
     def ask_more(self, pieces: int) -> None:
-        """Pieces were asked for while the job is on its way: those that it does not send follow when it is done."""
+        """Take pieces that are asked for while the job is on its way: those that it does not send follow it."""
         self.more |= pieces & ~self.wanted
 
     def begin(self) -> None:
-        """The first item is about to go out, to those who follow as well."""
+        """Mark the job, and those that follow it, as begun: its first item goes out now."""
         self.begun = True
         for _, follower in self.followers:
             follower.begun = True
 
     def take(self) -> Item:
-        """Take the next item, which goes out now, to those who follow as well."""
+        """Take the next item, which goes out now, for those that follow as well."""
         self.left -= 1
         if not self.left:
             self.exhausted = True
@@ -243,10 +229,6 @@ class Outbox:
                     return job
         return None
 
-    def pull_retransmission(self) -> Content:
-        """Take what has to be sent again next; there is something."""
-        return self.retransmissions.popleft()
-
     def _foremost(self) -> deque[Job] | None:
         """The jobs of the most privileged level that has any."""
         levels = self._levels
@@ -279,7 +261,7 @@ class Outbox:
 
     @property
     def waits_for_ack(self) -> bool:
-        """Stop-and-wait: the next message waits until the last one is acknowledged."""
+        """Whether the next message waits until the last one is acknowledged (stop-and-wait)."""
         return self.stop_and_wait and bool(self.recovery.in_flight)
 
     def wait(self, until_us: int) -> None:
@@ -305,7 +287,7 @@ class Outbox:
         queue = self._foremost()
         copies: list[Copy] = []
         frames: list[SentFrame[Content]] = []
-        jobs, room_bytes = self.jobs, self.recovery.room_bytes
+        jobs, room_bytes = self.jobs, self.recovery.window.nbytes - self.recovery.bytes_in_flight
         while queue and room_bytes > 0:
             job = queue[0]
             copy = job.copy

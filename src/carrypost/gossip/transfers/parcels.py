@@ -42,7 +42,7 @@ class Parcels:
         self._receptions = receptions
 
     def take(self, link: Link, frames: Sequence[OpenParcel], now: int) -> list[int]:
-        """Take a burst. The serials to acknowledge."""
+        """Take a burst. Returns the serials to acknowledge."""
         cache, wants, closed = self._holdings.cache, link.inbox.wants, link.inbox.closed
         known, plainly_wanted = cache.get, self._plainly_wanted
         roomy = cache.roomy(len(frames), sum(map(_LENGTH, frames)))

@@ -1,7 +1,7 @@
-"""Messages that became whole: handed to the layers, kept, and told.
+"""Messages that became whole: handed to the layers, journalled and reported.
 
-Those of one step with one neighbour are told together; but events come in order of happening, so where room had to be
-made, what came before is told first, then what had to go, and then what it went for.
+Those of one step with one neighbour are reported together. But events come in the order in which things happened, so
+where room had to be made, what came before is reported first, then what was evicted, then what it was evicted for.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Receptions:
         return news
 
     def piece(self, copy: Copy) -> None:
-        """A message that is not whole yet got another piece."""
+        """Journal another piece of a message that is not whole yet."""
         self._holdings.keep((copy,))
         self._grown = self.news = True
 
     def whole(self, copies: Sequence[Copy], receptions: Sequence[Reception], link: Link) -> None:
-        """The last pieces of these messages are here: one message, or several that are wanted here."""
+        """Take messages whose last pieces came: a single one, or several that are all wanted here."""
         if self._cache.changed:
             self._outputs.report()
             self._departures.sweep()

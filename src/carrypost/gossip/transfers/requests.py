@@ -153,8 +153,6 @@ class Requests:
     def _missing(self, want: Want) -> int:
         entry = want.entry
         copy = self._cache.get(entry.message)
-        if copy is None and entry.length <= PIECE_BYTES:
-            return 1 & ~want.requested
         offered = from_bitmap(entry.pieces) if entry.pieces else full_mask(_pieces(want))
         held = copy.held if copy is not None and copy.here else 0
         return offered & ~(held | want.requested)
@@ -172,17 +170,13 @@ class Requests:
         ]
 
     def released(self, links: list[Link], now: int) -> None:
-        """A neighbour that was asked is gone: ask the others who offered the same."""
+        """Ask these neighbours for what another one, which was asked, will not send."""
         for link in links:
             if link.usable:
                 self._request(link, list(link.inbox.wants), (), now)
 
-    def progress(self, link: Link, now: int) -> None:
-        """Something that was asked for came."""
-        link.inbox.progress_us = now
-
     def arrived(self, link: Link, serials: list[int], now: int, *, last: bool) -> None:
-        """Transfer frames came together and need not come again."""
+        """Note transfer frames that need not come again; acknowledge them soon, and at once where the burst ends."""
         inbox = link.inbox
         earlier = inbox.receipts.note(serials)
         if earlier:
@@ -193,7 +187,7 @@ class Requests:
             link.timers.arm(ACKNOWLEDGE, now + _ACK_DELAY_US)
 
     def flush(self, link: Link, now: int) -> None:
-        """The end of a step: answer what was offered, acknowledge what came."""
+        """Answer what was offered and acknowledge what came, at the end of a step."""
         inbox = link.inbox
         if inbox.answers or inbox.fresh:
             serials, inbox.answers = tuple(inbox.answers), []
@@ -245,7 +239,7 @@ class Requests:
 
     @staticmethod
     def _forgotten(link: Link, want: Want, now: int) -> bool:
-        """Whether the neighbour seems to have no more what it offered a while ago."""
+        """Whether the neighbour seems not to have any more what it offered a while ago."""
         few, many = _UNSURE_TRIES
         idle = now - link.inbox.progress_us >= _REQUEST_RETRY_US
         return want.tries >= many or (idle and want.tries >= few)

@@ -33,7 +33,7 @@ class Serving:
         self._transfer = transfer
 
     def serve(self, link: Link, frame: Request, view: View | None, now: int, *, answers: bool) -> int:
-        """Queue what is asked for and not queued yet, and credit the request by that; the slots that were queued.
+        """Queue what is asked for, unless it is queued already, and credit the request by it. Returns the queued slots.
 
         `view`: what the neighbour wants for itself comes first. `answers`: the request answers an offer.
         """
@@ -47,11 +47,11 @@ class Serving:
             again_bytes = sum(copy.descriptor.length for copy in queued if repeated >> copy.slot & 1)
         link.serve_whole(asked)
         unknown = len(frame.handles) - len(wanted)
-        for part in frame.parts:
-            copy = known(part.handle)
+        for some in frame.pieces:
+            copy = known(some.handle)
             if copy is None:
                 unknown += 1
-            elif self._queue(link, copy, pieces := copy.held & from_bitmap(part.pieces), view, now):
+            elif self._queue(link, copy, pieces := copy.held & from_bitmap(some.pieces), view, now):
                 asked |= 1 << copy.slot
                 again_bytes += PIECE_BYTES * link.serve(copy.slot, pieces)
         if unknown:
@@ -61,7 +61,7 @@ class Serving:
         return asked
 
     def _queue(self, link: Link, copy: Copy, wanted: int, view: View | None, now: int) -> bool:
-        """Queue these pieces of a message, unless it is queued already: then False."""
+        """Queue these pieces of a message. Returns False if it is queued already."""
         if not wanted:
             return False
         outbox = link.outbox
@@ -78,7 +78,7 @@ class Serving:
         return True
 
     def acknowledge(self, link: Link, frame: Ack, now: int) -> None:
-        """The neighbour has these in memory."""
+        """Take an acknowledgement: the neighbour has these frames in memory."""
         outbox = link.outbox
         unacknowledged = outbox.recovery.unacknowledged
         through = outbox.acknowledge(frame.base, from_bitmap(frame.bitmap), now)

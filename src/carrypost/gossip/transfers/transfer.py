@@ -56,12 +56,14 @@ class Transfer:
 
     def job(self, copy: Copy, wanted: int, level: int, *, skip_preamble: bool = False) -> Job:
         """Plan a message that a neighbour asked for; `skip_preamble`: it has descriptor and hash list already."""
-        descriptor, whole = copy.descriptor, copy.whole
-        if whole and descriptor.small:
+        descriptor = copy.descriptor
+        if descriptor.small:
             nbytes = len(descriptor.wire) + descriptor.length + SMALL_HEADER_BYTES
-            if nbytes <= self._body_bytes_max + ob.PARCEL_GAIN:  # What `plan` would make of it, as of most.
+            if nbytes <= self._body_bytes_max + ob.PARCEL_GAIN:
                 return Job(copy, wanted, level, b"", items=iter(ob.PARCEL_ITEMS), left=1, parcel=True, nbytes=nbytes)
-        job = Job(copy, wanted, level, self._holdings.hashes(copy), whole)
+            if len(descriptor.wire) <= self._body_bytes_max:
+                return Job(copy, wanted, level, b"", items=iter(ob.SMALL_ITEMS), left=1)
+        job = Job(copy, wanted, level, self._holdings.hashes(copy), copy.whole)
         job.plan(self._body_bytes_max, self._rng, skip_preamble=skip_preamble)
         return job
 
@@ -78,7 +80,7 @@ class Transfer:
         alone: list[Unit] = []
         shared: list[Unit] = []
         while outbox.retransmissions and recovery.open:
-            lost, item = outbox.pull_retransmission()
+            lost, item = outbox.retransmissions.popleft()
             alone.append(self._send(outbox, lost, item, now, shared=False))
         others = [other.outbox for other in links if other is not link and other.outbox.jobs]
         if not others and not outbox.stop_and_wait:
@@ -96,7 +98,7 @@ class Transfer:
             recovery.restart(now)
 
     def _run(self, outbox: Outbox, job: Job, burst: list[Unit], now: int) -> None:
-        """Send of one job what the window allows; in stop-and-wait the whole message counts as one."""
+        """Send as much of one job as the window allows; in stop-and-wait the whole message counts as one."""
         recovery = outbox.recovery
         job.begin()
         while job.left:
@@ -151,7 +153,7 @@ class Transfer:
         return 0 if fits else size
 
     def _parcels(self, outbox: Outbox, now: int) -> list[Unit]:
-        """What most bursts are: messages of one frame each, for one neighbour alone."""
+        """Send messages of one frame each, for one neighbour alone: what most bursts are."""
         serial = self._serial
         units: list[Unit] = []
         for copy in outbox.send_parcels(serial + 1, now):
@@ -164,24 +166,24 @@ class Transfer:
     def _send(self, outbox: Outbox, job: Job, item: Item, now: int, *, shared: bool = True) -> Unit:
         self._serial = serial = self._serial + 1
         kind, index = item
+        copy, descriptor = job.copy, job.copy.descriptor
         frames: Unit
+        nbytes = len(descriptor.wire) + descriptor.length + SMALL_HEADER_BYTES
         if kind == ob.PARCEL:
-            hops, age_ms = _passed_on(job.copy, now)
-            frames = (OpenParcel(job.copy.handle, serial, hops, age_ms, False, job.copy.descriptor),)
-            nbytes = len(job.copy.descriptor.wire) + job.copy.descriptor.length + SMALL_HEADER_BYTES
+            hops, age_ms = _passed_on(copy, now)
+            frames = (OpenParcel(copy.handle, serial, hops, age_ms, False, descriptor),)
         elif kind == ob.SMALL:
-            frames = (self._descriptor(job.copy, 0, serial, now), self._fragment(job.copy, 0, serial))
-            nbytes = len(job.copy.descriptor.wire) + job.copy.descriptor.length + SMALL_HEADER_BYTES
+            frames = (self._descriptor(copy, 0, serial, now), self._fragment(copy, 0, serial))
         elif kind == ob.FRAGMENT:
-            frames = (self._fragment(job.copy, index, serial),)
-            nbytes = job.copy.descriptor.fragment_bytes + _DATA_HEADER_BYTES
+            frames = (self._fragment(copy, index, serial),)
+            nbytes = descriptor.fragment_bytes + _DATA_HEADER_BYTES
         elif kind == ob.HASHES:
             body = job.hashes[index * HASH_BYTES :][: self._body_bytes_max // HASH_BYTES * HASH_BYTES]
-            frames = (HashList(job.copy.handle, serial, index, body),)
+            frames = (HashList(copy.handle, serial, index, body),)
             nbytes = len(body) + _DATA_HEADER_BYTES
         else:
-            frames = (self._descriptor(job.copy, index, serial, now),)
-            nbytes = min(len(job.copy.descriptor.wire), self._body_bytes_max) + _DESCRIPTOR_HEADER_BYTES
+            frames = (self._descriptor(copy, index, serial, now),)
+            nbytes = min(len(descriptor.wire), self._body_bytes_max) + _DESCRIPTOR_HEADER_BYTES
         outbox.sent(serial, (job, item), nbytes, now, shared=shared)
         return frames
 

@@ -52,18 +52,18 @@ class Transfers:
         """Kinds of frames that a strategy need not see."""
 
     def end(self, link: Link, now: int) -> None:
-        """The contact over a link is over: others who offered the same are asked."""
+        """End the contact over a link; what it was asked for is asked of others who offer it."""
         others = self.wants.alternatives(link)
         self._inbound.drop_link(link)
         link.clear()
         self.requests.released(others, now)
 
     def interests_changed(self, entries: Sequence[Entry]) -> None:
-        """These came or went: what is on its way may be wanted here by now, or not any more."""
+        """Match what is on its way again: these entries of the own profile are new, or gone."""
         self._inbound.interests_changed(entries)
 
     def room_appeared(self, now: int) -> None:
-        """There may be room for something that was declined."""
+        """Look soon whether something that was declined finds room."""
         self._declined.room_appeared(now)
 
     def look(self, now: int) -> None:
@@ -76,7 +76,7 @@ class Transfers:
         self.requests.tick(link, now)
 
     def adopt_orphans(self) -> bool:
-        """What somebody was asked for in vain is asked of others. Returns True if there is anything."""
+        """Ask others for what somebody was asked for in vain. Returns True if there is anything."""
         if not self.wants.orphaned:
             return False
         for other, handle in self.wants.orphans():
@@ -88,13 +88,13 @@ class Transfers:
         self._transfer.flush(self._links.usable, now)
 
     def take_parcels(self, link: Link, frames: Sequence[fr.OpenParcel], now: int) -> None:
-        """Small messages came, each of them whole."""
+        """Take small messages, each of which came whole."""
         serials = self._parcels.take(link, frames, now)
         # Several bursts may come together, or the end of one first.
         last = frames[-1].last or any(frame.last for frame in frames)
         if serials:
             self.requests.arrived(link, serials, now, last=last)
-            self.requests.progress(link, now)
+            link.inbox.progress_us = now
         elif last:
             link.timers.arm(ACKNOWLEDGE, now)
 
@@ -109,6 +109,6 @@ class Transfers:
     def _take_data(self, link: Link, frame: fr.Data | fr.BlankData, now: int) -> None:
         if self._inbound.data(link, frame, now):
             self.requests.arrived(link, [frame.serial], now, last=frame.last)
-            self.requests.progress(link, now)
+            link.inbox.progress_us = now
         elif frame.last:
             link.timers.arm(ACKNOWLEDGE, now)

@@ -93,7 +93,7 @@ class Wants:
         declined[entry.handle] = entry
         if len(declined) > self._limits.offers_open_max:
             declined.popitem(last=False)
-        self._cache.waiting.note(best_rank(entry.privilege, self._own.wants_something), entry.length)
+        self._cache.demand.note(best_rank(entry.privilege, self._own.wants_something), entry.length)
 
     def whole_at(self, link: Link, message: MessageId) -> bool:
         """Whether this neighbour offers all of the message."""
@@ -106,16 +106,16 @@ class Wants:
         return list(self._sources.get(message, {}).values())
 
     def asked(self, message: MessageId, now: int) -> None:
-        """A neighbour is asked for it."""
+        """Note that a neighbour is asked for a message."""
         self._asked.setdefault(message, now)
 
     def progressed(self, message: MessageId, now: int) -> None:
-        """A piece of it came."""
+        """Note that a piece of a message came, so that others go on waiting for the rest."""
         if message in self._sources:
             self._asked[message] = now
 
     def orphans(self) -> list[tuple[Link, int]]:
-        """Once: who else offers what somebody was asked for in vain, under which handle."""
+        """Take who else offers what somebody was asked for in vain, and under which handle."""
         messages, self.orphaned = self.orphaned, {}
         return [source for message in messages for source in self.sources(message)]
 
@@ -134,12 +134,8 @@ class Wants:
 
     def alternatives(self, link: Link) -> list[Link]:
         """Other links that offer something that `link` offers."""
-        found: dict[str, Link] = {}
-        for want in link.inbox.wants.values():
-            for other, _ in self._sources.get(want.entry.message, {}).values():
-                if other is not link:
-                    found[other.peer] = other
-        return list(found.values())
+        sources = [source for want in link.inbox.wants.values() for source in self.sources(want.entry.message)]
+        return list(dict.fromkeys(other for other, _ in sources if other is not link))
 
     def drop(self, link: Link, handle: int) -> None:
         """Give up what a neighbour offers; if it was asked for it, others may be asked instead."""
@@ -158,7 +154,7 @@ class Wants:
                 self.orphaned[message] = None
 
     def fulfil(self, copies: Sequence[Copy]) -> None:
-        """All of these messages is here: nobody is asked for them any more, and who offered all of one has it."""
+        """Ask nobody for these messages any more: they are whole here. Whoever offered all of one has it."""
         known: dict[Link, list[int]] = {}
         for copy in copies:
             sources = self._sources.pop(copy.id, None)
@@ -174,7 +170,7 @@ class Wants:
             link.learn(mask_of(slots))
 
     def _close(self, link: Link, want: Want) -> None:
-        """End a want: its fragments go, and of what still comes for it nothing is used."""
+        """End a want: drop its fragments, and acknowledge what still comes without using it."""
         inbox, handle = link.inbox, want.entry.handle
         if self._buffers:
             for piece in list(want.fragments):
@@ -189,7 +185,7 @@ class Wants:
             link.timers.cancel(REQUEST_AGAIN)
 
     def drop_link(self, link: Link) -> None:
-        """The contact is over: whole pieces are in the cache, fragments go."""
+        """End all wants of a contact that is over. Whole pieces stay in the cache, fragments go."""
         for handle in list(link.inbox.wants):
             self.drop(link, handle)
         self._open.pop(link.peer, None)
@@ -214,11 +210,11 @@ class Wants:
         return (link.peer, message) in self._blocked
 
     def forgive(self, link: Link, message: MessageId) -> None:
-        """It may be taken from this neighbour again."""
+        """Let a message be taken from this neighbour again."""
         self._blocked.pop((link.peer, message), None)
 
     def opened(self, link: Link, handle: int, want: Want) -> None:
-        """One more half-received message; the stalest one of the fullest link makes room."""
+        """Note one more half-received message; the stalest one of the fullest link makes room for it."""
         mine = self._open.setdefault(link.peer, {})
         mine[handle] = want
         limit = self._limits.partials_max
@@ -235,7 +231,7 @@ class Wants:
         stale.clear()
 
     def charge(self, link: Link, handle: int, piece: int, nbytes: int) -> None:
-        """A piece got one more fragment; the stalest pieces of this link, then of all, make room for it."""
+        """Charge one more fragment of a piece; the stalest pieces of this link, then of all links, make room for it."""
         key = (link.peer, handle, piece)
         nbytes += FRAGMENT_BYTES
         self._buffer_bytes += nbytes

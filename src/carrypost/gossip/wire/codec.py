@@ -86,8 +86,7 @@ def encode(frame: Frame) -> bytes:
 
 def wire_size(frame: Frame) -> int:
     """How many bytes `encode` makes of the frame; no blank or stored body is made for it."""
-    size = _SIZES.get(type(frame))
-    return len(_encode(frame)) if size is None else size(frame)
+    return wire_sizes((frame,))[0]
 
 
 def wire_sizes(frames: Sequence[Frame]) -> list[int]:
@@ -291,10 +290,6 @@ def _pieces_max(limits: Limits) -> int:
     return -(-limits.message_bytes_max // PIECE_BYTES)
 
 
-def _bitmap_bytes_max(limits: Limits) -> int:
-    return -(-_pieces_max(limits) // 8)
-
-
 def _sound_name(name: str) -> bool:
     """Whether this can be a node's id or plain name; a colon would make message ids ambiguous."""
     return ":" not in name and (name.isascii() or len(name.encode()) <= NAME_BYTES_MAX)
@@ -327,12 +322,13 @@ def _check_offer(frame: f.Offer, limits: Limits) -> None:
 
 def _check_request(frame: f.Request, limits: Limits) -> None:
     _allow(len(frame.offers), limits.request_handles_max)
-    _allow(len(frame.handles) + len(frame.parts), limits.request_handles_max)
-    _check_bitmaps(frame.parts, limits)
+    _allow(len(frame.handles) + len(frame.pieces), limits.request_handles_max)
+    _check_bitmaps(frame.pieces, limits)
 
 
 def _check_bitmaps(entries: Iterable[f.OfferEntry | f.PieceRequest], limits: Limits) -> None:
-    _allow(max((len(entry.pieces) for entry in entries), default=0), _bitmap_bytes_max(limits))
+    bitmap_bytes_max = -(-_pieces_max(limits) // 8)
+    _allow(max((len(entry.pieces) for entry in entries), default=0), bitmap_bytes_max)
 
 
 def _check_hash_list(frame: f.HashList, limits: Limits) -> None:
@@ -349,10 +345,6 @@ def _check_data(frame: f.Data, limits: Limits) -> None:
 def _check_parcel(frame: f.Parcel, limits: Limits) -> None:
     if len(frame.wire) > limits.descriptor_bytes_max or len(frame.body) > PIECE_BYTES:
         raise LimitError(Refusal.LIMIT)
-
-
-def _check_ack(frame: f.Ack, _limits: Limits) -> None:
-    _allow(len(frame.bitmap), ACK_BITMAP_BYTES_MAX)
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -380,7 +372,7 @@ _CHECKS: dict[type[WireFrame], _Check] = {
     f.DescriptorPart: lambda frame, limits: _check_part(frame, limits.descriptor_bytes_max),
     f.HashList: _check_hash_list,
     f.Data: _check_data,
-    f.Ack: _check_ack,
+    f.Ack: lambda frame, _: _allow(len(frame.bitmap), ACK_BITMAP_BYTES_MAX),
     f.Parcel: _check_parcel,
 }
 _Kind = tuple[Callable[[memoryview], WireFrame], int, _Check | None, bool]

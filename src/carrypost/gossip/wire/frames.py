@@ -51,8 +51,8 @@ class Announce(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """I am here, I want this, I hear these. Broadcast."""
 
     node: NodeName
-    boot: Count
-    """The incarnation: a larger one means that the node restarted."""
+    incarnation: Count
+    """A larger one means that the node restarted."""
     counter: Count
     """Announcements so far in this life."""
     period_ms: Annotated[int, msgspec.Meta(ge=1, le=2**31)]
@@ -117,7 +117,7 @@ class Digest(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """Number of the question that this answers; 0: none."""
     part: Part = 0
     parts: Parts = 1
-    """An answer may need several frames; the question is settled when all of them have come."""
+    """An answer may need several frames; the question is answered when all of them have come."""
     run: Count = 0
     """Number of the reconciliation, given by the one who began it."""
 
@@ -161,7 +161,7 @@ class Request(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """Serials of the offers answered by this."""
     handles: tuple[Handle, ...] = ()
     """Messages that are wanted whole."""
-    parts: tuple[PieceRequest, ...] = ()
+    pieces: tuple[PieceRequest, ...] = ()
     """Messages of which some pieces are wanted."""
 
 

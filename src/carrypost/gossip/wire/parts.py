@@ -35,7 +35,7 @@ class Parts:
         return sum(map(len, self._open.values()))
 
     def add(self, owner: str, key: Hashable, part: int, parts: int, body: bytes) -> bytes | None:
-        """Take one part; the whole once it is there. A part that says nothing or too much is refused."""
+        """Take one part; returns the whole once it is there. A part that says nothing or too much is refused."""
         if not 0 <= part < parts <= PARTS_MAX or not body or len(body) > self._bytes_max:
             raise LimitError("parts", f"part {part} of {parts}, {len(body)} bytes")
         things = self._open.setdefault(owner, {})

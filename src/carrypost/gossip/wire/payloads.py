@@ -1,7 +1,7 @@
 """Between frames and the driver's store: payloads are put into what is sent, and put together for who asks.
 
 The host keeps no payloads: what it sends names them, and the driver fills them in. Both drivers do it here, each with
-its own way to read a piece. What is gone from the store is left out of what is sent, and told.
+its own way to read a piece. What is gone from the store is left out of what is sent, and reported.
 """
 
 from __future__ import annotations
@@ -34,16 +34,15 @@ def filled(frames: Sequence[Frame], read: Read) -> tuple[Sequence[Frame], Sequen
     gone: dict[MessageId, None] = {}
     for frame in frames:
         full: Frame | None = frame
+        message = MessageId(b"")
         if isinstance(frame, StoredData):
-            full = _data(frame, read)
-        elif isinstance(frame, OpenParcel) and _sealed(frame):
-            full = _parcel(frame, read)
-        if full is not None:
+            full, message = _data(frame, read), frame.message
+        elif isinstance(frame, OpenParcel) and frame.body is None and frame.descriptor.codec is not _BLANK:
+            full, message = _parcel(frame, read), frame.descriptor.id
+        if full is None:
+            gone[message] = None
+        else:
             found.append(full)
-        elif isinstance(frame, StoredData):
-            gone[frame.message] = None
-        elif isinstance(frame, OpenParcel):
-            gone[frame.descriptor.id] = None
     return found, tuple(gone)
 
 
@@ -61,10 +60,6 @@ def gathered(descriptor: Descriptor, read: Read, limits: Limits) -> bytes:
             raise StoreError(f"piece {piece} of {descriptor.shown} is gone")
         pieces.append(body)
     return unpack(descriptor, b"".join(pieces), limits)
-
-
-def _sealed(frame: Frame) -> bool:
-    return type(frame) is OpenParcel and frame.body is None and frame.descriptor.codec is not _BLANK
 
 
 def _data(frame: StoredData, read: Read) -> Data | None:
