@@ -568,3 +568,44 @@ def test_a_dead_subscription_does_not_use_up_the_pins_of_others() -> None:
     node.credit(live)
     node.write()
     assert ids(node.handed()) == sent
+
+
+# --- what was handed over, and is not told yet -------------------------------------------------------------
+
+
+def test_what_a_consumer_was_about_to_get_when_it_closed_goes_to_the_next_one_uncounted(node: OneNode) -> None:
+    session = node.session("me")
+    consumer = node.consume(session, "t", name="mail", durable=True)
+    node.credit(consumer)
+    node.publish("t")
+    node.collect()
+    node.host.messaging.close_consumer(consumer, node.now)
+    node.write()
+    assert not node.handed()
+    other = node.consume(session, "t", name="mail", durable=True)
+    node.credit(other)
+    node.write()
+    assert [(each.consumer, each.count) for each in node.handed()] == [(other, 1)]
+
+
+def test_recover_starts_with_what_is_not_told_yet_and_does_not_count_it(node: OneNode) -> None:
+    session = node.session()
+    node.credit(node.consume(session, "t"), 2)
+    node.credit(node.consume(session, "t"))
+    sent = [node.publish("t", b"%d" % n) for n in range(3)]
+    node.collect()
+    node.host.messaging.recover(session, node.now)
+    node.write()
+    handed = node.handed()
+    assert ids(handed) == sent[:2] + sent
+    assert counts(handed) == [1] * 5
+
+
+def test_credit_for_what_expired_before_it_was_told_is_there_for_the_next(node: OneNode) -> None:
+    node.credit(node.consume(node.session(), "t"), 1)
+    node.publish("t", b"1", lifetime_s=1)
+    lasting = node.publish("t", b"2")
+    node.collect()
+    node.now += 2 * S
+    node.write()
+    assert ids(node.handed()) == [lasting]

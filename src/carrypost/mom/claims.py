@@ -24,7 +24,7 @@ from carrypost.model.times import NEVER
 from carrypost.mom.pins import Pins
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
@@ -303,10 +303,18 @@ class Claims:
             Handed(consumer.number, claim.number, descriptor, claim.count, claim.copy.hops, unordered=unordered)
         )
 
-    def give_back(self, claims: Iterable[Claim], *, unread: Collection[int] = ()) -> None:
-        """Let these wait again. Those that are `unread`, by their numbers, reached no program and are not counted."""
+    def give_back(self, claims: Sequence[Claim], *, unread: Collection[int] = (), seen: bool = True) -> None:
+        """Let these wait again, those that were `seen`, too. What is `unread`, by its number, nobody saw."""
+        untold = self._journal.retract_handed({claim.number for claim in claims})
+        unseen = untold.union(unread)
         by_subscription: dict[Subscription, list[Claim]] = {}
         for claim in claims:
+            if claim.number in unseen:
+                claim.count -= 1
+            elif not seen:
+                continue
+            if claim.number in untold:
+                self._return_credit(claim)
             if claim.subscription.ended:
                 self._end(claim)
                 continue
@@ -314,14 +322,18 @@ class Claims:
             if claim.consumer is not None:
                 claim.consumer.session.handed.pop(claim.number, None)
             claim.consumer = None
-            if claim.number in unread:
-                claim.count -= 1
-                if claim.subscription.durable:
-                    self._write(claim)
+            if claim.number in unseen and claim.subscription.durable:
+                self._write(claim)
             by_subscription.setdefault(claim.subscription, []).append(claim)
         for subscription, some in by_subscription.items():
             subscription.backlog.put_back(some)
             self.ready[subscription] = None
+
+    def _return_credit(self, claim: Claim) -> None:
+        """It was handed over, and that was not told: whoever was to have it takes another one instead."""
+        if claim.consumer is not None:
+            claim.consumer.take_back(claim)
+            self.ready[claim.subscription] = None
 
     # --- the end -------------------------------------------------------------------------------------------
 
@@ -413,7 +425,8 @@ class Claims:
             claim.subscription.backlog.discard(claim)
         elif claim.state is ClaimState.HANDED and claim.consumer is not None:
             claim.consumer.session.handed.pop(claim.number, None)
-            self._journal.retract_handed(claim.number)
+            if self._journal.retract_handed((claim.number,)):
+                self._return_credit(claim)
         claim.move(move)
         if claim.subscription.durable:
             self._ledger.delete(claim.row_name)

@@ -241,8 +241,8 @@ class Messaging(Layer):
         """Close a consumer. What it handed on stays with its session; what is `unread` goes back."""
         found = self._sessions.consumer(consumer)
         subscription, session = found.subscription, found.session
-        mine = [claim for claim in session.handed.values() if claim.consumer is found and claim.number in unread]
-        self._claims.give_back(mine, unread=unread)
+        mine = [claim for claim in session.handed.values() if claim.consumer is found]
+        self._claims.give_back(mine, unread=unread, seen=False)
         subscription.consumers.remove(found)
         self._sessions.leave(found)
         if subscription.durable:

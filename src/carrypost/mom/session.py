@@ -71,6 +71,11 @@ class Consumer:
         self.nbytes -= claim.copy.descriptor.length
         self.session.handed[claim.number] = claim
 
+    def take_back(self, claim: Claim) -> None:
+        """What it was to have did not reach it."""
+        self.messages += 1
+        self.nbytes += claim.copy.descriptor.length
+
 
 class Sessions:
     """Everybody who is connected to one node's messaging."""
