@@ -609,3 +609,18 @@ def test_credit_for_what_expired_before_it_was_told_is_there_for_the_next(node: 
     node.now += 2 * S
     node.write()
     assert ids(node.handed()) == [lasting]
+
+
+# --- commands whose batch is lost --------------------------------------------------------------------------
+
+
+def test_a_live_subscription_has_nothing_to_write_and_stands_whatever_the_disk_does(node: OneNode) -> None:
+    node.publish("t")
+    node.collect()
+    consumers = [node.consumer("t"), node.consumer("t")]
+    node.lose()
+    node.pass_time(2)
+    assert node.answers() == [Done(1), Done(2)]
+    message = node.publish("t")
+    node.write()
+    assert [ids(node.handed(each)) for each in consumers] == [[message], [message]]

@@ -148,14 +148,17 @@ class Journal:
         for key in undeleted:
             self.delete(key)
 
-    def hold(self, event: Event | Send) -> None:
-        """Release `event` once everything changed so far is durable."""
+    def hold(self, event: Event | Send) -> int:
+        """Release `event` once everything changed so far is durable. Returns the number of the batch it waits for."""
         if self.puts or self.deletes:
             self._held.append(event)
-        elif self._open:
-            next(reversed(self._open.values()))[1].append(event)
-        else:
-            self._release([event])
+            return self.serial
+        if self._open:
+            latest = next(reversed(self._open))
+            self._open[latest][1].append(event)
+            return latest
+        self._release([event])
+        return 0
 
     def _release(self, held: list[Event | Send]) -> None:
         for event in held:

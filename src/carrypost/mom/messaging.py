@@ -230,6 +230,10 @@ class Messaging(Layer):
             self._made[number] = consumer
         return consumer.number
 
+    def is_made_by(self, number: int) -> bool:
+        """Whether a command made a subscription that goes with it if it is lost; a live one has nothing to write."""
+        return number in self._made
+
     def credit(self, consumer: int, messages: int, nbytes: int) -> None:
         """A consumer takes so much more."""
         found = self._sessions.consumer(consumer)
