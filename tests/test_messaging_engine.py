@@ -624,3 +624,20 @@ def test_a_live_subscription_has_nothing_to_write_and_stands_whatever_the_disk_d
     message = node.publish("t")
     node.write()
     assert [ids(node.handed(each)) for each in consumers] == [[message], [message]]
+
+
+def test_whoever_joined_a_subscription_that_could_not_be_written_is_told(node: OneNode) -> None:
+    consumers = [node.consumer("t", name="crew", durable=True, shared=True)]
+    node.collect()
+    consumers.append(node.consumer("t", name="crew", durable=True, shared=True))
+    node.publish("t")
+    node.collect()
+    assert len(node.batches) == 2
+    node.lose_one()
+    node.write()
+    assert sorted(each.number for each in node.answers() if isinstance(each, Undone)) == [1, 2]
+    for consumer in consumers:
+        with pytest.raises(IllegalStateException, match="is closed: create another"):
+            node.credit(consumer)
+    assert not node.handed()
+    assert not [key for key in node.disk if key[0] == "mom"]

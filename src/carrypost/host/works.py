@@ -223,7 +223,9 @@ class Works:
         """
         numbers = {self._messages[message] for message in gone if message in self._messages}  # type: ignore[index]
         numbers |= {number for number, made in self._open.items() if made.serial == serial and made.commit}
-        undone = [(number, self._open[number]) for number in sorted(numbers)]
+        if self._messaging is not None:
+            numbers |= self._messaging.depending(numbers)
+        undone = [(number, self._open[number]) for number in sorted(numbers, reverse=True)]
         for number, made in undone:
             self._journal.retract_done(number)
             self._close(number)

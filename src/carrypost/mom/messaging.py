@@ -67,7 +67,9 @@ class Messaging(Layer):
         self._commits: dict[int, list[Acknowledged]] = {}
         """What the commits acknowledged that are not durable, by their numbers."""
         self._made: dict[int, Consumer] = {}
-        """The consumers of new durable subscriptions that are not durable yet, by the numbers of the commands."""
+        """The consumers of durable subscriptions that are not durable yet, by the numbers of the commands."""
+        self._makers: dict[Subscription, int] = {}
+        """Those subscriptions, and the commands that made them."""
         self._unhanded: list[Handed] = []
         """What was to be told with a batch that was lost, until its rows are written again."""
 
@@ -227,12 +229,19 @@ class Messaging(Layer):
         consumer = self._sessions.consume(found, subscription)
         subscription.consumers.append(consumer)
         if new and asked.durable:
+            self._makers[subscription] = number
+        if subscription in self._makers:
             self._made[number] = consumer
         return consumer.number
 
-    def is_made_by(self, number: int) -> bool:
-        """Whether a command made a subscription that goes with it if it is lost; a live one has nothing to write."""
+    def is_undoable(self, number: int) -> bool:
+        """Whether a command made a consumer that goes if it is lost. A live subscription has nothing to write."""
         return number in self._made
+
+    def depending(self, numbers: Collection[int]) -> set[int]:
+        """The commands that are undone with these: they made more consumers of the same new subscriptions."""
+        subscriptions = {made for made, maker in self._makers.items() if maker in numbers}
+        return {number for number, consumer in self._made.items() if consumer.subscription in subscriptions}
 
     def credit(self, consumer: int, messages: int, nbytes: int) -> None:
         """A consumer takes so much more."""
@@ -294,15 +303,21 @@ class Messaging(Layer):
 
     def done(self, number: int) -> None:
         """A command is durable."""
-        self._made.pop(number, None)
+        consumer = self._made.pop(number, None)
+        if consumer is not None and self._makers.get(consumer.subscription) == number:
+            del self._makers[consumer.subscription]
         self._claims.keep(self._commits.pop(number, ()))
 
     def undo(self, number: int, now: int) -> None:
         """A command was lost: sessions and subscriptions are as they were before it."""
         self._claims.undo(self._commits.pop(number, ()))
         consumer = self._made.pop(number, None)
-        if consumer is not None and not consumer.subscription.ended:
-            subscription = consumer.subscription
-            for each in subscription.consumers[:]:
-                self.close_consumer(each.number, now)
-            self._end(subscription, now)
+        if consumer is None:
+            return
+        subscription = consumer.subscription
+        if consumer in subscription.consumers:
+            self.close_consumer(consumer.number, now)
+        if self._makers.get(subscription) == number:
+            del self._makers[subscription]
+            if not subscription.ended:
+                self._end(subscription, now)
