@@ -641,3 +641,34 @@ def test_whoever_joined_a_subscription_that_could_not_be_written_is_told(node: O
             node.credit(consumer)
     assert not node.handed()
     assert not [key for key in node.disk if key[0] == "mom"]
+
+
+def test_nothing_overtakes_what_could_not_be_counted_on_disk(node: OneNode) -> None:
+    consumer = node.consume(node.session("me"), "t", name="mail", durable=True)
+    sent = [node.publish("t", b"1")]
+    node.write()
+    node.credit(consumer)
+    node.collect()
+    sent.append(node.publish("t", b"2"))
+    node.collect()
+    node.lose_one()
+    node.write()
+    assert not node.handed()
+    node.pass_time(2)
+    assert [(each.message, each.count) for each in node.handed()] == [(sent[0], 1), (sent[1], 1)]
+
+
+def test_nothing_is_handed_over_before_the_store_knows_that_it_was_owed(node: OneNode) -> None:
+    message = node.publish("t")
+    node.write()
+    consumer = node.consume(node.session(), "t")
+    node.lose()
+    node.credit(consumer)
+    node.write()
+    assert not node.handed()
+    node.pass_time(2)
+    assert ids(node.handed()) == [message]
+    node.crash()
+    node.consumer("t")
+    node.write()
+    assert counts(node.handed()) == [2]

@@ -158,6 +158,11 @@ class Backlog:
         if self._fresh.pop(claim.place, None) is None:
             self._returned.pop(claim.place, None)
 
+    @property
+    def first(self) -> Claim:
+        """The one that is next."""
+        return next(iter(self))
+
     def next(self) -> Claim:
         """The first one, which waits no more."""
         waiting = self._returned or self._fresh
@@ -223,6 +228,7 @@ class Claims:
         due_us = _due_us(copy)
         for subscription in subscriptions:
             if subscription in known:
+                self.ready[subscription] = None
                 continue
             self._place += 1
             claim = Claim(subscription, copy, self._place, count)
@@ -260,6 +266,8 @@ class Claims:
         self._by_message.setdefault(message, []).append(claim)
         self._pins.pin(claim)
         self._file(claim, _due_us(copy), now)
+        if not self.claimable(copy):
+            self._holdings.mark_claimed(1 << copy.slot)  # Else whoever claims it next does, and that is its delivery.
 
     def inherit(self, copy: Copy) -> None:
         """An earlier life claimed it, and nobody acknowledged it: it may have been handed over."""
@@ -286,8 +294,15 @@ class Claims:
         ready, self.ready = self.ready, {}
         for subscription in ready:
             backlog = subscription.backlog
-            while len(backlog) and (consumer := subscription.next_consumer()) is not None:
+            while self._holds(backlog) and (consumer := subscription.next_consumer()) is not None:
                 self._hand(backlog.next(), consumer)
+
+    def _holds(self, backlog: Backlog) -> bool:
+        """Whether the first one that waits may be handed over: not before the store knows that it is owed to somebody.
+
+        Where the note of that was lost it is made again, and what follows waits as well: it is not to overtake.
+        """
+        return len(backlog) > 0 and bool(self._holdings.claimed >> backlog.first.copy.slot & 1)
 
     def _hand(self, claim: Claim, consumer: Consumer) -> None:
         descriptor, subscription = claim.copy.descriptor, claim.subscription
@@ -307,12 +322,18 @@ class Claims:
         """Let these wait again, those that were `seen`, too. What is `unread`, by its number, nobody saw."""
         untold = self._journal.retract_handed({claim.number for claim in claims})
         unseen = untold.union(unread)
+        self._return([claim for claim in claims if seen or claim.number in unseen], unseen, untold)
+
+    def take_back(self, claims: Sequence[Claim]) -> None:
+        """These were handed over, and that will not be told: they wait again."""
+        numbers = {claim.number for claim in claims}
+        self._return(claims, numbers, numbers)
+
+    def _return(self, claims: Iterable[Claim], unseen: Collection[int], untold: Collection[int]) -> None:
         by_subscription: dict[Subscription, list[Claim]] = {}
         for claim in claims:
             if claim.number in unseen:
                 claim.count -= 1
-            elif not seen:
-                continue
             if claim.number in untold:
                 self._return_credit(claim)
             if claim.subscription.ended:

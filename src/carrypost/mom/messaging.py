@@ -18,7 +18,7 @@ from carrypost.model.times import NEVER
 from carrypost.mom import claims as claim_rows
 from carrypost.mom import topic as topic_rows
 from carrypost.mom.claims import Acknowledged, Claims
-from carrypost.mom.ledger import Ledger
+from carrypost.mom.ledger import RETRY_US, Ledger
 from carrypost.mom.session import Sessions
 from carrypost.mom.topic import Subscription, Topics
 
@@ -70,8 +70,8 @@ class Messaging(Layer):
         """The consumers of durable subscriptions that are not durable yet, by the numbers of the commands."""
         self._makers: dict[Subscription, int] = {}
         """Those subscriptions, and the commands that made them."""
-        self._unhanded: list[Handed] = []
-        """What was to be told with a batch that was lost, until its rows are written again."""
+        self._resume_us = NEVER
+        """Nothing is handed over before this: the disk failed, and what is handed over is counted there."""
 
     def overview(self) -> MessagingOverview:
         """How things stand."""
@@ -139,21 +139,19 @@ class Messaging(Layer):
         self._topics.expire(now)
         if self._ledger.due_us <= now:
             self._ledger.write_again()
-            unhanded, self._unhanded = self._unhanded, []
-            for handed in unhanded:
-                if self._sessions.has(handed.number):
-                    self._journal.hold(handed)
+        if self._resume_us <= now:
+            self._resume_us = NEVER
         self._look_ahead()
 
     def finish(self, now: int) -> Sequence[Draft]:  # noqa: ARG002 - nothing here waits for a time
         """Hand out what the step brought."""
-        if self._claims.ready:
+        if self._claims.ready and self._resume_us == NEVER:
             self._claims.hand_out()
         self._look_ahead()
         return ()
 
     def _look_ahead(self) -> None:
-        self.due_us = min(self._claims.due_us, self._topics.due_us, self._ledger.due_us)
+        self.due_us = min(self._claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us)
 
     def rows(self, serial: int) -> dict[Key, Value | None]:
         """None that are not in the journal already; the batch that has them gets its number now."""
@@ -165,11 +163,16 @@ class Messaging(Layer):
         self._ledger.durable(serial)
 
     def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
-        """A batch could not be written: its rows are written again, and what waited for them waits on."""
-        self._ledger.lost(serial, self._holdings.now_us)
-        self._unhanded += [event for event in held if isinstance(event, Handed)]
-        if self._unhanded and self._ledger.due_us == NEVER:
-            self._ledger.due_us = self._holdings.now_us
+        """A batch could not be written: its rows are written again.
+
+        What was handed over and is not told yet, by later batches, too, is handed over later: so nothing overtakes.
+        """
+        now = self._holdings.now_us
+        self._ledger.lost(serial, now)
+        untold = {event.number for event in held if isinstance(event, Handed)} | self._journal.retract_handed()
+        if untold:
+            self._claims.take_back(self._sessions.handed(untold))
+            self._resume_us = now + RETRY_US
         self._look_ahead()
         return ()
 
