@@ -672,3 +672,35 @@ def test_nothing_is_handed_over_before_the_store_knows_that_it_was_owed(node: On
     node.consumer("t")
     node.write()
     assert counts(node.handed()) == [2]
+
+
+# --- the order of sending ----------------------------------------------------------------------------------
+
+
+def test_after_a_restart_a_durable_subscription_has_everything_in_the_order_of_sending(node: OneNode) -> None:
+    consumer = node.consume(node.session("me"), "t", name="mail", durable=True)
+    node.credit(consumer, 3)
+    sent = [node.publish("t", b"%d" % n) for n in range(12)]
+    node.write()
+    assert ids(node.handed()) == sent[:3]
+    node.crash()
+    node.consumer("t", client="me", name="mail", durable=True)
+    node.write()
+    handed = node.handed()
+    assert ids(handed) == sent
+    assert counts(handed) == [2] * 3 + [1] * 9
+
+
+def test_a_later_subscription_gets_what_is_here_in_the_order_of_sending(node: OneNode) -> None:
+    node.publish("t", b"1")
+    node.collect()
+    sent = [node.publish("t", b"2")]
+    node.collect()
+    node.lose_one()
+    sent.append(node.publish("t", b"3"))
+    node.write()
+    for _ in range(2):
+        node.consumer("t")
+        node.write()
+        assert ids(node.handed()) == sent
+        node.crash()
