@@ -577,3 +577,139 @@ def test_a_dead_subscription_does_not_use_up_the_pins_of_others() -> None:
     node.credit(live)
     node.write()
     assert ids(node.handed()) == sent
+
+
+# --- what was handed over, and is not told yet -------------------------------------------------------------
+
+
+def test_what_a_consumer_was_about_to_get_when_it_closed_goes_to_the_next_one_uncounted(node: OneNode) -> None:
+    session = node.session("me")
+    consumer = node.consume(session, "t", name="mail", durable=True)
+    node.credit(consumer)
+    node.publish("t")
+    node.collect()
+    node.host.messaging.close_consumer(consumer, node.now)
+    node.write()
+    assert not node.handed()
+    other = node.consume(session, "t", name="mail", durable=True)
+    node.credit(other)
+    node.write()
+    assert [(each.consumer, each.count) for each in node.handed()] == [(other, 1)]
+
+
+def test_recover_starts_with_what_is_not_told_yet_and_does_not_count_it(node: OneNode) -> None:
+    session = node.session()
+    node.credit(node.consume(session, "t"), 2)
+    node.credit(node.consume(session, "t"))
+    sent = [node.publish("t", b"%d" % n) for n in range(3)]
+    node.collect()
+    node.host.messaging.recover(session, node.now)
+    node.write()
+    handed = node.handed()
+    assert ids(handed) == sent[:2] + sent
+    assert counts(handed) == [1] * 5
+
+
+def test_credit_for_what_expired_before_it_was_told_is_there_for_the_next(node: OneNode) -> None:
+    node.credit(node.consume(node.session(), "t"), 1)
+    node.publish("t", b"1", lifetime_s=1)
+    lasting = node.publish("t", b"2")
+    node.collect()
+    node.now += 2 * S
+    node.write()
+    assert ids(node.handed()) == [lasting]
+
+
+# --- commands whose batch is lost --------------------------------------------------------------------------
+
+
+def test_a_live_subscription_has_nothing_to_write_and_stands_whatever_the_disk_does(node: OneNode) -> None:
+    node.publish("t")
+    node.collect()
+    consumers = [node.consumer("t"), node.consumer("t")]
+    node.lose()
+    node.pass_time(2)
+    assert node.answers() == [Done(1), Done(2)]
+    message = node.publish("t")
+    node.write()
+    assert [ids(node.handed(each)) for each in consumers] == [[message], [message]]
+
+
+def test_whoever_joined_a_subscription_that_could_not_be_written_is_told(node: OneNode) -> None:
+    consumers = [node.consumer("t", name="crew", durable=True, shared=True)]
+    node.collect()
+    consumers.append(node.consumer("t", name="crew", durable=True, shared=True))
+    node.publish("t")
+    node.collect()
+    assert len(node.batches) == 2
+    node.lose_one()
+    node.write()
+    assert sorted(each.number for each in node.answers() if isinstance(each, Undone)) == [1, 2]
+    for consumer in consumers:
+        with pytest.raises(IllegalStateException, match="is closed: create another"):
+            node.credit(consumer)
+    assert not node.handed()
+    assert not [key for key in node.disk if key[0] == "mom"]
+
+
+def test_nothing_overtakes_what_could_not_be_counted_on_disk(node: OneNode) -> None:
+    consumer = node.consume(node.session("me"), "t", name="mail", durable=True)
+    sent = [node.publish("t", b"1")]
+    node.write()
+    node.credit(consumer)
+    node.collect()
+    sent.append(node.publish("t", b"2"))
+    node.collect()
+    node.lose_one()
+    node.write()
+    assert not node.handed()
+    node.pass_time(2)
+    assert [(each.message, each.count) for each in node.handed()] == [(sent[0], 1), (sent[1], 1)]
+
+
+def test_nothing_is_handed_over_before_the_store_knows_that_it_was_owed(node: OneNode) -> None:
+    message = node.publish("t")
+    node.write()
+    consumer = node.consume(node.session(), "t")
+    node.lose()
+    node.credit(consumer)
+    node.write()
+    assert not node.handed()
+    node.pass_time(2)
+    assert ids(node.handed()) == [message]
+    node.crash()
+    node.consumer("t")
+    node.write()
+    assert counts(node.handed()) == [2]
+
+
+# --- the order of sending ----------------------------------------------------------------------------------
+
+
+def test_after_a_restart_a_durable_subscription_has_everything_in_the_order_of_sending(node: OneNode) -> None:
+    consumer = node.consume(node.session("me"), "t", name="mail", durable=True)
+    node.credit(consumer, 3)
+    sent = [node.publish("t", b"%d" % n) for n in range(12)]
+    node.write()
+    assert ids(node.handed()) == sent[:3]
+    node.crash()
+    node.consumer("t", client="me", name="mail", durable=True)
+    node.write()
+    handed = node.handed()
+    assert ids(handed) == sent
+    assert counts(handed) == [2] * 3 + [1] * 9
+
+
+def test_a_later_subscription_gets_what_is_here_in_the_order_of_sending(node: OneNode) -> None:
+    node.publish("t", b"1")
+    node.collect()
+    sent = [node.publish("t", b"2")]
+    node.collect()
+    node.lose_one()
+    sent.append(node.publish("t", b"3"))
+    node.write()
+    for _ in range(2):
+        node.consumer("t")
+        node.write()
+        assert ids(node.handed()) == sent
+        node.crash()

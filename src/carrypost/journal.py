@@ -8,7 +8,7 @@ when the driver answers `durable`. A batch that is answered `lost` gives its key
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -148,14 +148,17 @@ class Journal:
         for key in undeleted:
             self.delete(key)
 
-    def hold(self, event: Event | Send) -> None:
-        """Release `event` once everything changed so far is durable."""
+    def hold(self, event: Event | Send) -> int:
+        """Release `event` once everything changed so far is durable. Returns the number of the batch it waits for."""
         if self.puts or self.deletes:
             self._held.append(event)
-        elif self._open:
-            next(reversed(self._open.values()))[1].append(event)
-        else:
-            self._release([event])
+            return self.serial
+        if self._open:
+            latest = next(reversed(self._open))
+            self._open[latest][1].append(event)
+            return latest
+        self._release([event])
+        return 0
 
     def _release(self, held: list[Event | Send]) -> None:
         for event in held:
@@ -237,10 +240,16 @@ class Journal:
             waiting[:] = [event for event in waiting if not isinstance(event, Delivered) or event.deliveries]
         return found
 
-    def retract_handed(self, number: int) -> None:
-        """What was handed over under this number, and is not told yet, is not handed over."""
+    def retract_handed(self, numbers: Collection[int] | None = None) -> set[int]:
+        """What was handed over under these numbers, or under any, and is not told yet, is not. Which of them."""
+        found: set[int] = set()
         for waiting in self._waiting():
-            waiting[:] = [each for each in waiting if not isinstance(each, Handed) or each.number != number]
+            for event in waiting:
+                if isinstance(event, Handed) and (numbers is None or event.number in numbers):
+                    found.add(event.number)
+        for waiting in self._waiting() if found else ():
+            waiting[:] = [each for each in waiting if not isinstance(each, Handed) or each.number not in found]
+        return found
 
     def retract_done(self, number: int) -> None:
         """A command that is not told to be done will not be."""

@@ -412,8 +412,6 @@ class Host:
         if not (journal.puts or journal.deletes):
             return None
         self._layers.write(journal)
-        if self._works.unanswered:
-            self._works.batched(journal.serial)
         batch = journal.take()
         if batch is not None and not self._ready and keys.INCARNATION in batch.puts:
             self._first_batches.add(batch.serial)

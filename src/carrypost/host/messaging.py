@@ -116,7 +116,7 @@ class HostMessaging:
         """A consumer of a new subscription, or of one that is here already; returns its number."""
         with self._host.step(now):
             consumer = self._awake().consume(session, asked, number, now)
-            self._works.follow(number)
+            self._works.follow(number, commit=self._awake().is_undoable(number))
         return consumer
 
     def credit(self, consumer: int, messages: int, nbytes: int, now: int) -> None:

@@ -56,7 +56,7 @@ class Unanswered:
         self.commit = commit
         """Undone if it is lost; else written again."""
         self.serial = 0
-        """Of its batch; 0 as long as that is not made."""
+        """Of the batch that it is in."""
 
 
 class Works:
@@ -177,7 +177,7 @@ class Works:
         made = self._open[number] = Unanswered(tuple(messages), commit=commit)
         for message in made.messages:
             self._messages[message] = number
-        self._journal.hold(Done(number))
+        made.serial = self._journal.hold(Done(number))
 
     def _check_room(self, sends: Collection[Drafted], now: int) -> None:
         """Raise unless all of them find room, each by its own right: then none is turned away later."""
@@ -202,11 +202,6 @@ class Works:
 
     # --- answers -------------------------------------------------------------------------------------------
 
-    def batched(self, serial: int) -> None:
-        """What was carried out since the last call is in the batch of this number."""
-        for each in self._open.values():
-            each.serial = each.serial or serial
-
     def told(self, events: Iterable[Event]) -> None:
         """These are told to the driver: works that are done among them are answered."""
         for event in events:
@@ -227,7 +222,9 @@ class Works:
         """
         numbers = {self._messages[message] for message in gone if message in self._messages}  # type: ignore[index]
         numbers |= {number for number, made in self._open.items() if made.serial == serial and made.commit}
-        undone = [(number, self._open[number]) for number in sorted(numbers)]
+        if self._messaging is not None:
+            numbers |= self._messaging.depending(numbers)
+        undone = [(number, self._open[number]) for number in sorted(numbers, reverse=True)]
         for number, made in undone:
             self._journal.retract_done(number)
             self._close(number)

@@ -99,21 +99,24 @@ class Deliveries(Layer):
         The profile has `entry`. Where `asked` is narrower, the rest is taken all the same, and left out at delivery.
         """
         number = self.subscriptions.add(entry, asked if asked != entry else None)
-        self._begin(entry)
+        self.wishes.found += sorted(self._begin(entry), key=_in_order)
         return number
 
     def want(self, entry: Entry) -> int:
         """A layer wants these messages for itself; returns the number of the interest."""
         number = self.subscriptions.lend(entry)
-        self._begin(entry)
+        self.wishes.found += sorted(self._begin(entry), key=_as_they_came)
         return number
 
     def find(self, entry: Entry) -> None:
-        """Whole messages that are here and match are to be handed to the layers, those that have an order in it."""
-        self.wishes.found += sorted([copy for copy in self._matching((entry,)) if copy.whole], key=_in_order)
+        """Whole messages that are here and match are to be handed to the layers."""
+        self.wishes.found += sorted([copy for copy in self._matching((entry,)) if copy.whole], key=_as_they_came)
 
-    def _begin(self, entry: Entry) -> None:
-        """Somebody wants these messages: what is here counts as wanted, and what was left outside is let in."""
+    def _begin(self, entry: Entry) -> list[Copy]:
+        """Somebody wants these messages: what is here counts as wanted, and what was left outside is let in.
+
+        Returns those that are whole.
+        """
         found = self._matching((entry,))
         for copy in found:
             if copy.held and copy.here:
@@ -121,7 +124,7 @@ class Deliveries(Layer):
             elif not copy.here and not copy.finished:
                 self._cache.remove(copy, Reason.EXPIRED)  # There was no room to carry it; now it is wanted.
         self.wishes.entries.append(entry)
-        self.wishes.found += sorted([copy for copy in found if copy.whole], key=_in_order)
+        return [copy for copy in found if copy.whole]
 
     def unsubscribe(self, numbers: Collection[int]) -> None:
         """End subscriptions, or interests of layers. What nobody here wants any more is carried, not favoured."""
@@ -280,3 +283,11 @@ def _in_order(copy: Copy) -> tuple[int, int]:
     """Those that have an order in it: dates rise along it, and of one author so do tags."""
     descriptor = copy.descriptor
     return (descriptor.created_us, descriptor.tag) if descriptor.ordering else (0, 0)
+
+
+def _as_they_came(copy: Copy) -> tuple[int, int, int]:
+    """Those of one author as it sent them, as far as they came so."""
+    descriptor = copy.descriptor
+    if descriptor.ordering:
+        return descriptor.created_us, descriptor.tag, 0
+    return copy.received_us, descriptor.incarnation, descriptor.sequence

@@ -12,6 +12,7 @@ after a crash.
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,18 +23,19 @@ from carrypost.mom.pins import Pins
 from carrypost.mom.state import Claim, ClaimState, Move
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import MessageId
     from carrypost.mom.ledger import Ledger
-    from carrypost.mom.state import Consumer, Subscription
+    from carrypost.mom.state import Backlog, Consumer, Subscription
 
 FAMILY = b"C"
 _LATEST_MAX = 4_096
 """Sessions and destinations of which it is known how far they came."""
+_PLACE = attrgetter("place")
 
 
 class ClaimRow(msgspec.Struct, frozen=True, array_like=True):
@@ -111,6 +113,7 @@ class Claims:
         due_us = _due_us(copy)
         for subscription in subscriptions:
             if subscription in known:
+                self.ready[subscription] = None
                 continue
             self._place += 1
             claim = Claim(subscription, copy, self._place, count)
@@ -152,17 +155,26 @@ class Claims:
     def _write(self, claim: Claim) -> None:
         self._ledger.put(_row_name(claim.subscription, claim.copy.id), _encode(ClaimRow(claim.place, claim.count)))
 
-    def restore(self, subscription: Subscription, message: MessageId, value: bytes, now: int) -> None:
-        """A row of an earlier life; one whose copy is gone is forgotten."""
-        row, copy = _decode(value), self._cache.get(message)
-        if copy is None or not copy.whole:
-            self._ledger.delete(_row_name(subscription, message))
-            return
-        claim = Claim(subscription, copy, row.place, row.count)
-        self._place = max(self._place, row.place)
-        self._by_message.setdefault(message, []).append(claim)
+    def restore(self, rows: Iterable[tuple[Subscription, MessageId, bytes]], now: int) -> None:
+        """The rows of an earlier life, in the order of their places; one whose copy is gone is forgotten."""
+        found: list[Claim] = []
+        for subscription, message, value in rows:
+            row, copy = _decode(value), self._cache.get(message)
+            if copy is None or not copy.whole:
+                self._ledger.delete(_row_name(subscription, message))
+            else:
+                found.append(Claim(subscription, copy, row.place, row.count))
+        for claim in sorted(found, key=_PLACE):
+            self._restore(claim, now)
+
+    def _restore(self, claim: Claim, now: int) -> None:
+        copy = claim.copy
+        self._place = max(self._place, claim.place)
+        self._by_message.setdefault(copy.id, []).append(claim)
         self._pins.pin(claim)
         self._file(claim, _due_us(copy), now)
+        if not self.claimable(copy):
+            self._holdings.mark_claimed(1 << copy.slot)  # Else whoever claims it next does, and that is its delivery.
 
     def inherit(self, copy: Copy) -> None:
         """An earlier life claimed it, and nobody acknowledged it: it may have been handed over."""
@@ -189,8 +201,15 @@ class Claims:
         ready, self.ready = self.ready, {}
         for subscription in ready:
             backlog = subscription.backlog
-            while len(backlog) and (consumer := subscription.next_consumer()) is not None:
+            while self._holds(backlog) and (consumer := subscription.next_consumer()) is not None:
                 self._hand(backlog.next(), consumer)
+
+    def _holds(self, backlog: Backlog) -> bool:
+        """Whether the first one that waits may be handed over: not before the store knows that it is owed to somebody.
+
+        Where the note of that was lost it is made again, and what follows waits as well: it is not to overtake.
+        """
+        return len(backlog) > 0 and bool(self._holdings.claimed >> backlog.first.copy.slot & 1)
 
     def _hand(self, claim: Claim, consumer: Consumer) -> None:
         descriptor, subscription = claim.copy.descriptor, claim.subscription
@@ -209,10 +228,24 @@ class Claims:
             )
         )  # fmt: skip
 
-    def give_back(self, claims: Iterable[Claim], *, unread: Collection[int] = ()) -> None:
-        """Let these wait again. Those that are `unread`, by their numbers, reached no program and are not counted."""
+    def give_back(self, claims: Sequence[Claim], *, unread: Collection[int] = (), seen: bool = True) -> None:
+        """Let these wait again, those that were `seen`, too. What is `unread`, by its number, nobody saw."""
+        untold = self._journal.retract_handed({claim.number for claim in claims})
+        unseen = untold.union(unread)
+        self._return([claim for claim in claims if seen or claim.number in unseen], unseen, untold)
+
+    def take_back(self, claims: Sequence[Claim]) -> None:
+        """These were handed over, and that will not be told: they wait again."""
+        numbers = {claim.number for claim in claims}
+        self._return(claims, numbers, numbers)
+
+    def _return(self, claims: Iterable[Claim], unseen: Collection[int], untold: Collection[int]) -> None:
         by_subscription: dict[Subscription, list[Claim]] = {}
         for claim in claims:
+            if claim.number in unseen:
+                claim.count -= 1
+            if claim.number in untold:
+                self._return_credit(claim)
             if claim.subscription.ended:
                 self._end(claim)
                 continue
@@ -220,14 +253,18 @@ class Claims:
             if claim.consumer is not None:
                 claim.consumer.session.handed.pop(claim.number, None)
             claim.consumer = None
-            if claim.number in unread:
-                claim.count -= 1
-                if claim.subscription.durable:
-                    self._write(claim)
+            if claim.number in unseen and claim.subscription.durable:
+                self._write(claim)
             by_subscription.setdefault(claim.subscription, []).append(claim)
         for subscription, some in by_subscription.items():
             subscription.backlog.put_back(some)
             self.ready[subscription] = None
+
+    def _return_credit(self, claim: Claim) -> None:
+        """It was handed over, and that was not told: whoever was to have it takes another one instead."""
+        if claim.consumer is not None:
+            claim.consumer.take_back(claim)
+            self.ready[claim.subscription] = None
 
     # --- the end -------------------------------------------------------------------------------------------
 
@@ -320,7 +357,8 @@ class Claims:
             claim.subscription.backlog.discard(claim)
         elif claim.state is ClaimState.HANDED and claim.consumer is not None:
             claim.consumer.session.handed.pop(claim.number, None)
-            self._journal.retract_handed(claim.number)
+            if self._journal.retract_handed((claim.number,)):
+                self._return_credit(claim)
         claim.move(move)
         if claim.subscription.durable:
             self._ledger.delete(_row_name(claim.subscription, claim.copy.id))

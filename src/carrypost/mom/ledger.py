@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.journal import Journal, Key, Value
 
-_RETRY_US = 1_000_000
+RETRY_US = 1_000_000
 
 
 class Ledger:
@@ -78,7 +78,7 @@ class Ledger:
             return
         newer = [self._now, *(rows for number, rows in self._open.items() if number > serial)]
         self._lost |= {key: value for key, value in lost.items() if not any(key in rows for rows in newer)}
-        self.due_us = now + _RETRY_US
+        self.due_us = now + RETRY_US
 
     def write_again(self) -> None:
         """Put what was lost into the next batch."""

@@ -18,7 +18,7 @@ from carrypost.model.times import NEVER
 from carrypost.mom import claims as claim_rows
 from carrypost.mom import topic as topic_rows
 from carrypost.mom.claims import Acknowledged, Claims
-from carrypost.mom.ledger import Ledger
+from carrypost.mom.ledger import RETRY_US, Ledger
 from carrypost.mom.session import Sessions
 from carrypost.mom.topic import Topics
 
@@ -67,9 +67,11 @@ class Messaging(Layer):
         self._commits: dict[int, list[Acknowledged]] = {}
         """What the commits acknowledged that are not durable, by their numbers."""
         self._made: dict[int, Consumer] = {}
-        """The consumers of new durable subscriptions that are not durable yet, by the numbers of the commands."""
-        self._unhanded: list[Handed] = []
-        """What was to be told with a batch that was lost, until its rows are written again."""
+        """The consumers of durable subscriptions that are not durable yet, by the numbers of the commands."""
+        self._makers: dict[Subscription, int] = {}
+        """Those subscriptions, and the commands that made them."""
+        self._resume_us = NEVER
+        """Nothing is handed over before this: the disk failed, and what is handed over is counted there."""
 
     def overview(self) -> MessagingOverview:
         """How things stand."""
@@ -95,13 +97,15 @@ class Messaging(Layer):
         for copy in self._copies(self._holdings.claimed):
             if not self._holdings.is_confirmed(copy):
                 self._claims.inherit(copy)
+        claims: list[tuple[Subscription, MessageId, bytes]] = []
         for name, value in found:
             if name[:1] == claim_rows.FAMILY:
                 subscription = self._topics[int.from_bytes(name[1 : 1 + _NUMBER_BYTES], "big")]
                 if subscription is None:
                     self._ledger.delete(name)
                 else:
-                    self._claims.restore(subscription, MessageId(name[1 + _NUMBER_BYTES :]), value, now)
+                    claims.append((subscription, MessageId(name[1 + _NUMBER_BYTES :]), value))
+        self._claims.restore(claims, now)
         self._look_ahead()
 
     def _copies(self, slots: int) -> list[Copy]:
@@ -137,21 +141,19 @@ class Messaging(Layer):
         self._topics.expire(now)
         if self._ledger.due_us <= now:
             self._ledger.write_again()
-            unhanded, self._unhanded = self._unhanded, []
-            for handed in unhanded:
-                if self._sessions.has(handed.number):
-                    self._journal.hold(handed)
+        if self._resume_us <= now:
+            self._resume_us = NEVER
         self._look_ahead()
 
     def finish(self, now: int) -> Sequence[Draft]:  # noqa: ARG002 - nothing here waits for a time
         """Hand out what the step brought."""
-        if self._claims.ready:
+        if self._claims.ready and self._resume_us == NEVER:
             self._claims.hand_out()
         self._look_ahead()
         return ()
 
     def _look_ahead(self) -> None:
-        self.due_us = min(self._claims.due_us, self._topics.due_us, self._ledger.due_us)
+        self.due_us = min(self._claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us)
 
     def rows(self, serial: int) -> dict[Key, Value | None]:
         """None that are not in the journal already; the batch that has them gets its number now."""
@@ -163,11 +165,16 @@ class Messaging(Layer):
         self._ledger.durable(serial)
 
     def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
-        """A batch could not be written: its rows are written again, and what waited for them waits on."""
-        self._ledger.lost(serial, self._holdings.now_us)
-        self._unhanded += [event for event in held if isinstance(event, Handed)]
-        if self._unhanded and self._ledger.due_us == NEVER:
-            self._ledger.due_us = self._holdings.now_us
+        """A batch could not be written: its rows are written again.
+
+        What was handed over and is not told yet, by later batches, too, is handed over later: so nothing overtakes.
+        """
+        now = self._holdings.now_us
+        self._ledger.lost(serial, now)
+        untold = {event.number for event in held if isinstance(event, Handed)} | self._journal.retract_handed()
+        if untold:
+            self._claims.take_back(self._sessions.handed(untold))
+            self._resume_us = now + RETRY_US
         self._look_ahead()
         return ()
 
@@ -227,8 +234,19 @@ class Messaging(Layer):
         consumer = self._sessions.consume(found, subscription)
         subscription.consumers.append(consumer)
         if new and asked.durable:
+            self._makers[subscription] = number
+        if subscription in self._makers:
             self._made[number] = consumer
         return consumer.number
+
+    def is_undoable(self, number: int) -> bool:
+        """Whether a command made a consumer that goes if it is lost. A live subscription has nothing to write."""
+        return number in self._made
+
+    def depending(self, numbers: Collection[int]) -> set[int]:
+        """The commands that are undone with these: they made more consumers of the same new subscriptions."""
+        subscriptions = {made for made, maker in self._makers.items() if maker in numbers}
+        return {number for number, consumer in self._made.items() if consumer.subscription in subscriptions}
 
     def credit(self, consumer: int, messages: int, nbytes: int) -> None:
         """A consumer takes so much more."""
@@ -241,8 +259,8 @@ class Messaging(Layer):
         """Close a consumer. What it handed on stays with its session; what is `unread` goes back."""
         found = self._sessions.consumer(consumer)
         subscription, session = found.subscription, found.session
-        mine = [claim for claim in session.handed.values() if claim.consumer is found and claim.number in unread]
-        self._claims.give_back(mine, unread=unread)
+        mine = [claim for claim in session.handed.values() if claim.consumer is found]
+        self._claims.give_back(mine, unread=unread, seen=False)
         subscription.consumers.remove(found)
         self._sessions.leave(found)
         if subscription.durable:
@@ -290,15 +308,21 @@ class Messaging(Layer):
 
     def done(self, number: int) -> None:
         """A command is durable."""
-        self._made.pop(number, None)
+        consumer = self._made.pop(number, None)
+        if consumer is not None and self._makers.get(consumer.subscription) == number:
+            del self._makers[consumer.subscription]
         self._claims.keep(self._commits.pop(number, ()))
 
     def undo(self, number: int, now: int) -> None:
         """A command was lost: sessions and subscriptions are as they were before it."""
         self._claims.undo(self._commits.pop(number, ()))
         consumer = self._made.pop(number, None)
-        if consumer is not None and not consumer.subscription.ended:
-            subscription = consumer.subscription
-            for each in subscription.consumers[:]:
-                self.close_consumer(each.number, now)
-            self._end(subscription, now)
+        if consumer is None:
+            return
+        subscription = consumer.subscription
+        if consumer in subscription.consumers:
+            self.close_consumer(consumer.number, now)
+        if self._makers.get(subscription) == number:
+            del self._makers[subscription]
+            if not subscription.ended:
+                self._end(subscription, now)

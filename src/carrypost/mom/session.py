@@ -8,9 +8,9 @@ from carrypost.errors import IllegalStateException, InvalidClientIDException
 from carrypost.mom.state import Connection, Consumer, Session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
-    from carrypost.mom.state import Subscription
+    from carrypost.mom.state import Claim, Subscription
 
 
 class Sessions:
@@ -64,9 +64,10 @@ class Sessions:
         """A consumer is gone."""
         del self._consumers[consumer.number], consumer.session.consumers[consumer.number]
 
-    def has(self, number: int) -> bool:
-        """Whether some session has what was handed over under this number."""
-        return any(number in session.handed for session in self._sessions.values())
+    def handed(self, numbers: Collection[int]) -> list[Claim]:
+        """What sessions have under these numbers."""
+        sessions = self._sessions.values()
+        return [claim for session in sessions for number, claim in session.handed.items() if number in numbers]
 
     def connection(self, number: int) -> Connection:
         """The connection of this number; raises `IllegalStateException`."""

@@ -132,6 +132,11 @@ class Backlog:
         if self._fresh.pop(claim.place, None) is None:
             self._returned.pop(claim.place, None)
 
+    @property
+    def first(self) -> Claim:
+        """The one that is next."""
+        return next(iter(self))
+
     def next(self) -> Claim:
         """The first one, which waits no more."""
         waiting = self._returned or self._fresh
@@ -194,6 +199,11 @@ class Consumer:
         self.messages -= 1
         self.nbytes -= claim.copy.descriptor.length
         self.session.handed[claim.number] = claim
+
+    def take_back(self, claim: Claim) -> None:
+        """What it was to have did not reach it."""
+        self.messages += 1
+        self.nbytes += claim.copy.descriptor.length
 
 
 Key = tuple[str, str, bool]

@@ -126,7 +126,7 @@ class Neighbours:
         subscriptions to make or to drop, and each profile costs a look at everything that is here.
         """
         revision = self._own.revision
-        if revision != self._heeded and self._boot:  # Before that nothing is announced.
+        if revision != self._heeded and self._incarnation is not None:  # Before that nothing is announced.
             self._heeded = revision
             self._announce_soon(now)
 
