@@ -1,4 +1,4 @@
-"""Messaging: what selectors cost, beside Python itself and beside subscriptions without them.
+"""Messaging: what selectors cost, beside Python itself and without them; what claims and acknowledgements cost.
 
 Run: carrypost bench messaging [--repeats N] [--strict] [--json]
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from benchmarks import _report, _selectors, _subscriptions
+from benchmarks import _claims, _report, _selectors, _subscriptions
 
 
 def selectors(repeats: int, *, json: bool | None) -> bool:
@@ -67,16 +67,37 @@ def subscribing(repeats: int, *, json: bool | None) -> bool:
     return all(one.met for one in figures)
 
 
+def claims(repeats: int, *, json: bool | None, waiting: int = _claims.CLAIMS) -> bool:
+    """Measure and show; whether the goal is met."""
+    one = _claims.waiting(waiting)
+    rows = [{"claims": one.claims, "bytes each": one.bytes_each, "goal": _claims.BYTES_GOAL, "met": one.met}]
+    _report.show("Claims that wait: memory, copies and descriptors not counted", rows, json=json)
+    taken = [
+        {"subscription": each.subscription, "µs": each.messaging_us, "host's own µs": each.host_us, "times": each.times}
+        for each in _claims.taking(repeats)
+    ]
+    title = f"Taking {_claims.TAKEN:,} messages, each acknowledged by itself"
+    _report.show(f"{title}, beside the host's own deliver and confirm, CPU time of a message", taken, json=json)
+    return one.met
+
+
 def main(argv: Sequence[str]) -> int:
     """Print the tables; 1 if the goals are to be met and are missed."""
     parser = _report.parser("messaging", __doc__.split("\n\n")[0], "--repeats 3 --json")
     parser.add_argument(
         "--repeats", type=_report.positive, default=9, metavar="N", help="measure so many times (default 9)"
     )
+    parser.add_argument(
+        "--claims",
+        type=_report.positive,
+        default=_claims.CLAIMS,
+        metavar="N",
+        help="let so many wait (default 100,000)",
+    )
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a goal is missed")
     options = parser.parse_args(argv)
-    parts = (selectors, matching, subscribing)
-    met = [part(options.repeats, json=options.json) for part in parts]
+    met = [part(options.repeats, json=options.json) for part in (selectors, matching, subscribing)]
+    met.append(claims(options.repeats, json=options.json, waiting=options.claims))
     return 1 if options.strict and not all(met) else 0
 
 
