@@ -76,7 +76,7 @@ def claims(repeats: int, *, json: bool | None, waiting: int = _claims.CLAIMS) ->
         {"subscription": each.subscription, "µs": each.messaging_us, "host's own µs": each.host_us, "times": each.times}
         for each in _claims.taking(repeats)
     ]
-    title = f"Taking {_claims.TAKEN:,} messages, each acknowledged by itself"
+    title = f"Taking: {_claims.TAKEN:,} messages, each acknowledged by itself"
     _report.show(f"{title}, beside the host's own deliver and confirm, CPU time of a message", taken, json=json)
     return one.met
 

@@ -41,11 +41,11 @@ def match() -> Tables:
 
 @pytest.fixture(scope="module")
 def messaging() -> Tables:
-    return tables("messaging", "--repeats", "1")
+    return tables("messaging", "--repeats", "1", "--claims", "2000")
 
 
 def test_selectors_have_a_figure_for_parsing_and_for_evaluation_beside_python(messaging: Tables) -> None:
-    assert list(messaging) == ["Selectors", "Matching", "Subscribing"]
+    assert list(messaging) == ["Selectors", "Matching", "Subscribing", "Claims that wait", "Taking"]
     assert [row["work"] for row in messaging["Selectors"]] == ["parse", "evaluate, selected", "evaluate, not selected"]
     for row in messaging["Selectors"]:
         assert row["selector µs"] > row["Python µs"] > 0
