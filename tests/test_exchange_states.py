@@ -52,8 +52,6 @@ def check(agreement: Agreement) -> None:
     state = agreement.state
     assert (agreement.asking is not None) == (state in {ExchangeState.COMPARING, ExchangeState.REVIEWING})
     assert not agreement.peer_lacks or state is ExchangeState.HELPING
-    assert agreement.synced == (state in {ExchangeState.AGREED, ExchangeState.REVIEWING})
-    assert agreement.undecided == (state in {ExchangeState.WAITING, ExchangeState.HELPING})
 
 
 def test_every_state_is_reached_from_the_first() -> None:

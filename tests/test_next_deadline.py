@@ -161,3 +161,15 @@ def test_a_quiet_host_is_seldom_woken_for_nothing() -> None:
         for name in "ab":
             said = net.sent(name).frames["Announce"] - before[name]
             assert said <= ticks[net.host(name).node] <= 2 * said
+
+
+def test_a_host_that_made_its_offers_does_not_ask_to_be_woken_for_them() -> None:
+    with testing.network("a", "b") as net:
+        net.subscribe("b", "news")
+        net.link("a", "b")
+        net.advance(10)
+        net.publish("a", "news", b"hello")
+        now, due = round(net.now * SECOND), net.host("a").next_deadline()
+        assert net.sent("a").frames["Offer"] == 1
+        assert due is not None
+        assert due > now

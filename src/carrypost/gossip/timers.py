@@ -134,9 +134,18 @@ class Schedule:
         """Whether a timer of another table than this may have ended."""
         if self.bound_us <= now:
             return True
-        return any(timers is not own and min(timers.due) <= now for timers in self.marked)
+        # By a loop: this is asked after every step, and mostly its own table is the only one.
+        for timers in self.marked:  # noqa: SIM110
+            if timers is not own and min(timers.due) <= now:
+                return True
+        return False
 
     def refresh(self) -> None:
         """Look through all tables, so that the bound is the earliest timer."""
         self.marked.clear()
-        self.bound_us = min([min(timers.due) for timers in self._tables], default=NEVER)
+        bound_us = NEVER
+        for timers in self._tables:
+            due_us = min(timers.due)
+            if due_us < bound_us:
+                bound_us = due_us
+        self.bound_us = bound_us

@@ -119,6 +119,7 @@ class Host:
         self._prefix = ground.prefix
         self._timed = self._layers.timed
         self._deadlines = self._holdings.cache.deadlines
+        self._schedule = self._links.schedule
         self._incarnation = 0
         self._started = False
         self._ready = False
@@ -331,7 +332,7 @@ class Host:
 
     def tick(self, now: int) -> bool:
         """Do what is due, if anything is. False: at most an announcement came of it; nothing else is to be taken."""
-        timers, recovery, neighbours = self._links.schedule, self._recovery, self._neighbours
+        schedule, recovery, neighbours = self._schedule, self._recovery, self._neighbours
         if self._begin(now):
             self._finish(now)
         if recovery.notes_us <= now or recovery.relief_us <= now:
@@ -339,20 +340,19 @@ class Host:
             self._finish(now)
         if not self._ready:
             return True
-        if timers.next_due_us() <= now:
+        if schedule.next_due_us() <= now:
             neighbours.look_ahead()  # What was due may have come to pass meanwhile.
-        if timers.next_due_us() <= now:
-            neighbours.tick(now)
-            self._strategy.tick(now)
-            self._finish(now)
-            neighbours.look_ahead()
+            if schedule.bound_us <= now:
+                neighbours.tick(now)
+                self._strategy.tick(now)
+                self._finish(now)
         more = self.busy
         if neighbours.beacon.due_us <= now:
             neighbours.announce(now)
             if self._strategy.announced(now):
                 self._finish(now)
                 more = True
-            if timers.next_due_us() < neighbours.beacon.due_us:
+            if schedule.next_due_us() < neighbours.beacon.due_us:
                 neighbours.look_ahead()  # Else what is no longer due would wake it before the next announcement.
         return more
 
@@ -364,8 +364,11 @@ class Host:
             if layer.due_us < due:
                 due = layer.due_us
         if self._ready:
-            if (first_us := self._links.schedule.next_due_us()) < due:
-                due = first_us
+            schedule = self._schedule
+            if schedule.marked:
+                schedule.next_due_us()
+            if schedule.bound_us < due:
+                due = schedule.bound_us
             if self._neighbours.beacon.due_us < due:
                 due = self._neighbours.beacon.due_us
         if recovery.notes_us < due:
@@ -476,9 +479,15 @@ class Host:
         if self._deliveries.burst:
             self._deliveries.flush()
         if links and self._ready:
-            if self._neighbours.profiles_wanted:
-                self._neighbours.ask_profiles(now)
-            contact = None if neighbour is None else neighbour.contact
-            self._strategy.flush(now, contact, everybody=neighbour is None)
+            self._flush(now, neighbour)
         elif self._holdings.cache.loosened:
             self._strategy.room_appeared(now)
+
+    def _flush(self, now: int, neighbour: Neighbour | None) -> None:
+        """Say what this step wants said over the links."""
+        if self._neighbours.profiles_wanted:
+            self._neighbours.ask_profiles(now)
+        contact = None if neighbour is None else neighbour.contact
+        self._strategy.flush(now, contact, everybody=neighbour is None)
+        if self._schedule.bound_us <= now:
+            self._neighbours.look_ahead()  # Else the driver would wake the host at once, for what was just done.

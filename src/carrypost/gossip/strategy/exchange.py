@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.strategy.offers import Offers
+from carrypost.gossip.strategy.states import SYNCED
 from carrypost.gossip.strategy.strategy import Strategy
 from carrypost.gossip.timers import REVIEW
 
@@ -34,7 +35,7 @@ class Exchange(Strategy):
 
     def stale(self, contact: Contact, now: int) -> bool:
         """Compare the sets again every so many announcements: beliefs go stale."""
-        return contact.offering.stalled or (contact.agreement.synced and self.review.due(contact, now))
+        return contact.offering.stalled or (contact.agreement.state in SYNCED and self.review.due(contact, now))
 
     def gained(self, now: int, *, own: bool = False, partial: bool = False) -> None:
         """Offer it to the other neighbours soon."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.gossip.slots import bits, mask_of
 from carrypost.gossip.strategy.beliefs import OpenOffer
+from carrypost.gossip.strategy.states import SYNCED
 from carrypost.gossip.timers import OFFER, OFFER_AGAIN, REVIEW
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.frames import Ack, Frame, Offer, OfferEntry, Request
@@ -92,7 +93,7 @@ class Offers:
             contact.timers.cancel(OFFER)
             if mask := self._new_for(contact):
                 groups.setdefault(mask, []).append(contact)
-            if partial and (contact.agreement.synced or contact.agreement.peer_lacks):
+            if partial and (contact.agreement.state in SYNCED or contact.agreement.peer_lacks):
                 self._offer_partials(contact, now)
         for mask, links in groups.items():
             if len(links) > 1 and self._concerns_all(mask, links):
@@ -114,7 +115,7 @@ class Offers:
         if view is None:
             return 0
         agreement, offering = contact.agreement, contact.offering
-        mask = view.matches if agreement.synced else view.matches & agreement.peer_lacks
+        mask = view.matches & agreement.peer_lacks if agreement.state not in SYNCED else view.matches
         return mask & cache.whole & ~(contact.link.known | offering.offered | self._holdings.withheld)
 
     def _offer(self, links: list[Contact], mask: int, to: str | None, now: int) -> None:

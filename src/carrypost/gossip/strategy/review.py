@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.gossip.strategy import reconcile
-from carrypost.gossip.strategy.states import ReviewRun
+from carrypost.gossip.strategy.states import SYNCED, UNDECIDED, ReviewRun
 from carrypost.gossip.timers import OFFER, REVIEW
 from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
@@ -115,7 +115,7 @@ class Review:
             contact.link.budgets.credit(price(frame))
         if offering:
             contact.timers.arm(REVIEW, now + self._patience_us(contact))
-        elif contact.view is not None and (not agreement.synced or self._same(contact)):
+        elif contact.view is not None and (agreement.state not in SYNCED or self._same(contact)):
             contact.timers.arm(REVIEW, now + _TURN_US)
         step = reconcile.answer(view, frame)
         run.mine_only |= step.mine_only | step.wanted_mine
@@ -146,7 +146,7 @@ class Review:
         agreement = contact.agreement
         if offering or self._same(contact):
             self._agree(contact, run, now)
-        elif agreement.undecided and contact.view is not None:
+        elif agreement.state in UNDECIDED and contact.view is not None:
             lacks = run.mine_only & contact.view.matches & self._holdings.cache.whole & ~contact.link.known
             if lacks or agreement.peer_lacks:
                 agreement.shown(lacks)

@@ -86,6 +86,10 @@ class Move(enum.Enum):
 
 
 UNINFORMED, WAITING, COMPARING, HELPING, AGREED, REVIEWING = ExchangeState
+SYNCED = (AGREED, REVIEWING)
+"""The two sets have been compared, so that everything new may be offered."""
+UNDECIDED = (WAITING, HELPING)
+"""It is this host's turn to compare, and it has not begun."""
 
 EXCHANGE_TABLE: dict[tuple[ExchangeState, Move], ExchangeState] = {
     (UNINFORMED, Move.PROFILE_KNOWN): WAITING,
@@ -157,16 +161,6 @@ class Agreement:
         """Heard since the last review; every `digest_every`-th repeats it."""
         self.tries = 0
         """Runs begun since the last one that was over."""
-
-    @property
-    def synced(self) -> bool:
-        """Whether the two sets have been compared, so that everything new may be offered."""
-        return self.state is AGREED or self.state is REVIEWING
-
-    @property
-    def undecided(self) -> bool:
-        """Whether it is this host's turn to compare, and it has not begun."""
-        return self.state is WAITING or self.state is HELPING
 
     def profile_known(self) -> None:
         """It is known what the neighbour wants."""
