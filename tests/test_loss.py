@@ -78,7 +78,7 @@ def test_a_burst_is_noted_as_its_frames_would_be_one_by_one() -> None:
     together.sent_burst(7, [SentFrame(letter, 100 * serial, 9) for serial, letter in enumerate("abc", 7)], 9)
     for recovery in (one_by_one, together):
         assert (recovery.bytes_in_flight, recovery.due_us) == (2_400, 9 + recovery.timeout_us)
-        assert recovery.window.nbytes - recovery.bytes_in_flight == INITIAL_WINDOW_BYTES - 2_400
+        assert recovery.room_bytes == INITIAL_WINDOW_BYTES - 2_400
         assert {serial: frame.content for serial, frame in recovery.in_flight.items()} == {7: "a", 8: "b", 9: "c"}
 
 
@@ -160,7 +160,7 @@ class Link(RuleBasedStateMachine):
     @rule(sizes=st.lists(st.integers(1, DATAGRAM), max_size=20))
     def send_burst(self, sizes: list[int]) -> None:
         recovery, frames = self.recovery, []
-        room_bytes, first = recovery.window.nbytes - recovery.bytes_in_flight, self.serial + 1
+        room_bytes, first = recovery.room_bytes, self.serial + 1
         for nbytes in sizes:
             if room_bytes <= 0:
                 break

@@ -120,6 +120,11 @@ class LossRecovery(Generic[Content]):
         return self.bytes_in_flight < self.window.nbytes
 
     @property
+    def room_bytes(self) -> float:
+        """How many bytes may still go out."""
+        return self.window.nbytes - self.bytes_in_flight
+
+    @property
     def timeout_us(self) -> int:
         """How long an acknowledgement is waited for."""
         return self._timeout.us

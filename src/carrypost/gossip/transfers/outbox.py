@@ -287,7 +287,7 @@ class Outbox:
         queue = self._foremost()
         copies: list[Copy] = []
         frames: list[SentFrame[Content]] = []
-        jobs, room_bytes = self.jobs, self.recovery.window.nbytes - self.recovery.bytes_in_flight
+        jobs, room_bytes = self.jobs, self.recovery.room_bytes
         while queue and room_bytes > 0:
             job = queue[0]
             copy = job.copy
