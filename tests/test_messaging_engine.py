@@ -755,3 +755,17 @@ def test_what_an_undone_commit_acknowledged_is_there_for_others_also_after_its_s
     later = node.consumer("t")
     node.write()
     assert [(each.consumer, each.count) for each in node.handed()] == [(meanwhile, 2), (later, 2)]
+
+
+def test_a_commit_that_is_undone_after_what_it_acknowledged_was_evicted_tells_of_the_loss() -> None:
+    node = OneNode(cache_messages_max=2, limits={"unconfirmed_max": 1})
+    session = node.session()
+    node.credit(node.consume(session, "t"))
+    sent = [node.publish("t", b"1"), node.publish("t", b"2")]
+    node.write()
+    _, unpinned = node.handed()
+    node.now += 1
+    number = node.work(Draft("u", b"x"), acks=[Ack(session, (unpinned.number,))])
+    node.lose()
+    assert [each.number for each in node.answers() if isinstance(each, Undone)] == [number]
+    assert [each.descriptor.id for each in node.events if isinstance(each, ClaimLost)] == sent[1:]

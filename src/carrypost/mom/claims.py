@@ -431,6 +431,8 @@ class Claims:
             claim, copy, session = each.claim, each.claim.copy, each.consumer.session
             if not copy.here:
                 self._pins.unpin(claim)
+                if copy.descriptor.alive(self._holdings.now_us):
+                    self._lose(claim, Reason.EVICTED)
                 continue
             claim.move(Move.UNDO)
             self._by_message.setdefault(copy.id, []).append(claim)
@@ -463,8 +465,11 @@ class Claims:
         for claim in self._by_message.get(copy.id, [])[:]:
             self._drop(claim, Move.LEAVE)
             if reason not in _FORESEEN:
-                self.lost += 1
-                self._tell(ClaimLost(claim.subscription.name, copy.descriptor, reason))
+                self._lose(claim, reason)
+
+    def _lose(self, claim: Claim, reason: Reason) -> None:
+        self.lost += 1
+        self._tell(ClaimLost(claim.subscription.name, claim.copy.descriptor, reason))
 
     def _drop(self, claim: Claim, move: Move) -> None:
         if claim.state is ClaimState.WAITING:
