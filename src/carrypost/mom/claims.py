@@ -53,12 +53,10 @@ _decode = msgspec.msgpack.Decoder(ClaimRow).decode
 class Acknowledged:
     """A claim that was acknowledged by a commit which is not durable yet."""
 
-    __slots__ = ("claim", "confirmed", "consumer")
+    __slots__ = ("claim", "consumer")
 
-    def __init__(self, claim: Claim, consumer: Consumer, *, confirmed: bool) -> None:
+    def __init__(self, claim: Claim, consumer: Consumer) -> None:
         self.claim, self.consumer = claim, consumer
-        self.confirmed = confirmed
-        """By that commit, and not before."""
 
 
 class Claims:
@@ -75,6 +73,8 @@ class Claims:
         self._delayed: list[tuple[int, int, Claim]] = []
         self._acknowledged: dict[MessageId, None] = {}
         """Acknowledged, and not confirmed, as the application has still to confirm them as well."""
+        self._tentative: dict[MessageId, int] = {}
+        """How many acknowledged what was first acknowledged by a commit that may be undone."""
         self._again: dict[MessageId, int] = {}
         """How often what comes again was handed to subscriptions that are gone, or to an earlier life's."""
         self._latest: dict[tuple[str | bytes, int, int, str], int] = {}
@@ -278,25 +278,42 @@ class Claims:
             consumer.session.handed.pop(claim.number, None)
             if claim.subscription.durable:
                 self._ledger.delete(_row_name(claim.subscription, claim.copy.id))
-            confirmed = self._confirm(copy)
+            self._confirm(copy, undoable=undoable)
             if undoable:
-                done.append(Acknowledged(claim, consumer, confirmed=confirmed))
+                done.append(Acknowledged(claim, consumer))
             else:
                 self._pins.unpin(claim)
             self._unlist(claim)
         return done
 
-    def _confirm(self, copy: Copy) -> bool:
-        """The first acknowledgement on this node counts. Returns True if this is it."""
+    def _confirm(self, copy: Copy, *, undoable: bool) -> None:
+        """The first acknowledgement on this node counts; the others do where that is undone."""
         if not self.claimable(copy):
-            return False
+            if copy.id in self._tentative:
+                self._tentative[copy.id] += 1
+            return
+        if undoable:
+            self._tentative[copy.id] = 1
         if self._deliveries.owes(copy):
             self._acknowledged[copy.id] = None
         else:
             self._holdings.confirm((copy,))
             self._ledger.confirmed(copy)
-        self._again.pop(copy.id, None)
-        return True
+
+    def _unconfirm(self, copy: Copy) -> None:
+        """An acknowledgement was undone. If there is no other, the message is there for whoever wants it."""
+        if copy.id not in self._tentative:
+            return  # Another one is durable.
+        self._tentative[copy.id] -= 1
+        if self._tentative[copy.id]:
+            if self._holdings.is_confirmed(copy):
+                self._ledger.confirmed(copy)  # What was written of it, or was to be, went with the first.
+            return
+        del self._tentative[copy.id]
+        self._acknowledged.pop(copy.id, None)
+        self._ledger.unconfirmed(copy)
+        self._holdings.unconfirm(copy)
+        self._deliveries.wishes.found.append(copy)  # Who subscribed meanwhile was not given it.
 
     def forget_acknowledged(self, messages: Iterable[MessageId]) -> None:
         """The application confirmed these as well, so that they count as confirmed."""
@@ -307,22 +324,22 @@ class Claims:
         """A commit is durable."""
         for each in done:
             self._pins.unpin(each.claim)
+            self._tentative.pop(each.claim.copy.id, None)
 
     def undo(self, done: Iterable[Acknowledged]) -> None:
         """A commit was lost: its consumers have these again, and did not acknowledge them."""
         for each in done:
             claim, copy, session = each.claim, each.claim.copy, each.consumer.session
-            if not copy.here or claim.subscription.ended:
+            if not copy.here:
                 self._pins.unpin(claim)
+                if copy.descriptor.alive(self._holdings.now_us):
+                    self._lose(claim, Reason.EVICTED)
                 continue
             claim.move(Move.UNDO)
             self._by_message.setdefault(copy.id, []).append(claim)
             session.handed[claim.number] = claim
-            if each.confirmed:
-                self._acknowledged.pop(copy.id, None)
-                self._ledger.unconfirmed(copy)
-                self._holdings.unconfirm(copy)
-            if claim.subscription.durable:
+            self._unconfirm(copy)
+            if claim.subscription.durable and not claim.subscription.ended:
                 self._write(claim)
             if session.closed:
                 self.give_back((claim,))
@@ -345,12 +362,16 @@ class Claims:
         self._again.pop(copy.id, None)
         self._acknowledged.pop(copy.id, None)
         self._out_of_order.discard(copy.id)
+        self._tentative.pop(copy.id, None)
         self._ledger.unconfirmed(copy)
         for claim in self._by_message.get(copy.id, [])[:]:
             self._drop(claim, Move.LEAVE)
             if reason not in _FORESEEN:
-                self.lost += 1
-                self._tell(ClaimLost(claim.subscription.name, copy.descriptor, reason))
+                self._lose(claim, reason)
+
+    def _lose(self, claim: Claim, reason: Reason) -> None:
+        self.lost += 1
+        self._tell(ClaimLost(claim.subscription.name, claim.copy.descriptor, reason))
 
     def _drop(self, claim: Claim, move: Move) -> None:
         if claim.state is ClaimState.WAITING:
