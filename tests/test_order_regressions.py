@@ -135,7 +135,7 @@ class Alone:
         holdings, layers = self.host._holdings, self.host._layers  # noqa: SLF001
         copy: Any = holdings.admit(descriptor, nbytes=0, interesting=True, held=1, now=now)
         layers.take([copy])
-        holdings.keep(copy)
+        holdings.keep((copy,))
 
     def delivered(self) -> list[str]:
         found = [each for each in self.told if isinstance(each, Delivered)]
