@@ -340,7 +340,7 @@ class Host:
             self._finish(now)
         if not self._ready:
             return True
-        if schedule.next_due_us() <= now:
+        if schedule.bound_us <= now or (schedule.marked and schedule.next_due_us() <= now):
             neighbours.look_ahead()  # What was due may have come to pass meanwhile.
             if schedule.bound_us <= now:
                 neighbours.tick(now)
@@ -352,7 +352,7 @@ class Host:
             if self._strategy.announced(now):
                 self._finish(now)
                 more = True
-            if schedule.next_due_us() < neighbours.beacon.due_us:
+            if schedule.bound_us < neighbours.beacon.due_us:
                 neighbours.look_ahead()  # Else what is no longer due would wake it before the next announcement.
         return more
 

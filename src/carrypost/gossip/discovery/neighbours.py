@@ -407,7 +407,8 @@ class Neighbours:
     def look_ahead(self) -> None:
         """Find out when the next timer is due, now that it is known who was heard."""
         for neighbour in self._neighbours.values():
-            neighbour.link.timers.arm(FORGET, neighbour.silent_us)
+            if not neighbour.driver_asserted:
+                neighbour.link.timers.arm(FORGET, neighbour.heard_us + SILENT_PERIODS * neighbour.period_us)
         self._links.schedule.refresh()
 
     def clock_stepped(self, delta_us: int) -> None:

@@ -76,7 +76,7 @@ class Offers:
             due_us = now if prompt and _idle(contact) else now + delay_us
             if self._gap_us:
                 due_us = max(due_us, offering.offered_us + self._gap_us)
-            if not offering.stalled:
+            if due_us < contact.timers.due[OFFER] and not offering.stalled:  # Mostly it is due sooner: no call.
                 contact.timers.hasten(OFFER, due_us)
 
     def flush(self, now: int) -> None:
