@@ -50,6 +50,8 @@ class Recovery:
         self._works = works
         self._confirmations: list[MessageId] = []
         self._undelivered: list[MessageId] = []
+        self._failed: list[Failed] = []
+        """Told once what was written of them is deleted."""
         self._incarnation = False
         """The incarnation is to be written again."""
         self._confine_us = 0
@@ -166,7 +168,7 @@ class Recovery:
             elif isinstance(event, Delivered):
                 self._redeliver(event, gone)
             elif isinstance(event, Failed):
-                self._journal.hold(event)
+                self._failed.append(event)
             elif not isinstance(event, Stored):
                 continue
             elif (copy := self._cache.get(event.message)) is None or not copy.here:
@@ -225,6 +227,9 @@ class Recovery:
         wanted = [copy for copy in known if copy.whole and self._own.wants(copy.descriptor)]
         for copy in self._layers.take(wanted):
             self._holdings.keep(copy, again=True)
+        failed, self._failed = self._failed, []
+        for event in failed:
+            self._journal.hold(event)
         self._works.tell_again()
         if self._incarnation:
             self._incarnation = False
