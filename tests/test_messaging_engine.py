@@ -789,3 +789,16 @@ def test_what_failed_or_was_undone_is_told_when_the_disk_has_nothing_of_it(node:
     assert node.answers() == [Undone(1, "the disk is full")]
     node.crash()
     assert node.host.copies == 0
+
+
+def test_a_delivery_that_could_not_be_noted_twice_is_told_once(node: OneNode) -> None:
+    message = node.publish("t")
+    node.write()
+    node.consumer("t")
+    node.lose()
+    node.consumer("t")
+    node.lose()
+    node.pass_time(2)
+    told = [each for event in node.events if isinstance(event, Delivered) for each in event.deliveries]
+    assert [each.message for each in told] == [message]
+    assert ids(node.handed()) == [message, message]

@@ -49,7 +49,7 @@ class Recovery:
         self._deliveries = deliveries
         self._works = works
         self._confirmations: list[MessageId] = []
-        self._undelivered: list[MessageId] = []
+        self._undelivered: dict[MessageId, None] = {}
         self._failed: list[Failed] = []
         """Told once what was written of them is deleted."""
         self._incarnation = False
@@ -190,7 +190,7 @@ class Recovery:
         copy = self._cache.get(name)  # type: ignore[arg-type]  # a key's name is this message's id
         if copy is not None and copy.here:
             self._deliveries.take_back(copy)
-            self._undelivered.append(copy.id)
+            self._undelivered[copy.id] = None
 
     def _fail(self, name: bytes, reason: str, *, written: bool, told: bool) -> None:
         """It is not here. `written`: its own batch was, or may be, so that is told once it is deleted for good.
@@ -222,7 +222,7 @@ class Recovery:
         confirmations, self._confirmations = self._confirmations, []
         if confirmations:
             self._deliveries.confirm_again(confirmations)
-        undelivered, self._undelivered = self._undelivered, []
+        undelivered, self._undelivered = self._undelivered, {}
         known = [copy for message in undelivered if (copy := self._cache.get(message)) is not None]
         wanted = [copy for copy in known if copy.whole and self._own.wants(copy.descriptor)]
         for copy in self._layers.take(wanted):
