@@ -778,3 +778,36 @@ def test_a_commit_that_is_undone_after_what_it_acknowledged_was_evicted_tells_of
     node.lose()
     assert [each.number for each in node.answers() if isinstance(each, Undone)] == [number]
     assert [each.descriptor.id for each in node.events if isinstance(each, ClaimLost)] == sent[1:]
+
+
+def test_what_failed_or_was_undone_is_told_when_the_disk_has_nothing_of_it(node: OneNode) -> None:
+    node.write()
+    node.publish("t", b"1", ordering=Ordering.CAUSAL)
+    node.collect()
+    sent = [node.publish("t", b"2", ordering=Ordering.CAUSAL)]
+    node.work(Draft("t", b"3", ordering=Ordering.CAUSAL))
+    node.collect()
+    node.lose_one()  # Those that follow depend on it.
+    node.write_one()
+    node.lose()
+    told = [each for each in node.events if isinstance(each, Failed | Undone)]
+    assert [each.message for each in told if isinstance(each, Failed)] == [b"n:1:1"]
+    assert not [each for each in told if isinstance(each, Undone)]
+    node.pass_time(2)
+    assert [each for each in node.events if isinstance(each, Failed)][1:] == [Failed(sent[0], "the disk is full")]
+    assert node.answers() == [Undone(1, "the disk is full")]
+    node.crash()
+    assert node.host.copies == 0
+
+
+def test_a_delivery_that_could_not_be_noted_twice_is_told_once(node: OneNode) -> None:
+    message = node.publish("t")
+    node.write()
+    node.consumer("t")
+    node.lose()
+    node.consumer("t")
+    node.lose()
+    node.pass_time(2)
+    told = [each for event in node.events if isinstance(event, Delivered) for each in event.deliveries]
+    assert [each.message for each in told] == [message]
+    assert ids(node.handed()) == [message, message]

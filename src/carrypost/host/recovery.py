@@ -49,7 +49,9 @@ class Recovery:
         self._deliveries = deliveries
         self._works = works
         self._confirmations: list[MessageId] = []
-        self._undelivered: list[MessageId] = []
+        self._undelivered: dict[MessageId, None] = {}
+        self._failed: list[Failed] = []
+        """Told once what was written of them is deleted."""
         self._incarnation = False
         """The incarnation is to be written again."""
         self._confine_us = 0
@@ -166,7 +168,7 @@ class Recovery:
             elif isinstance(event, Delivered):
                 self._redeliver(event, gone)
             elif isinstance(event, Failed):
-                self._journal.hold(event)
+                self._failed.append(event)
             elif not isinstance(event, Stored):
                 continue
             elif (copy := self._cache.get(event.message)) is None or not copy.here:
@@ -188,7 +190,7 @@ class Recovery:
         copy = self._cache.get(name)  # type: ignore[arg-type]  # a key's name is this message's id
         if copy is not None and copy.here:
             self._deliveries.take_back(copy)
-            self._undelivered.append(copy.id)
+            self._undelivered[copy.id] = None
 
     def _fail(self, name: bytes, reason: str, *, written: bool, told: bool) -> None:
         """It is not here. `written`: its own batch was, or may be, so that is told once it is deleted for good.
@@ -220,10 +222,13 @@ class Recovery:
         confirmations, self._confirmations = self._confirmations, []
         if confirmations:
             self._deliveries.confirm_again(confirmations)
-        undelivered, self._undelivered = self._undelivered, []
+        undelivered, self._undelivered = self._undelivered, {}
         known = [copy for message in undelivered if (copy := self._cache.get(message)) is not None]
         wanted = [copy for copy in known if copy.whole and self._own.wants(copy.descriptor)]
         self._holdings.keep(self._layers.take(wanted), again=True)
+        failed, self._failed = self._failed, []
+        for event in failed:
+            self._journal.hold(event)
         self._works.tell_again()
         if self._incarnation:
             self._incarnation = False

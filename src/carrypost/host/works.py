@@ -70,8 +70,8 @@ class Works:
         self._open: dict[int, Unanswered] = {}
         self._messages: dict[MessageId, int] = {}
         """Of works that were not answered, by the number of the work."""
-        self._again: list[int] = []
-        """Works that are done once their rows are written again."""
+        self._again: list[Done | Undone] = []
+        """Answers that wait until what was lost is written again."""
         self._drafts: dict[int, Drafted] = {}
         self._draft_number = 0
         self._draft_bytes: dict[int, int] = {}
@@ -231,10 +231,8 @@ class Works:
             for message in made.messages:
                 self._journal.fail(message)
         for event in held:
-            if isinstance(event, Done) and event.number in self._open:
-                self._again.append(event.number)
-            elif isinstance(event, Undone):
-                self._journal.hold(event)
+            if isinstance(event, Undone) or (isinstance(event, Done) and event.number in self._open):
+                self._again.append(event)
         return undone
 
     def undo(self, undone: Iterable[tuple[int, Unanswered]], serial: int, reason: str, now: int) -> None:
@@ -248,7 +246,7 @@ class Works:
                 self._journal.hold(Undone(number, reason))
 
     def tell_again(self) -> None:
-        """What was lost and only acknowledges is in the batch that is being made."""
+        """What was lost, acknowledgements and deletions, is in the batch that is being made."""
         again, self._again = self._again, []
-        for number in again:
-            self._journal.hold(Done(number))
+        for answer in again:
+            self._journal.hold(answer)
