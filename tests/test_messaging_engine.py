@@ -219,6 +219,45 @@ def test_no_local_leaves_out_what_its_own_connection_sent(node: OneNode) -> None
     assert ids(node.handed()) == [other, bare]
 
 
+def deliveries(node: OneNode) -> list[tuple[bytes, bool]]:
+    """What was delivered, and whether a record has it already."""
+    found = [event for event in node.events if isinstance(event, Delivered)]
+    return [(each.message, each.known) for event in found for each in event.deliveries]
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_what_was_acknowledged_is_not_delivered_to_who_subscribes_later_without_messaging(
+    node: OneNode, crash: bool
+) -> None:
+    session = node.session()
+    node.credit(node.consume(session, "t"))
+    node.publish("t", b"1")
+    kept = node.publish("t", b"2")
+    node.write()
+    node.acknowledge(session, node.handed()[0])
+    node.write()
+    if crash:
+        node.crash()
+    node.events = []
+    node.host.subscribe("t", now=node.now)
+    node.write()
+    assert deliveries(node) == [(kept, True)]
+
+
+def test_a_message_is_delivered_to_the_record_once_whoever_comes_first(node: OneNode) -> None:
+    node.host.subscribe("raw", now=node.now)
+    node.consumer("both.*")
+    first = node.publish("both")
+    second = node.publish("raw")
+    node.write()
+    assert deliveries(node) == [(first, False), (second, False)]
+    node.host.subscribe("both.*", now=node.now)
+    node.consumer("raw")
+    third = node.publish("both/again")
+    node.write()
+    assert deliveries(node)[2:] == [(first, True), (third, False)]
+
+
 # --- shared and durable ------------------------------------------------------------------------------------
 
 
@@ -245,6 +284,17 @@ def test_a_durable_subscription_collects_while_nobody_consumes_also_across_a_res
     handed = node.handed()
     assert ids(handed) == [before, after]
     assert counts(handed) == [1, 1]
+
+
+def test_after_a_crash_messages_wait_in_the_order_in_which_they_came(node: OneNode) -> None:
+    node.consume(node.session("me"), "t", name="mail", durable=True)
+    sent = [node.publish("t", b"%d" % n) for n in range(12)]
+    assert sent != sorted(sent)
+    node.write()
+    node.crash()
+    node.consumer("t", client="me", name="mail", durable=True)
+    node.write()
+    assert ids(node.handed()) == sent
 
 
 def test_after_a_crash_what_was_handed_and_not_acknowledged_comes_flagged_and_the_rest_never(node: OneNode) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import enum
 from heapq import heappop, heappush
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from carrypost.mom.topic import Subscription
 
 FAMILY = b"C"
+_PLACE = attrgetter("place")
 
 
 class ClaimState(enum.Enum):
@@ -249,17 +251,20 @@ class Claims:
     def _write(self, claim: Claim) -> None:
         self._ledger.put(claim.row_name, _encode(ClaimRow(claim.place, claim.count)))
 
-    def restore(self, subscription: Subscription, message: MessageId, value: bytes, now: int) -> None:
-        """A row of an earlier life; one whose copy is gone is forgotten."""
-        row, copy = _decode(value), self._cache.get(message)
-        if copy is None or not copy.whole:
-            self._ledger.delete(FAMILY + subscription.number.to_bytes(8, "big") + message)
-            return
-        claim = Claim(subscription, copy, row.place, row.count)
-        self._place = max(self._place, row.place)
-        self._by_message.setdefault(message, []).append(claim)
-        self._pins.pin(claim)
-        self._file(claim, _due_us(copy), now)
+    def restore(self, rows: Iterable[tuple[Subscription, MessageId, bytes]], now: int) -> None:
+        """Rows of an earlier life, which wait again in the order of their places; without its copy one is forgotten."""
+        claims: list[Claim] = []
+        for subscription, message, value in rows:
+            row, copy = _decode(value), self._cache.get(message)
+            if copy is None or not copy.whole:
+                self._ledger.delete(FAMILY + subscription.number.to_bytes(8, "big") + message)
+            else:
+                claims.append(Claim(subscription, copy, row.place, row.count))
+        for claim in sorted(claims, key=_PLACE):
+            self._place = claim.place
+            self._by_message.setdefault(claim.copy.id, []).append(claim)
+            self._pins.pin(claim)
+            self._file(claim, _due_us(claim.copy), now)
 
     def inherit(self, copy: Copy) -> None:
         """An earlier life claimed it, and nobody acknowledged it: it may have been handed over."""

@@ -95,13 +95,15 @@ class Messaging(Layer):
         for copy in self._copies(self._holdings.claimed):
             if not self._holdings.is_confirmed(copy):
                 self._claims.inherit(copy)
+        claims: list[tuple[Subscription, MessageId, bytes]] = []
         for name, value in found:
             if name[:1] == claim_rows.FAMILY:
                 subscription = self._topics[int.from_bytes(name[1 : 1 + _NUMBER_BYTES], "big")]
                 if subscription is None:
                     self._ledger.delete(name)
                 else:
-                    self._claims.restore(subscription, MessageId(name[1 + _NUMBER_BYTES :]), value, now)
+                    claims.append((subscription, MessageId(name[1 + _NUMBER_BYTES :]), value))
+        self._claims.restore(claims, now)
         self._look_ahead()
 
     def _copies(self, slots: int) -> list[Copy]:
