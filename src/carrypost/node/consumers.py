@@ -115,8 +115,10 @@ class Consumers:
         self._finish(done, now)
 
     def deliver(self, deliveries: Iterable[Delivery]) -> None:
-        """The host delivers: to everybody who asked for it."""
+        """The host delivers: to everybody who asked for it. What only messaging has a claim to is its affair."""
         for delivery in deliveries:
+            if not delivery.subscriptions:
+                continue
             self._delivered += 1
             handed = self._handed[delivery.message] = _Handed(delivery, self._delivered)
             if takers := self._takers(delivery.subscriptions):
