@@ -33,10 +33,11 @@ class OneNode:
         self.number = 0
         self.boot()
 
-    def boot(self) -> None:
+    def boot(self, *, awake: bool = True) -> None:
         self.host = Host(Identity.plain(self.name), self.settings, random.Random(self.name))
         self.host.restore(list(self.disk.items()), self.now)
-        self.host.messaging.open(self.now)
+        if awake:
+            self.host.messaging.open(self.now)
         self.batches = []
         self.write()
 

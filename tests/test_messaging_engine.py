@@ -286,6 +286,21 @@ def test_a_durable_subscription_collects_while_nobody_consumes_also_across_a_res
     assert counts(handed) == [1, 1]
 
 
+def test_what_came_while_messaging_slept_is_found_once_for_all_subscriptions(node: OneNode) -> None:
+    for client in ("a", "b"):
+        node.consume(node.session(client), "t", name="mail", durable=True)
+    node.write()
+    node.boot(awake=False)
+    message = node.publish("t")
+    node.write()
+    node.events = []
+    node.crash()
+    assert deliveries(node) == [(message, False)]
+    consumers = [node.consumer("t", client=client, name="mail", durable=True) for client in ("a", "b")]
+    node.write()
+    assert [ids(node.handed(each)) for each in consumers] == [[message], [message]]
+
+
 def test_after_a_crash_messages_wait_in_the_order_in_which_they_came(node: OneNode) -> None:
     node.consume(node.session("me"), "t", name="mail", durable=True)
     sent = [node.publish("t", b"%d" % n) for n in range(12)]
@@ -444,6 +459,19 @@ def test_a_later_subscription_to_an_ordered_topic_gets_what_nobody_acknowledged_
     node.consumer("t", ordering=Ordering.CAUSAL)
     node.write()
     assert ids(node.handed()) == sent
+
+
+@pytest.mark.parametrize("ordering", [Ordering.NONE, Ordering.CAUSAL])
+def test_a_new_subscription_claims_what_a_plain_one_was_given_and_did_not_confirm(
+    node: OneNode, ordering: Ordering
+) -> None:
+    node.host.subscribe("t", ordered=bool(ordering), now=node.now)
+    confirmed, open_one = (node.publish("t", body, ordering=ordering) for body in (b"1", b"2"))
+    node.write()
+    node.host.confirm([confirmed], node.now)
+    node.consumer("t", ordering=ordering)
+    node.write()
+    assert ids(node.handed()) == [open_one]
 
 
 # --- works -------------------------------------------------------------------------------------------------

@@ -51,8 +51,8 @@ class Wishes:
         self.found = [copy for copy in self.found if not slots >> copy.slot & 1]
 
     def take(self) -> tuple[list[Entry], list[Copy], list[Copy]]:
-        """All of them, once."""
-        taken = self.entries, self.found, self.unwanted
+        """All of them, each once: several may ask for the same."""
+        taken = self.entries, list(dict.fromkeys(self.found)), self.unwanted
         self.entries, self.found, self.unwanted = [], [], []
         return taken
 
