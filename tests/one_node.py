@@ -12,6 +12,7 @@ from carrypost.host import Host
 from carrypost.journal import Batch, Key, Value
 from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
+from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
 from carrypost.mom.commands import Ack, Subscribe, Work
 from carrypost.security.identity import Identity
@@ -33,10 +34,11 @@ class OneNode:
         self.number = 0
         self.boot()
 
-    def boot(self) -> None:
+    def boot(self, *, awake: bool = True) -> None:
         self.host = Host(Identity.plain(self.name), self.settings, random.Random(self.name))
         self.host.restore(list(self.disk.items()), self.now)
-        self.host.messaging.open(self.now)
+        if awake:
+            self.host.messaging.open(self.now)
         self.batches = []
         self.write()
 
@@ -120,7 +122,7 @@ class OneNode:
         ordering: Ordering = Ordering.NONE,
         headers: Headers | None = None,
         **attributes: bool | float | str,
-    ) -> bytes:
+    ) -> MessageId:
         lifetime_us = None if lifetime_s is None else round(lifetime_s * S)
         return self.host.publish(
             topic, payload, now=self.now, attributes=attributes, lifetime_us=lifetime_us, ordering=ordering,

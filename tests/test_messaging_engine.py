@@ -219,6 +219,45 @@ def test_no_local_leaves_out_what_its_own_connection_sent(node: OneNode) -> None
     assert ids(node.handed()) == [other, bare]
 
 
+def deliveries(node: OneNode) -> list[tuple[bytes, bool]]:
+    """What was delivered, and whether a record has it already."""
+    found = [event for event in node.events if isinstance(event, Delivered)]
+    return [(each.message, each.known) for event in found for each in event.deliveries]
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_what_was_acknowledged_is_not_delivered_to_who_subscribes_later_without_messaging(
+    node: OneNode, crash: bool
+) -> None:
+    session = node.session()
+    node.credit(node.consume(session, "t"))
+    node.publish("t", b"1")
+    kept = node.publish("t", b"2")
+    node.write()
+    node.acknowledge(session, node.handed()[0])
+    node.write()
+    if crash:
+        node.crash()
+    node.events = []
+    node.host.subscribe("t", now=node.now)
+    node.write()
+    assert deliveries(node) == [(kept, True)]
+
+
+def test_a_message_is_delivered_to_the_record_once_whoever_comes_first(node: OneNode) -> None:
+    node.host.subscribe("raw", now=node.now)
+    node.consumer("both.*")
+    first = node.publish("both")
+    second = node.publish("raw")
+    node.write()
+    assert deliveries(node) == [(first, False), (second, False)]
+    node.host.subscribe("both.*", now=node.now)
+    node.consumer("raw")
+    third = node.publish("both/again")
+    node.write()
+    assert deliveries(node)[2:] == [(first, True), (third, False)]
+
+
 # --- shared and durable ------------------------------------------------------------------------------------
 
 
@@ -245,6 +284,32 @@ def test_a_durable_subscription_collects_while_nobody_consumes_also_across_a_res
     handed = node.handed()
     assert ids(handed) == [before, after]
     assert counts(handed) == [1, 1]
+
+
+def test_what_came_while_messaging_slept_is_found_once_for_all_subscriptions(node: OneNode) -> None:
+    for client in ("a", "b"):
+        node.consume(node.session(client), "t", name="mail", durable=True)
+    node.write()
+    node.boot(awake=False)
+    message = node.publish("t")
+    node.write()
+    node.events = []
+    node.crash()
+    assert deliveries(node) == [(message, False)]
+    consumers = [node.consumer("t", client=client, name="mail", durable=True) for client in ("a", "b")]
+    node.write()
+    assert [ids(node.handed(each)) for each in consumers] == [[message], [message]]
+
+
+def test_after_a_crash_messages_wait_in_the_order_in_which_they_came(node: OneNode) -> None:
+    node.consume(node.session("me"), "t", name="mail", durable=True)
+    sent = [node.publish("t", b"%d" % n) for n in range(12)]
+    assert sent != sorted(sent)
+    node.write()
+    node.crash()
+    node.consumer("t", client="me", name="mail", durable=True)
+    node.write()
+    assert ids(node.handed()) == sent
 
 
 def test_after_a_crash_what_was_handed_and_not_acknowledged_comes_flagged_and_the_rest_never(node: OneNode) -> None:
@@ -403,6 +468,19 @@ def test_what_comes_after_a_later_one_of_its_session_says_so(node: OneNode) -> N
     node.publish("t", headers=Headers(session=8, number=1))
     node.write()
     assert [each.out_of_order for each in node.handed()] == [False, False, True, False, False]
+
+
+@pytest.mark.parametrize("ordering", [Ordering.NONE, Ordering.CAUSAL])
+def test_a_new_subscription_claims_what_a_plain_one_was_given_and_did_not_confirm(
+    node: OneNode, ordering: Ordering
+) -> None:
+    node.host.subscribe("t", ordered=bool(ordering), now=node.now)
+    confirmed, open_one = (node.publish("t", body, ordering=ordering) for body in (b"1", b"2"))
+    node.write()
+    node.host.confirm([confirmed], node.now)
+    node.consumer("t", ordering=ordering)
+    node.write()
+    assert ids(node.handed()) == [open_one]
 
 
 # --- works -------------------------------------------------------------------------------------------------

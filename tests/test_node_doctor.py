@@ -19,6 +19,7 @@ from tools import netns
 from tools.netns import Net
 
 from carrypost.config import Limits, Settings
+from carrypost.mom.messaging import MessagingOverview
 from carrypost.node.doctor.diagnosis import Finding, Trial, diagnose, of_node, of_settings
 from carrypost.node.doctor.doctor import examine
 from carrypost.node.settings import UdpSettings
@@ -344,16 +345,29 @@ def test_findings_are_fit_for_json() -> None:
 def test_a_node_is_told_of_where_it_has_no_place_for_more_neighbours(
     heard: int, waiting: int, words: str | None
 ) -> None:
-    findings = of_node({"heard": heard, "places": 168, "waiting": waiting, "refused": {}}, Limits())
+    findings = of_node({"heard": heard, "places": 168, "waiting": waiting, "refused": {}, "messaging": None}, Limits())
     assert [words in finding.detail for finding in findings if words is not None] == [True] * len(findings)
     assert bool(findings) is (words is not None)
 
 
 def test_a_node_is_told_of_that_refused_datagrams_for_their_length() -> None:
-    status = {"heard": 1, "places": 168, "waiting": 0, "refused": {"oversize": 12, "magic": 3}}
+    status = {"heard": 1, "places": 168, "waiting": 0, "refused": {"oversize": 12, "magic": 3}, "messaging": None}
     (finding,) = of_node(status, Limits(datagram_bytes_max=2_000))
     assert "12 datagrams of more than 2,000 bytes" in finding.detail
     assert "mtu_bytes" in finding.advice
+
+
+@pytest.mark.parametrize("lost", [0, 1_200])
+def test_a_node_is_told_of_whose_subscriptions_lost_what_they_were_owed(lost: int) -> None:
+    messaging = MessagingOverview(subscriptions=3, durable=2, consumers=1, claims=900, pinned=800, lost=lost)
+    status = {"heard": 1, "places": 168, "waiting": 0, "refused": {}, "messaging": messaging._asdict()}
+    found = of_node(status, Limits())
+    assert len(found) == bool(lost)
+    for finding in found:
+        assert not finding.works
+        assert "lost 1,200 messages" in finding.detail
+        assert "3 subscriptions (2 durable) with 1 consumers; 900 messages" in finding.detail
+        assert "limits.unconfirmed_max" in finding.advice
 
 
 def test_settings_are_told_of_with_which_others_would_refuse_what_a_node_sends() -> None:

@@ -160,7 +160,9 @@ def test_a_database_with_nothing_in_it_is_refused(path: Path) -> None:
     assert "is damaged" in refusal(path)
 
 
-@pytest.mark.parametrize("damage", ["DROP TABLE seen", "DROP TABLE registry", "ALTER TABLE piece DROP COLUMN body"])
+@pytest.mark.parametrize(
+    "damage", ["DROP TABLE seen", "DROP TABLE registry", "DROP TABLE layer", "ALTER TABLE piece DROP COLUMN body"]
+)
 def test_a_store_that_lacks_something_is_refused(path: Path, damage: str) -> None:
     filled(path, 3)
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
@@ -282,6 +284,12 @@ INSERT INTO meta VALUES (x'696e6361726e6174696f6e', 0, 6);
 """
 
 
+VERSION_2 = """
+PRAGMA user_version = 2;
+CREATE TABLE registry (name BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+INSERT INTO registry VALUES (x'666f72756d', x'68656164');
+"""
+"""What a store of version 1 lacks."""
 PLAIN = Descriptor("a", 1, 1, 5, None, "news", 40_000, 40_000, PayloadCodec.PLAIN, b"", 1_000)
 
 
@@ -315,6 +323,28 @@ def test_a_store_of_version_1_learns_to_keep_registries(path: Path) -> None:
         assert disk.state()[forum] == b"later"
         assert source not in disk.state()
         assert disk.store.read(PLAIN.id, 0) == b"one"
+
+
+def test_a_store_of_version_2_learns_to_keep_the_rows_of_layers(path: Path) -> None:
+    version_1(path)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(VERSION_2)
+    subscription, claim = ("mom", b"S" + bytes(8), 0), ("mom", b"C" + bytes(8) + PLAIN.id, 0)
+    forum = ("order", b"forum", 0)
+    with opened(path) as disk:
+        assert disk.state()[forum] == b"head"
+        assert disk.outcome({subscription: b"what", claim: b"first"}) is None
+    with opened(path) as disk:
+        assert (disk.state()[subscription], disk.state()[claim]) == (b"what", b"first")
+        assert disk.outcome({subscription: b"else"}, claim) is None
+    with opened(path) as disk:
+        assert disk.state()[subscription] == b"else"
+        assert claim not in disk.state()
+        assert disk.state()[forum] == b"head"
+        assert disk.store.read(PLAIN.id, 0) == b"one"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT kind, name FROM layer").fetchall() == [("mom", subscription[1])]
+        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
 
 
 def test_a_store_of_a_later_version_is_refused(path: Path) -> None:
@@ -393,6 +423,21 @@ def test_a_full_disk_says_so_and_still_takes_deletions(small: Path) -> None:
     with opened(small / "store.db") as disk:
         assert len(disk.state()) == 21
         assert disk.store.read(described(full - 1).id, 0) == random.Random(full - 1).randbytes(10_000)
+
+
+def test_a_full_disk_still_takes_the_rows_of_layers_which_are_notes(small: Path) -> None:
+    subscription, claim = ("mom", b"S" + bytes(8), 0), ("mom", b"C" + bytes(8), 0)
+    with opened(small / "store.db") as disk:
+        assert disk.outcome({claim: b"first"}) is None
+        full = fill_up(disk)
+        take_all(small)
+        assert disk.outcome(message(full, bytes(10_000))) is not None
+        for number in range(50):
+            seen = described(full + number)
+            assert disk.outcome({subscription: b"%d" % number, ("seen", seen.id, 0): seen}, claim) is None
+    with opened(small / "store.db") as disk:
+        assert disk.state()[subscription] == b"49"
+        assert claim not in disk.state()
 
 
 def test_freed_room_is_used_again_although_the_disk_stays_full(small: Path) -> None:

@@ -91,6 +91,19 @@ EVENTS: list[tuple[events.Event, list[dict[str, object]]]] = [
     (events.Failed(MessageId(b"x"), "disk"), []),
     (events.Confirmed((M1.id,)), []),
     (events.Received(B, ()), []),
+    (
+        events.Delivered(
+            (
+                events.Delivery(M1, (0,), redelivered=False, known=True),
+                events.Delivery(M2, (0,), redelivered=False),
+            )
+        ),
+        [{"kind": "deliver", **NAMED_2}],
+    ),
+    (events.Handed(1, 1, M1, 1), []),
+    (events.ClaimLost("mail", M1, Reason.EVICTED), []),
+    (events.Done(1), []),
+    (events.Undone(1, "disk"), []),
 ]
 
 

@@ -10,11 +10,13 @@ import time
 from typing import Any
 
 import pytest
+from tests.programs import Program
 
 import carrypost
 from carrypost import testing
 from carrypost.errors import ConfigError, LocalError, StateError
 from carrypost.events import Confirmed, Delivered, Event, Failed, NeighbourUp, Received, Refused, Stored
+from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.wire.frames import Ack
 from carrypost.gossip.wire.pieces import Packed, hash_of, pack, root_of
 from carrypost.local import publishing
@@ -692,3 +694,38 @@ def test_a_closed_network_is_not_opened_again() -> None:
         pytest.fail("it opened")
     with pytest.raises(StateError, match="this network is closed"):
         net.add("b")
+
+
+def test_messaging_sleeps_until_the_network_opens_it_and_is_awake_in_every_life_from_then_on() -> None:
+    with testing.network("a", "b", "c", seed=1) as net:
+        assert not any(net.host(name).messaging.is_open for name in "abc")
+        net.kill("b")
+        net.suspend("c")
+        net.open_messaging()
+        net.open_messaging()
+        assert net.host("a").messaging.is_open
+        net.restart("b")
+        net.resume("c")
+        net.add("d")
+        net.kill("a")
+        net.restart("a")
+        assert all(net.host(name).messaging.is_open for name in "abcd")
+
+
+def test_a_durable_subscription_is_announced_by_the_next_life_before_any_program_asks() -> None:
+    with testing.network("a", "b", seed=1) as net:
+        net.open_messaging()
+        program = Program(net, "b", "news", client="me", name="mail", durable=True)
+        net.advance(1)
+        net.kill("b")
+        message = net.publish("a", "news", b"hello")
+        net.restart("b")
+        net.link("a", "b")
+        net.advance(30)
+        assert net.host("b").state_of(message) is CopyState.PINNED
+        assert net.host("b").messaging.overview().claims == 1  # type: ignore[union-attr]
+        assert program.got == []
+        again = Program(net, "b", "news", client="me", name="mail", durable=True)
+        net.advance(1)
+        assert again.texts == ["hello"]
+        assert net.payload("b", again.got[0].descriptor) == b"hello"

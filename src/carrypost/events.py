@@ -57,6 +57,8 @@ class Delivery(msgspec.Struct, frozen=True):
     redelivered: bool
     hops: int = 0
     """0: published here; 1: straight from the author."""
+    known: bool = False
+    """That messaging has a claim to it was told as its delivery before: to a record this is no other one."""
 
     @property
     def message(self) -> MessageId:

@@ -249,8 +249,9 @@ class Record:
         self, t_us: int, node: str, event: events.Delivered, *, attrs: Mapping[str, str] | None = None
     ) -> None:
         """Append a burst of deliveries; `attrs` for all of them (`clock` where the node's is skewed)."""
-        descriptors = [each.descriptor for each in event.deliveries]
-        detail = [REDELIVERED if each.redelivered else None for each in event.deliveries]
+        deliveries = [each for each in event.deliveries if not each.known]
+        descriptors = [each.descriptor for each in deliveries]
+        detail = [REDELIVERED if each.redelivered else None for each in deliveries]
         self._burst(_DELIVER, t_us, node, descriptors, detail=detail, attrs=attrs)
 
     def expired(self, t_us: int, node: str, event: events.Expired, *, attrs: Mapping[str, str] | None = None) -> None:

@@ -38,7 +38,18 @@ from carrypost.emu.scenario.checks import (
 )
 from carrypost.emu.traces.contacts import read_contacts
 from carrypost.errors import RunawayError
-from carrypost.events import Delivered, Dropped, Event, NeighbourDown, NeighbourUp, Received
+from carrypost.events import (
+    ClaimLost,
+    Delivered,
+    Done,
+    Dropped,
+    Event,
+    Handed,
+    NeighbourDown,
+    NeighbourUp,
+    Received,
+    Undone,
+)
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.privilege import Privilege
 from carrypost.model.privilege import privilege as by_the_papers
@@ -46,11 +57,14 @@ from carrypost.record import Record
 
 __all__ = [
     "Blank",
+    "ClaimLost",
     "DeadlockError",
     "Delivered",
     "Delivery",
+    "Done",
     "Dropped",
     "Event",
+    "Handed",
     "NeighbourDown",
     "NeighbourUp",
     "Network",
@@ -59,6 +73,7 @@ __all__ = [
     "RunawayError",
     "TimeLimitError",
     "Traffic",
+    "Undone",
     "Watcher",
     "network",
     "run",

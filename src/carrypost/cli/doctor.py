@@ -34,7 +34,7 @@ def doctor(
     """Find out whether multicast and broadcast really work here, per interface, and what to do if not.
 
     Sends probes by every means and listens for them and for other nodes; a node that runs here is not disturbed, but
-    asked whether it hears more others than it has places for.
+    asked whether it hears more others than it has places for, and whether it lost what it owed to subscriptions.
     Exit code 0: at least one means works.
 
     For example:

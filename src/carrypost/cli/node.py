@@ -92,6 +92,7 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
         ("neighbours", _neighbours(found)),
         ("messages", f"{cache['messages']:,} ({size(cache['bytes'])}), {cache['unconfirmed']:,} not confirmed"),
         ("subscriptions", found["subscriptions"]),
+        ("messaging", _messaging(found["messaging"])),
         *Carrying.of(found["carries"]).sentences(),
         ("dropped", _counts(found["dropped"]) or "nothing"),
         ("refused", _counts(found["refused"]) or "nothing"),
@@ -154,6 +155,15 @@ def _neighbours(found: Mapping[str, Any]) -> str:
         return linked
     waiting = f", and {found['waiting']:,} others wait for a turn" if found["waiting"] else ""
     return f"{linked}; none of {found['places']:,} places is left{waiting}"
+
+
+def _messaging(found: Mapping[str, int] | None) -> str:
+    """Who asked for what, and what is owed to them."""
+    if found is None:
+        return "off (messaging.enabled)"
+    text = f"{found['subscriptions']:,} subscriptions ({found['durable']:,} durable), {found['consumers']:,} consumers"
+    text += f"; {found['claims']:,} messages are owed to them"
+    return f"{text}, {found['lost']:,} were lost" if found["lost"] else text
 
 
 def _counts(counts: Mapping[str, int]) -> str:

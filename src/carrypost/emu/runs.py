@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from carrypost.emu.engine.world import Emulation, Progress, run_attributes
+from carrypost.emu.engine.workload import WorkloadApplication
+from carrypost.emu.engine.world import Emulation, MakeApplication, Progress, run_attributes
 from carrypost.emu.records.files import ROWS_MAX, Records, Sink
 from carrypost.emu.scenario.checks import check_seed
 from carrypost.emu.scenario.inputs import read_inputs
@@ -36,19 +37,21 @@ def run(
     out: str | Path | None = None,
     encoded: bool = False,
     watch: Watch | None = None,
+    application: MakeApplication = WorkloadApplication,
 ) -> Records:
     """Emulate a scenario, given as a file or as a value.
 
     `overrides` change single keys of a file (``{"workload.0.lifetime_s": 600}``, or texts ``KEY=VALUE``). `settings` is
     what this choice of keys is called in the column `run`: name/settings/seed. With `out` the record is written as it
     comes, and not kept in memory. `encoded`: every frame goes through its bytes, which changes nothing but the time
-    that it takes. `watch` is told how far the run is. After Ctrl-C the record as far as it came is in `out`.
+    that it takes. `watch` is told how far the run is. `application` makes what runs on the nodes. After Ctrl-C the
+    record as far as it came is in `out`.
     """
     if not isinstance(scenario, Scenario):
         scenario = Scenario.load(scenario, overrides)
     elif overrides:
         raise LocalError("overrides change a scenario's file; give them to Scenario.load or Scenario.parse")
-    prepared = prepare(scenario, seed, settings=settings, encoded=encoded)
+    prepared = prepare(scenario, seed, settings=settings, encoded=encoded, application=application)
     return prepared.run(None if out is None else Path(out), watch)
 
 
@@ -111,14 +114,17 @@ def _collecting_seldom() -> Iterator[None]:
             gc.unfreeze()
 
 
-def prepare(scenario: Scenario, seed: int | str = 1, *, settings: str = "default", encoded: bool = False) -> Prepared:
+def prepare(
+    scenario: Scenario, seed: int | str = 1, *, settings: str = "default", encoded: bool = False,
+    application: MakeApplication = WorkloadApplication,
+) -> Prepared:  # fmt: skip
     """Read what the scenario names, and make everything ready; all mistakes show here."""
     check_seed(seed)
     seed = _number(seed)
     inputs = read_inputs(scenario, seed)
     record = Record(f"{scenario.name}/{settings}/{seed}")
     record.add(Kind.RUN, 0, "", attrs=run_attributes(scenario, seed, inputs))
-    return Prepared(Emulation(scenario, seed, inputs, record, encoded=encoded), record)
+    return Prepared(Emulation(scenario, seed, inputs, record, encoded=encoded, application=application), record)
 
 
 def _number(seed: int | str) -> int | str:

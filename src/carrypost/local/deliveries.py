@@ -51,8 +51,8 @@ class Wishes:
         self.found = [copy for copy in self.found if not slots >> copy.slot & 1]
 
     def take(self) -> tuple[list[Entry], list[Copy], list[Copy]]:
-        """All of them, once."""
-        taken = self.entries, self.found, self.unwanted
+        """All of them, each once: several may ask for the same."""
+        taken = self.entries, list(dict.fromkeys(self.found)), self.unwanted
         self.entries, self.found, self.unwanted = [], [], []
         return taken
 
@@ -159,19 +159,21 @@ class Deliveries(Layer):
         holdings, burst, asking = self._holdings, self.burst, self.subscriptions.asking
         awaited = self._again
         claimed, self._claimed = self._claimed, {}
+        told = holdings.claimed
         new: list[Copy] = []
         done: list[Copy] = []
         noted: list[Copy] = []
         for copy in copies:
             descriptor, again = copy.descriptor, False
-            # What was delivered in this life is finished.
-            if (awaited or copy.finished) and holdings.is_delivered(copy):
+            # What was delivered in this life, or claimed by messaging, is finished.
+            if (awaited or copy.finished) and (holdings.is_delivered(copy) or holdings.is_confirmed(copy)):
                 again = copy.id in awaited
                 if not again:
                     continue
             numbers = asking(descriptor)
             if numbers:
-                burst.append(Delivery(descriptor, numbers, again, copy.hops))
+                known = bool(told and told >> copy.slot & 1 and copy.slot not in claimed)
+                burst.append(Delivery(descriptor, numbers, again, copy.hops, known))
                 (done if again else new).append(copy)
             elif claimed and copy.slot in claimed:
                 burst.append(Delivery(descriptor, (), again, copy.hops))

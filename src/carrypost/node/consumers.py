@@ -108,8 +108,10 @@ class Consumers:
         self._finish(done, now)
 
     def deliver(self, deliveries: Iterable[Delivery]) -> None:
-        """Hand over what the host delivers to everybody who asked for it."""
+        """Hand over what the host delivers to everybody who asked for it; what only messaging claims is its affair."""
         for delivery in deliveries:
+            if not delivery.subscriptions:
+                continue
             self._delivered += 1
             handed = self._handed[delivery.message] = _Handed(delivery, self._delivered)
             # They may have left while the host waited for its disk.

@@ -85,9 +85,12 @@ class NodeDriver(HostDriver):
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, state: Iterable[tuple[Key, Value]]) -> None:
-        """Begin, from what the store holds."""
+        """Begin, from what the store holds, with messaging awake unless the settings have it switched off."""
         self._running = True
-        self.host.restore(state, self.now())
+        now = self.now()
+        self.host.restore(state, now)
+        if self._settings.messaging.enabled:
+            self.host.messaging.open(now)
         self.drain()
 
     def stop(self) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Self, TypeVar
 
 from carrypost.errors import PayloadError, RemoteError, SendError, StateError, StoreError
-from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, Stored
+from carrypost.events import ClaimLost, Confirmed, Delivered, Dropped, Event, Failed, Stored
 from carrypost.gossip.wire.codec import MAGIC
 from carrypost.host import Host
 from carrypost.journal import INCARNATION
@@ -53,6 +53,7 @@ class Node:
         self._exits = contextlib.ExitStack()
         self._sends: dict[MessageId, asyncio.Future[MessageId]] = {}
         self._confirmations: dict[MessageId, list[asyncio.Future[None]]] = {}
+        self._claims_lost = 0
         self._begun_s = 0.0
 
     # --- start and stop ----------------------------------------------------------------------------------------
@@ -120,8 +121,7 @@ class Node:
             self.chronicle.close()
             self.chronicle = None
         for future in self._sends.values():
-            if not future.done():
-                future.set_exception(SendError("the node ended before the message was stored"))
+            _fail(future, SendError("the node ended before the message was stored"))
         self._sends = {}
         for waiting in self._confirmations.values():
             for each in waiting:
@@ -231,22 +231,36 @@ class Node:
             case Stored(message):
                 _fulfil(self._sends.pop(message, None), message)
             case Failed(message, reason):
-                future = self._sends.pop(message, None)
-                if future is not None and not future.done():
-                    future.set_exception(SendError(reason))
+                _fail(self._sends.pop(message, None), SendError(reason))
             case Confirmed(messages):
                 for message in messages:
                     for waiting in self._confirmations.pop(message, ()):
                         _fulfil(waiting, None)
             case Dropped(descriptors):
                 self.consumers.forget(descriptors)
+            case ClaimLost():
+                self._warn_of_loss(event)
             case _:
                 pass  # For the record alone; of neighbours and refusals the host keeps count itself.
+
+    def _warn_of_loss(self, lost: ClaimLost) -> None:
+        """Seldom, and more seldom the more there are: a subscription that nobody consumes may lose thousands."""
+        self._claims_lost += 1
+        if self._claims_lost.bit_count() == 1:
+            _log.warning(
+                "the subscription %s lost the message %s (%s); %d lost so far: `carrypost doctor` tells what to do",
+                lost.subscription, lost.descriptor.shown, lost.reason.value, self._claims_lost,
+            )  # fmt: skip
 
 
 def _fulfil(future: asyncio.Future[T] | None, value: T) -> None:
     if future is not None and not future.done():
         future.set_result(value)
+
+
+def _fail(future: asyncio.Future[T] | None, error: Exception) -> None:
+    if future is not None and not future.done():
+        future.set_exception(error)
 
 
 def _lifetime_us(lifetime_s: float) -> int:

@@ -112,24 +112,25 @@ class Order(Layer):
         """
         if not self._passing and not any(map(_ORDERING, copies)):
             return copies
-        for (destination, ordering), some in groupby(copies, _group_of):
+        for (destination, ordering), found in groupby(copies, _group_of):
+            some = list(found)
             if not ordering:
                 self._passing += some
-            elif not self._deliveries.redelivers and not self._holdings.claimed:
-                self._receive(destination, ordering, [copy for copy in some if not copy.finished])
+            elif not (self._deliveries.redelivers or self._holdings.claimed or any(map(_FINISHED, some))):
+                self._receive(destination, ordering, some)
             else:
-                for again, found in groupby(some, self._passed_before):
+                for again, same in groupby(some, self._passed_before):
                     if again:
-                        self._passing += found
+                        self._passing += same
                     else:
-                        self._receive(destination, ordering, [copy for copy in found if not copy.finished])
+                        self._receive(destination, ordering, [copy for copy in same if not copy.finished])
         passing, self._passing = self._passing, []
-        same = len(passing) == len(copies) and all(map(is_, passing, copies))
-        return copies if same else passing
+        unchanged = len(passing) == len(copies) and all(map(is_, passing, copies))
+        return copies if unchanged else passing
 
     def _passed_before(self, copy: Copy) -> bool:
         """Whether it comes again, or once more for somebody who came later: the registries know it already."""
-        return self._deliveries.comes_again(copy) or bool(self._holdings.claimed >> copy.slot & 1)
+        return self._deliveries.comes_again(copy) or self._holdings.is_given(copy)
 
     def _receive(self, destination: str, ordering: Ordering, copies: list[Copy]) -> None:
         if not copies:
@@ -295,6 +296,7 @@ class Order(Layer):
         return group
 
 
+_FINISHED = attrgetter("finished")
 _ORDERING = attrgetter("descriptor.ordering")
 _group_of = attrgetter("descriptor.destination", "descriptor.ordering")
 

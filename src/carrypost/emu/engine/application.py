@@ -2,7 +2,8 @@
 
 It subscribes again whenever its node restarts, and confirms at once unless told otherwise. What it was
 given is kept over crashes, because whoever runs the emulation wants to see all of it; the payload is taken
-out of the store before the confirmation, after which the host may let it go.
+out of the store before the confirmation, after which the host may let it go. Of messaging it only keeps it
+awake: whatever is handed over to consumers is told to who watches.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from carrypost import events
-from carrypost.emu.engine.driver import EmulatedDriver
+from carrypost.emu.engine.driver import EmulatedDriver, NodeState
 from carrypost.errors import LocalError, RemoteError, StoreError
 from carrypost.events import Delivered, Event
 from carrypost.model.descriptor import Descriptor, PayloadCodec
@@ -58,19 +59,30 @@ class InboxApplication:
         self.deliveries: list[DeliveredMessage] = []
         self._confirm = confirm
         self._watch = watch
+        self._messaging = False
+        """Whether messaging is to be awake in every life of the node."""
         self._wanted: dict[int, tuple[Pattern, str | None, bool]] = {}
         self._subscriptions: dict[int, int] = {}
         self._number = 0
 
     def started(self, driver: EmulatedDriver) -> None:
-        """Subscribe again to everything, on a host that has just started."""
+        """The host is new: wake messaging, whose durable subscriptions are then announced, and subscribe again."""
+        if self._messaging:
+            driver.host.messaging.open(driver.now)
         for number, (pattern, selector, ordered) in self._wanted.items():
             self._subscriptions[number] = driver.host.subscribe(pattern, selector, ordered=ordered, now=driver.now)
+
+    def open_messaging(self, driver: EmulatedDriver) -> None:
+        """Wake messaging in this life and in every later one."""
+        self._messaging = True
+        if driver.state is not NodeState.DOWN:
+            driver.host.messaging.open(driver.now)
+            driver.drain()
 
     def subscribe(
         self, driver: EmulatedDriver, pattern: Pattern, selector: str | None = None, *, ordered: bool = False
     ) -> int:
-        """Subscribe to what matches; the number returned stays valid over restarts."""
+        """Want what matches; the number that comes back stays valid over restarts."""
         subscription = driver.command().subscribe(pattern, selector, ordered=ordered, now=driver.now)
         self._number += 1
         self._wanted[self._number] = pattern, selector, ordered
@@ -103,9 +115,8 @@ class InboxApplication:
         descriptor = delivery.descriptor
         if not delivery.subscriptions:
             return True  # Messaging hands it over by itself.
-        blank = descriptor.codec == PayloadCodec.BLANK
         try:
-            payload = None if blank else driver.store.payload(descriptor, driver.settings.limits)
+            payload = stored_payload(driver, descriptor)
         except RemoteError as error:
             driver.host.unreadable(delivery.message, error.reason, driver.now)
             return False
@@ -115,6 +126,13 @@ class InboxApplication:
             return False
         self.deliveries.append(DeliveredMessage(descriptor, delivery.redelivered, driver.now / MICROSECONDS, payload))
         return True
+
+
+def stored_payload(driver: EmulatedDriver, descriptor: Descriptor) -> bytes | None:
+    """A payload as published, out of a node's store; None for a blank one. Raises as `MemoryStore.payload` does."""
+    if descriptor.codec == PayloadCodec.BLANK:
+        return None
+    return driver.store.payload(descriptor, driver.settings.limits)
 
 
 def message_ids(messages: Iterable[MessageId | DeliveredMessage]) -> list[MessageId]:

@@ -16,7 +16,7 @@ from typing import Self
 
 from carrypost import __version__
 from carrypost.config import Settings, differences, text_form
-from carrypost.emu.engine.application import DeliveredMessage, InboxApplication, message_ids
+from carrypost.emu.engine.application import DeliveredMessage, InboxApplication, message_ids, stored_payload
 from carrypost.emu.engine.driver import EmulatedDriver, Environment, NodeState
 from carrypost.emu.engine.loop import VirtualLoop
 from carrypost.emu.engine.playback import RecordFile, play
@@ -30,7 +30,7 @@ from carrypost.events import Event
 from carrypost.gossip.wire.frames import Frame
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
-from carrypost.model.descriptor import AttributeValue, Ordering
+from carrypost.model.descriptor import AttributeValue, Descriptor, Ordering
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.privilege import Privilege
 from carrypost.model.times import MICROSECONDS
@@ -89,6 +89,7 @@ class Network:
         self._nodes: dict[str, tuple[EmulatedDriver, InboxApplication]] = {}
         self._recorder = None if options.record is None else Recorder(options.record, self.name)
         self._watchers: list[Watcher] = []
+        self._messaging = False
         self._loop: VirtualLoop | None = None
         self._state = "not open yet: use it by `with`"
         for name in names:
@@ -290,6 +291,22 @@ class Network:
         driver.command().confirm(message_ids(messages), driver.now)
         driver.drain()
 
+    def open_messaging(self) -> None:
+        """Wake messaging (`net.host(node).messaging`) on every node, now and whenever one starts; twice is once.
+
+        What is handed over to consumers, and how commands end, is told to whoever watches (`watch`).
+        """
+        self._check()
+        self._messaging = True
+        for driver, inbox in self._nodes.values():
+            inbox.open_messaging(driver)
+
+    def payload(self, node: str, descriptor: Descriptor) -> bytes:
+        """The payload, as published, of a message that `node` has: what was handed over is read from the store."""
+        self._check(node)
+        stored = stored_payload(self._driver(node), descriptor)
+        return bytes(descriptor.size) if stored is None else stored
+
     # ---------------------------------------------------------------------------------------- what happened
 
     def watch(self, watcher: Watcher) -> None:
@@ -317,6 +334,8 @@ class Network:
         inbox = InboxApplication(confirm=self._options.confirm, watch=self._tell)
         driver = EmulatedDriver(name, settings, self._environment, inbox, privilege=privilege)
         driver.disk.delay_us = self._options.disk_delay_us
+        if self._messaging:
+            inbox.open_messaging(driver)
         self._nodes[name] = driver, inbox
 
     def _boot(self, name: str) -> None:

@@ -42,7 +42,7 @@ class WorkloadApplication:
     def started(self, driver: EmulatedDriver) -> None:
         """Subscribe to all topics, on a host that has just started."""
         for topic in self.topics:
-            driver.host.subscribe(_exactly(topic), now=driver.now)
+            driver.host.subscribe(exactly(topic), now=driver.now)
 
     def take(self, driver: EmulatedDriver, event: Event) -> None:
         """Confirm deliveries, and have every event recorded."""
@@ -95,6 +95,6 @@ def _publication(row: CsvRow) -> Publication:
     return Publication(row.time_us("t"), node, row.text("message"), int(size), lifetime_us, row.line.number)
 
 
-def _exactly(topic: str) -> str:
+def exactly(topic: str) -> str:
     """The pattern that only this topic matches; plain text where it can be, which hosts look up."""
     return re.sub(r"([\\.^$*+?{}\[\]|()])", r"\\\1", topic)

@@ -8,12 +8,12 @@ on its return it first does what fell due, and then its links come up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from carrypost import __version__
 from carrypost.emu.engine.chance import stream
-from carrypost.emu.engine.driver import Disk, EmulatedDriver, Environment, NodeState
+from carrypost.emu.engine.driver import Application, Disk, EmulatedDriver, Environment, NodeState
 from carrypost.emu.engine.faults import CLOCK_STEP, CRASH, CRASH_LOST, LEAVE, NodeFault, Stay, clock, plan
 from carrypost.emu.engine.radio import LinkModel, Radio
 from carrypost.emu.engine.samples import Sampler
@@ -24,7 +24,7 @@ from carrypost.emu.scenario.inputs import Inputs
 from carrypost.emu.scenario.scenario import Scenario, topic
 from carrypost.emu.traces.contacts import Contact, clipped
 from carrypost.errors import OrderError, StateError
-from carrypost.events import Reason
+from carrypost.events import Event, Reason
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.descriptor import Ordering
 from carrypost.model.times import MICROSECONDS
@@ -34,6 +34,10 @@ from carrypost.security.identity import Identity
 _LAST = "\U0010ffff"
 """Sorts behind the name of every node."""
 _INSTANT_STEPS_MAX = 10_000_000
+
+
+MakeApplication = Callable[[Sequence[str], Callable[[EmulatedDriver, Event], None]], Application]
+"""Makes the application of all nodes: of the topics, and of what is to be told whatever hosts tell."""
 
 
 class Progress(NamedTuple):
@@ -49,7 +53,10 @@ class Progress(NamedTuple):
 class Emulation:
     """All nodes of one run, and what is to happen to them."""
 
-    def __init__(self, scenario: Scenario, seed: int | str, inputs: Inputs, record: Record, *, encoded: bool) -> None:
+    def __init__(
+        self, scenario: Scenario, seed: int | str, inputs: Inputs, record: Record, *, encoded: bool,
+        application: MakeApplication = WorkloadApplication,
+    ) -> None:  # fmt: skip
         self.scenario = scenario
         self.record = record
         self.contacts_begun = 0
@@ -72,7 +79,7 @@ class Emulation:
         crashing = {stay.node for stay in self._plan.stays if stay.end == CRASH}
         self._recorder = Recorder(record, self._environment.name, sorted(crashing))
         topics = [topic(each, index) for index, each in enumerate(scenario.workloads)]
-        self._application = WorkloadApplication(topics, self._recorder.observe)
+        self._application = application(topics, self._recorder.observe)
         self._topics = topics
         self._orderings = [Ordering.named(each.ordering) for each in scenario.workloads]
         self._drivers: dict[str, EmulatedDriver] = {}

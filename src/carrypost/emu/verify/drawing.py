@@ -37,6 +37,8 @@ class Drawn:
     """Nothing goes wrong and links are ideal: the flood bound must be reached."""
     family: str = "soak"
     """Which kind of search it belongs to."""
+    messaging: bool = False
+    """Programs on the nodes use messaging (`carrypost.emu.verify.programs`)."""
 
     def write(self, folder: Path) -> Path:
         """Write the files; returns the path of the scenario."""

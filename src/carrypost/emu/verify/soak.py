@@ -1,8 +1,9 @@
 """The search for rare faults: random scenarios, each run and checked; what fails is told with the line that repeats it.
 
 A run fails if it raises, if its record breaks an invariant (`carrypost.emu.verify.invariants`), if an ideal one that
-nothing disturbs does not reach the flood bound, or if letting every frame go through its bytes changes the record. The
-same seed draws the same scenario and gives the same run.
+nothing disturbs does not reach the flood bound, or if letting every frame go through its bytes changes the record. With
+messaging it also fails if a program was handed what it must not have, or not what it must. The same seed draws the same
+scenario and gives the same run.
 """
 
 from __future__ import annotations
@@ -13,24 +14,35 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
+from carrypost.emu.engine.driver import EmulatedDriver
+from carrypost.emu.engine.workload import WorkloadApplication
+from carrypost.emu.engine.world import MakeApplication
 from carrypost.emu.records.log import Log, log_of
 from carrypost.emu.runs import run
+from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.verify.drawing import SCENARIO, Drawn
 from carrypost.emu.verify.draws import draw
 from carrypost.emu.verify.draws_order import FAMILY, draw_ordered
 from carrypost.emu.verify.facts import Facts
 from carrypost.emu.verify.invariants import check
+from carrypost.emu.verify.programs import Programs
+from carrypost.events import Event
+from carrypost.model.descriptor import Ordering
 from carrypost.record import Kind
 
 ENCODED_EVERY = 10
 """So many seeds per one that is run a second time, with every frame going through its bytes."""
+MESSAGING = "messaging"
 _FAILED, _DONE, _INTERRUPTED = 1, 0, 130
+_SEEN_MIN = 1_000
+"""Hosts that may remember fewer ids than this forget some that were acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +56,12 @@ class SeedOutcome:
     """Empty: all is well."""
 
 
-def soak(seeds: Iterable[int], *, jobs: int = 1, order: bool = False) -> Iterator[SeedOutcome]:
-    """Try these seeds, one after the other; with several jobs in as many processes. `order`: with ordered topics."""
-    one = attempt_ordered if order else attempt
+def soak(seeds: Iterable[int], *, jobs: int = 1, order: bool = False, messaging: bool = False) -> Iterator[SeedOutcome]:
+    """Try these seeds, one after the other; with several jobs in as many processes.
+
+    `order`: with ordered topics. `messaging`: with programs that use messaging, on topics of both kinds.
+    """
+    one = attempt_messaging if messaging else attempt_ordered if order else attempt
     if jobs <= 1:
         yield from map(one, seeds)
         return
@@ -82,17 +97,58 @@ def attempt_ordered(seed: int) -> SeedOutcome:
     return _attempt(draw_ordered(seed))
 
 
+def attempt_messaging(seed: int) -> SeedOutcome:
+    """Draw, run and check one scenario whose nodes have programs that use messaging."""
+    return _attempt(draw_messaging(seed))
+
+
+def draw_messaging(seed: int) -> Drawn:
+    """The scenario of a seed, of every second one with ordered topics, in which programs use messaging."""
+    drawn = draw(seed) if seed % 2 else draw_ordered(seed)
+    return replace(drawn, family=MESSAGING, messaging=True)
+
+
+class _Watched:
+    """What programs found in the runs of one scenario."""
+
+    def __init__(self, drawn: Drawn, scenario: Path) -> None:
+        read = Scenario.load(scenario)
+        self._make = partial(
+            Programs,
+            seed=drawn.seed,
+            orderings=[Ordering.named(each.ordering) for each in read.workloads],
+            calm=drawn.exact,
+            forgetful=read.settings.limits.seen_max < _SEEN_MIN,
+        )
+        self._made: list[Programs] = []
+
+    def __call__(self, topics: Sequence[str], observe: Callable[[EmulatedDriver, Event], None]) -> Programs:
+        self._made.append(self._make(topics, observe))
+        return self._made[-1]
+
+    def problems(self) -> list[str]:
+        """What the programs of the run that is over complain of."""
+        programs = self._made.pop()
+        programs.finish()
+        return programs.problems
+
+
 def _attempt(drawn: Drawn) -> SeedOutcome:
     seed = drawn.seed
     with tempfile.TemporaryDirectory(prefix="carrypost-soak-") as folder:
         scenario = drawn.write(Path(folder))
+        watched = _Watched(drawn, scenario) if drawn.messaging else None
+        application: MakeApplication = watched or WorkloadApplication
         try:
-            table = run(scenario, seed).table
+            table = run(scenario, seed, application=application).table
             log = log_of(table)
             problems = [str(each) for each in check(table)]
+            if watched is not None:
+                problems += watched.problems()
             if drawn.exact:
                 problems += _missed(log)
-            if seed % ENCODED_EVERY == 0 and not run(scenario, seed, encoded=True).table.equals(table):
+            encoded = seed % ENCODED_EVERY == 0
+            if encoded and not run(scenario, seed, encoded=True, application=application).table.equals(table):
                 problems.append("frames that go through their bytes give another record")
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what the search is for
             where = traceback.format_exception(error)
@@ -110,20 +166,22 @@ def _missed(log: Log) -> list[str]:
     return [*found, f"{len(missed):,} receptions missed in all"] if missed else []
 
 
-def replay(seed: int, *, order: bool = False) -> str:
+def replay(seed: int, *, order: bool = False, messaging: bool = False) -> str:
     """The command that runs one seed again."""
-    return f"carrypost emu soak --first {seed} --seeds 1" + (" --order" if order else "")
+    kind = " --messaging" if messaging else " --order" if order else ""
+    return f"carrypost emu soak --first {seed} --seeds 1{kind}"
 
 
 def main(
-    seeds: int, first: int = 1, *, jobs: int = 1, json: bool = False, out: Path | None = None, order: bool = False
-) -> int:
+    seeds: int, first: int = 1, *, jobs: int = 1, json: bool = False, out: Path | None = None, order: bool = False,
+    messaging: bool = False,
+) -> int:  # fmt: skip
     """The command: tries seeds, tells of those that fail, keeps their scenarios below `out`; an exit code."""
-    made = draw_ordered if order else draw
+    made = draw_messaging if messaging else draw_ordered if order else draw
     failed: list[int] = []
     tried = rows = received = 0
     with contextlib.suppress(KeyboardInterrupt):
-        for outcome in soak(range(first, first + seeds), jobs=jobs, order=order):
+        for outcome in soak(range(first, first + seeds), jobs=jobs, order=order, messaging=messaging):
             tried += 1
             rows += outcome.rows
             received += outcome.received
@@ -146,15 +204,17 @@ def main(
 def _tell(outcome: SeedOutcome, drawn: Drawn, out: Path, *, json: bool) -> None:
     """What is wrong, and how to see it again; the scenario is kept."""
     scenario = drawn.write(out / f"{drawn.family}-{drawn.seed}")
-    repeat = replay(drawn.seed, order=drawn.family == FAMILY)
+    repeat = replay(drawn.seed, order=drawn.family == FAMILY, messaging=drawn.messaging)
     again = f"carrypost emu run {scenario} --seed {outcome.seed} --out {scenario.with_name('records.parquet')}"
     if json:
-        _say(jsons.dumps(asdict(outcome) | {"replay": repeat, "run": again}, ensure_ascii=False))
+        ways = {"replay": repeat} if drawn.messaging else {"replay": repeat, "run": again}
+        _say(jsons.dumps(asdict(outcome) | ways, ensure_ascii=False))
         return
     _say(f"seed {outcome.seed} FAILED")
     for problem in outcome.problems:
         _say("  " + problem.replace("\n", "\n  "))
-    _say(f"  again: {repeat}\n     or: {again}")
+    # The emulator's nodes have no programs but in a search.
+    _say(f"  again: {repeat}" + ("" if drawn.messaging else f"\n     or: {again}"))
 
 
 def _say(text: str) -> None:
@@ -168,6 +228,6 @@ def _progress(tried: int, seeds: int, failed: int) -> None:
 
 
 __all__ = [
-    "ENCODED_EVERY", "SCENARIO", "Drawn", "SeedOutcome", "attempt", "attempt_ordered", "draw", "draw_ordered", "main",
-    "replay", "run", "soak",
+    "ENCODED_EVERY", "SCENARIO", "Drawn", "SeedOutcome", "attempt", "attempt_messaging", "attempt_ordered", "draw",
+    "draw_messaging", "draw_ordered", "main", "replay", "run", "soak",
 ]  # fmt: skip

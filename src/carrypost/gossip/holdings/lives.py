@@ -103,6 +103,7 @@ _HELD_BY = (
     (owners.PUBLISHING, CopyState.UNSENT),
     (owners.ORDER, CopyState.WAITING),
     (owners.DELIVERIES, CopyState.PINNED),
+    (owners.CLAIMS, CopyState.PINNED),
 )
 """What those who pin a copy say of it. An own message that is delivered here is handed over when it may be sent."""
 

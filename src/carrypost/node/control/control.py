@@ -270,7 +270,7 @@ class Program:
 
     async def _status(self, _call: calls.Status) -> object:
         node = self._node
-        seen = node.host.overview()
+        seen, messaging = node.host.overview(), node.host.messaging.overview()
         return {
             "node": seen.node,
             "version": __version__,
@@ -287,6 +287,7 @@ class Program:
             "waiting": seen.waiting,
             "cache": {"messages": seen.messages, "bytes": seen.bytes, "unconfirmed": seen.unconfirmed},
             "subscriptions": node.consumers.subscriptions,
+            "messaging": None if messaging is None else messaging._asdict(),
             "carries": msgspec.to_builtins(Carrying.of(node.settings.core)),
             "dropped": dict(seen.dropped),
             "refused": dict(seen.refused),

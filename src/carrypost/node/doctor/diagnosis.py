@@ -70,6 +70,12 @@ _CROWDED = (
     "Where larger datagrams pass, a larger mtu_bytes with a larger limits.heard_max (six bytes each), both alike on "
     "all nodes, makes room for more."
 )
+_FORGETFUL = (
+    "What is owed to subscriptions is kept for them up to limits.unconfirmed_max messages and "
+    "limits.unconfirmed_bytes_max bytes in all; beyond that it stays as long as the cache has room. Let programs "
+    "consume sooner, end durable subscriptions that nobody uses, or raise these limits and the cache "
+    "(cache_messages_max, cache_bytes_max)."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +85,8 @@ class Finding:
     interface: str = ""
     """Empty: about the machine."""
     means: str
-    """One of `Means`; "interface" or "port" where no means could be tried; "neighbours" of a node that runs here."""
+    """One of `Means`; "interface" or "port" where no means could be tried; "neighbours" or "messaging" of a node
+    that runs here."""
     works: bool = False
     """Nothing that was tried speaks against it; `heard` says whether others could show that it does."""
     detail: str
@@ -190,6 +197,14 @@ def of_node(status: Mapping[str, Any], limits: Limits) -> list[Finding]:
         advice = "A neighbour has a larger mtu_bytes and is not heard: lower it there, or raise "
         advice += "limits.datagram_bytes_max here."
         found.append(Finding(means="datagrams", detail=detail, advice=advice))
+    if (messaging := status["messaging"]) and messaging["lost"]:
+        detail = (
+            f"Subscriptions at the node on this machine lost {messaging['lost']:,} messages that they were owed: the "
+            f"copies had to give way. There are {messaging['subscriptions']:,} subscriptions "
+            f"({messaging['durable']:,} durable) with {messaging['consumers']:,} consumers; {messaging['claims']:,} "
+            f"messages are owed to them, and {messaging['pinned']:,} copies are kept for that."
+        )
+        found.append(Finding(means="messaging", detail=detail, advice=_FORGETFUL))
     return found
 
 

@@ -1,0 +1,74 @@
+"""What a subscription may be handed, and what it must be: an account that is kept beside the hosts, from their events.
+
+It knows the promises of messaging and nothing of how they are kept: what was acknowledged, and is durable, never comes
+again, neither to that subscription nor to a later one; what comes again has a higher count; nobody is handed more than
+it has credit for; and what was told as a delivery while a subscription stood is handed to it, unless it dies before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from carrypost.events import Handed
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.ids import MessageId, shown
+from carrypost.mom.commands import Subscribe
+
+
+@dataclass(slots=True)
+class Account:
+    """What is known of one subscription; of a durable one, through all lives of its node."""
+
+    asked: Subscribe
+    topic: str
+    strange: frozenset[MessageId] = frozenset()
+    """Acknowledged on this node before it was made: it has no claim to these."""
+    counts: dict[MessageId, int] = field(default_factory=dict)
+    """How often it was handed what it was handed."""
+    acknowledged: set[MessageId] = field(default_factory=set)
+    """For good."""
+    owed: dict[MessageId, Descriptor] = field(default_factory=dict)
+    """Delivered to the node while it stood, and not handed over yet."""
+
+    def handed(self, event: Handed) -> list[str]:
+        """It is handed a message; what is wrong with that."""
+        message, name = event.message, shown(event.message)
+        self.owed.pop(message, None)
+        found = []
+        if event.descriptor.destination != self.topic:
+            found.append(f"{name} is of {event.descriptor.destination}, not of {self.topic}")
+        if message in self.acknowledged:
+            found.append(f"{name} was acknowledged, and comes again")
+        if message in self.strange:
+            found.append(f"{name} was acknowledged before the subscription was made, and comes all the same")
+        if event.count <= self.counts.get(message, 0):
+            found.append(f"{name} comes with count {event.count}, as it did before")
+        self.counts[message] = event.count
+        return found
+
+    def unread(self, message: MessageId) -> None:
+        """It was given back, and no program saw it."""
+        if message in self.counts:
+            self.counts[message] -= 1
+
+    def forget(self, messages: Iterable[MessageId], *, forgetful: bool) -> None:
+        """Copies are gone: what is received anew counts anew. A forgetful host does not know what was acknowledged."""
+        for message in messages:
+            self.owed.pop(message, None)
+            self.counts.pop(message, None)
+            if forgetful:
+                self.acknowledged.discard(message)
+
+    def overdue(self, now: int) -> list[str]:
+        """What a consumer with credit should have had by now."""
+        return [
+            f"{each.shown} was delivered, is alive, and was not handed over"
+            for each in self.owed.values()
+            if each.alive(now) and _due_us(each) < now
+        ]
+
+
+def _due_us(descriptor: Descriptor) -> int:
+    headers = descriptor.headers
+    return 0 if headers is None or headers.delivery_time_us is None else headers.delivery_time_us

@@ -1,0 +1,409 @@
+"""Programs that use messaging in drawn runs: they subscribe in every way, acknowledge, commit, recover, come and go.
+
+On every node somebody wants every topic throughout, as the rules for records take for granted: the plain application of
+workloads, or a consumer of messaging that is never closed. Beside those there are subscriptions of all kinds. Programs
+act when something is told to them, by chance; where a run must reach the flood bound they only consume. What they find
+wrong (`carrypost.emu.verify.account`) is in `problems`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from carrypost.emu.engine.chance import stream
+from carrypost.emu.engine.driver import EmulatedDriver, NodeState
+from carrypost.emu.engine.workload import exactly
+from carrypost.emu.verify.account import Account
+from carrypost.errors import OrderError, ResourceAllocationException
+from carrypost.events import Delivered, Done, Dropped, Event, Expired, Handed, Published, Undone
+from carrypost.gossip.holdings.lives import CopyState
+from carrypost.gossip.layer import Draft
+from carrypost.gossip.wire.pieces import Blank
+from carrypost.host import Host
+from carrypost.journal import MESSAGE
+from carrypost.model.descriptor import Ordering
+from carrypost.model.headers import Headers
+from carrypost.model.ids import MessageId, shown
+from carrypost.model.pattern import entry
+from carrypost.mom.commands import Ack, Subscribe, Work
+
+_BYTES = 1_000_000_000
+_SENDS_MAX = 8
+"""Works with sends of one node: everybody is handed what they bring, and may send again."""
+_ACT, _SELDOM, _HALF = 0.15, 0.1, 0.5
+_DELAY_US = 3_000_000
+_GONE = (CopyState.UNKNOWN, CopyState.DONE, CopyState.DECLINED)
+
+
+class Wish(NamedTuple):
+    """A subscription that a node's programs have, at times or throughout."""
+
+    number: int
+    topic: int
+    asked: Subscribe
+    client: str
+    seats: int
+    """Consumers of it."""
+    credit: int
+    standing: bool
+    """Never closed."""
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """One consumer in one life of its node."""
+
+    wish: Wish
+    account: Account
+    connection: int
+    session: int
+    credit: int
+    inbox: dict[int, MessageId] = field(default_factory=dict)
+    """What it has and did not acknowledge."""
+
+
+@dataclass(slots=True)
+class OpenWork:
+    """A work, or another command, that was not answered."""
+
+    acks: list[tuple[Seat, int, MessageId]]
+    commit: bool = False
+    seat: int = 0
+    """The consumer that a command made."""
+    labels: frozenset[str] = frozenset()
+    messages: set[MessageId] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Place:
+    """What is known of one node's programs."""
+
+    driver: EmulatedDriver
+    wishes: list[Wish]
+    plain: list[int]
+    """Topics to which the plain application subscribes."""
+    chance: random.Random
+    host: Host | None = None
+    accounts: dict[Wish, Account] = field(default_factory=dict)
+    """Of durable subscriptions, and of live ones that are open."""
+    seats: dict[int, Seat] = field(default_factory=dict)
+    open: dict[int, OpenWork] = field(default_factory=dict)
+    gone: set[MessageId] = field(default_factory=set)
+    """Copies that left in this life."""
+    acknowledged: set[MessageId] = field(default_factory=set)
+    number: int = 0
+    sends: int = 0
+
+
+class Programs:
+    """The application of every node of one run."""
+
+    def __init__(
+        self, topics: Sequence[str], observe: Callable[[EmulatedDriver, Event], None], *, seed: int,
+        orderings: Sequence[Ordering], calm: bool, forgetful: bool,
+    ) -> None:  # fmt: skip
+        self.problems: list[str] = []
+        self.handed = 0
+        """How often anything was."""
+        self._topics, self._observe, self._orderings = topics, observe, orderings
+        self._seed, self._calm = seed, calm
+        self._forgetful = forgetful
+        """Hosts remember fewer ids than there are: what was acknowledged may come again."""
+        self._places: dict[str, Place] = {}
+
+    # --- the life of a node --------------------------------------------------------------------------------
+
+    def started(self, driver: EmulatedDriver) -> None:
+        """The host is new: wake messaging, and have everybody subscribe who always does, and some others."""
+        place = self._places.get(driver.name)
+        if place is None:
+            place = self._places[driver.name] = self._draw(driver)
+        self._whole_or_not(place)
+        place.host, place.seats, place.open, place.gone = driver.host, {}, {}, set()
+        place.accounts = {wish: account for wish, account in place.accounts.items() if wish.asked.durable}
+        driver.host.messaging.open(driver.now)
+        for topic in place.plain:
+            driver.host.subscribe(exactly(self._topics[topic]), now=driver.now)
+        for wish in place.wishes:
+            if wish.standing or self._calm or place.chance.random() < _HALF:
+                self._open(place, wish)
+
+    def _draw(self, driver: EmulatedDriver) -> Place:
+        chance = stream(self._seed, driver.name, "programs")
+        wishes: list[Wish] = []
+        plain: list[int] = []
+        for topic in range(len(self._topics)):
+            standing = chance.random() < _HALF
+            if standing:
+                wishes.append(self._wish(chance, topic, len(wishes), standing=True))
+            else:
+                plain.append(topic)
+            wishes += [self._wish(chance, topic, len(wishes) + more) for more in range(chance.randrange(3))]
+        return Place(driver, wishes, plain, chance)
+
+    def _wish(self, chance: random.Random, topic: int, number: int, *, standing: bool = False) -> Wish:
+        durable, shared = (False, False) if standing else chance.choice(_KINDS)
+        selector = chance.choice((None, None, "JMSPriority BETWEEN 0 AND 9"))
+        asked = Subscribe(
+            entry(exactly(self._topics[topic]), selector), self._orderings[topic],
+            f"s{number}" if durable or shared else "", durable, shared,
+        )  # fmt: skip
+        seats = chance.randrange(1, 4) if shared else 1
+        client = f"c{number}" if durable and not shared else ""
+        return Wish(number, topic, asked, client, seats, chance.choice((1, 3, 1_000)), standing)
+
+    def _open(self, place: Place, wish: Wish) -> None:
+        driver, messaging = place.driver, place.driver.host.messaging
+        for _ in range(wish.seats):
+            connection = messaging.connect(driver.now, client=wish.client)
+            session = messaging.open_session(connection, driver.now)
+            number = self._next(place)
+            consumer = messaging.consume(number, session, wish.asked, driver.now)
+            account = place.accounts.get(wish)
+            if account is None:
+                strange = frozenset() if self._forgetful else frozenset(place.acknowledged)
+                account = place.accounts[wish] = Account(wish.asked, self._topics[wish.topic], strange)
+            place.seats[consumer] = Seat(wish, account, connection, session, 0)
+            place.open[number] = OpenWork([], seat=consumer)
+            self._credit(place, consumer, wish.credit)
+
+    def _next(self, place: Place) -> int:
+        place.number += 1
+        return place.number
+
+    def _credit(self, place: Place, consumer: int, messages: int) -> None:
+        place.seats[consumer].credit += messages
+        place.driver.host.messaging.credit(consumer, messages, _BYTES, place.driver.now)
+
+    def _whole_or_not(self, place: Place) -> None:
+        """A crash came before some works were answered: of each, the store has all messages or none."""
+        stored = {key[1] for key, _ in place.driver.store.state() if key[0] == MESSAGE}
+        for work in place.open.values():
+            kept = work.messages - place.gone
+            if kept and len(work.messages) == len(work.labels) and 0 < len(kept & stored) < len(kept):
+                self._complain(place, f"half of a work is in the store: {sorted(map(shown, kept & stored))}")
+
+    # --- what is told --------------------------------------------------------------------------------------
+
+    def take(self, driver: EmulatedDriver, event: Event) -> None:
+        """Something that the host tells."""
+        place = self._places[driver.name]
+        if type(event) is Delivered:
+            mine = [each.message for each in event.deliveries if each.subscriptions]
+            if mine:
+                driver.host.confirm(mine, driver.now)
+            self._owe(place, event)
+        self._observe(driver, event)
+        if isinstance(event, Handed):
+            self._handed(place, event)
+        elif isinstance(event, Done | Undone):
+            self._answered(place, event)
+        elif isinstance(event, Dropped | Expired):
+            self._forget(place, {each.id for each in event.descriptors})
+        elif isinstance(event, Published) and event.descriptor.label:
+            for work in place.open.values():
+                if event.descriptor.label in work.labels:
+                    work.messages.add(event.descriptor.id)
+        if not self._calm and place.chance.random() < _ACT:
+            place.chance.choice(_ACTIONS)(self, place)
+
+    def _owe(self, place: Place, event: Delivered) -> None:
+        for delivery in event.deliveries:
+            if not (delivery.known or delivery.redelivered):
+                for account in place.accounts.values():
+                    if account.topic == delivery.descriptor.destination:
+                        account.owed[delivery.message] = delivery.descriptor
+
+    def _forget(self, place: Place, messages: set[MessageId]) -> None:
+        """Copies are gone, and all claims with them; an acknowledgement that came later meant nothing."""
+        place.gone |= messages
+        for account in place.accounts.values():
+            account.forget(messages, forgetful=self._forgetful)
+        for seat in place.seats.values():
+            seat.inbox = {number: each for number, each in seat.inbox.items() if each not in messages}
+        for work in place.open.values():
+            work.acks = [ack for ack in work.acks if ack[2] not in messages]
+
+    def _handed(self, place: Place, event: Handed) -> None:
+        self.handed += 1
+        seat = place.seats.get(event.consumer)
+        if seat is None:
+            self._complain(place, f"consumer {event.consumer} is closed, and is handed {event.descriptor.shown}")
+            return
+        seat.credit -= 1
+        if seat.credit < 0:
+            self._complain(place, f"{event.descriptor.shown} is handed over without credit")
+        for problem in seat.account.handed(event):
+            self._complain(place, problem)
+        seat.inbox[event.number] = event.message
+        if self._calm or place.chance.random() < _HALF:
+            self._acknowledge(place, event.consumer, [event.number])
+
+    def _answered(self, place: Place, event: Done | Undone) -> None:
+        work = place.open.pop(event.number, None)
+        if work is None:
+            self._complain(place, f"{type(event).__name__} of {event.number}, which was answered, or never asked for")
+        elif isinstance(event, Done):
+            for seat, _, message in work.acks:
+                seat.account.acknowledged.add(message)
+                place.acknowledged.add(message)
+        else:
+            self._undone(place, work)
+
+    def _undone(self, place: Place, work: OpenWork) -> None:
+        host = place.driver.host
+        here = [shown(each) for each in work.messages if host.state_of(each) not in _GONE]
+        if here:
+            self._complain(place, f"a work was undone, and its messages are here: {here}")
+        for seat, number, message in work.acks:
+            if seat in place.seats.values():
+                seat.inbox[number] = message
+        seat_undone = place.seats.get(work.seat)
+        if seat_undone is None:
+            return
+        # A new durable subscription could not be written: it is not there, nor are its consumers.
+        place.accounts.pop(seat_undone.wish, None)
+        for consumer, each in list(place.seats.items()):
+            if each.wish is seat_undone.wish:
+                self._hang_up(place, consumer)
+
+    def _complain(self, place: Place, text: str) -> None:
+        if len(self.problems) < _SENDS_MAX:
+            self.problems.append(f"{place.driver.name} at {place.driver.t_us / 1e6:.6f} s: {text} (programs)")
+
+    # --- what programs do ----------------------------------------------------------------------------------
+
+    def _acknowledge(self, place: Place, consumer: int, numbers: list[int], *, through: bool = False) -> None:
+        seat = place.seats[consumer]
+        done = [number for number in seat.inbox if number <= max(numbers)] if through else numbers
+        acks = [(seat, number, seat.inbox.pop(number)) for number in done]
+        ack = Ack(seat.session, through=max(numbers)) if through else Ack(seat.session, tuple(numbers))
+        number = self._next(place)
+        place.open[number] = OpenWork(acks)
+        place.driver.host.perform(Work(number, acks=(ack,)), place.driver.now)
+        self._credit(place, consumer, len(done))
+
+    def acknowledge_all(self, place: Place) -> None:
+        """Somebody is done with all that it was handed so far."""
+        consumer = self._somebody(place)
+        if consumer is not None and place.seats[consumer].inbox:
+            self._acknowledge(place, consumer, [max(place.seats[consumer].inbox)], through=True)
+
+    def commit(self, place: Place) -> None:
+        """Somebody sends, and acknowledges with it; some of what it sends was drafted before."""
+        consumer, chance = self._somebody(place), place.chance
+        if consumer is None or place.sends >= _SENDS_MAX:
+            return
+        place.sends += 1
+        seat, host, now = place.seats[consumer], place.driver.host, place.driver.now
+        number = self._next(place)
+        drafts = [self._message(place, seat, f"{place.driver.name}-w{number}-{part}") for part in range(1, 4)]
+        drafts = drafts[: chance.randrange(1, 4)]
+        acks = dict(seat.inbox) if chance.random() < _HALF else {}
+        work = OpenWork(
+            [(seat, each, message) for each, message in acks.items()],
+            commit=True, labels=frozenset(each.label for each in drafts),
+        )  # fmt: skip
+        place.open[number] = work
+        try:
+            sends = [host.draft(seat.session, each, now)[0] if chance.random() < _HALF else each for each in drafts]
+            if chance.random() < _SELDOM:
+                host.messaging.rollback(seat.session, now)
+                del place.open[number]
+                self._give_back(place, consumer)
+                return
+            host.perform(Work(number, tuple(sends), (Ack(seat.session, tuple(acks)),)), now)
+        except (ResourceAllocationException, OrderError):
+            del place.open[number]
+            host.messaging.rollback(seat.session, now)
+            self._give_back(place, consumer)
+            return
+        for each in acks:
+            del seat.inbox[each]
+        self._credit(place, consumer, len(acks))
+
+    def _message(self, place: Place, seat: Seat, label: str) -> Draft:
+        chance, driver = place.chance, place.driver
+        size = chance.choice((0, 10, 2_000, 20_000))
+        payload: bytes | Blank = chance.randbytes(size) if driver.identity.signed else Blank(size)
+        later = Headers(delivery_time_us=driver.now + _DELAY_US) if chance.random() < _SELDOM else None
+        return Draft(
+            self._topics[seat.wish.topic], payload, {}, chance.choice((None, 5_000_000, 60_000_000)), label,
+            ordering=self._orderings[seat.wish.topic], headers=later,
+        )  # fmt: skip
+
+    def recover(self, place: Place) -> None:
+        """Somebody wants all again that it did not acknowledge."""
+        consumer = self._somebody(place)
+        if consumer is not None:
+            place.driver.host.messaging.recover(place.seats[consumer].session, place.driver.now)
+            self._give_back(place, consumer)
+
+    def _give_back(self, place: Place, consumer: int) -> None:
+        inbox = place.seats[consumer].inbox
+        self._credit(place, consumer, len(inbox) + place.chance.randrange(2))
+        inbox.clear()
+
+    def close(self, place: Place) -> None:
+        """All consumers of a subscription are gone; a live one ends with them."""
+        wishes = list(dict.fromkeys(seat.wish for seat in place.seats.values() if not seat.wish.standing))
+        if not wishes:
+            return
+        wish = place.chance.choice(wishes)
+        for consumer, seat in list(place.seats.items()):
+            if seat.wish is wish:
+                self._hang_up(place, consumer)
+        if not wish.asked.durable:
+            place.accounts.pop(wish, None)
+
+    def _hang_up(self, place: Place, consumer: int) -> None:
+        seat = place.seats.pop(consumer)
+        unread = [number for number in seat.inbox if place.chance.random() < _HALF]
+        for number in unread:
+            seat.account.unread(seat.inbox[number])
+        place.driver.host.messaging.disconnect(seat.connection, place.driver.now, unread=unread)
+
+    def reopen(self, place: Place) -> None:
+        """A subscription is made, or consumed again."""
+        taken = {seat.wish for seat in place.seats.values()}
+        closed = [wish for wish in place.wishes if wish not in taken]
+        if closed:
+            self._open(place, place.chance.choice(closed))
+
+    def unsubscribe(self, place: Place) -> None:
+        """A durable subscription that nobody consumes ends."""
+        taken = {seat.wish for seat in place.seats.values()}
+        idle = [wish for wish in place.accounts if wish not in taken]
+        if idle and place.chance.random() < _HALF:
+            wish = place.chance.choice(idle)
+            del place.accounts[wish]
+            number = self._next(place)
+            place.open[number] = OpenWork([])
+            place.driver.host.messaging.unsubscribe(number, wish.client, wish.asked.name, place.driver.now)
+
+    def _somebody(self, place: Place) -> int | None:
+        return place.chance.choice(list(place.seats)) if place.seats else None
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Whoever has credit, on a node whose disk has answered, was handed all that it is owed."""
+        for place in self._places.values():
+            driver = place.driver
+            if driver.state is not NodeState.RUNNING or driver.store.unanswered:
+                continue
+            for seat in place.seats.values():
+                if seat.credit > 0:
+                    for problem in seat.account.overdue(driver.now):
+                        self._complain(place, problem)
+
+
+_KINDS = ((False, False), (True, False), (True, False), (False, True), (True, True))
+"""Durable or not, shared or not."""
+_ACTIONS = (
+    Programs.acknowledge_all, Programs.commit, Programs.commit, Programs.recover, Programs.close, Programs.reopen,
+    Programs.reopen, Programs.unsubscribe,
+)  # fmt: skip

@@ -1,0 +1,91 @@
+"""Programs that use messaging on the nodes of a `testing` network: they consume, acknowledge, keep what they got."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+
+from carrypost import testing
+from carrypost.events import Event, Handed
+from carrypost.host.messaging import HostMessaging
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.pattern import entry
+from carrypost.mom.commands import Ack, Subscribe, Work
+
+PLENTY = 1_000_000
+_numbers = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """One message as a program got it."""
+
+    descriptor: Descriptor
+    text: str
+    count: int
+    """How often it was handed over for its subscription."""
+    unordered: bool
+    seconds: float
+
+
+class Program:
+    """One consumer on one node, with a connection of its own. A crash of its node ends it; another one goes on."""
+
+    def __init__(
+        self,
+        net: testing.Network,
+        node: str,
+        topic: str,
+        selector: str | None = None,
+        *,
+        client: str = "",
+        prefetch: int = PLENTY,
+        acknowledges: bool = True,
+        answer: Callable[[Got], None] | None = None,
+        **asked: object,
+    ) -> None:
+        self.net, self.node = net, node
+        self.got: list[Got] = []
+        self._acknowledges, self._answer = acknowledges, answer
+        self._host = net.host(node)
+        self.connection = self.messaging.connect(self.now, client=client)
+        self.session = self.messaging.open_session(self.connection, self.now)
+        wish = Subscribe(entry(topic, selector), **asked)  # type: ignore[arg-type]
+        self.consumer = self.messaging.consume(next(_numbers), self.session, wish, self.now)
+        net.watch(self._take)
+        self.messaging.credit(self.consumer, prefetch, PLENTY, self.now)
+
+    @property
+    def messaging(self) -> HostMessaging:
+        return self._host.messaging
+
+    @property
+    def now(self) -> int:
+        return round(self.net.now * 1_000_000)
+
+    @property
+    def texts(self) -> list[str]:
+        return [each.text for each in self.got]
+
+    def close(self) -> None:
+        """The program ends; what it did not acknowledge goes back."""
+        self.messaging.disconnect(self.connection, self.now)
+        self.consumer = 0
+
+    def acknowledge(self, *numbers: int) -> None:
+        self._host.perform(Work(next(_numbers), acks=(Ack(self.session, numbers),)), self.now)
+
+    def _take(self, seconds: float, node: str, event: Event) -> None:
+        if not isinstance(event, Handed) or (node, event.consumer) != (self.node, self.consumer):
+            return
+        if self.net.host(node) is not self._host:
+            return  # Numbers begin anew with the next life.
+        text = self.net.payload(node, event.descriptor).decode()
+        got = Got(event.descriptor, text, event.count, event.unordered, seconds)
+        self.got.append(got)
+        if self._acknowledges:
+            self.acknowledge(event.number)
+            self.messaging.credit(self.consumer, 1, event.descriptor.length, self.now)
+        if self._answer is not None:
+            self._answer(got)
