@@ -822,3 +822,24 @@ def test_a_subscription_that_could_not_replace_another_leaves_it_as_it_was(node:
     node.credit(node.consume(session, "t", name="mail", durable=True))
     node.write()
     assert ids(node.handed()) == [message, later]
+
+
+def test_an_acknowledgement_is_durable_also_where_the_one_before_it_was_lost(node: OneNode) -> None:
+    first, second = node.session(), node.session()
+    for session in (first, second):
+        node.credit(node.consume(session, "t"))
+    node.publish("t")
+    node.write()
+    handed = node.handed()
+    node.answers()
+    node.acknowledge(first, handed[0])
+    node.collect()
+    number = node.acknowledge(second, handed[1])
+    node.collect()
+    node.lose_one()
+    node.write()
+    assert Done(number) in node.answers()
+    node.crash()
+    node.consumer("t")
+    node.write()
+    assert not node.handed()
