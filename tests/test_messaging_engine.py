@@ -889,3 +889,44 @@ def test_a_delivery_that_could_not_be_noted_twice_is_told_once(node: OneNode) ->
     told = [each for event in node.events if isinstance(event, Delivered) for each in event.deliveries]
     assert [each.message for each in told] == [message]
     assert ids(node.handed()) == [message, message]
+
+
+@pytest.mark.xfail(strict=True, reason="the one that was to be replaced is ended at once, and not brought back")
+def test_a_subscription_that_could_not_replace_another_leaves_it_as_it_was(node: OneNode) -> None:
+    session = node.session("me")
+    consumer = node.consume(session, "t", name="mail", durable=True)
+    message = node.publish("t")
+    node.write()
+    node.host.messaging.close_consumer(consumer, node.now)
+    node.consume(session, "u", name="mail", durable=True)
+    node.lose()
+    node.pass_time(2)
+    assert [type(each) for each in node.answers()] == [Done, Undone]
+    assert node.host.messaging.overview().durable == 1  # type: ignore[union-attr]
+    node.pass_time(1)
+    later = node.publish("t", b"2")
+    node.write()
+    node.credit(node.consume(session, "t", name="mail", durable=True))
+    node.write()
+    assert ids(node.handed()) == [message, later]
+
+
+def test_an_acknowledgement_is_durable_also_where_the_one_before_it_was_lost(node: OneNode) -> None:
+    first, second = node.session(), node.session()
+    for session in (first, second):
+        node.credit(node.consume(session, "t"))
+    node.publish("t")
+    node.write()
+    handed = node.handed()
+    node.answers()
+    node.acknowledge(first, handed[0])
+    node.collect()
+    number = node.acknowledge(second, handed[1])
+    node.collect()
+    node.lose_one()
+    node.write()
+    assert Done(number) in node.answers()
+    node.crash()
+    node.consumer("t")
+    node.write()
+    assert not node.handed()

@@ -287,10 +287,12 @@ class Claims:
         return done
 
     def _confirm(self, copy: Copy, *, undoable: bool) -> None:
-        """The first acknowledgement on this node counts; the others do where that is undone."""
+        """The first acknowledgement on this node counts; the others do where that is undone, or lost."""
         if not self.claimable(copy):
             if copy.id in self._tentative:
                 self._tentative[copy.id] += 1
+            if self._holdings.is_confirmed(copy):
+                self._ledger.confirmed_again(copy)
             return
         if undoable:
             self._tentative[copy.id] = 1
@@ -306,8 +308,6 @@ class Claims:
             return  # Another one is durable.
         self._tentative[copy.id] -= 1
         if self._tentative[copy.id]:
-            if self._holdings.is_confirmed(copy):
-                self._ledger.confirmed(copy)  # What was written of it, or was to be, went with the first.
             return
         del self._tentative[copy.id]
         self._acknowledged.pop(copy.id, None)

@@ -46,6 +46,12 @@ class Ledger:
         """That a message was acknowledged is in the next batch, and is to be written again if that is lost."""
         self._put((SEEN, copy.id, 0), copy.descriptor)
 
+    def confirmed_again(self, copy: Copy) -> None:
+        """As `confirmed`, for what was so before: its batch may be lost, and this one be written."""
+        key = (SEEN, copy.id, 0)
+        if key in self._lost or any(key in rows for rows in self._open.values()):
+            self._put(key, copy.descriptor)
+
     def unconfirmed(self, copy: Copy) -> None:
         """That a message was acknowledged is not to be written, after all."""
         self._now.pop((SEEN, copy.id, 0), None)
