@@ -212,15 +212,19 @@ class Programs:
         elif isinstance(event, Done | Undone):
             self._answered(place, event)
         elif isinstance(event, Dropped | Expired):
-            if isinstance(event, Dropped) and event.reason is Reason.STORE:
-                place.failed_us = driver.t_us
             self._forget(place, {each.id for each in event.descriptors})
         elif isinstance(event, Published) and event.descriptor.label:
             for work in place.open.values():
                 if event.descriptor.label in work.labels:
                     work.messages.add(event.descriptor.id)
+        if isinstance(event, Undone) or (isinstance(event, Dropped) and event.reason is Reason.STORE):
+            place.failed_us = driver.t_us
+        self._go_on(place)
+
+    def _go_on(self, place: Place) -> None:
+        """Do something of one's own, now and then."""
         if not self._calm and place.chance.random() < _ACT:
-            driver.later(partial(place.chance.choice(_ACTIONS), self, place))
+            place.driver.later(partial(place.chance.choice(_ACTIONS), self, place))
 
     def _owe(self, place: Place, event: Delivered) -> None:
         for delivery in event.deliveries:
@@ -262,7 +266,6 @@ class Programs:
                 seat.account.acknowledged.add(message)
                 place.acknowledged.add(message)
         else:
-            place.failed_us = place.driver.t_us
             self._undone(place, work)
 
     def _undone(self, place: Place, work: OpenWork) -> None:
