@@ -71,7 +71,9 @@ def _dropped_instead(facts: Facts) -> Found:
     log = facts.log
     rows = told(facts, Kind.DROP)
     rows = rows[log.is_detail(Reason.EXPIRED.value)[rows]]
-    ways = log.rows(Kind.PUBLISH, Kind.RECEIVE, Kind.DELIVER, Kind.EXPIRE, Kind.DROP)
+    # What was delivered, evicted and forgotten (`seen_max`) comes again, and waits for nothing.
+    rows = rows[facts.before(log.rows(Kind.DELIVER)).find(facts.copy(rows), rows) < 0]
+    ways = log.rows(Kind.PUBLISH, Kind.RECEIVE, Kind.EXPIRE, Kind.DROP)
     last = facts.before(ways).find(facts.copy(rows), rows)
     for row in rows[(last >= 0) & (log.kind[np.maximum(last, 0)] == KIND[Kind.RECEIVE])].tolist():
         yield row, f"{facts.shown(row)}: dropped at its deadline, and it waited for its order: that is an expiry"
