@@ -793,7 +793,6 @@ def test_a_later_subscription_gets_what_is_here_in_the_order_of_sending(node: On
         node.crash()
 
 
-@pytest.mark.xfail(strict=True, reason="what order let pass while nobody claimed it is passed over for good")
 def test_a_first_subscription_to_an_ordered_topic_claims_what_is_here(node: OneNode) -> None:
     sent = [node.publish("t", b"%d" % n, ordering=Ordering.CAUSAL) for n in range(3)]
     node.write()

@@ -156,6 +156,9 @@ def soak(
     order: Annotated[
         bool, typer.Option("--order", help="Hours of topics with causal order, rather than a minute of others.")
     ] = False,
+    messaging: Annotated[
+        bool, typer.Option("--messaging", help="Programs on the nodes use messaging, on topics of both kinds.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Run random scenarios with faults and check every record; says which seed failed, and how to run it again.
@@ -165,8 +168,10 @@ def soak(
     needs_emulator()
     from carrypost.emu.verify import soak as search  # noqa: PLC0415 - needed by this command only
 
+    if order and messaging:
+        raise LocalError("choose --order or --messaging: the latter has topics with order, too")
     with orderly():
-        code = search.main(seeds, first, jobs=jobs, json=wants_json(json), out=out, order=order)
+        code = search.main(seeds, first, jobs=jobs, json=wants_json(json), out=out, order=order, messaging=messaging)
     raise typer.Exit(code)
 
 

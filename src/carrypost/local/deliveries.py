@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
+    from carrypost.model.descriptor import Ordering
     from carrypost.model.ids import MessageId
     from carrypost.model.pattern import Entry
 
 _LENGTH = attrgetter("descriptor.length")
+_GIVEN_MAX = 4_096
 
 
 class Wishes:
@@ -73,6 +75,10 @@ class Deliveries(Layer):
         self._unconfirmed_bytes = 0
         self._claimed: dict[int, None] = {}
         """Slots that messaging has a claim to, for the first time, and that are on their way here."""
+        self._passed_over = 0
+        """Slots of what has an order, was let pass by it, and was wanted by nobody."""
+        self._given: set[tuple[str, Ordering]] = set()
+        """Groups of which somebody was given something; all of them, once there are many."""
         self.burst: list[Delivery] = []
         """Delivered, and not handed over yet."""
         self.wishes = Wishes()
@@ -154,7 +160,8 @@ class Deliveries(Layer):
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Give these to the application, in this order, unless it has them; returns those that are new to it.
 
-        What no subscription asks for is passed over. Of messages that have an order, that is for good.
+        What no subscription asks for is passed over. Of messages that have an order, that is for good, once anything
+        of their group was given to anybody.
         """
         holdings, burst, asking = self._holdings, self.burst, self.subscriptions.asking
         awaited = self._again
@@ -180,6 +187,10 @@ class Deliveries(Layer):
                 noted.append(copy)
             elif descriptor.ordering and not again:
                 done.append(copy)
+                self._passed_over |= 1 << copy.slot
+                continue
+            if descriptor.ordering and len(self._given) < _GIVEN_MAX:
+                self._given.add((descriptor.destination, descriptor.ordering))
         if done:
             self._again.difference_update([copy.id for copy in done])
             self._cache.mark_done(done)
@@ -193,6 +204,13 @@ class Deliveries(Layer):
     def claimed(self, copy: Copy) -> None:
         """Messaging has a claim to a message that comes next, and none had before: that counts as its delivery."""
         self._claimed[copy.slot] = None
+
+    def is_open(self, copy: Copy) -> bool:
+        """Whether its order let it pass and nobody wanted it, nor anything else of its group: somebody still may."""
+        descriptor = copy.descriptor
+        if not self._passed_over >> copy.slot & 1 or len(self._given) >= _GIVEN_MAX:
+            return False
+        return (descriptor.destination, descriptor.ordering) not in self._given
 
     def owes(self, copy: Copy) -> bool:
         """Whether the application was given it and has still to confirm it."""
@@ -218,6 +236,8 @@ class Deliveries(Layer):
         if reason is not None:
             for copy in copies:
                 self._forget(copy)
+                if self._passed_over:
+                    self._passed_over &= ~(1 << copy.slot)
 
     def _forget(self, copy: Copy) -> None:
         if self._unconfirmed.pop(copy.id, None) is not None:

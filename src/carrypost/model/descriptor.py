@@ -87,9 +87,9 @@ class Ordering(enum.IntEnum):
         return self.name.lower().replace("_", "-")
 
     @classmethod
-    def named(cls, text: str) -> Ordering:
-        """The ordering of this name."""
-        found = _ORDERINGS.get(text)
+    def named(cls, text: object) -> Ordering:
+        """The ordering of this name; raises `LocalError` for anything else."""
+        found = _ORDERINGS.get(text) if isinstance(text, str) else None
         if found is None:
             raise LocalError(f"an ordering is one of {', '.join(map(repr, _ORDERINGS))}, not {text!r}")
         return found

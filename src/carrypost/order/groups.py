@@ -130,7 +130,8 @@ class Order(Layer):
 
     def _passed_before(self, copy: Copy) -> bool:
         """Whether it comes again, or once more for somebody who came later: the registries know it already."""
-        return self._deliveries.comes_again(copy) or self._holdings.is_given(copy)
+        deliveries = self._deliveries
+        return deliveries.comes_again(copy) or self._holdings.is_given(copy) or deliveries.is_open(copy)
 
     def _receive(self, destination: str, ordering: Ordering, copies: list[Copy]) -> None:
         if not copies:

@@ -227,6 +227,17 @@ class EmulatedDriver(HostDriver):
             if type(event) is Published and self._host is host:
                 self._application.take(self, event)
 
+    def later(self, action: Callable[[], None]) -> None:
+        """Let the application act at this instant, once it was told all there is, if the node is there by then."""
+        self._scheduler.post(self._scheduler.now, Phase.PUBLISH, self.name, self._act, action, self._host)
+
+    def _act(self, action: Callable[[], None], host: Host) -> None:
+        if self._driven is host:
+            self.drain()
+        if self._driven is host:
+            action()
+            self.drain()
+
     def write(self) -> None:
         """Take the host's changes into the store at once, before anything else is taken."""
         while (batch := self.host.changes()) is not None:

@@ -13,14 +13,12 @@ from dataclasses import dataclass, field
 from carrypost.events import Handed
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, shown
-from carrypost.mom.commands import Subscribe
 
 
 @dataclass(slots=True)
 class Account:
     """What is known of one subscription; of a durable one, through all lives of its node."""
 
-    asked: Subscribe
     topic: str
     strange: frozenset[MessageId] = frozenset()
     """Acknowledged on this node before it was made: it has no claim to these."""
@@ -30,6 +28,11 @@ class Account:
     """For good."""
     owed: dict[MessageId, Descriptor] = field(default_factory=dict)
     """Delivered to the node while it stood, and not handed over yet."""
+
+    def delivered(self, descriptor: Descriptor) -> None:
+        """A message is delivered to the node, which may have handed it over already."""
+        if descriptor.destination == self.topic and descriptor.id not in self.counts:
+            self.owed[descriptor.id] = descriptor
 
     def handed(self, event: Handed) -> list[str]:
         """It is handed a message; what is wrong with that."""
@@ -46,6 +49,12 @@ class Account:
             found.append(f"{name} comes with count {event.count}, as it did before")
         self.counts[message] = event.count
         return found
+
+    def start_anew(self) -> None:
+        """A crash came before it was known whether the subscription was made, or ended: it may be another one."""
+        self.strange = frozenset()
+        self.counts.clear()
+        self.owed.clear()
 
     def unread(self, message: MessageId) -> None:
         """It was given back, and no program saw it."""

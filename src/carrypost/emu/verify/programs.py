@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from carrypost.emu.engine.chance import stream
@@ -18,7 +19,7 @@ from carrypost.emu.engine.driver import EmulatedDriver, NodeState
 from carrypost.emu.engine.workload import exactly
 from carrypost.emu.verify.account import Account
 from carrypost.errors import OrderError, ResourceAllocationException
-from carrypost.events import Delivered, Done, Dropped, Event, Expired, Handed, Published, Undone
+from carrypost.events import Delivered, Done, Dropped, Event, Expired, Handed, Published, Reason, Undone
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.layer import Draft
 from carrypost.gossip.wire.pieces import Blank
@@ -35,6 +36,7 @@ _SENDS_MAX = 8
 """Works with sends of one node: everybody is handed what they bring, and may send again."""
 _ACT, _SELDOM, _HALF = 0.15, 0.1, 0.5
 _DELAY_US = 3_000_000
+_RETRY_US = 5_000_000
 _GONE = (CopyState.UNKNOWN, CopyState.DONE, CopyState.DECLINED)
 
 
@@ -73,6 +75,8 @@ class OpenWork:
     commit: bool = False
     seat: int = 0
     """The consumer that a command made."""
+    wish: Wish | None = None
+    """The subscription that a command made or ended."""
     labels: frozenset[str] = frozenset()
     messages: set[MessageId] = field(default_factory=set)
 
@@ -96,6 +100,8 @@ class Place:
     acknowledged: set[MessageId] = field(default_factory=set)
     number: int = 0
     sends: int = 0
+    failed_us: int = -_RETRY_US
+    """When something could not be written, the last time."""
 
 
 class Programs:
@@ -122,6 +128,10 @@ class Programs:
         if place is None:
             place = self._places[driver.name] = self._draw(driver)
         self._whole_or_not(place)
+        for work in place.open.values():
+            if work.wish is not None:  # Whether it was made, or ended, only the host knows.
+                account = place.accounts.setdefault(work.wish, Account(self._topics[work.wish.topic]))
+                account.start_anew()
         place.host, place.seats, place.open, place.gone = driver.host, {}, {}, set()
         place.accounts = {wish: account for wish, account in place.accounts.items() if wish.asked.durable}
         driver.host.messaging.open(driver.now)
@@ -146,7 +156,7 @@ class Programs:
 
     def _wish(self, chance: random.Random, topic: int, number: int, *, standing: bool = False) -> Wish:
         durable, shared = (False, False) if standing else chance.choice(_KINDS)
-        selector = chance.choice((None, None, "JMSPriority BETWEEN 0 AND 9"))
+        selector = chance.choice((None, None, "colour IS NULL"))
         asked = Subscribe(
             entry(exactly(self._topics[topic]), selector), self._orderings[topic],
             f"s{number}" if durable or shared else "", durable, shared,
@@ -165,9 +175,9 @@ class Programs:
             account = place.accounts.get(wish)
             if account is None:
                 strange = frozenset() if self._forgetful else frozenset(place.acknowledged)
-                account = place.accounts[wish] = Account(wish.asked, self._topics[wish.topic], strange)
+                account = place.accounts[wish] = Account(self._topics[wish.topic], strange)
             place.seats[consumer] = Seat(wish, account, connection, session, 0)
-            place.open[number] = OpenWork([], seat=consumer)
+            place.open[number] = OpenWork([], seat=consumer, wish=wish)
             self._credit(place, consumer, wish.credit)
 
     def _next(self, place: Place) -> int:
@@ -207,15 +217,20 @@ class Programs:
             for work in place.open.values():
                 if event.descriptor.label in work.labels:
                     work.messages.add(event.descriptor.id)
+        if isinstance(event, Undone) or (isinstance(event, Dropped) and event.reason is Reason.STORE):
+            place.failed_us = driver.t_us
+        self._go_on(place)
+
+    def _go_on(self, place: Place) -> None:
+        """Do something of one's own, now and then."""
         if not self._calm and place.chance.random() < _ACT:
-            place.chance.choice(_ACTIONS)(self, place)
+            place.driver.later(partial(place.chance.choice(_ACTIONS), self, place))
 
     def _owe(self, place: Place, event: Delivered) -> None:
         for delivery in event.deliveries:
             if not (delivery.known or delivery.redelivered):
                 for account in place.accounts.values():
-                    if account.topic == delivery.descriptor.destination:
-                        account.owed[delivery.message] = delivery.descriptor
+                    account.delivered(delivery.descriptor)
 
     def _forget(self, place: Place, messages: set[MessageId]) -> None:
         """Copies are gone, and all claims with them; an acknowledgement that came later meant nothing."""
@@ -249,7 +264,10 @@ class Programs:
         elif isinstance(event, Done):
             for seat, _, message in work.acks:
                 seat.account.acknowledged.add(message)
-                place.acknowledged.add(message)
+                # Where the plain application has still to confirm it, nothing is written for a live subscription: after
+                # a crash it comes again, to that application and to whoever subscribes then.
+                if seat.wish.topic not in place.plain:
+                    place.acknowledged.add(message)
         else:
             self._undone(place, work)
 
@@ -381,7 +399,7 @@ class Programs:
             wish = place.chance.choice(idle)
             del place.accounts[wish]
             number = self._next(place)
-            place.open[number] = OpenWork([])
+            place.open[number] = OpenWork([], wish=wish)
             place.driver.host.messaging.unsubscribe(number, wish.client, wish.asked.name, place.driver.now)
 
     def _somebody(self, place: Place) -> int | None:
@@ -393,8 +411,10 @@ class Programs:
         """Whoever has credit, on a node whose disk has answered, was handed all that it is owed."""
         for place in self._places.values():
             driver = place.driver
-            if driver.state is not NodeState.RUNNING or driver.store.unanswered:
+            if driver.state is not NodeState.RUNNING or driver.store.unanswered or driver.disk.full:
                 continue
+            if driver.t_us < place.failed_us + _RETRY_US:
+                continue  # What could not be written is about to be.
             for seat in place.seats.values():
                 if seat.credit > 0:
                     for problem in seat.account.overdue(driver.now):

@@ -67,7 +67,9 @@ def _dropped_instead(facts: Facts) -> Found:
     log = facts.log
     rows = told(facts, Kind.DROP)
     rows = rows[log.is_detail(Reason.EXPIRED.value)[rows]]
-    ways = log.rows(Kind.PUBLISH, Kind.RECEIVE, Kind.DELIVER, Kind.EXPIRE, Kind.DROP)
+    # What was delivered, evicted and forgotten (`seen_max`) comes again, and waits for nothing.
+    rows = rows[facts.before(log.rows(Kind.DELIVER)).find(facts.copy(rows), rows) < 0]
+    ways = log.rows(Kind.PUBLISH, Kind.RECEIVE, Kind.EXPIRE, Kind.DROP)
     last = facts.before(ways).find(facts.copy(rows), rows)
     text = "dropped at its deadline, and it waited for its order: that is an expiry"
     yield from facts.blamed(rows[facts.are(last, Kind.RECEIVE)], text)

@@ -1,0 +1,134 @@
+"""The search for faults with programs that use messaging: what it draws, and that it finds what it is for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from carrypost.emu.engine.driver import EmulatedDriver
+from carrypost.emu.verify import programs
+from carrypost.emu.verify import soak as search
+from carrypost.emu.verify.programs import Programs
+from carrypost.emu.verify.soak import SeedOutcome, attempt_messaging, draw, draw_messaging, draw_ordered, main, soak
+from carrypost.events import ClaimLost, Done, Event, Handed, Undone
+from carrypost.host.messaging import HostMessaging
+from carrypost.mom.claims import Claims
+from carrypost.mom.state import Claim
+
+SEEDS = 24
+"""Tried in every run of the tests; `carrypost emu soak --messaging --seeds 1000` tries more."""
+
+
+@dataclass
+class Search:
+    """What some seeds brought, and what happened on the way."""
+
+    outcomes: list[SeedOutcome]
+    told: Counter[type] = field(default_factory=Counter)
+    """Events by kind."""
+    done: Counter[str] = field(default_factory=Counter)
+    """What programs did of themselves."""
+
+
+@pytest.fixture(scope="module")
+def searched() -> Search:
+    found = Search([])
+    take = Programs.take
+
+    def watched(self: Programs, driver: EmulatedDriver, event: Event) -> None:
+        found.told[type(event)] += 1
+        take(self, driver, event)
+
+    def counted(action: Callable[..., None]) -> Callable[..., None]:
+        def act(*given: object) -> None:
+            found.done[action.__name__] += 1
+            action(*given)
+
+        return act
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Programs, "take", watched)
+        patched.setattr(programs, "_ACTIONS", tuple(map(counted, programs._ACTIONS)))  # noqa: SLF001 - to count them
+        found.outcomes = list(soak(range(1, SEEDS + 1), messaging=True))
+    return found
+
+
+def test_random_scenarios_with_messaging_break_no_rule(searched: Search) -> None:
+    failed = [outcome for outcome in searched.outcomes if outcome.problems]
+    assert not failed, "\n".join(f"{search.replay(each.seed, messaging=True)}: {each.problems[0]}" for each in failed)
+
+
+def test_programs_do_everything_that_there_is(searched: Search) -> None:
+    assert set(searched.done) == {"acknowledge_all", "commit", "recover", "close", "reopen", "unsubscribe"}
+    assert min(searched.told[kind] for kind in (Handed, Done, Undone, ClaimLost)) > 0
+    assert searched.told[Handed] > 1_000
+
+
+@pytest.mark.parametrize("seed", [54, 66, 100])
+def test_seeds_that_failed_once_pass(seed: int) -> None:
+    assert attempt_messaging(seed).problems == ()
+
+
+@pytest.mark.soak
+def test_many_random_scenarios_with_messaging_break_no_rule() -> None:
+    failed = [outcome for outcome in soak(range(1, 3_001), jobs=2, messaging=True) if outcome.problems]
+    assert not failed, "\n".join(f"{search.replay(each.seed, messaging=True)}: {each.problems[0]}" for each in failed)
+
+
+def test_the_scenarios_are_those_of_the_other_searches() -> None:
+    assert draw_messaging(5).files == draw(5).files
+    assert draw_messaging(6).files == draw_ordered(6).files
+    assert attempt_messaging(5) == attempt_messaging(5)
+
+
+def test_several_processes_find_the_same() -> None:
+    assert list(soak(range(1, 5), jobs=2, messaging=True)) == [attempt_messaging(seed) for seed in range(1, 5)]
+
+
+def test_the_emulator_itself_never_wakes_messaging(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("messaging is awake")
+
+    monkeypatch.setattr(HostMessaging, "open", refuse)
+    assert all(not outcome.problems for outcome in soak(range(1, 4)))
+    assert any("messaging is awake" in problem for problem in attempt_messaging(1).problems)
+
+
+def finds(problem: str, seeds: Iterable[int]) -> bool:
+    """Whether one of these seeds has the problem; the rest are not tried."""
+    return any(problem in each for outcome in soak(seeds, messaging=True) for each in outcome.problems)
+
+
+def test_acknowledgements_that_are_not_kept_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Claims, "claimable", lambda *_: True)
+    assert finds("was acknowledged before the subscription was made, and comes all the same", range(1, 20))
+
+
+def test_claims_that_are_not_written_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Claims, "_write", lambda *_: None)
+    assert finds("was delivered, is alive, and was not handed over", range(1, 40))
+
+
+def test_counts_that_do_not_rise_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Claim, "count", property(lambda _: 1, lambda *_: None))
+    assert finds("comes with count 1, as it did before", range(1, 20))
+
+
+def broken(seed: int) -> SeedOutcome:
+    """As if every third seed failed."""
+    return SeedOutcome(seed, 10, 5, ("n1 at 3 s: something (programs)",) if seed % 3 == 0 else ())
+
+
+def test_a_failure_is_told_with_the_line_that_repeats_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(search, "attempt_messaging", broken)
+    assert main(4, 1, out=tmp_path, messaging=True) == 1
+    said = capsys.readouterr().out
+    assert "  again: carrypost emu soak --first 3 --seeds 1 --messaging\n" in said
+    assert "emu run" not in said
+    assert (tmp_path / "messaging-3" / "scenario.toml").exists()
