@@ -634,8 +634,8 @@ def test_whoever_joined_a_subscription_that_could_not_be_written_is_told(node: O
     node.collect()
     assert len(node.batches) == 2
     node.lose_one()
-    node.write()
     assert sorted(each.number for each in node.answers() if isinstance(each, Undone)) == [1, 2]
+    node.write()
     for consumer in consumers:
         with pytest.raises(IllegalStateException, match="is closed: create another"):
             node.credit(consumer)
