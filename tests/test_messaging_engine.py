@@ -721,8 +721,8 @@ def test_whoever_joined_a_subscription_that_could_not_be_written_is_told(node: O
     node.collect()
     assert len(node.batches) == 2
     node.lose_one()
-    node.write()
     assert sorted(each.number for each in node.answers() if isinstance(each, Undone)) == [1, 2]
+    node.write()
     for consumer in consumers:
         with pytest.raises(IllegalStateException, match="is closed: create another"):
             node.credit(consumer)
@@ -861,7 +861,7 @@ def test_what_failed_or_was_undone_is_told_when_the_disk_has_nothing_of_it(node:
     node.write()
     node.publish("t", b"1", ordering=Ordering.CAUSAL)
     node.collect()
-    sent = [node.publish("t", b"2", ordering=Ordering.CAUSAL)]
+    sent = node.publish("t", b"2", ordering=Ordering.CAUSAL)
     node.work(Draft("t", b"3", ordering=Ordering.CAUSAL))
     node.collect()
     node.lose_one()  # Those that follow depend on it.
@@ -871,7 +871,9 @@ def test_what_failed_or_was_undone_is_told_when_the_disk_has_nothing_of_it(node:
     assert [each.message for each in told if isinstance(each, Failed)] == [b"n:1:1"]
     assert not [each for each in told if isinstance(each, Undone)]
     node.pass_time(2)
-    assert [each for each in node.events if isinstance(each, Failed)][1:] == [Failed(sent[0], "the disk is full")]
+    assert [each for each in node.events if isinstance(each, Failed)][1:] == [
+        Failed(sent, "the disk is full")  # type: ignore[arg-type]
+    ]
     assert node.answers() == [Undone(1, "the disk is full")]
     node.crash()
     assert node.host.copies == 0
@@ -929,3 +931,22 @@ def test_an_acknowledgement_is_durable_also_where_the_one_before_it_was_lost(nod
     node.consumer("t")
     node.write()
     assert not node.handed()
+
+
+def test_a_subscription_whose_end_could_not_be_written_does_not_come_back_beside_its_successor(node: OneNode) -> None:
+    session = node.session("me")
+    consumer = node.consume(session, "t", name="mail", durable=True)
+    node.publish("t")
+    node.write()
+    node.host.messaging.close_consumer(consumer, node.now)
+    node.host.messaging.unsubscribe(node.next_number(), "me", "mail", node.now)
+    node.lose()
+    node.consume(session, "t", name="mail", durable=True)
+    node.write()
+    node.crash()
+    node.write()
+    assert node.host.messaging.overview().durable == 1  # type: ignore[union-attr]
+    assert len([key for key in node.disk if key[0] == "mom" and key[1][:1] == b"S"]) == 1
+    node.consumer("t", client="me", name="mail", durable=True)
+    node.write()
+    assert len(node.handed()) == 1

@@ -240,7 +240,7 @@ class Works:
         for number, made in undone:
             if self._messaging is not None:
                 self._messaging.undo(number, now)
-            if made.serial == serial:
+            if made.serial == serial or not made.messages:
                 self._outputs.tell(Undone(number, reason))
             else:
                 self._journal.hold(Undone(number, reason))

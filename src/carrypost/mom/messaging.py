@@ -88,12 +88,12 @@ class Messaging(Layer):
 
     def restore(self, rows: Iterable[tuple[Key, Value]]) -> None:
         """Take in durable subscriptions and their claims; flag what live ones were given."""
+        now = self._holdings.now_us
         found = sorted((name, value) for (_, name, _), value in rows if isinstance(value, bytes))
         for name, value in found:
             if name[:1] == topic_rows.FAMILY:
-                self._topics.restore(int.from_bytes(name[1:], "big"), value)
+                self._topics.restore(int.from_bytes(name[1:], "big"), value, now)
         self._deliveries.wishes.pass_over(self._holdings.claimed)  # The claims to those are rows, or have ended.
-        now = self._holdings.now_us
         for copy in self._copies(self._holdings.claimed):
             if not self._holdings.is_confirmed(copy):
                 self._claims.inherit(copy)

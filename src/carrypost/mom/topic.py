@@ -160,11 +160,13 @@ class Topics:
         if asked.name:
             self._named[subscription.key] = subscription
 
-    def restore(self, number: int, value: bytes) -> None:
-        """A durable subscription of an earlier life."""
+    def restore(self, number: int, value: bytes, now: int) -> None:
+        """A durable subscription of an earlier life, later numbers last."""
         row = _decode(value)
         subscription = Subscription(number, row.asked, 0, row.client, self._limits)
         self._number = max(self._number, number)
+        if (ended := self._named.get(subscription.key)) is not None:
+            self.remove(ended, now)  # It ended before this one began; that could not be written.
         self._enter(subscription)
         self._lease(subscription, row.lease_us)
 
