@@ -872,7 +872,7 @@ def test_what_failed_or_was_undone_is_told_when_the_disk_has_nothing_of_it(node:
     assert not [each for each in told if isinstance(each, Undone)]
     node.pass_time(2)
     assert [each for each in node.events if isinstance(each, Failed)][1:] == [
-        Failed(sent, "the disk is full")  # type: ignore[arg-type]
+        Failed(sent, "the disk is full")
     ]
     assert node.answers() == [Undone(1, "the disk is full")]
     node.crash()
@@ -892,7 +892,6 @@ def test_a_delivery_that_could_not_be_noted_twice_is_told_once(node: OneNode) ->
     assert ids(node.handed()) == [message, message]
 
 
-@pytest.mark.xfail(strict=True, reason="the one that was to be replaced is ended at once, and not brought back")
 def test_a_subscription_that_could_not_replace_another_leaves_it_as_it_was(node: OneNode) -> None:
     session = node.session("me")
     consumer = node.consume(session, "t", name="mail", durable=True)
