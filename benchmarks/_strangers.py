@@ -203,12 +203,9 @@ def _profiles(stranger: Stranger) -> bytes:
 
 def _selectors(stranger: Stranger) -> bytes:
     """A new profile of long selectors, announced and told: each is read, and evaluated in vain for every message."""
-    room = stranger.mtu_bytes - codec.datagram_overhead(codec.FRAMES_MAX) - 200
-    sums = "+".join(["-JMSPriority"] * 70)
-    found = [
-        entry("news", f"{sums} = {stranger.chance.randrange(10**6)}.{number}")
-        for number in range(room // (len(sums) + 32))
-    ]
+    sums = "+".join(["-n"] * 330)
+    count = (stranger.mtu_bytes - 256) // (len(sums) + 32)
+    found = [entry("news", f"{sums} = {stranger.chance.randrange(10**6)}.{number}") for number in range(count)]
     encoded = encode_entries(found)
     digest = profile_digest(encoded)
     return codec.datagrams([stranger.announce(profile=digest), f.Profile(digest, 0, 1, encoded)], stranger.mtu_bytes)[0]

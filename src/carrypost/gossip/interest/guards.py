@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from carrypost.errors import InvalidSelectorException
 from carrypost.gossip.slots import bits
-from carrypost.model.selector import STEPS_MAX, Selector
+from carrypost.model.selector import HEADER_PREFIX, STEPS_MAX, Selector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -35,14 +35,14 @@ _Guard = tuple["Callable[[Properties], bool]", int, int]
 
 
 def properties_of(descriptor: Descriptor) -> Properties:
-    """What a selector sees of a message."""
+    """What a selector that names header fields sees of a message; others see its attributes alone."""
     return descriptor.attributes
 
 
 class Guards:
     """The selectors of one profile. Sets of entries are bitsets, by their places in the profile."""
 
-    __slots__ = ("_at", "_characters", "_chosen", "_gathered", "_steps", "guarded", "over")
+    __slots__ = ("_at", "_characters", "_chosen", "_fields", "_gathered", "_steps", "guarded", "over")
 
     def __init__(self, entries: Sequence[Entry], *, own: bool) -> None:
         asking: dict[str, int] = {}
@@ -60,6 +60,8 @@ class Guards:
         self._gathered = 0
         self._characters = sum(map(len, asking))
         self._steps = 0
+        self._fields = any(HEADER_PREFIX in text for text in asking)
+        """Whether any of them may name a header field: to offer them takes longer than most selectors do."""
         evaluated = _within_budget(asking, own=own) if asking else {}
         for text, mask in asking.items():
             selector = evaluated.get(text)
@@ -76,7 +78,7 @@ class Guards:
 
     def admits(self, mask: int, descriptor: Descriptor) -> bool:
         """Whether any of these entries, all of them guarded, lets a descriptor through."""
-        properties = properties_of(descriptor)
+        properties = properties_of(descriptor) if self._fields else descriptor.attributes
         for matches, _, weight in self._of(mask):
             self._steps += weight
             if matches(properties):
@@ -85,7 +87,7 @@ class Guards:
 
     def admitting(self, mask: int, descriptor: Descriptor) -> int:
         """Those of these entries, all of them guarded, that let a descriptor through."""
-        properties = properties_of(descriptor)
+        properties = properties_of(descriptor) if self._fields else descriptor.attributes
         found = 0
         for matches, asking, weight in self._of(mask):
             self._steps += weight

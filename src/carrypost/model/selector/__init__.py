@@ -6,5 +6,6 @@ called for a message; `printing` gives its normal form, and `bounds` says what i
 
 from carrypost.model.selector.bounds import DEPTH_MAX, STEPS_MAX, TEXT_MAX
 from carrypost.model.selector.selector import Selector
+from carrypost.model.selector.tree import HEADER_PREFIX
 
-__all__ = ["DEPTH_MAX", "STEPS_MAX", "TEXT_MAX", "Selector"]
+__all__ = ["DEPTH_MAX", "HEADER_PREFIX", "STEPS_MAX", "TEXT_MAX", "Selector"]

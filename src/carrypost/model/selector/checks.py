@@ -7,14 +7,13 @@ What depends on the types of properties shows when a message is there: it makes 
 from __future__ import annotations
 
 from carrypost.model.selector.fault import TYPE, Fault, listed, nearest, shortened
-from carrypost.model.selector.tree import HEADERS, Identifier, Kind, Literal, Node
+from carrypost.model.selector.tree import HEADER_PREFIX, HEADERS, Identifier, Kind, Literal, Node
 
 _EQUALITY = ("=", "<>")
 _ANY = Kind.ANY
 _CONDITIONS = (Kind.BOOLEAN, Kind.ANY)
 _NUMBERS = (Kind.NUMBER, Kind.ANY)
 _STRINGS = (Kind.STRING, Kind.ANY)
-_HEADER_PREFIX = "JMS"
 _OPEN_PREFIXES = ("JMSX", "JMS_")
 """Properties that JMS defines, and those of providers; no other property has a name that begins with JMS."""
 _OTHER_HEADERS = ("JMSDeliveryTime", "JMSDestination", "JMSExpiration", "JMSRedelivered", "JMSReplyTo")
@@ -22,7 +21,7 @@ _OTHER_HEADERS = ("JMSDeliveryTime", "JMSDestination", "JMSExpiration", "JMSRede
 
 def identifier(name: str, at: int) -> Identifier:
     """A property, or a header field that selectors may name."""
-    if name.startswith(_HEADER_PREFIX) and name not in HEADERS and not name.startswith(_OPEN_PREFIXES):
+    if name.startswith(HEADER_PREFIX) and name not in HEADERS and not name.startswith(_OPEN_PREFIXES):
         fields = tuple(HEADERS)
         hint = "" if name in _OTHER_HEADERS else nearest(name, fields)
         allowed = f"no header field that a selector may name; those are {listed(fields, 'and')}"

@@ -76,6 +76,7 @@ class Identifier(Node, frozen=True):
         return HEADERS.get(self.name, Kind.ANY)
 
 
+HEADER_PREFIX = "JMS"
 HEADERS = {
     "JMSCorrelationID": Kind.STRING,
     "JMSDeliveryMode": Kind.STRING,
