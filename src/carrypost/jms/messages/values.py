@@ -1,0 +1,120 @@
+"""Values in bodies: one of ten types, or null (JMS §3.11.3).
+
+Python has fewer types than Java, so a value goes with its type: what a program wrote as a short is read as one by the
+receiver. The first nine are those of properties (`model.properties`), with the same numbers.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from carrypost.errors import MessageFormatException
+from carrypost.model.properties import PropertyType, fits, nearest_float
+
+BodyValue = bool | int | float | str | bytes
+"""What a body holds, to Python; null is None."""
+_CHARS = 1 << 16
+_SURROGATES = range(0xD800, 0xE000)
+
+
+class ValueType(enum.IntEnum):
+    """The types of JMS; numbers are part of the encoding of bodies."""
+
+    NULL = 0
+    BOOLEAN = 1
+    BYTE = 2
+    SHORT = 3
+    INT = 4
+    LONG = 5
+    FLOAT = 6
+    DOUBLE = 7
+    STRING = 8
+    CHAR = 9
+    BYTES = 10
+
+    @property
+    def text(self) -> str:
+        """As Java writes it."""
+        return _JAVA.get(self) or self.name.lower()
+
+
+_JAVA = {ValueType.STRING: "String", ValueType.BYTES: "byte[]"}
+_PROPERTY_TYPES = {each: PropertyType(int(each)) for each in ValueType if each <= ValueType.STRING}
+
+
+class Value(NamedTuple):
+    """A value and its type; None if it is null."""
+
+    type: ValueType
+    value: BodyValue | None
+
+
+NULL = Value(ValueType.NULL, None)
+
+
+def plain(value: object) -> object:
+    """The value as one of Python's own types: what derives from them, such as a member of an `IntEnum`, travels so."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else value
+
+
+def value_of(kind: ValueType, given: object) -> Value:
+    """A value of this type; raises `MessageFormatException` if it is none. Floats are rounded to 32 bits."""
+    found = plain(given)
+    if kind in (ValueType.FLOAT, ValueType.DOUBLE) and type(found) is int:
+        found = _as_float(found)
+    if kind is ValueType.FLOAT and isinstance(found, float):
+        found = nearest_float(found)
+    if not is_of(kind, found):
+        raise MessageFormatException(f"no {kind.text}: {_shown(given)}")
+    return Value(kind, found)  # type: ignore[arg-type]  # `is_of` has seen that
+
+
+def value_or_null(kind: ValueType, given: object) -> Value:
+    """The same, of the types that have null."""
+    return NULL if given is None else value_of(kind, given)
+
+
+def inferred(given: object) -> Value:
+    """A value of which no type is said: boolean, int or else long, double, String, byte[] or null."""
+    found = plain(given)
+    for kind in (ValueType.INT, ValueType.STRING, ValueType.DOUBLE, ValueType.BOOLEAN, ValueType.LONG, ValueType.BYTES):
+        if is_of(kind, found):
+            return Value(kind, found)  # type: ignore[arg-type]  # likewise
+    if found is None:
+        return NULL
+    raise MessageFormatException(
+        f"a value is a bool, an int of up to 64 bits, a float, str, bytes or None, not {_shown(given)}"
+    )
+
+
+def is_of(kind: ValueType, value: object) -> bool:
+    """Whether a value is one of this type, exactly."""
+    known = _PROPERTY_TYPES.get(kind)
+    if known is not None:
+        return fits(known, value)
+    if kind is ValueType.BYTES:
+        return type(value) is bytes
+    return type(value) is str and len(value) == 1 and ord(value) < _CHARS and ord(value) not in _SURROGATES
+
+
+def _as_float(number: int) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        raise MessageFormatException(f"beyond the range of double: {_shown(number)}") from None
+
+
+def _shown(given: object) -> str:
+    if isinstance(given, int) and given.bit_length() > 128:  # noqa: PLR2004 - no type has as many; printing is slow
+        return f"an int of {given.bit_length()} bits"
+    text = repr(given) if isinstance(given, bool | int | float | str | bytes | None) else ""
+    return f"a {type(given).__name__} {text}".strip()[:120]
