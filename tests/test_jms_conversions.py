@@ -124,7 +124,7 @@ def check(written: str, read: str, legal: bool, get: Callable[[], object]) -> No
         assert (found, type(found)) == (wanted, type(wanted)), f"{written} as {read}"
         return
     with pytest.raises(
-        MessageFormatException, match=rf"is a .*, which is read as .*, not as (?i:{read}|byte\[\])$"
+        MessageFormatException, match=rf"is of type .*, which is read as .*, not as (?i:{read}|byte\[\])$"
     ) as no:
         get()
     assert not isinstance(no.value, ValueError | TypeError)  # It is no text that could have been better, and no null.

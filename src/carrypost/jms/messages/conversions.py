@@ -27,7 +27,7 @@ def read(value: Value, to: ValueType, table: Table, what: str) -> BodyValue | No
         return found
     if to not in table[kind]:
         others = " or ".join(each.text for each in table[kind])
-        raise MessageFormatException(f"{what} is a {kind.text}, which is read as {others}, not as {to.text}")
+        raise MessageFormatException(f"{what} is of type {kind.text}, which is read as {others}, not as {to.text}")
     if to is ValueType.STRING:
         return texts.text_of(kind, found)
     if isinstance(found, str):

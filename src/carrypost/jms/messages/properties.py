@@ -126,7 +126,7 @@ def _property(name: str, value: Value) -> Property:
         )
     wanted = SETTABLE.get(name, value.type)
     if value.type not in (wanted, ValueType.NULL):
-        raise MessageFormatException(f"property {name} is a {wanted.text}, not a {value.type.text}")
+        raise MessageFormatException(f"property {name} is of type {wanted.text}, not {value.type.text}")
     return Property(PropertyType(int(value.type)), value.value)
 
 

@@ -15,6 +15,7 @@ from carrypost.model.properties import PropertyType, fits, nearest_float
 BodyValue = bool | int | float | str | bytes
 """What a body holds, to Python; null is None."""
 _CHARS = 1 << 16
+_BITS_SHOWN_MAX = 128
 _SURROGATES = range(0xD800, 0xE000)
 
 
@@ -41,6 +42,12 @@ class ValueType(enum.IntEnum):
 
 _JAVA = {ValueType.STRING: "String", ValueType.BYTES: "byte[]"}
 _PROPERTY_TYPES = {each: PropertyType(int(each)) for each in ValueType if each <= ValueType.STRING}
+
+
+_INFERRED = {
+    bool: ValueType.BOOLEAN, int: ValueType.LONG, float: ValueType.DOUBLE, str: ValueType.STRING,
+    bytes: ValueType.BYTES, type(None): ValueType.NULL,
+}  # fmt: skip
 
 
 class Value(NamedTuple):
@@ -74,7 +81,7 @@ def value_of(kind: ValueType, given: object) -> Value:
     if kind is ValueType.FLOAT and isinstance(found, float):
         found = nearest_float(found)
     if not is_of(kind, found):
-        raise MessageFormatException(f"no {kind.text}: {_shown(given)}")
+        raise MessageFormatException(f"this is no {kind.text}: {_shown(given)}")
     return Value(kind, found)  # type: ignore[arg-type]  # `is_of` has seen that
 
 
@@ -86,11 +93,11 @@ def value_or_null(kind: ValueType, given: object) -> Value:
 def inferred(given: object) -> Value:
     """A value of which no type is said: boolean, int or else long, double, String, byte[] or null."""
     found = plain(given)
-    for kind in (ValueType.INT, ValueType.STRING, ValueType.DOUBLE, ValueType.BOOLEAN, ValueType.LONG, ValueType.BYTES):
-        if is_of(kind, found):
-            return Value(kind, found)  # type: ignore[arg-type]  # likewise
-    if found is None:
-        return NULL
+    kind = _INFERRED.get(type(found))
+    if kind is ValueType.LONG and is_of(ValueType.INT, found):
+        kind = ValueType.INT
+    if kind is not None and is_of(kind, found):
+        return Value(kind, found)  # type: ignore[arg-type]  # likewise
     raise MessageFormatException(
         f"a value is a bool, an int of up to 64 bits, a float, str, bytes or None, not {_shown(given)}"
     )
@@ -114,7 +121,8 @@ def _as_float(number: int) -> float:
 
 
 def _shown(given: object) -> str:
-    if isinstance(given, int) and given.bit_length() > 128:  # noqa: PLR2004 - no type has as many; printing is slow
-        return f"an int of {given.bit_length()} bits"
-    text = repr(given) if isinstance(given, bool | int | float | str | bytes | None) else ""
-    return f"a {type(given).__name__} {text}".strip()[:120]
+    """What it is, in a few words: printing may take long, or not be safe."""
+    kind = f"of type {type(given).__name__}"
+    if isinstance(given, int):
+        return f"{given} ({kind})" if given.bit_length() <= _BITS_SHOWN_MAX else f"{given.bit_length()} bits ({kind})"
+    return f"{given[:32]!r} ({kind})" if isinstance(given, str | bytes) else f"a value {kind}"
