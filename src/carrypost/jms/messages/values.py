@@ -15,6 +15,7 @@ from carrypost.model.properties import PropertyType, fits, nearest_float
 BodyValue = bool | int | float | str | bytes
 """What a body holds, to Python; null is None."""
 _CHARS = 1 << 16
+_INTS, _LONGS = 1 << 31, 1 << 63
 _BITS_SHOWN_MAX = 128
 _SURROGATES = range(0xD800, 0xE000)
 
@@ -94,13 +95,20 @@ def inferred(given: object) -> Value:
     """A value of which no type is said: boolean, int or else long, double, String, byte[] or null."""
     found = plain(given)
     kind = _INFERRED.get(type(found))
-    if kind is ValueType.LONG and is_of(ValueType.INT, found):
-        kind = ValueType.INT
-    if kind is not None and is_of(kind, found):
+    if kind is ValueType.LONG:
+        kind = _width(found)  # type: ignore[arg-type]  # the table says that it is an int
+    if kind is not None:
         return Value(kind, found)  # type: ignore[arg-type]  # likewise
     raise MessageFormatException(
         f"a value is a bool, an int of up to 64 bits, a float, str, bytes or None, not {_shown(given)}"
     )
+
+
+def _width(number: int) -> ValueType | None:
+    """The type of a whole number, if it has one."""
+    if -_INTS <= number < _INTS:
+        return ValueType.INT
+    return ValueType.LONG if -_LONGS <= number < _LONGS else None
 
 
 def is_of(kind: ValueType, value: object) -> bool:
