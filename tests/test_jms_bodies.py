@@ -381,7 +381,7 @@ def test_row_55_a_class_that_nobody_registered_does_not_travel() -> None:
         x: int
 
     for value in (Stranger(1), {"a": 1}, [1], "text", print, object()):
-        with pytest.raises(MessageFormatException, match=r"register its class \(carrypost.register"):
+        with pytest.raises(MessageFormatException, match=r"that were registered \(carrypost\.register\)"):
             ObjectMessage(value)
 
 

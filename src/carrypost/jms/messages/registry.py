@@ -87,8 +87,10 @@ def encode_object(value: object) -> bytes:
         return pack(None)
     entry = _by_class.get(type(value))
     if entry is None:
-        kind = type(value).__qualname__
-        raise MessageFormatException(f"a {kind} cannot travel: register its class (carrypost.register({kind}))")
+        raise MessageFormatException(
+            f"an object of {type(value).__qualname__!r} cannot travel: only dataclasses and msgspec.Structs do that were "
+            "registered (carrypost.register)"
+        )
     payload = pack((entry.name, value))
     decode_object(payload)
     return payload
