@@ -88,8 +88,8 @@ def encode_object(value: object) -> bytes:
     entry = _by_class.get(type(value))
     if entry is None:
         raise MessageFormatException(
-            f"an object of {type(value).__qualname__!r} cannot travel: only dataclasses and msgspec.Structs do that were "
-            "registered (carrypost.register)"
+            f"an object of {type(value).__qualname__!r} cannot travel: only dataclasses and msgspec.Structs do "
+            "that were registered (carrypost.register)"
         )
     payload = pack((entry.name, value))
     decode_object(payload)
