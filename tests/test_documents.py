@@ -71,7 +71,7 @@ def test_an_example_runs_and_prints_what_stands_below_it(
         request.getfixturevalue("spark")  # Spark starts once for all tests.
     printed = io.StringIO()
     with redirect_stdout(printed):
-        exec(compile(source, where, "exec"), {"__name__": "example"})  # noqa: S102 - our own documents
+        exec(compile(source, where, "exec", dont_inherit=True), {"__name__": "example"})  # noqa: S102 - our own documents
     assert printed.getvalue() == (output or "")
 
 

@@ -22,12 +22,25 @@
     │   ├── RunningError         a node runs in that folder
     │   └── NoNodeError                 no node answers at that control socket
     └── JMSException               what the JMS API raises; each is also the error above that it is
-        ├── IllegalStateException        a call that does not fit the state of what it is called on; a StateError
-        ├── InvalidClientIDException     a client id that another connection of this node has; a LocalError
-        ├── InvalidDestinationException  a name that is none, or that is not known here; a LocalError
-        ├── InvalidSelectorException     a message selector that may not be used; a PatternError
-        ├── MessageFormatException       a value that no type or limit of messages has room for; a PayloadError
-        └── ResourceAllocationException  there is no room for what was asked; a StateError
+        ├── IllegalStateException           a call that does not fit the state of what it is called on; a StateError
+        │   └── TransactionInProgressException   a call that has to wait for the end of a transaction
+        ├── InvalidClientIDException        a client id that another connection of this node has; a LocalError
+        ├── InvalidDestinationException     a name that is none, or that is not known here; a LocalError
+        ├── InvalidSelectorException        a message selector that may not be used; a PatternError
+        ├── JMSSecurityException            credentials that are not accepted; a LocalError
+        ├── MessageEOFException             a body ends before what was to be read of it; a PayloadError
+        ├── MessageFormatException          a value that no type or limit of messages has room for; a PayloadError
+        │   ├── NumberFormatException       a text, or null, read as a number that it is not; a ValueError
+        │   └── NullValueException          null, where a type has none; a TypeError
+        ├── MessageNotReadableException     a body that is being written; a StateError
+        ├── MessageNotWriteableException    a body or properties as they were received; a StateError
+        ├── ResourceAllocationException     there is no room for what was asked; a StateError
+        ├── TransactionRolledBackException  a commit that could not be: nothing of it happened; a SendError
+        ├── DeliveryTimeoutException        nothing was heard of a delivery or a reply in time; a TimeoutError
+        ├── NameNotFoundException           a name that the directory of this node does not have; a LocalError
+        └── IllegalArgumentException        an argument that no call of this kind takes; a LocalError and a ValueError
+
+What JMS calls ``…RuntimeException`` in its simplified API is the same class here, under both names.
 
 A `LocalError` reaches the caller who made the mistake. A `RemoteError` never leaves the core: the one place
 that takes frames from a peer turns it into a counted refusal with `reason`.
@@ -142,6 +155,10 @@ class IllegalStateException(JMSException, StateError):  # noqa: N818 - likewise
     """A call that does not fit the state of what it is called on."""
 
 
+class TransactionInProgressException(IllegalStateException):
+    """A call that has to wait until a transaction ends."""
+
+
 class InvalidClientIDException(JMSException, LocalError):  # noqa: N818 - likewise
     """A client id that another connection of this node has."""
 
@@ -152,3 +169,56 @@ class ResourceAllocationException(JMSException, StateError):  # noqa: N818 - lik
 
 class MessageFormatException(JMSException, PayloadError):  # noqa: N818 - likewise
     """A value of a type that messages do not have, or that does not fit its type or a limit of messages."""
+
+
+class NumberFormatException(MessageFormatException, ValueError):  # noqa: N818 - likewise
+    """A text that is read as a number and is none, or one beyond the range of its type; or null, read as one."""
+
+
+class NullValueException(MessageFormatException, TypeError):  # noqa: N818 - likewise
+    """Null, where a type has none: what Java says by a NullPointerException."""
+
+
+class MessageEOFException(JMSException, PayloadError):  # noqa: N818 - likewise
+    """The body of a message ends before what was to be read of it."""
+
+
+class MessageNotReadableException(JMSException, StateError):  # noqa: N818 - likewise
+    """The body of a message is being written: `reset` makes it readable."""
+
+
+class MessageNotWriteableException(JMSException, StateError):  # noqa: N818 - likewise
+    """The body or the properties of a message are as they were received: `clear_body` or `clear_properties` first."""
+
+
+class JMSSecurityException(JMSException, LocalError):  # noqa: N818 - likewise
+    """Credentials that are not accepted."""
+
+
+class TransactionRolledBackException(JMSException, SendError):  # noqa: N818 - likewise
+    """A commit that could not be: nothing of it happened, and the session is as before it."""
+
+
+class DeliveryTimeoutException(JMSException, TimeoutError):  # noqa: N818 - likewise
+    """Nothing was heard of a delivery, or no reply came, in the time given; it may still come."""
+
+
+class NameNotFoundException(JMSException, LocalError):  # noqa: N818 - likewise
+    """A name that the directory of this node does not have."""
+
+
+class IllegalArgumentException(JMSException, LocalError, ValueError):  # noqa: N818 - likewise
+    """An argument that no call of this kind takes, whatever the state of things."""
+
+
+# JMS has each of these twice, as checked exceptions and as those of its simplified API. Python checks none.
+JMSRuntimeException = JMSException
+IllegalStateRuntimeException = IllegalStateException
+InvalidClientIDRuntimeException = InvalidClientIDException
+InvalidDestinationRuntimeException = InvalidDestinationException
+InvalidSelectorRuntimeException = InvalidSelectorException
+JMSSecurityRuntimeException = JMSSecurityException
+MessageFormatRuntimeException = MessageFormatException
+MessageNotWriteableRuntimeException = MessageNotWriteableException
+ResourceAllocationRuntimeException = ResourceAllocationException
+TransactionRolledBackRuntimeException = TransactionRolledBackException

@@ -1,0 +1,1 @@
+"""What application programmers see: the programming model of JMS (Jakarta Messaging), in Python."""

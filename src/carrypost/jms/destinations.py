@@ -1,0 +1,97 @@
+"""Destinations: where a message goes, as programs name it.
+
+`Topic` and `Queue` are values, compared by their address; the core has the same as text (`model.address`). Programs
+without messaging choose destinations of any form, and a message from one of them has a plain `Destination`.
+"""
+
+from __future__ import annotations
+
+from carrypost.errors import IllegalArgumentException
+from carrypost.model import address
+from carrypost.model.descriptor import Ordering
+
+
+def named(name: object, what: str) -> str:
+    """The name, if it is one: callers are not all checked. Raises `IllegalArgumentException`."""
+    if not isinstance(name, str) or not name:
+        raise IllegalArgumentException(f"{what} is text, and not empty: {name!r}"[:200])
+    return name
+
+
+class Destination:
+    """Where messages go. What is neither a topic nor a queue is a plain one."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = named(text, "a destination")
+
+    @property
+    def address(self) -> str:
+        """As messages have it: ``topic/news``, ``queue/NODE/Alan``."""
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Destination) and self._text == other.address
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._text!r})"
+
+
+class Topic(Destination):
+    """What anybody may publish to, and everybody receives who subscribed."""
+
+    __slots__ = ("_ordering",)
+    __match_args__ = ("topic_name",)
+
+    def __init__(self, name: str, ordering: Ordering | str = Ordering.NONE) -> None:
+        super().__init__(address.topic(name))
+        self._ordering = ordering if isinstance(ordering, Ordering) else Ordering.named(ordering)
+
+    @property
+    def topic_name(self) -> str:
+        """Its name, with dots between levels."""
+        return self._text.partition("/")[2]
+
+    @property
+    def ordering(self) -> Ordering:
+        """In which order its messages are delivered. Topics that differ in this alone are equal."""
+        return self._ordering
+
+    def __repr__(self) -> str:
+        ordering = f", ordering={self._ordering.text!r}" if self._ordering else ""
+        return f"Topic({self.topic_name!r}{ordering})"
+
+
+class Queue(Destination):
+    """What one node manages, and of which each message goes to one receiver."""
+
+    __slots__ = ()
+    __match_args__ = ("queue_name",)
+
+    def __init__(self, name: str) -> None:
+        super().__init__(address.queue_named(name))
+
+    @property
+    def queue_name(self) -> str:
+        """Its full name, ``Alan@NODE``, by which anybody can send to it."""
+        return address.name_of(self._text) or self._text
+
+    def __repr__(self) -> str:
+        return f"Queue({self.queue_name!r})"
+
+
+def destination_at(text: str, ordering: Ordering = Ordering.NONE) -> Destination:
+    """The destination of this address."""
+    found = address.address(text)
+    if found is not None and found.kind is address.Kind.TOPIC:
+        return Topic(found.name, ordering)
+    if found is not None and found.kind is address.Kind.QUEUE:
+        return Queue(address.name_of(text) or text)
+    return Destination(text)

@@ -1,0 +1,151 @@
+"""Bodies as payload bytes.
+
+==========  ==================================================================================
+text        UTF-8; the one byte FF, which is no UTF-8, where the text is null
+bytes       as they are
+map         the version, 1, in one byte; then MessagePack: a map from names to values
+stream      the version; then MessagePack: an array of values
+object      the version; then MessagePack: an array of the class's name and its fields, or nil
+==========  ==================================================================================
+
+Of values, null, boolean, int, double and String are MessagePack's own, and so are longs beyond 32 bits. All others are
+extensions whose number is that of their type (`ValueType`), big-endian: byte (2) of 1 byte, short (3) of 2, long (5) of
+8, float (6) of 4, char (9) of 2 (UTF-16), bytes (10). So every type is kept exactly, and the frequent ones are short.
+Payloads are strangers': whatever they hold, a body or `MessageFormatException` comes of it, and never more than
+`VALUES_MAX` values.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec.msgpack import Ext
+
+from carrypost.errors import MessageFormatException
+from carrypost.jms.messages.values import NULL, Value, ValueType, inferred, is_of
+
+VERSION = b"\x01"
+VALUES_MAX = 1 << 18
+"""Values of a map or stream. A payload of 16 MiB could hold as many millions, of a hundred bytes each in memory."""
+NULL_TEXT = b"\xff"
+T = TypeVar("T")
+Item = bool | int | float | str | Ext | None
+"""A value in MessagePack."""
+_LENGTH = msgspec.Meta(max_length=VALUES_MAX)
+_ENCODER = msgspec.msgpack.Encoder()
+_MAP = msgspec.msgpack.Decoder(Annotated[dict[str, Item], _LENGTH])
+_STREAM = msgspec.msgpack.Decoder(Annotated[list[Item], _LENGTH])
+_FORMATS = {
+    ValueType.BYTE: struct.Struct(">b"), ValueType.SHORT: struct.Struct(">h"), ValueType.LONG: struct.Struct(">q"),
+    ValueType.FLOAT: struct.Struct(">f"), ValueType.CHAR: struct.Struct(">H"),
+}  # fmt: skip
+_EXTENDED: Mapping[int, ValueType] = {int(each): each for each in (*_FORMATS, ValueType.BYTES)}
+
+
+def encode_text(text: str | None) -> bytes:
+    """A text as payload."""
+    if text is None:
+        return NULL_TEXT
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise MessageFormatException("a text is Unicode, without lone surrogates") from None
+
+
+def decode_text(payload: bytes) -> str | None:
+    """The text of a payload."""
+    if payload == NULL_TEXT:
+        return None
+    try:
+        return payload.decode()
+    except UnicodeDecodeError as error:
+        raise MessageFormatException(f"the payload is no text in UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def encode_map(values: Mapping[str, Value]) -> bytes:
+    """A map as payload."""
+    _check_count(len(values))
+    return pack({name: _item(value) for name, value in values.items()})
+
+
+def decode_map(payload: bytes) -> dict[str, Value]:
+    """The map in a payload."""
+    return {name: _value(item) for name, item in unpack(_MAP.decode, payload, "map").items()}
+
+
+def encode_stream(values: Iterable[Value]) -> bytes:
+    """A stream as payload."""
+    items = [_item(value) for value in values]
+    _check_count(len(items))
+    return pack(items)
+
+
+def decode_stream(payload: bytes) -> list[Value]:
+    """The stream in a payload."""
+    return [_value(item) for item in unpack(_STREAM.decode, payload, "stream")]
+
+
+def _check_count(count: int) -> None:
+    if count > VALUES_MAX:
+        raise MessageFormatException(f"a map or stream has at most {VALUES_MAX} values, not {count}")
+
+
+# ---------------------------------------------------------------------------------------------- versions
+
+
+def pack(content: object) -> bytes:
+    """The version and the content; raises `MessageFormatException` for what cannot be encoded."""
+    try:
+        return VERSION + _ENCODER.encode(content)
+    except UnicodeEncodeError:
+        raise MessageFormatException("texts are Unicode, without lone surrogates") from None
+    except (TypeError, ValueError, OverflowError, RecursionError, NotImplementedError) as error:
+        raise MessageFormatException(f"a value that cannot be encoded: {error}") from error
+
+
+def unpack(decode: Callable[[Any], T], payload: bytes, what: str) -> T:
+    """The content after the version; raises `MessageFormatException` for what is none."""
+    if not payload.startswith(VERSION):
+        how = f"of version {payload[0]}, and this package reads version {VERSION[0]}" if payload else "empty"
+        raise MessageFormatException(f"the payload is no {what}: it is {how}")
+    try:
+        return decode(memoryview(payload)[len(VERSION) :])
+    except (ValueError, RecursionError, OverflowError) as error:  # ValueError: msgspec's own, and what is not UTF-8
+        raise MessageFormatException(f"the payload is no {what}: {error}") from error
+
+
+# ------------------------------------------------------------------------------------------------ values
+
+
+def _item(value: Value) -> Item:
+    """A value in MessagePack: as itself, where that tells its type."""
+    kind, found = value
+    if isinstance(found, bytes):
+        return Ext(int(kind), found)
+    form = _FORMATS.get(kind)
+    if form is None or (kind is ValueType.LONG and not is_of(ValueType.INT, found)):
+        return found
+    return Ext(int(kind), form.pack(ord(found) if isinstance(found, str) else found))
+
+
+def _value(item: Item) -> Value:
+    if not isinstance(item, Ext):
+        return NULL if item is None else inferred(item)
+    kind = _EXTENDED.get(item.code)
+    if kind is None:
+        raise MessageFormatException(f"a value of type {item.code}, which this version does not know")
+    data = bytes(item.data)
+    if kind is ValueType.BYTES:
+        return Value(kind, data)
+    form = _FORMATS[kind]
+    if len(data) != form.size:
+        raise MessageFormatException(f"a {kind.text} has {form.size} bytes, not {len(data)}")
+    (found,) = form.unpack(data)
+    if kind is ValueType.CHAR:
+        found = chr(found)
+    if not is_of(kind, found):
+        raise MessageFormatException(f"no {kind.text}: {found!r}")
+    return Value(kind, found)

@@ -1,0 +1,311 @@
+"""`Message`: header fields, properties, and what all bodies have in common (JMS §3).
+
+A message that a program makes is written freely, and sent as often as it likes: what is sent is what the message is at
+that moment. One that it receives is made of bytes that nobody changes, so that a redelivery is as the first delivery
+was; its properties and its body are read-only until they are cleared.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping
+from typing import ClassVar, Generic, Protocol, Self, TypeVar
+
+import msgspec
+
+from carrypost.errors import IllegalArgumentException, MessageFormatException, MessageNotWriteableException
+from carrypost.jms.destinations import Destination, destination_at
+from carrypost.jms.messages import headers
+from carrypost.jms.messages.headers import Header, headers_of
+from carrypost.jms.messages.properties import Properties, PropertyValue
+from carrypost.jms.messages.values import ValueType
+from carrypost.jms.modes import DeliveryMode
+from carrypost.model import visible
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.headers import BodyType
+from carrypost.model.properties import Property
+
+T = TypeVar("T")
+B = TypeVar("B")
+
+
+class Acknowledger(Protocol):
+    """The session that handed a message over."""
+
+    async def acknowledge(self, number: int) -> None:
+        """Do what the session's mode says, of the message that was handed over under this number."""
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """What a received message is made of."""
+
+    descriptor: Descriptor
+    payload: bytes
+    redelivered: bool = False
+    given: Mapping[str, Property] = {}
+    """Properties that this node gives it."""
+    number: int = 0
+    """By which it is acknowledged."""
+    acknowledger: Acknowledger | None = None
+
+
+class Message:
+    """A message without a body, and what all messages are."""
+
+    __match_args__: ClassVar[tuple[str, ...]] = ()
+    body_type: ClassVar[BodyType] = BodyType.MESSAGE
+    """What receivers make of its payload."""
+
+    jms_message_id = Header[str | None](None, visible.message_id, headers.text_or_none)
+    """JMSMessageID: ``ID:`` and more, the same wherever the message goes; None until it is sent."""
+    jms_timestamp = Header[int](0, visible.timestamp_ms, headers.whole)
+    """JMSTimestamp: when it was sent, in milliseconds since 1970 by its author's clock."""
+    jms_destination = Header[Destination | None](
+        None, lambda sent: destination_at(sent.destination, sent.ordering), headers.destination
+    )
+    """JMSDestination: where it was sent."""
+    jms_delivery_mode = Header[DeliveryMode](DeliveryMode.PERSISTENT, headers.delivery_mode_of, headers.mode)
+    """JMSDeliveryMode, as its producer said."""
+    jms_priority = Header[int](4, lambda sent: sent.priority, headers.priority)
+    """JMSPriority: 0 to 9, where 9 matters most."""
+    jms_expiration = Header[int](0, headers.expiration_ms, headers.whole)
+    """JMSExpiration: when it ends, in milliseconds since 1970; 0 if it does not. A node may have shortened it."""
+    jms_delivery_time = Header[int](0, headers.delivery_time_ms, headers.whole)
+    """JMSDeliveryTime: not delivered before, in milliseconds since 1970."""
+    jms_redelivered = Header[bool](False, lambda _: False, headers.flag)
+    """JMSRedelivered: whether it was probably handed over before."""
+    jms_correlation_id = Header[str | bytes | None](None, headers.correlation_of, headers.correlation)
+    """JMSCorrelationID: what it belongs to, as text or bytes; often the id of another message."""
+    jms_reply_to = Header[Destination | None](
+        None,
+        lambda sent: None if (to := headers_of(sent).reply_to) is None else destination_at(to),
+        headers.destination,
+    )
+    """JMSReplyTo: where its author waits for replies."""
+    jms_type = Header[str | None](None, lambda sent: headers_of(sent).type, headers.text_or_none)
+    """JMSType: what kind of message it is, to its application."""
+
+    def __init__(self) -> None:
+        self.header_values: dict[str, object] = {}
+        """Header fields that were set since the message was made, sent or received."""
+        self._descriptor: Descriptor | None = None
+        self._properties = Properties()
+        self._read_only = False
+        self._payload: bytes | None = None
+        """As it was received, while the body is unchanged."""
+        self._number = 0
+        self._acknowledger: Acknowledger | None = None
+
+    @classmethod
+    def received(cls, origin: Origin) -> Self:
+        """The message as a consumer gets it. Called by the provider."""
+        self = cls()
+        self._descriptor, self._payload = origin.descriptor, origin.payload
+        self._properties = Properties(origin.descriptor, origin.given)
+        self._read_only = True
+        self._number, self._acknowledger = origin.number, origin.acknowledger
+        if origin.redelivered:
+            self.jms_redelivered = True
+        return self
+
+    def stamp(self, descriptor: Descriptor) -> None:
+        """Take on the header fields with which the message was sent. Called by the provider."""
+        self.header_values.clear()
+        self._descriptor = descriptor
+
+    @property
+    def descriptor(self) -> Descriptor | None:
+        """What the network knows of the message; None until it is sent."""
+        return self._descriptor
+
+    @property
+    def payload(self) -> bytes:
+        """The body as it travels, also where it cannot be read."""
+        return self._encoded() if self._payload is None else self._payload
+
+    async def acknowledge(self) -> None:
+        """Tell the session that the message is done with; what else that covers, the session's mode says.
+
+        Of a message that was not received, or whose session acknowledges by itself, it does nothing.
+        """
+        if self._acknowledger is not None:
+            await self._acknowledger.acknowledge(self._number)
+
+    # --- body ----------------------------------------------------------------------------------------------
+
+    def clear_body(self) -> None:
+        """Empty the body, and let it be written. Properties and header fields stay."""
+        self._payload, self._read_only = None, False
+
+    def get_body(self, kind: type[T]) -> T | None:
+        """The body as a whole: str, bytes, dict or the object; None if there is none.
+
+        Raises `MessageFormatException` if it is no `kind`, or cannot be read at all.
+        """
+        body = self._whole()
+        if body is None or _is_a(body, kind):
+            return body  # type: ignore[return-value]  # that it is one, `_is_a` has seen
+        raise MessageFormatException(
+            f"the body of a {type(self).__name__} is a {type(body).__name__}, not a {kind.__name__}"
+        )
+
+    def is_body_assignable_to(self, kind: type) -> bool:
+        """Whether `get_body` would give it as this type."""
+        try:
+            body = self._whole()
+        except MessageFormatException:
+            return False
+        return body is None or _is_a(body, kind)
+
+    def _whole(self) -> object:
+        """The body for `get_body`; a copy, if it could be changed."""
+        return None
+
+    def _encoded(self) -> bytes:
+        """The body as it stands, as payload."""
+        return b""
+
+    def _write(self) -> None:
+        """Begin to change the body."""
+        if self._read_only:
+            raise MessageNotWriteableException("the body is read-only, as it was received or reset: clear_body() first")
+        self._payload = None
+
+    # --- properties ----------------------------------------------------------------------------------------
+
+    @property
+    def properties(self) -> Properties:
+        """All properties by name. ``properties[name] = value`` sets one of the type that the value tells."""
+        return self._properties
+
+    @property
+    def property_names(self) -> tuple[str, ...]:
+        """Names of all properties; header fields are none."""
+        return tuple(self._properties)
+
+    def property_exists(self, name: str) -> bool:
+        """Whether there is a property of this name; it may be null."""
+        return name in self._properties
+
+    def clear_properties(self) -> None:
+        """Remove all properties, and let new ones be set. Body and header fields stay."""
+        self._properties.clear()
+
+    def set_boolean_property(self, name: str, value: bool) -> None:
+        """Set a boolean."""
+        self._properties.set(name, ValueType.BOOLEAN, value)
+
+    def set_byte_property(self, name: str, value: int) -> None:
+        """Set a byte: a whole number of 8 bits, -128 to 127."""
+        self._properties.set(name, ValueType.BYTE, value)
+
+    def set_short_property(self, name: str, value: int) -> None:
+        """Set a short: a whole number of 16 bits."""
+        self._properties.set(name, ValueType.SHORT, value)
+
+    def set_int_property(self, name: str, value: int) -> None:
+        """Set an int: a whole number of 32 bits."""
+        self._properties.set(name, ValueType.INT, value)
+
+    def set_long_property(self, name: str, value: int) -> None:
+        """Set a long: a whole number of 64 bits."""
+        self._properties.set(name, ValueType.LONG, value)
+
+    def set_float_property(self, name: str, value: float) -> None:
+        """Set a float: it is rounded to 32 bits."""
+        self._properties.set(name, ValueType.FLOAT, value)
+
+    def set_double_property(self, name: str, value: float) -> None:
+        """Set a double: what Python calls a float."""
+        self._properties.set(name, ValueType.DOUBLE, value)
+
+    def set_string_property(self, name: str, value: str | None) -> None:
+        """Set a text, or null."""
+        self._properties.set(name, ValueType.STRING, value)
+
+    def set_object_property(self, name: str, value: PropertyValue | None) -> None:
+        """Set a property of the type that its value tells: boolean, int or else long, double, String, null."""
+        self._properties[name] = value
+
+    def get_boolean_property(self, name: str) -> bool:
+        """A property as boolean; one that is not there is false."""
+        return self._properties.get_as(name, ValueType.BOOLEAN)  # type: ignore[return-value]  # by the table, as below
+
+    def get_byte_property(self, name: str) -> int:
+        """A property as byte."""
+        return self._properties.get_as(name, ValueType.BYTE)  # type: ignore[return-value]
+
+    def get_short_property(self, name: str) -> int:
+        """A property as short."""
+        return self._properties.get_as(name, ValueType.SHORT)  # type: ignore[return-value]
+
+    def get_int_property(self, name: str) -> int:
+        """A property as int."""
+        return self._properties.get_as(name, ValueType.INT)  # type: ignore[return-value]
+
+    def get_long_property(self, name: str) -> int:
+        """A property as long."""
+        return self._properties.get_as(name, ValueType.LONG)  # type: ignore[return-value]
+
+    def get_float_property(self, name: str) -> float:
+        """A property as float."""
+        return self._properties.get_as(name, ValueType.FLOAT)  # type: ignore[return-value]
+
+    def get_double_property(self, name: str) -> float:
+        """A property as double."""
+        return self._properties.get_as(name, ValueType.DOUBLE)  # type: ignore[return-value]
+
+    def get_string_property(self, name: str) -> str | None:
+        """A property as text; one that is not there is None."""
+        return self._properties.get_as(name, ValueType.STRING)  # type: ignore[return-value]
+
+    def get_object_property(self, name: str) -> PropertyValue | None:
+        """A property as it was set; one that is not there is None."""
+        return self._properties.get(name)
+
+    def __repr__(self) -> str:
+        named = [f"{name}={self._represented()}" for name in self.__match_args__]
+        if self.jms_message_id is not None:
+            named.append(f"jms_message_id={self.jms_message_id!r}")
+        return f"{type(self).__name__}({', '.join(named)})"
+
+    def _represented(self) -> str:
+        try:
+            return reprlib.repr(self._shown())
+        except MessageFormatException:  # A stranger's body that is none.
+            return f"<{len(self.payload)} bytes>"
+
+    def _shown(self) -> object:
+        """What people see of the body."""
+        return self._whole()
+
+
+class Bodied(Message, Generic[B]):
+    """A message whose body is made of its payload when somebody looks at it, and kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._body: B | None = None
+        """None: it is still to be made."""
+
+    def _empty(self) -> B:
+        raise NotImplementedError
+
+    def _decoded(self, payload: bytes) -> B:
+        raise NotImplementedError
+
+    def clear_body(self) -> None:
+        """Empty the body, and let it be written. Properties and header fields stay."""
+        super().clear_body()
+        self._body = None
+
+    def _get(self) -> B:
+        if self._body is None:
+            self._body = self._empty() if self._payload is None else self._decoded(self._payload)
+        return self._body
+
+
+def _is_a(body: object, kind: type) -> bool:
+    if not isinstance(kind, type):
+        raise IllegalArgumentException(f"the type of a body is a class, such as str, bytes or dict, not {kind!r}")
+    return isinstance(body, kind)

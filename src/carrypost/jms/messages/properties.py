@@ -1,0 +1,154 @@
+"""Properties of a message: a mapping from names to values, each of which keeps its type (JMS §3.5).
+
+A program sets its own, and the two that JMS lets it set. What this node says of a message that it hands over (how often
+it did, since when it is here, who signed it) is given beside them: it can be read like them and does not travel.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+
+from carrypost.errors import IllegalArgumentException, MessageFormatException, MessageNotWriteableException
+from carrypost.jms.destinations import named
+from carrypost.jms.messages.conversions import read
+from carrypost.jms.messages.property_table import PROPERTY_TABLE
+from carrypost.jms.messages.values import Value, ValueType, inferred, value_of, value_or_null
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.properties import Property, PropertyType
+from carrypost.model.selector.names import RESERVED, stranger
+from carrypost.model.visible import typed_properties
+
+PropertyValue = bool | int | float | str
+_RESERVED_PREFIX = "JMS"
+_GIVEN_PREFIX = "JMS_carrypost_"
+_GIVEN_NAMES = ("JMSXDeliveryCount", "JMSXRcvTimestamp", "JMSXUserID")
+SETTABLE = {"JMSXGroupID": ValueType.STRING, "JMSXGroupSeq": ValueType.INT}
+"""Properties that JMS defines and programs set, and their types."""
+_ABSENT = Property(PropertyType.NULL, None)
+_NAME_SHOWN_MAX = 64
+
+
+class Properties(Mapping[str, PropertyValue | None]):
+    """The properties of one message. There is no way to remove one alone: JMS has none."""
+
+    __slots__ = ("_descriptor", "_given", "_own", "_read_only")
+
+    def __init__(self, descriptor: Descriptor | None = None, given: Mapping[str, Property] | None = None) -> None:
+        self._descriptor = descriptor
+        """Of a received message, until somebody looks: a stranger's may be of types that JMS has not."""
+        self._own: dict[str, Property] = {}
+        self._given = dict(given or {})
+        self._read_only = descriptor is not None
+
+    def travelling(self) -> dict[str, Property]:
+        """What is sent with the message: all but what this node says of it."""
+        return dict(self._loaded())
+
+    def clear(self) -> None:
+        """Forget all, and let new ones be set."""
+        self._descriptor, self._read_only = None, False
+        self._own, self._given = {}, {}
+
+    def set(self, name: str, kind: ValueType, value: object) -> None:
+        """Set a property of this type; raises `MessageFormatException` if the value is none of it."""
+        self._set(name, value_or_null(kind, value) if kind is ValueType.STRING else value_of(kind, value))
+
+    def get_as(self, name: str, kind: ValueType) -> object:
+        """A property as this type; raises `MessageFormatException` where it cannot be read so."""
+        found = self._find(name) or _ABSENT
+        return read(Value(ValueType(found.type), found.value), kind, PROPERTY_TABLE, f"property {_shown(name)}")
+
+    def type_of(self, name: str) -> PropertyType:
+        """The type with which a property was set; raises `KeyError`."""
+        found = self._find(name)
+        if found is None:
+            raise KeyError(name)
+        return found.type
+
+    def update(self, values: Mapping[str, object]) -> None:
+        """Set several, or none if one of them cannot be."""
+        made = {name: _property(name, inferred(value)) for name, value in values.items()}
+        self._check_writable()
+        self._loaded().update(made)
+
+    def __setitem__(self, name: str, value: PropertyValue | None) -> None:
+        """Set a property of the type that its value tells: boolean, int or else long, double, String, null."""
+        self._set(name, inferred(value))
+
+    def __getitem__(self, name: str) -> PropertyValue | None:
+        found = self._find(name)
+        if found is None:
+            raise KeyError(name)
+        return found.value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._loaded() | self._given)
+
+    def __len__(self) -> int:
+        return len(self._loaded() | self._given)
+
+    def __repr__(self) -> str:
+        return f"Properties({dict(self)!r})"
+
+    def _set(self, name: str, value: Value) -> None:
+        made = _property(name, value)
+        self._check_writable()
+        self._loaded()[name] = made
+
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise MessageNotWriteableException(
+                "the properties of a received message are read-only: clear_properties() first"
+            )
+
+    def _find(self, name: str) -> Property | None:
+        return self._given.get(name) or self._loaded().get(name)
+
+    def _loaded(self) -> dict[str, Property]:
+        if self._descriptor is not None:
+            found = typed_properties(self._descriptor)
+            self._own = {name: each for name, each in found.items() if not _is_given(name)}
+            self._descriptor = None
+        return self._own
+
+
+def _is_given(name: str) -> bool:
+    """Whether only the receiving node may say this: as an attribute it would be somebody's claim."""
+    return name in _GIVEN_NAMES or name.startswith(_GIVEN_PREFIX)
+
+
+def _property(name: str, value: Value) -> Property:
+    check_name(name)
+    if value.type is ValueType.BYTES or isinstance(value.value, bytes):
+        raise MessageFormatException(
+            f"property {_shown(name)}: a property is a bool, int, float, str or None, no bytes"
+        )
+    wanted = SETTABLE.get(name, value.type)
+    if value.type not in (wanted, ValueType.NULL):
+        raise MessageFormatException(f"property {name} is of type {wanted.text}, not {value.type.text}")
+    return Property(PropertyType(int(value.type)), value.value)
+
+
+def check_name(name: object) -> None:
+    """Raise `IllegalArgumentException` for what is no name of a property that a program may set."""
+    fault = _fault_of(named(name, "the name of a property"))
+    if fault:
+        raise IllegalArgumentException(f"{_shown(name)} is no name of a property: {fault}")
+
+
+@functools.lru_cache(maxsize=1024)
+def _fault_of(name: str) -> str:
+    """What is wrong with a name; empty if nothing is. Programs have few names, and use them all the time."""
+    if name.upper() in RESERVED:
+        return "it is a word of selectors"
+    at = stranger(name)
+    if at is not None:
+        return f"{name[at]!r} may not stand there; names are those of Java: letters, digits, _ and $, no digit first"
+    if name.startswith(_RESERVED_PREFIX) and name not in SETTABLE:
+        return f"those that begin with JMS are JMS's own, and only {' and '.join(SETTABLE)} are set by programs"
+    return ""
+
+
+def _shown(name: object) -> str:
+    return repr(name)[:_NAME_SHOWN_MAX]

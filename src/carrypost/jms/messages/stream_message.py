@@ -1,0 +1,210 @@
+"""`StreamMessage`: a body of values one after the other, each of which keeps its type.
+
+It is written, then `reset`, then read from its beginning. A read that fails moves nothing: the same value can be read
+again as another type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from carrypost.errors import (
+    MessageEOFException,
+    MessageFormatException,
+    MessageNotReadableException,
+)
+from carrypost.jms.messages import codec
+from carrypost.jms.messages.body_table import BODY_TABLE
+from carrypost.jms.messages.conversions import read
+from carrypost.jms.messages.message import Bodied
+from carrypost.jms.messages.values import BodyValue, Value, ValueType, inferred, value_of, value_or_null
+from carrypost.model.headers import BodyType
+
+
+class StreamMessage(Bodied[list[Value]]):
+    """A message whose body is a stream of values."""
+
+    __match_args__: ClassVar[tuple[str, ...]] = ("values",)
+    body_type: ClassVar[BodyType] = BodyType.STREAM
+
+    def __init__(self, values: Iterable[BodyValue | None] = ()) -> None:
+        super().__init__()
+        self._at = 0
+        self._within = 0
+        """How much of the bytes at that place was read, by parts."""
+        self._begun = False
+        """Whether they are being read by parts."""
+        for value in values:
+            self.write_object(value)
+
+    @property
+    def values(self) -> list[BodyValue | None]:
+        """All values, as a list of one's own, whether the body is being written or read."""
+        return [value for _, value in self._get()]
+
+    def reset(self) -> None:
+        """Let the body be read, from its beginning, and not be written any more."""
+        self._read_only = True
+        self._at = self._within = 0
+        self._begun = False
+
+    def clear_body(self) -> None:
+        """Empty the body, and let it be written. Properties and header fields stay."""
+        super().clear_body()
+        self._at = self._within = 0
+        self._begun = False
+
+    # --- writing -------------------------------------------------------------------------------------------
+
+    def write_boolean(self, value: bool) -> None:
+        """Write a boolean."""
+        self._append(value_of(ValueType.BOOLEAN, value))
+
+    def write_byte(self, value: int) -> None:
+        """Write a byte: a whole number of 8 bits, -128 to 127."""
+        self._append(value_of(ValueType.BYTE, value))
+
+    def write_short(self, value: int) -> None:
+        """Write a short: a whole number of 16 bits."""
+        self._append(value_of(ValueType.SHORT, value))
+
+    def write_char(self, value: str) -> None:
+        """Write a char: one character of up to 16 bits."""
+        self._append(value_of(ValueType.CHAR, value))
+
+    def write_int(self, value: int) -> None:
+        """Write an int: a whole number of 32 bits."""
+        self._append(value_of(ValueType.INT, value))
+
+    def write_long(self, value: int) -> None:
+        """Write a long: a whole number of 64 bits."""
+        self._append(value_of(ValueType.LONG, value))
+
+    def write_float(self, value: float) -> None:
+        """Write a float: it is rounded to 32 bits."""
+        self._append(value_of(ValueType.FLOAT, value))
+
+    def write_double(self, value: float) -> None:
+        """Write a double: what Python calls a float."""
+        self._append(value_of(ValueType.DOUBLE, value))
+
+    def write_string(self, value: str | None) -> None:
+        """Write a text, or null."""
+        self._append(value_or_null(ValueType.STRING, value))
+
+    def write_bytes(self, value: bytes | bytearray | memoryview | None) -> None:
+        """Write bytes as one value, or null. They are copied."""
+        self._append(value_or_null(ValueType.BYTES, value))
+
+    def write_object(self, value: BodyValue | None) -> None:
+        """Write a value of the type that it tells: boolean, int or else long, double, String, byte[], null."""
+        self._append(inferred(value))
+
+    # --- reading -------------------------------------------------------------------------------------------
+
+    def read_boolean(self) -> bool:
+        """The next value as boolean."""
+        return self._next(ValueType.BOOLEAN)  # type: ignore[return-value]  # by the table, as below
+
+    def read_byte(self) -> int:
+        """The next value as byte."""
+        return self._next(ValueType.BYTE)  # type: ignore[return-value]
+
+    def read_short(self) -> int:
+        """The next value as short."""
+        return self._next(ValueType.SHORT)  # type: ignore[return-value]
+
+    def read_char(self) -> str:
+        """The next value as char."""
+        return self._next(ValueType.CHAR)  # type: ignore[return-value]
+
+    def read_int(self) -> int:
+        """The next value as int."""
+        return self._next(ValueType.INT)  # type: ignore[return-value]
+
+    def read_long(self) -> int:
+        """The next value as long."""
+        return self._next(ValueType.LONG)  # type: ignore[return-value]
+
+    def read_float(self) -> float:
+        """The next value as float."""
+        return self._next(ValueType.FLOAT)  # type: ignore[return-value]
+
+    def read_double(self) -> float:
+        """The next value as double."""
+        return self._next(ValueType.DOUBLE)  # type: ignore[return-value]
+
+    def read_string(self) -> str | None:
+        """The next value as text."""
+        return self._next(ValueType.STRING)  # type: ignore[return-value]
+
+    def read_bytes(self, size: int | None = None) -> bytes | None:
+        """The next value, which is bytes, or None if it is null.
+
+        With a `size` it is read by parts of so many bytes: the one that is shorter, or empty, is the last, and until
+        then nothing else can be read.
+        """
+        value = self._current()
+        found = read(value, ValueType.BYTES, BODY_TABLE, self._what())
+        if not isinstance(found, bytes):
+            self._at += 1
+            return None
+        if size is not None and size < 1:
+            raise MessageFormatException(f"bytes are read by parts of at least 1, not {size}")
+        end = len(found) if size is None else self._within + size
+        part = found[self._within : end]
+        if size is None or len(part) < size:
+            self._at, self._within, self._begun = self._at + 1, 0, False
+        else:
+            self._within, self._begun = end, True
+        return part
+
+    def read_object(self) -> BodyValue | None:
+        """The next value as it was written."""
+        value = self._whole_current()
+        self._at += 1
+        return value.value
+
+    # --- body ----------------------------------------------------------------------------------------------
+
+    def _append(self, value: Value) -> None:
+        self._write()
+        self._get().append(value)
+
+    def _current(self) -> Value:
+        if not self._read_only:
+            raise MessageNotReadableException("the body is being written: reset() to read it")
+        values = self._get()
+        if self._at >= len(values):
+            raise MessageEOFException(f"the stream has {len(values)} values, and all were read")
+        return values[self._at]
+
+    def _whole_current(self) -> Value:
+        value = self._current()
+        if self._begun:
+            raise MessageFormatException("bytes are being read by parts: read_bytes until a part is shorter")
+        return value
+
+    def _next(self, kind: ValueType) -> BodyValue | None:
+        found = read(self._whole_current(), kind, BODY_TABLE, self._what())
+        self._at += 1
+        return found
+
+    def _what(self) -> str:
+        return f"value {self._at + 1} of the stream"
+
+    def _whole(self) -> object:
+        raise MessageFormatException("a StreamMessage has no body as a whole: read its values one by one, or `values`")
+
+    def _shown(self) -> object:
+        return self.values
+
+    def _empty(self) -> list[Value]:
+        return []
+
+    def _decoded(self, payload: bytes) -> list[Value]:
+        return codec.decode_stream(payload)
+
+    def _encoded(self) -> bytes:
+        return codec.encode_stream(self._get())

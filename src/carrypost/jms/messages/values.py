@@ -1,0 +1,136 @@
+"""Values in bodies: one of ten types, or null (JMS §3.11.3).
+
+Python has fewer types than Java, so a value goes with its type: what a program wrote as a short is read as one by the
+receiver. The first nine are those of properties (`model.properties`), with the same numbers.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from carrypost.errors import MessageFormatException
+from carrypost.model.properties import PropertyType, fits, nearest_float
+
+BodyValue = bool | int | float | str | bytes
+"""What a body holds, to Python; null is None."""
+_CHARS = 1 << 16
+_INTS, _LONGS = 1 << 31, 1 << 63
+_BITS_SHOWN_MAX = 128
+_SURROGATES = range(0xD800, 0xE000)
+
+
+class ValueType(enum.IntEnum):
+    """The types of JMS; numbers are part of the encoding of bodies."""
+
+    NULL = 0
+    BOOLEAN = 1
+    BYTE = 2
+    SHORT = 3
+    INT = 4
+    LONG = 5
+    FLOAT = 6
+    DOUBLE = 7
+    STRING = 8
+    CHAR = 9
+    BYTES = 10
+
+    @property
+    def text(self) -> str:
+        """As Java writes it."""
+        return _JAVA.get(self) or self.name.lower()
+
+
+_JAVA = {ValueType.STRING: "String", ValueType.BYTES: "byte[]"}
+_PROPERTY_TYPES = {each: PropertyType(int(each)) for each in ValueType if each <= ValueType.STRING}
+
+
+_INFERRED = {
+    bool: ValueType.BOOLEAN, int: ValueType.LONG, float: ValueType.DOUBLE, str: ValueType.STRING,
+    bytes: ValueType.BYTES, type(None): ValueType.NULL,
+}  # fmt: skip
+
+
+class Value(NamedTuple):
+    """A value and its type; None if it is null."""
+
+    type: ValueType
+    value: BodyValue | None
+
+
+NULL = Value(ValueType.NULL, None)
+
+
+def plain(value: object) -> object:
+    """The value as one of Python's own types: what derives from them, such as a member of an `IntEnum`, travels so."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else value
+
+
+def value_of(kind: ValueType, given: object) -> Value:
+    """A value of this type; raises `MessageFormatException` if it is none. Floats are rounded to 32 bits."""
+    found = plain(given)
+    if kind in (ValueType.FLOAT, ValueType.DOUBLE) and type(found) is int:
+        found = _as_float(found)
+    if kind is ValueType.FLOAT and isinstance(found, float):
+        found = nearest_float(found)
+    if not is_of(kind, found):
+        raise MessageFormatException(f"this is no {kind.text}: {_shown(given)}")
+    return Value(kind, found)  # type: ignore[arg-type]  # `is_of` has seen that
+
+
+def value_or_null(kind: ValueType, given: object) -> Value:
+    """The same, of the types that have null."""
+    return NULL if given is None else value_of(kind, given)
+
+
+def inferred(given: object) -> Value:
+    """A value of which no type is said: boolean, int or else long, double, String, byte[] or null."""
+    found = plain(given)
+    kind = _INFERRED.get(type(found))
+    if kind is ValueType.LONG:
+        kind = _width(found)  # type: ignore[arg-type]  # the table says that it is an int
+    if kind is not None:
+        return Value(kind, found)  # type: ignore[arg-type]  # likewise
+    raise MessageFormatException(
+        f"a value is a bool, an int of up to 64 bits, a float, str, bytes or None, not {_shown(given)}"
+    )
+
+
+def _width(number: int) -> ValueType | None:
+    """The type of a whole number, if it has one."""
+    if -_INTS <= number < _INTS:
+        return ValueType.INT
+    return ValueType.LONG if -_LONGS <= number < _LONGS else None
+
+
+def is_of(kind: ValueType, value: object) -> bool:
+    """Whether a value is one of this type, exactly."""
+    known = _PROPERTY_TYPES.get(kind)
+    if known is not None:
+        return fits(known, value)
+    if kind is ValueType.BYTES:
+        return type(value) is bytes
+    return type(value) is str and len(value) == 1 and ord(value) < _CHARS and ord(value) not in _SURROGATES
+
+
+def _as_float(number: int) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        raise MessageFormatException(f"beyond the range of double: {_shown(number)}") from None
+
+
+def _shown(given: object) -> str:
+    """What it is, in a few words: printing may take long, or not be safe."""
+    kind = f"of type {type(given).__name__}"
+    if isinstance(given, int):
+        return f"{given} ({kind})" if given.bit_length() <= _BITS_SHOWN_MAX else f"{given.bit_length()} bits ({kind})"
+    return f"{given[:32]!r} ({kind})" if isinstance(given, str | bytes) else f"a value {kind}"

@@ -1,0 +1,148 @@
+"""The way of a message between a program and the host: to a draft when it is sent, and back when it is handed over.
+
+Both are pure. A draft is a snapshot: nothing that a program does to its message afterwards changes what is sent. A
+received message is made anew each time from a descriptor and bytes that nobody changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from carrypost.config import Limits
+from carrypost.errors import InvalidDestinationException, MessageFormatException
+from carrypost.events import Handed
+from carrypost.gossip.layer import Draft
+from carrypost.jms.destinations import Destination, Topic
+from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
+from carrypost.jms.messages.foreign import converted
+from carrypost.jms.messages.headers import delivery_time_ms, expiration_ms
+from carrypost.jms.messages.message import Acknowledger, Origin
+from carrypost.jms.modes import DeliveryMode
+from carrypost.model import visible
+from carrypost.model.address import has_wildcard
+from carrypost.model.descriptor import Descriptor, Ordering
+from carrypost.model.headers import Headers
+from carrypost.model.properties import Property, PropertyType, untyped
+
+_KINDS: Mapping[int, type[Message]] = {
+    int(kind.body_type): kind for kind in (Message, TextMessage, BytesMessage, MapMessage, StreamMessage, ObjectMessage)
+}
+"""By type of body. Payloads of a type that nobody said, or that a later version has, are bytes."""
+_MILLISECOND_US = 1_000
+
+
+class Sending(msgspec.Struct, frozen=True, kw_only=True):
+    """What a producer and its session say of a message. Header fields and properties win over the message's own."""
+
+    delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT
+    priority: int = 4
+    lifetime_us: int | None = None
+    """None: as long as the node's settings say."""
+    delivery_time_us: int | None = None
+    correlation_id: str | bytes | None = None
+    reply_to: Destination | None = None
+    type: str | None = None
+    properties: Mapping[str, Property] = {}
+    """A producer has a `Properties` of its own, and gives what of it is `travelling`."""
+    receipt: bool = False
+    client: str | None = None
+    connection: int = 0
+    session: int = 0
+    number: int = 0
+
+
+_PLAIN = Sending()
+
+
+# ---------------------------------------------------------------------------------------------------- sending
+
+
+def to_draft(message: object, to: Destination, sending: Sending = _PLAIN, limits: Limits | None = None) -> Draft:
+    """What the host is to publish: the message as it is now.
+
+    `message` may be of another implementation. Raises `MessageFormatException` for what has no room in a message, and
+    `InvalidDestinationException` for a topic that stands for many.
+    """
+    own, bounds = converted(message), limits or Limits()
+    if isinstance(to, Topic) and has_wildcard(to.topic_name):
+        raise InvalidDestinationException(f"{to.topic_name!r} stands for many topics, and a message goes to one")
+    payload = own.payload
+    if len(payload) > bounds.message_bytes_max:
+        raise MessageFormatException(
+            f"the body has {len(payload)} bytes, and limits.message_bytes_max is {bounds.message_bytes_max}"
+        )
+    attributes, types = untyped(own.properties.travelling() | dict(sending.properties), bounds)
+    return Draft(
+        to.address, payload, attributes, sending.lifetime_us,
+        persistent=sending.delivery_mode is DeliveryMode.PERSISTENT, priority=sending.priority,
+        ordering=to.ordering if isinstance(to, Topic) else Ordering.NONE, headers=_headers(own, sending, types),
+    )  # fmt: skip
+
+
+def _headers(message: Message, sending: Sending, types: dict[str, int]) -> Headers:
+    correlation = message.jms_correlation_id if sending.correlation_id is None else sending.correlation_id
+    reply_to = sending.reply_to or message.jms_reply_to
+    return Headers(
+        body_type=int(message.body_type), property_types=types,
+        correlation=correlation if isinstance(correlation, str) else None,
+        correlation_bytes=correlation if isinstance(correlation, bytes) else None,
+        reply_to=None if reply_to is None else reply_to.address,
+        type=message.jms_type if sending.type is None else sending.type,
+        delivery_time_us=sending.delivery_time_us, receipt=sending.receipt, client=sending.client,
+        connection=sending.connection, session=sending.session, number=sending.number,
+    )  # fmt: skip
+
+
+def stamp(message: object, descriptor: Descriptor, to: Destination) -> None:
+    """The message was sent: give it the header fields that sending sets, whoever implements it."""
+    if isinstance(message, Message):
+        message.stamp(descriptor)
+        return
+    mode = DeliveryMode.PERSISTENT if descriptor.persistent else DeliveryMode.NON_PERSISTENT
+    for name, value in {
+        "jms_message_id": visible.message_id(descriptor), "jms_timestamp": visible.timestamp_ms(descriptor),
+        "jms_destination": to, "jms_delivery_mode": mode, "jms_priority": descriptor.priority,
+        "jms_expiration": expiration_ms(descriptor), "jms_delivery_time": delivery_time_ms(descriptor),
+    }.items():  # fmt: skip
+        setattr(message, name, value)
+
+
+# --------------------------------------------------------------------------------------------------- receiving
+
+
+def from_handed(handed: Handed, payload: bytes, received_us: int, acknowledger: Acknowledger | None = None) -> Message:
+    """The message that a consumer gets. Whatever a stranger put into it, this does not raise; looking into it may."""
+    descriptor = handed.descriptor
+    number = 0 if descriptor.headers is None else descriptor.headers.body_type
+    kind = _KINDS.get(number, BytesMessage)
+    return kind.received(
+        Origin(
+            descriptor=descriptor, payload=payload, redelivered=handed.count > 1,
+            given=_given(handed, received_us), number=handed.number, acknowledger=acknowledger,
+        )
+    )  # fmt: skip
+
+
+def _given(handed: Handed, received_us: int) -> dict[str, Property]:
+    """Properties by which this node says how the message came."""
+    descriptor = handed.descriptor
+    found = {
+        "JMSXDeliveryCount": Property(PropertyType.INT, handed.count),
+        "JMSXRcvTimestamp": Property(PropertyType.LONG, received_us // _MILLISECOND_US),
+        "JMS_carrypost_Author": Property(PropertyType.STRING, descriptor.node),
+        "JMS_carrypost_Hops": Property(PropertyType.INT, handed.hops),
+    }
+    if descriptor.signed:
+        found["JMSXUserID"] = Property(PropertyType.STRING, descriptor.node)
+    if handed.out_of_order:
+        found["JMS_carrypost_OutOfOrder"] = _TRUE
+    if handed.unordered:
+        found["JMS_carrypost_Unordered"] = _TRUE
+    if descriptor.headers is not None and descriptor.headers.receipt:
+        found["JMS_carrypost_Receipt"] = _TRUE
+    return found
+
+
+_TRUE = Property(PropertyType.BOOLEAN, True)
