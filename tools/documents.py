@@ -46,13 +46,13 @@ MARKED = re.compile(
 
 # ---------------------------------------------------------------------------------------------- structures
 
-_ENTRIES = (frames.Bucket, frames.OfferEntry, frames.PieceRequest)
 _POWERS = {2**exponent - less: f"2^{exponent}" + " - 1" * less for exponent in (16, 31, 53, 63) for less in (0, 1)}
 
 
 def frame_tables() -> str:
     """A table per frame and per entry of a frame."""
-    return "\n\n".join(_section(kind) for kind in (*frames.WIRE_KINDS, *_ENTRIES))
+    inner = [entry for kind in frames.WIRE_KINDS for entry in frames.entries(kind)]
+    return "\n\n".join(_section(kind) for kind in (*frames.WIRE_KINDS, *inner))
 
 
 def descriptor_table() -> str:
