@@ -25,6 +25,7 @@ from benchmarks._pair import Meter, Pair
 
 from carrypost import testing
 from carrypost.config import Settings
+from carrypost.gossip.wire.frames import CARRYING, WIRE_KINDS, kind_of
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor, PayloadCodec
@@ -32,8 +33,8 @@ from carrypost.security.identity import Identity, verify
 
 SIZE_BYTES = 1_000
 BODY = os.urandom(SIZE_BYTES)
-CONTROL = ("Profile", "ProfileRequest", "Digest", "Offer", "Request", "Ack")
-DATA = ("DescriptorPart", "HashList", "Data", "Parcel")
+DATA = tuple(kind_of(each) for each in CARRYING)
+CONTROL = tuple(name for each in WIRE_KINDS if (name := kind_of(each)) not in (*DATA, "Announce"))
 CONTACT_S = 20
 CLIQUE_MESSAGES = 50
 CLIQUE_PAUSE_S = 0.5

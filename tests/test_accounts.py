@@ -16,6 +16,7 @@ from carrypost import testing
 from carrypost.config import Limits
 from carrypost.gossip.transfers.accounts import ACCOUNTS_MAX, MERIT_MAX, Accounts
 from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import WIRE_KINDS
 
 
 class Victim(_victim.Victim):
@@ -45,6 +46,10 @@ def strangers(victim: Victim, count: int) -> list[Stranger]:
     for each in found:
         victim.meet(each, f"s{each.number}")
     return found
+
+
+def test_there_is_an_attack_with_every_kind_of_frame() -> None:
+    assert {name.partition(":")[0] for name in ATTACKS} == {"no frames", *(kind.__name__ for kind in WIRE_KINDS)}
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

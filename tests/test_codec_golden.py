@@ -10,6 +10,7 @@ import pytest
 from carrypost.config import Limits
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import (
+    WIRE_KINDS,
     Ack,
     Announce,
     BlankData,
@@ -27,6 +28,7 @@ from carrypost.gossip.wire.frames import (
     ProfileRequest,
     Request,
     WholeDescriptor,
+    kind,
 )
 from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec, Predecessor
 from carrypost.model.headers import Headers
@@ -146,6 +148,10 @@ def taken(frame: Frame) -> Frame:
 
 def test_every_golden_file_has_its_frames_and_the_other_way_round() -> None:
     assert {path.stem for path in GOLDEN.glob("*.hex")} == set(CASES)
+
+
+def test_every_kind_has_a_golden_datagram() -> None:
+    assert {kind(frame) for frames in CASES.values() for frame in frames} == {each.__name__ for each in WIRE_KINDS}
 
 
 @pytest.mark.parametrize("name", CASES)

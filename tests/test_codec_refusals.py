@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from tests.frames import ALAN, DESCRIPTOR, EIGHT, FOUR, ID, RECEIVED
 
 from carrypost.config import Limits
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import (
-    WIRE_KINDS,
     Ack,
     Announce,
     Bucket,
@@ -24,38 +24,14 @@ from carrypost.gossip.wire.frames import (
     OpenParcel,
     PieceRequest,
     Profile,
-    ProfileRequest,
     Request,
     WholeDescriptor,
-    kind,
 )
-from carrypost.model.descriptor import Descriptor, PayloadCodec
-from carrypost.model.ids import MessageId, NodeId
 
 LIMITS = Limits(datagram_bytes_max=65_507)
 MTU_BYTES = 65_507
-EIGHT = b"12345678"
-FOUR = b"1234"
-ALAN = NodeId("alan")
-ID = MessageId(b"alan:1:7")
-DESCRIPTOR = Descriptor("alan", 1, 7, 10**15, None, "news", 9, 9, PayloadCodec.PLAIN, b"", 1024)
 LONG_DESCRIPTOR = msgspec.structs.replace(DESCRIPTOR, label="x" * 1500)
 GOOD = Ack(5, b"\x01")
-
-ONE_OF_EACH: list[Frame] = [
-    Announce(ALAN, 1, 2, 3, EIGHT, (FOUR,)),
-    Profile(EIGHT, 0, 2, b"x"),
-    ProfileRequest(EIGHT),
-    Digest(EIGHT, 2, (Bucket(6, 1, (9,)),), (4,)),
-    Offer(1, (OfferEntry(ID, 2, 3, 4, b"\x05"),)),
-    Request(FOUR, (1,), (2, 3), (PieceRequest(4, b"\x05"),)),
-    DescriptorPart(1, 2, 3, 4, 0, 2, b"x"),
-    HashList(1, 2, 3, bytes(32)),
-    Data(1, 2, 3, True, b"xy"),
-    GOOD,
-    WholeDescriptor(1, 2, 3, 4, DESCRIPTOR),
-    OpenParcel(1, 2, 3, 4, True, DESCRIPTOR, b"nine byte"),
-]
 
 
 def datagram(*frames: object) -> bytes:
@@ -67,10 +43,6 @@ def datagram(*frames: object) -> bytes:
 def fields(frame: Frame) -> list[object]:
     """What the frame is on the wire, as a list that may be tampered with."""
     return list(msgspec.msgpack.decode(codec.encode(frame)))
-
-
-def test_there_is_one_of_each() -> None:
-    assert {kind(frame) for frame in ONE_OF_EACH} >= {each.__name__ for each in WIRE_KINDS}
 
 
 WHOLE_DATAGRAMS = [
@@ -107,7 +79,7 @@ NO_FRAMES: list[tuple[object, str]] = [
     (["Ack", 5, b""], "frame"),
     (msgspec.msgpack.Ext(5, b"12345678"), "frame"),
     ([0], "kind"),
-    ([12, 1, 2, 3], "kind"),
+    ([100, 1, 2, 3], "kind"),
     ([127], "kind"),
     ([128], "kind"),
     ([2**64 - 1, "x"], "kind"),
@@ -252,7 +224,7 @@ def test_limits_of_the_datagram_are_those_of_the_settings() -> None:
 # ---------------------------------------------------------------------------- versions yet to come
 
 
-@pytest.mark.parametrize("frame", ONE_OF_EACH, ids=lambda frame: type(frame).__name__)
+@pytest.mark.parametrize("frame", RECEIVED, ids=lambda frame: type(frame).__name__)
 @pytest.mark.parametrize("extra", [[None], [1, "two", [3, {}]], [0] * 300])
 def test_trailing_fields_are_skipped_and_counted(frame: Frame, extra: list[object]) -> None:
     decoded = codec.decode(datagram(fields(frame) + extra, GOOD), LIMITS)

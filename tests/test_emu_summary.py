@@ -10,9 +10,8 @@ import pytest
 from carrypost import testing
 from carrypost.emu.records.files import Sink
 from carrypost.emu.records.log import log_of, runs
-from carrypost.emu.records.summary import DATA_FRAMES, Delays, summarise
+from carrypost.emu.records.summary import Delays, summarise
 from carrypost.errors import LocalError
-from carrypost.gossip.wire.frames import WIRE_KINDS
 from carrypost.record import Kind, Record
 
 S = 1_000_000
@@ -72,11 +71,6 @@ def test_every_figure_is_counted_from_the_rows() -> None:
     assert found.traffic == {"Data": 1_500, "DescriptorPart": 200, "Announce": 70, "datagram": 30}
     assert (found.bound, found.share) == (4, 0.75)
     assert (found.duration_s, found.partial, found.rows) == (100.0, False, len(told()))
-
-
-def test_every_kind_of_frame_is_data_or_control() -> None:
-    control = ("Announce", "Profile", "ProfileRequest", "Digest", "Offer", "Request", "Ack")
-    assert sorted((*DATA_FRAMES, *control)) == sorted(kind.__name__ for kind in WIRE_KINDS)
 
 
 def test_the_text_says_what_people_ask() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.frames import RECEIVED
 from tests.hostile import Attacker, Message, Scene, message, scene
 
 from carrypost.gossip.wire import frames as f
@@ -112,6 +113,7 @@ frames: st.SearchStrategy[Frame] = st.one_of(
         f.Request, prefixes, tuples(serials), tuples(handles), tuples(st.builds(f.PieceRequest, handles, bitmaps)),
     ),
     transfers(),
+    st.sampled_from(RECEIVED),  # So that no kind is left out.
     st.builds(f.Ack, serials, st.one_of(bitmaps, st.just(b"\xff" * 8_192))),
     st.builds(f.Data, handles, serials, counts, st.booleans(), st.binary(max_size=20)),
 )  # fmt: skip

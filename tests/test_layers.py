@@ -269,6 +269,21 @@ def test_nobody_wants_it_any_more_is_told_without_a_reason() -> None:
     assert not site.quorums["b"].held
 
 
+def test_a_frame_of_a_layer_that_a_host_has_not_is_refused_and_taken_from_when_the_layer_joins_it() -> None:
+    site = room()
+    host = site.hosts["a"] = Host(Identity.plain("a"), Settings.emulated(compress=False), random.Random(1))
+    host.start(site.now)
+    site.run(5)
+    vouch(site, MessageId(b"b:1:1"), "b")
+    refused = host.overview().refused["kind"]
+    assert refused > 0
+    quorum = Quorum(host._ground)  # noqa: SLF001 - messaging joins a host in this way
+    host._layers.insert(quorum)  # noqa: SLF001
+    site.run(10)
+    assert quorum.vouchers == {b"b:1:1": {"b"}}
+    assert host.overview().refused["kind"] == refused
+
+
 def test_what_a_layer_does_not_override_is_never_called() -> None:
     class Idle(Layer):
         def __getattribute__(self, name: str) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.frames import RECEIVED
 
 from carrypost import testing
 from carrypost.events import Delivered, Event
@@ -11,7 +12,7 @@ from carrypost.gossip.strategy.beliefs import Contact
 from carrypost.gossip.strategy.choice import STRATEGIES
 from carrypost.gossip.strategy.strategy import Strategy
 from carrypost.gossip.timers import OFFER
-from carrypost.gossip.wire.frames import Offer, OfferEntry
+from carrypost.gossip.wire.frames import Frame, Offer, OfferEntry
 
 PAGE = 20
 
@@ -108,3 +109,13 @@ def test_a_flood_ends_when_everybody_has_everything() -> None:
         assert before
         net.advance(120)
         assert net.sent("b").frame_bytes["Offer"] == before
+
+
+@pytest.mark.parametrize("paper_mode", [False, True])
+@pytest.mark.parametrize("frame", RECEIVED, ids=lambda frame: type(frame).__name__)
+def test_whatever_the_strategy_no_kind_of_frame_is_without_a_handler(frame: Frame, paper_mode: bool) -> None:
+    with testing.network("a", "b", seed=1, paper_mode=paper_mode) as net:
+        net.link("a", "b")
+        net.advance(5)
+        net.inject("a", [frame], "b")
+        assert "kind" not in net.host("a").overview().refused

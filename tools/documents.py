@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 
-from carrypost import config, gossip, host
+from carrypost import config, events, gossip, host
 from carrypost.config.rules import Rule
 from carrypost.emu.scenario import scenario, tables
 from carrypost.gossip.discovery.neighbour import NEIGHBOUR_TABLE, NeighbourState, Sign
@@ -46,13 +46,13 @@ MARKED = re.compile(
 
 # ---------------------------------------------------------------------------------------------- structures
 
-_ENTRIES = (frames.Bucket, frames.OfferEntry, frames.PieceRequest)
 _POWERS = {2**exponent - less: f"2^{exponent}" + " - 1" * less for exponent in (16, 31, 53, 63) for less in (0, 1)}
 
 
 def frame_tables() -> str:
     """A table per frame and per entry of a frame."""
-    return "\n\n".join(_section(kind) for kind in (*frames.WIRE_KINDS, *_ENTRIES))
+    inner = [entry for kind in frames.WIRE_KINDS for entry in frames.entries(kind)]
+    return "\n\n".join(_section(kind) for kind in (*frames.WIRE_KINDS, *inner))
 
 
 def descriptor_table() -> str:
@@ -68,9 +68,8 @@ def _section(kind: type[msgspec.Struct]) -> str:
 
 
 def _fields(kind: type[msgspec.Struct]) -> str:
-    module = _parsed(sys.modules[kind.__module__])
-    aliases = _docstrings(module)
-    source = next(node for node in module.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__)
+    aliases = _docstrings(_parsed(sys.modules[kind.__module__]))
+    source = _class(sys.modules[kind.__module__], kind)
     meanings = _docstrings(source)
     types = {
         node.target.id: node.annotation.id
@@ -142,6 +141,11 @@ def _parsed(module: ModuleType) -> ast.Module:
     return ast.parse(inspect.getsource(module))
 
 
+def _class(module: ModuleType, kind: type) -> ast.ClassDef:
+    found = (node for node in _parsed(module).body if isinstance(node, ast.ClassDef) and node.name == kind.__name__)
+    return next(found)
+
+
 def _docstrings(source: ast.Module | ast.ClassDef) -> dict[str, str]:
     """Names that are given a value or a type, with the text that stands under them."""
     found = {}
@@ -179,12 +183,16 @@ def copy_machine() -> str:
 
 def _machine(module: ModuleType, kind: type[Enum], table: Mapping[tuple[Any, Any], Any]) -> str:
     """A diagram, which starts in the first state, and what the states mean."""
-    source = next(
-        node for node in _parsed(module).body if isinstance(node, ast.ClassDef) and node.name == kind.__name__
-    )
-    meanings = _docstrings(source)
+    meanings = _docstrings(_class(module, kind))
     rows = [(state.value, meanings[state.name]) for state in kind]
     return _diagram(next(iter(kind)), table) + "\n\n" + _table(("state", "meaning"), rows)
+
+
+def drop_reasons() -> str:
+    """Why copies are dropped."""
+    meanings = _docstrings(_class(events, events.Reason))
+    rows = [(f"`{reason.value}`", meanings[reason.name]) for reason in events.Reason]
+    return _table(("reason", "meaning"), rows)
 
 
 def claim_machine() -> str:
@@ -403,6 +411,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "link states": link_machine,
     "exchange states": exchange_machine,
     "copy states": copy_machine,
+    "reasons": drop_reasons,
     "claim states": claim_machine,
     "constants": constants_table,
     "settings": settings_table,

@@ -18,18 +18,23 @@ class Reason(enum.StrEnum):
     """Why a copy left the cache, or was not let in. Every drop has one and is counted under it."""
 
     EXPIRED = "expired"
+    """Its deadline came."""
     EVICTED = "evicted"
+    """Another one needed the room."""
     NO_ROOM = "no-room"
+    """There is no room for it, or for a further piece of it."""
     SHARE = "share"
+    """Its author or its giver has more than its share of a full cache. Such a copy is never let in."""
     STORE = "store"
     """The store could not write it (a full disk)."""
     PAYLOAD_GONE = "payload-gone"
-    """The store no longer has the bytes."""
+    """The store no longer has its bytes."""
     UNREADABLE = "unreadable"
-    """The payload does not expand to what its author declared."""
+    """Its payload does not expand to what its author declared."""
     WITHDRAWN = "withdrawn"
+    """The application threw it away."""
     PENDING = "pending"
-    """It would have to wait for its predecessors, and too many do already."""
+    """It would have to wait for its predecessors, and too many do already; or there are too many groups."""
 
 
 class Reception(msgspec.Struct, frozen=True):

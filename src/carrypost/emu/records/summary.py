@@ -21,11 +21,10 @@ from carrypost.emu.arrays import Flags, Ints
 from carrypost.emu.records.log import KIND, log_of
 from carrypost.emu.records.ordered import Ordered, ordered
 from carrypost.emu.verify.facts import Facts
+from carrypost.gossip.wire.frames import CARRYING, kind_of
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind, Record
 
-DATA_FRAMES = ("DescriptorPart", "HashList", "Data", "Parcel")
-"""Kinds of frames that carry messages; all others, and what stands around frames, are control."""
 _PLACES = 3
 
 
@@ -154,7 +153,7 @@ def summarise(record: pa.Table | Record, *, bound: bool = True) -> Summary:
     until_us = int(log.t_us.max(initial=0))
     contacts = facts.contacts
     traffic = _sums(facts, Kind.TRAFFIC, log.size)
-    data_bytes = sum(traffic.get(name, 0) for name in DATA_FRAMES)
+    data_bytes = sum(traffic.get(kind_of(each), 0) for each in CARRYING)
     return Summary(
         run=log.run,
         seed=attrs.get("seed", ""),

@@ -44,8 +44,9 @@ class Dispatch:
             fr.ProfileRequest: neighbours.answer_profile,
             fr.Request: self._request,
             **strategy.handlers,
-            **layers.handlers,
         }
+        self._of_layers = layers.handlers
+        """Looked at for every frame that none of these takes: a layer may join a host that runs."""
 
     def close(self) -> None:
         """The host is done with it."""
@@ -88,8 +89,12 @@ class Dispatch:
         return new
 
     def _take(self, neighbour: Neighbour, frame: fr.Frame, now: int) -> None:
+        handler = self._handlers.get(type(frame)) or self._of_layers.get(type(frame))
+        if handler is None:  # Of a layer that this host has not, or not now.
+            self._outputs.refuse("kind", neighbour.link.peer)
+            return
         try:
-            self._handlers[type(frame)](neighbour.link, frame, now)
+            handler(neighbour.link, frame, now)
             if neighbour.begun_us == NEVER and type(frame) not in _INTRODUCTIONS:
                 neighbour.begun(now)
         except RemoteError as error:

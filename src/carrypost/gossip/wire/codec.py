@@ -361,7 +361,6 @@ _SIZES: dict[type, Callable[[Any], int]] = {
     f.StoredData: _data_size,
     f.WholeDescriptor: _whole_size,
 }
-_NESTED = (f.Digest, f.Offer, f.Request)
 _Check = Callable[[Any, Limits], None]
 _CHECKS: dict[type[WireFrame], _Check] = {
     f.Announce: _check_announce,
@@ -380,7 +379,7 @@ _Kind = tuple[Callable[[memoryview], WireFrame], int, _Check | None, bool]
 
 def _kind(kind: type[WireFrame]) -> _Kind:
     decoder = msgspec.msgpack.Decoder(kind)
-    return decoder.decode, 1 + len(kind.__struct_fields__), _CHECKS.get(kind), kind in _NESTED
+    return decoder.decode, 1 + len(kind.__struct_fields__), _CHECKS.get(kind), bool(f.entries(kind))
 
 
 _KINDS: dict[object, _Kind] = {kind.__struct_config__.tag: _kind(kind) for kind in f.WIRE_KINDS}

@@ -291,6 +291,8 @@ WireFrame = (
 Frame = WireFrame | WholeDescriptor | OpenParcel | StoredData | BlankData
 
 WIRE_KINDS: tuple[type[WireFrame], ...] = get_args(WireFrame)
+CARRYING: tuple[type[WireFrame], ...] = (DescriptorPart, HashList, Data, Parcel)
+"""Kinds that carry messages; all others, and what stands around frames, are control."""
 
 
 def kind(frame: Frame) -> str:
@@ -306,6 +308,14 @@ def kind_of(frame_type: type[Frame]) -> str:
 _STANDS_FOR: dict[type, type] = {
     WholeDescriptor: DescriptorPart, OpenParcel: Parcel, StoredData: Data, BlankData: Data,
 }  # fmt: skip
+
+
+def entries(frame_type: type[WireFrame]) -> list[type[msgspec.Struct]]:
+    """The structures of which a frame of a type holds arrays."""
+    info = msgspec.inspect.type_info(frame_type)
+    assert isinstance(info, msgspec.inspect.StructType)
+    inner = [each.type.item_type for each in info.fields if isinstance(each.type, msgspec.inspect.VarTupleType)]
+    return [each.cls for each in inner if isinstance(each, msgspec.inspect.StructType)]
 
 
 class Transmission(msgspec.Struct, frozen=True):
