@@ -871,9 +871,7 @@ def test_what_failed_or_was_undone_is_told_when_the_disk_has_nothing_of_it(node:
     assert [each.message for each in told if isinstance(each, Failed)] == [b"n:1:1"]
     assert not [each for each in told if isinstance(each, Undone)]
     node.pass_time(2)
-    assert [each for each in node.events if isinstance(each, Failed)][1:] == [
-        Failed(sent, "the disk is full")
-    ]
+    assert [each for each in node.events if isinstance(each, Failed)][1:] == [Failed(sent, "the disk is full")]
     assert node.answers() == [Undone(1, "the disk is full")]
     node.crash()
     assert node.host.copies == 0
