@@ -94,6 +94,22 @@ def test_a_selector_is_applied(node: OneNode) -> None:
     assert ids(node.handed(consumer)) == [wanted]
 
 
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "JMSType = 'news'", "JMSCorrelationID = 'c-1'", "JMSPriority = 4", "JMSDeliveryMode = 'NON_PERSISTENT'",
+        "JMSTimestamp >= 0", "JMSMessageID LIKE 'ID:%'", "size = 3 AND JMSType <> 'old'", "JMSXGroupID IS NULL",
+    ],
+)  # fmt: skip
+def test_a_selector_sees_header_fields(node: OneNode, selector: str) -> None:
+    consumer = node.consumer("t", selector)
+    none = node.consumer("t", f"NOT ({selector})")
+    wanted = node.publish("t", size=3, headers=Headers(type="news", correlation="c-1"))
+    node.write()
+    assert ids(node.handed(consumer)) == [wanted]
+    assert not node.handed(none)
+
+
 def test_a_new_subscription_claims_what_is_here_and_nobody_acknowledged(node: OneNode) -> None:
     session = node.session()
     first = node.consume(session, "t")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from carrypost.errors import InvalidSelectorException
 from carrypost.gossip.slots import bits
 from carrypost.model.selector import HEADER_PREFIX, STEPS_MAX, Selector
+from carrypost.model.visible import Selectable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -32,11 +33,6 @@ _CHOSEN_MAX = 16_384
 """Selectors in all sets of entries for which they are gathered."""
 _Guard = tuple["Callable[[Properties], bool]", int, int]
 """Whether a selector holds, the entries that have it, and its weight."""
-
-
-def properties_of(descriptor: Descriptor) -> Properties:
-    """What a selector that names header fields sees of a message; others see its attributes alone."""
-    return descriptor.attributes
 
 
 class Guards:
@@ -76,9 +72,13 @@ class Guards:
         """CPU time, at worst and about, that it took to read the selectors and to evaluate them so far."""
         return _READING_US * self._characters + self._steps // _STEPS_PER_US
 
+    def _seen(self, descriptor: Descriptor) -> Properties:
+        """What selectors see of a message."""
+        return Selectable(descriptor) if self._fields else descriptor.attributes
+
     def admits(self, mask: int, descriptor: Descriptor) -> bool:
         """Whether any of these entries, all of them guarded, lets a descriptor through."""
-        properties = properties_of(descriptor) if self._fields else descriptor.attributes
+        properties = self._seen(descriptor)
         for matches, _, weight in self._of(mask):
             self._steps += weight
             if matches(properties):
@@ -87,7 +87,7 @@ class Guards:
 
     def admitting(self, mask: int, descriptor: Descriptor) -> int:
         """Those of these entries, all of them guarded, that let a descriptor through."""
-        properties = properties_of(descriptor) if self._fields else descriptor.attributes
+        properties = self._seen(descriptor)
         found = 0
         for matches, asking, weight in self._of(mask):
             self._steps += weight
