@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.lab.campaign.reproduce import RECIPES, scenario_file
 from carrypost.lab.folders import write_arrow
+from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics import families as f
 from carrypost.lab.report.paper import Experiment, Quad
 from carrypost.lab.schemas import FAILURES, RECORDS, RUNS, Table
@@ -87,7 +88,7 @@ def like_paper(
 ) -> None:
     """A whole experiment whose every figure is the paper's times a factor, a hundredth more for each further seed."""
     recipe = next(each for each in RECIPES.values() if each.scenario == paper.scenario)
-    rows: Rows = {table: [] for table in f.FAMILIES}
+    rows: Rows = {table: [] for table in FAMILIES}
     runs = []
     for lifetime_s in paper.processing:
         settings = "none" if lifetime_s is None else f"{lifetime_s // 60:.0f}min"

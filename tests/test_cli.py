@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
+from typer.core import TyperGroup
 
 import carrypost
-from carrypost.cli.app import run
+from carrypost.cli.app import app, run
 from carrypost.cli.bench import available
 
 BENCHMARK = """
@@ -40,6 +43,28 @@ def test_help_names_the_commands_and_gives_examples(capsys: pytest.CaptureFixtur
     shown = capsys.readouterr().out
     assert "bench" in shown
     assert "example" in shown
+
+
+def commands(group: object, *path: str) -> Iterator[str]:
+    """Every command there is, as it is typed."""
+    if not isinstance(group, TyperGroup):
+        yield " ".join(path)
+        return
+    for name, inner in group.commands.items():
+        yield from commands(inner, *path, name)
+
+
+@pytest.mark.parametrize("command", list(commands(typer.main.get_command(app))))
+def test_the_help_of_a_command_fits_a_terminal_and_gives_examples(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run([*command.split(), "--help"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert f"Usage: carrypost {command}" in shown.out
+    assert "For example" in shown.out
+    assert max(map(len, shown.out.splitlines())) <= 80
 
 
 def test_an_unknown_command_is_a_usage_error_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:

@@ -508,12 +508,3 @@ def test_a_folder_that_cannot_be_used_is_told(shell: Shell) -> None:
     )  # fmt: skip
     for name in ("file", "notes"):
         assert (shell.folder / name).read_text() == "mine"
-
-
-def test_help_fits_a_terminal_and_gives_examples(shell: Shell) -> None:
-    for command in ("node", "status", "peers", "keys show", "keys backup", "keys restore", "keys name", "keys names"):
-        code, shown, err = shell.run(*command.split(), "--help")
-        assert (code, err) == (0, "")
-        assert f"Usage: carrypost {command}" in shown
-        assert "For example" in shown
-        assert max(map(len, shown.splitlines())) <= 80

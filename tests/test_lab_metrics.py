@@ -22,7 +22,7 @@ from carrypost.emu.runs import run
 from carrypost.emu.verify.draws_order import draw_ordered
 from carrypost.emu.verify.facts import Facts
 from carrypost.lab import folders
-from carrypost.lab.metrics import families
+from carrypost.lab.metrics import FAMILIES, families
 from carrypost.lab.schemas import RECORDS, Table
 from carrypost.record import AGAIN, REDELIVERED, Kind
 
@@ -66,8 +66,8 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 def test_every_family_is_there_and_the_manifest_tells_where_from(made: Made) -> None:
     told = folders.manifest(made.folder / "metrics")
-    assert set(told) == {table.name for table in families.FAMILIES}
-    for table in families.FAMILIES:
+    assert set(told) == {table.name for table in FAMILIES}
+    for table in FAMILIES:
         assert told[table.name]["rows"] == len(made.rows(table))
         assert told[table.name]["parameters"]["window_s"] == 100
     assert not list((made.folder / "metrics").glob(".*"))

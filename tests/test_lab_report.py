@@ -12,6 +12,7 @@ from tests.lab_pages import Reader
 from carrypost.cli.app import run
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import FileError, LocalError
+from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics import families as f
 from carrypost.lab.report import page, svg
 from carrypost.lab.report.paper import BUS, EXPERIMENTS, OSTERMALM, Experiment
@@ -61,7 +62,7 @@ def _page(folder: Path, command: str = "") -> Reader:
 
 def _plain(folder: Path, run_name: str = "plain/default/1") -> None:
     """A campaign without order, in which nothing but one message came about."""
-    rows: lab_pages.Rows = {table: [] for table in f.FAMILIES}
+    rows: lab_pages.Rows = {table: [] for table in FAMILIES}
     counts = {"bcast": 4, "rcvd": 3, "codlvd": 7, "expd": 0, "left": 0, "codlvratio": 1.0, "expratio": 0.0}
     rows[f.PROCESSING].append({"run": run_name, **counts})
     delay = {"min_s": 1.0, "max_s": 9.0, "avg_s": 4.0, "stdev_s": 1.0, **{f"p{each}_s": 4.0 for each in f.PERCENTILES}}
@@ -173,7 +174,7 @@ def test_parameters_seeds_versions_and_commands_are_told(bus: Reader, tmp_path_f
 
 
 def test_settings_with_one_lifetime_are_told_apart_by_their_names(tmp_path: Path) -> None:
-    rows: lab_pages.Rows = {table: [] for table in f.FAMILIES}
+    rows: lab_pages.Rows = {table: [] for table in FAMILIES}
     runs = []
     text = Scenario.load("scenarios/ostermalm.toml").in_force()
     for name in ("usual", "<b>slow"):
@@ -186,7 +187,7 @@ def test_settings_with_one_lifetime_are_told_apart_by_their_names(tmp_path: Path
 
 
 def test_buses_with_other_names_and_contacts_from_a_file_are_told_so(tmp_path: Path) -> None:
-    rows: lab_pages.Rows = {table: [] for table in f.FAMILIES}
+    rows: lab_pages.Rows = {table: [] for table in FAMILIES}
     lab_pages.add(rows, "city_bus/none/1", BUS, None, 1.0)
     for table in (f.ACTIVITY, f.REGISTRIES):
         for row in rows[table]:
@@ -258,14 +259,14 @@ def test_families_that_do_not_know_all_runs_are_made_again(tmp_path: Path) -> No
     _plain(tmp_path)
     text = Scenario.parse(_PLAIN, tmp_path).in_force()
     lab_pages.keep(tmp_path, {}, [lab_pages.done(tmp_path, f"plain/default/{seed}", text) for seed in (1, 2)])
-    assert len(Study(tmp_path).missing()) == len(f.FAMILIES)
+    assert len(Study(tmp_path).missing()) == len(FAMILIES)
 
 
 def test_families_older_than_a_record_are_made_again(tmp_path: Path) -> None:
     _plain(tmp_path)
     assert not Study(tmp_path).missing()
     lab_pages.done(tmp_path, "plain/default/1", Scenario.parse(_PLAIN, tmp_path).in_force())
-    assert len(Study(tmp_path).missing()) == len(f.FAMILIES)
+    assert len(Study(tmp_path).missing()) == len(FAMILIES)
 
 
 def test_one_family_that_is_new_does_not_vouch_for_the_others(tmp_path: Path) -> None:
@@ -273,7 +274,7 @@ def test_one_family_that_is_new_does_not_vouch_for_the_others(tmp_path: Path) ->
     lab_pages.done(tmp_path, "plain/default/1", Scenario.parse(_PLAIN, tmp_path).in_force())
     for file in (tmp_path / "metrics" / "processing").glob("*.parquet"):
         file.touch()
-    assert len(Study(tmp_path).missing()) == len(f.FAMILIES) - 1
+    assert len(Study(tmp_path).missing()) == len(FAMILIES) - 1
 
 
 def test_families_that_cannot_be_made_are_an_error(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from carrypost.cli.app import run
 from carrypost.cli.lab import metrics as lab_metrics
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import LocalError
+from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics import families as f
 from carrypost.lab.report import html, page, plots
 from carrypost.lab.report.html import TableRow
@@ -56,7 +57,7 @@ range_m = 30
 
 def _made(folder: Path, *seeds: dict[Table, list[dict[str, Any]]], scenario: str = _SCENARIO) -> Reader:
     """The page of a campaign in which each seed has these rows."""
-    rows: lab_pages.Rows = {table: [] for table in f.FAMILIES}
+    rows: lab_pages.Rows = {table: [] for table in FAMILIES}
     runs = []
     for seed, found in enumerate(seeds or ({},), 1):
         name = f"plain/default/{seed}"

@@ -1,7 +1,8 @@
 """When something is due at a host, found by looking at everything: `Host.next_deadline` must never be later.
 
 A host keeps lower bounds, because looking at every link after every step is what costs most. `checked` compares, at
-every question of a driver.
+every question of a driver, and looks after every tick whether what was due has been seen to: else the host would be
+woken without end.
 """
 
 from __future__ import annotations
@@ -49,15 +50,32 @@ def check(host: Host, told: int | None) -> None:
     assert (due >= NEVER) if told is None else (told <= due), f"{host.node}: {due} µs is due, told is {told}"
 
 
+def ended(host: Host, now: int) -> set[tuple[str, str, int]]:
+    """The timers that ended by now, by address, name and time."""
+    return {
+        (neighbour.link.peer, timer.name, due)
+        for neighbour in host._neighbours  # noqa: SLF001
+        for timer, due in zip(Timer, neighbour.link.timers.due, strict=True)
+        if due <= now and timer is not FORGET
+    }
+
+
 @contextmanager
 def checked() -> Iterator[None]:
-    """Every answer of every host is checked."""
-    original = Host.next_deadline
+    """Every answer and every tick of every host is checked."""
+    original, original_tick = Host.next_deadline, Host.tick
 
     def next_deadline(host: Host) -> int | None:
         told = original(host)
         check(host, told)
         return told
 
-    with mock.patch.object(Host, "next_deadline", next_deadline):
+    def tick(host: Host, now: int) -> bool:
+        before = ended(host, now)
+        done = original_tick(host, now)
+        left = before & ended(host, now)
+        assert not left, f"{host.node}: nobody cancelled or armed anew what ended: {left}"
+        return done
+
+    with mock.patch.object(Host, "next_deadline", next_deadline), mock.patch.object(Host, "tick", tick):
         yield

@@ -34,7 +34,7 @@ from carrypost.gossip.holdings import lives
 from carrypost.gossip.strategy import states
 from carrypost.gossip.wire import frames
 from carrypost.lab import schemas
-from carrypost.lab.metrics import families
+from carrypost.lab.metrics import FAMILIES
 from carrypost.model import descriptor, headers
 from carrypost.mom import state as mom_state
 from carrypost.node import settings as node_settings
@@ -391,7 +391,7 @@ def lab_tables() -> str:
 
 def family_tables() -> str:
     """The families of metrics."""
-    return "\n\n".join(_lab_table(each) for each in families.FAMILIES)
+    return "\n\n".join(_lab_table(each) for each in FAMILIES)
 
 
 def _lab_table(table: schemas.Table) -> str:

@@ -25,7 +25,14 @@ def bench(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Which one; left out: list them.", show_default=False)] = "",
 ) -> None:
-    """Run a benchmark of the source tree; what follows NAME is handed to it."""
+    """Run a benchmark of the source tree; what follows NAME is handed to it.
+
+    For example:
+
+    * `carrypost bench` lists the benchmarks
+
+    * `carrypost bench core --help` tells what one of them takes
+    """
     if not name:
         for each in available():
             typer.echo(each)

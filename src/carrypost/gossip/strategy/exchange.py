@@ -47,9 +47,8 @@ class Exchange(Strategy):
 
     def repeat(self, contact: Contact, now: int) -> None:
         """Do again what was lost: transfer frames, offers, requests, a review."""
-        contact.link.outbox.tick(now)
+        super().repeat(contact, now)
         self.offers.tick(contact, now)
-        self.transfers.requests.tick(contact.link, now)
         if contact.timers.due[REVIEW] <= now:
             self.review.ask(contact, now)
 

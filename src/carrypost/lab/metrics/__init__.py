@@ -49,4 +49,4 @@ FAMILIES: Mapping[Table, Callable[[Material], DataFrame]] = MappingProxyType(
         f.ACTIVITY_SUMMARY: lambda of: statistics.activity_summary(of.activity),
     }
 )
-"""Families, and what makes them."""
+"""Families, and what makes them: all that there are, in the order in which documents and commands list them."""

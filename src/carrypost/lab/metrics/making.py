@@ -18,7 +18,6 @@ from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics.copies import merged
-from carrypost.lab.metrics.families import FAMILIES as TABLES
 from carrypost.lab.metrics.material import WINDOW_S, material
 from carrypost.lab.schemas import RECORDS, Table
 from carrypost.lab.stream import json_lines
@@ -34,10 +33,10 @@ _LINES = ("*.jsonl", "*.ndjson")
 
 def chosen(names: Sequence[str]) -> list[Table]:
     """The families of these names; all of them if there is none."""
-    known = {table.name: table for table in TABLES}
+    known = {table.name: table for table in FAMILIES}
     if unknown := [name for name in names if name not in known]:
         raise LocalError(f"there is no family {unknown[0]!r}; there are {', '.join(known)}")
-    return [known[name] for name in names] if names else list(TABLES)
+    return [known[name] for name in names] if names else list(FAMILIES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from carrypost.errors import LocalError
 from carrypost.files import refused
 from carrypost.lab import folders
-from carrypost.lab.metrics import families
+from carrypost.lab.metrics import FAMILIES, families
 from carrypost.lab.report.times import lifetime
 from carrypost.lab.schemas import FAILURES, RECORDS, RUNS, Table
 
@@ -134,7 +134,7 @@ class Study:
                 label = first.settings
             yield Series(scenario, first.settings, group, label)
 
-    def missing(self, needed: Sequence[Table] = families.FAMILIES) -> list[Table]:
+    def missing(self, needed: Sequence[Table] = tuple(FAMILIES)) -> list[Table]:
         """Families that are not there, or were made of older records; all of them where they do not know all runs."""
         folder = self.folder / METRICS
         absent = [table for table in needed if not (folder / table.name).is_dir() or self._stale(folder / table.name)]
