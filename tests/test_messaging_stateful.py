@@ -92,7 +92,7 @@ class MessagingMachine(RuleBasedStateMachine):
         self.settled = True
         """The disk knows everything, but for what is in `node.batches`."""
         self.sound = True
-        """The model has not found anything."""
+        """The last step came to its end, so that what is missing in the end is worth looking at."""
 
     @property
     def messaging(self) -> HostMessaging:
@@ -105,7 +105,6 @@ class MessagingMachine(RuleBasedStateMachine):
         self.model.now = self.node.now
         self.sound = False
         self.model.observe(events)
-        self.sound = True
 
     # --- programs ------------------------------------------------------------------------------------------
 
@@ -372,6 +371,7 @@ class MessagingMachine(RuleBasedStateMachine):
         """Seldom, since much has to happen before it; programs come back."""
         if really < 3:
             return
+        self.sound = False
         settled = self.settled and not self.node.batches
         self.node.events = []
         self.node.crash()
@@ -412,6 +412,7 @@ class MessagingMachine(RuleBasedStateMachine):
 
     @invariant()
     def pins_are_bounded(self) -> None:
+        self.sound = True
         overview = self.messaging.overview()
         assert overview is not None
         assert overview.pinned <= self.pins_max
