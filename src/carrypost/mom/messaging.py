@@ -222,14 +222,14 @@ class Messaging(Layer):
                 'this node takes durable subscriptions only (messaging.non_durable = "reject"): '
                 "give the subscription a name and make it durable"
             )
-        subscription = self._topics.check(asked, client, adapted=adapted)
-        if subscription is not None and subscription.asked != asked:
-            self._end(subscription, now)
-            subscription = None
-        new = subscription is None
-        if subscription is None:
+        known = self._topics.check(asked, client, adapted=adapted)
+        new = known is None or known.asked != asked
+        if known is None or known.asked != asked:
             subscription = self._topics.add(asked, found.connection.number, client, now)
+            if known is not None:
+                self._end(known, now)
         else:
+            subscription = known
             self._topics.renew(subscription, now)
         consumer = self._sessions.consume(found, subscription)
         subscription.consumers.append(consumer)
@@ -250,6 +250,8 @@ class Messaging(Layer):
 
     def credit(self, consumer: int, messages: int, nbytes: int) -> None:
         """A consumer takes so much more."""
+        if messages < 0 or nbytes < 0:
+            raise JMSException(f"credit is how much more a consumer takes, not {messages} messages of {nbytes} bytes")
         found = self._sessions.consumer(consumer)
         found.messages += messages
         found.nbytes += nbytes
@@ -293,7 +295,12 @@ class Messaging(Layer):
         for draft in sends:
             self._topics.check_open(draft.destination, draft.ordering)
         for ack in acks:
-            self._sessions.session(ack.session)
+            self._sessions.check(ack, self._claims.number)
+
+    def check_session(self, session: int) -> None:
+        """Raise unless there is such a session; 0 is none."""
+        if session:
+            self._sessions.session(session)
 
     def acknowledge(self, number: int, acks: Iterable[Ack], now: int, *, commit: bool) -> None:
         """Sessions are done with messages. Those of a `commit` are undone if its batch is lost."""
