@@ -25,12 +25,13 @@ from carrypost.model.times import NEVER
 from carrypost.mom.pins import Pins
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import MessageId
+    from carrypost.mom.backlog import Backlog
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.session import Consumer
     from carrypost.mom.topic import Subscription
@@ -127,48 +128,6 @@ class Claim:
     def row_name(self) -> bytes:
         """The name of its row."""
         return FAMILY + self.subscription.number.to_bytes(8, "big") + self.copy.id
-
-
-class Backlog:
-    """The claims of one subscription that wait, in the order of their places."""
-
-    __slots__ = ("_fresh", "_returned")
-
-    def __init__(self) -> None:
-        self._fresh: dict[int, Claim] = {}
-        self._returned: dict[int, Claim] = {}
-        """Those that come again: earlier than any that was never handed over."""
-
-    def __len__(self) -> int:
-        return len(self._fresh) + len(self._returned)
-
-    def __iter__(self) -> Iterator[Claim]:
-        yield from self._returned.values()
-        yield from self._fresh.values()
-
-    def add(self, claim: Claim) -> None:
-        """One more, at the end."""
-        self._fresh[claim.place] = claim
-
-    def put_back(self, claims: Iterable[Claim]) -> None:
-        """Some that were handed over wait again, where they were."""
-        self._returned |= {claim.place: claim for claim in claims}
-        self._returned = dict(sorted(self._returned.items()))
-
-    def discard(self, claim: Claim) -> None:
-        """One ended while it waited."""
-        if self._fresh.pop(claim.place, None) is None:
-            self._returned.pop(claim.place, None)
-
-    @property
-    def first(self) -> Claim:
-        """The one that is next."""
-        return next(iter(self))
-
-    def next(self) -> Claim:
-        """The first one, which waits no more."""
-        waiting = self._returned or self._fresh
-        return waiting.pop(next(iter(waiting)))
 
 
 class Acknowledged:

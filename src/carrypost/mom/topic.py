@@ -20,7 +20,7 @@ from carrypost.gossip.interest.matcher import Matcher
 from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import DESTINATION, Entry, encode_entries, profile_digest, whole_destination
 from carrypost.model.times import NEVER
-from carrypost.mom.claims import Backlog
+from carrypost.mom.backlog import Backlog
 from carrypost.mom.commands import Subscribe
 
 if TYPE_CHECKING:
