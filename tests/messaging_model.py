@@ -179,6 +179,7 @@ class Command:
     undoable: bool = False
     """That goes if this is lost: its subscription is not durable yet."""
     ended: Sub | None = None
+    doomed: bool = False
 
 
 class Model:
@@ -368,6 +369,7 @@ class Model:
 
     def _done(self, event: Done) -> None:
         command = self._answer(event.number)
+        assert not command.doomed, "what it acknowledged came again"
         for *_, owed in command.acked:
             self._acknowledge(owed, Truth.YES)
         for letter in command.letters:
@@ -494,7 +496,7 @@ class Model:
         owed = sub.owed.get(letter.id)
         assert owed is not None, "nobody asked for it, or somebody acknowledged it before"
         assert owed.acked is not Truth.YES, "acknowledged, and comes again"
-        assert not any(each is owed for command in self.commands.values() for *_, each in command.acked), "acknowledged"
+        self._doom(owed)
         assert owed.holder is None, "somebody has it"
         self._check_order(sub, owed)
         self._check_count(owed, event.count)
@@ -504,6 +506,16 @@ class Model:
         owed.told += 1
         owed.holder, owed.must, owed.fresh = event.number, True, False
         self.sessions[consumer.session].handed[event.number] = event.consumer, sub, owed
+
+    def _doom(self, owed: Owed) -> None:
+        """A commit acknowledged what comes again: it will be undone, and that is told when nothing of it is on disk."""
+        for command in self.commands.values():
+            mine = [each for each in command.acked if each[-1] is owed]
+            if mine:
+                assert command.commit, "acknowledged, and comes again"
+                command.doomed = True
+                command.acked = [each for each in command.acked if each[-1] is not owed]
+                owed.holder = None
 
     def _check_order(self, sub: Sub, owed: Owed) -> None:
         letter = owed.letter
@@ -543,10 +555,8 @@ class Model:
         """The host began anew, and has these messages. `settled`: all that was to be written was."""
         self.life += 1
         self._number = 0
-        self._lost.clear()
-        self._untold.clear()
         for letter in self.letters.values():
-            self._come_back(letter, there=letter.id in here, settled=settled)
+            self._come_back(letter, there=letter.id in here, settled=settled, full=len(here) >= self._messages_max)
         for session in self.sessions.values():
             for _, sub, owed in session.handed.values():
                 owed.holder = None
@@ -563,11 +573,14 @@ class Model:
                 self._gone(letter)
             letter.answered = True
             letter.claimed_before = letter.claimed_before or letter.wanted
+        self._lost.clear()
+        self._untold.clear()
 
-    def _come_back(self, letter: Letter, *, there: bool, settled: bool) -> None:
+    def _come_back(self, letter: Letter, *, there: bool, settled: bool, full: bool) -> None:
         dead = letter.deadline is not None and letter.deadline <= self.now
         if letter.here and not dead and letter.answered:
-            assert there, "stored, and gone with the crash"
+            # What should have been deleted, and was not, may take its place.
+            assert there or (full and not settled), "stored, and gone with the crash"
         if letter.here or not there:
             return
         assert not settled, "gone, and back with the crash"
@@ -611,7 +624,7 @@ class Model:
         """The disk has caught up, and enough time has passed: nobody waits for what could be had."""
         assert not self._expected
         assert not self.commands, f"never answered: {self.commands}"
-        assert not self._untold, "claims are lost, and that was not told"
+        assert not +self._untold, f"lost, and that was not told: {self._untold}"
         for sub in self.subs:
             hungry = [
                 each for number in sub.consumers

@@ -10,13 +10,15 @@ from carrypost.errors import (
     InvalidClientIDException,
     InvalidDestinationException,
     JMSException,
+    LocalError,
     ResourceAllocationException,
 )
 from carrypost.events import ClaimLost, Delivered, Done, Failed, Handed, Stored, Undone
 from carrypost.gossip.layer import Draft
 from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
-from carrypost.mom.commands import Ack
+from carrypost.model.pattern import entry
+from carrypost.mom.commands import Ack, Subscribe, Work
 
 
 @pytest.fixture
@@ -963,3 +965,98 @@ def test_a_subscription_whose_end_could_not_be_written_does_not_come_back_beside
     node.consumer("t", client="me", name="mail", durable=True)
     node.write()
     assert len(node.handed()) == 1
+
+
+# --- misuse that loses nothing -----------------------------------------------------------------------------
+
+
+def test_a_draft_is_sent_once(node: OneNode) -> None:
+    session = node.session()
+    consumer = node.consumer("t")
+    node.write()
+    draft, message = node.host.draft(session, Draft("t", b"1"), node.now)
+    with pytest.raises(IllegalStateException, match="names one twice"):
+        node.work(draft, draft)
+    node.write()
+    assert not node.handed()
+    node.work(draft)
+    node.write()
+    assert ids(node.handed(consumer)) == [message]
+
+
+def test_a_draft_belongs_to_a_session_that_is_open(node: OneNode) -> None:
+    session = node.session()
+    node.host.messaging.close_session(session, node.now)
+    with pytest.raises(IllegalStateException, match=f"session {session} is closed: open another"):
+        node.host.draft(session, Draft("t", b"1"), node.now)
+
+
+def test_a_number_is_not_given_to_another_command_before_it_is_answered(node: OneNode) -> None:
+    session = node.session("me")
+    node.consume(session, "t", name="mail", durable=True)
+    wish = Subscribe(entry("u"), name="post", durable=True)
+    with pytest.raises(IllegalStateException, match="number 1 is not answered yet: choose another"):
+        node.host.messaging.consume(1, session, wish, node.now)
+    with pytest.raises(IllegalStateException, match="number 1 is not answered yet"):
+        node.host.messaging.unsubscribe(1, "me", "mail", node.now)
+    with pytest.raises(IllegalStateException, match="number 1 is not answered yet"):
+        node.host.perform(Work(1), node.now)
+    assert node.host.messaging.overview().subscriptions == 1  # type: ignore[union-attr]
+    node.write()
+    assert node.answers() == [Done(1)]
+
+
+def test_an_acknowledgement_names_what_its_session_was_handed(node: OneNode) -> None:
+    first, second = node.session(), node.session()
+    consumers = [node.consume(session, "t") for session in (first, second)]
+    for consumer in consumers:
+        node.credit(consumer)
+    sent = [node.publish("t", b"%d" % n) for n in range(2)]
+    node.write()
+    handed = node.handed()
+    mine = [each for each in handed if each.consumer == consumers[0]]
+    with pytest.raises(IllegalStateException, match="acknowledge it there"):
+        node.acknowledge(second, mine[0])
+    for wrong in (Ack(first, (99,)), Ack(first, (-1,)), Ack(first, through=99)):
+        with pytest.raises(IllegalStateException, match=r"acknowledge by `Handed\.number`"):
+            node.work(Draft("u", b"x"), acks=[wrong])
+    assert node.host.copies == 2
+    number = mine[0].number
+    node.work(acks=[Ack(first, (number, number)), Ack(first, (number,))])
+    node.write()
+    node.acknowledge(first, mine[0])
+    node.host.messaging.recover(first, node.now)
+    node.write()
+    assert ids(node.handed()) == sent[1:]
+
+
+def test_credit_is_not_taken_back(node: OneNode) -> None:
+    consumer = node.consume(node.session(), "t")
+    for messages, nbytes in ((-1, 1), (1, -1)):
+        with pytest.raises(JMSException, match="how much more a consumer takes"):
+            node.host.messaging.credit(consumer, messages, nbytes, node.now)
+    node.host.messaging.credit(consumer, 0, 0, node.now)
+    node.publish("t")
+    node.write()
+    assert not node.handed()
+
+
+def test_a_live_subscription_has_no_name(node: OneNode) -> None:
+    with pytest.raises(JMSException, match="leave it out, or make it durable or shared"):
+        node.consumer("t", name="mail")
+
+
+def test_a_subscription_for_which_there_is_no_room_does_not_end_the_one_that_it_replaces() -> None:
+    node = OneNode(limits={"profile_entries_max": 1})
+    session = node.session("me")
+    consumer = node.consume(session, "t", name="mail", durable=True)
+    node.write()
+    node.host.messaging.close_consumer(consumer, node.now)
+    with pytest.raises(LocalError, match="more than 1 subscriptions"):
+        node.consume(session, "u", name="mail", durable=True)
+    assert node.host.messaging.overview().durable == 1  # type: ignore[union-attr]
+    message = node.publish("t")
+    node.write()
+    node.credit(node.consume(session, "t", name="mail", durable=True))
+    node.write()
+    assert ids(node.handed()) == [message]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
 import pytest
-from hypothesis import settings as hypothesis_settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -16,6 +16,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.examples import examples
 from tests.messaging_model import ORDERINGS, Command, Letter, Model, Session, Sub, Truth
 from tests.one_node import OneNode, S
 
@@ -92,7 +93,7 @@ class MessagingMachine(RuleBasedStateMachine):
         self.settled = True
         """The disk knows everything, but for what is in `node.batches`."""
         self.sound = True
-        """The model has not found anything."""
+        """The last step came to its end, so that what is missing in the end is worth looking at."""
 
     @property
     def messaging(self) -> HostMessaging:
@@ -105,7 +106,6 @@ class MessagingMachine(RuleBasedStateMachine):
         self.model.now = self.node.now
         self.sound = False
         self.model.observe(events)
-        self.sound = True
 
     # --- programs ------------------------------------------------------------------------------------------
 
@@ -372,6 +372,7 @@ class MessagingMachine(RuleBasedStateMachine):
         """Seldom, since much has to happen before it; programs come back."""
         if really < 3:
             return
+        self.sound = False
         settled = self.settled and not self.node.batches
         self.node.events = []
         self.node.crash()
@@ -412,6 +413,7 @@ class MessagingMachine(RuleBasedStateMachine):
 
     @invariant()
     def pins_are_bounded(self) -> None:
+        self.sound = True
         overview = self.messaging.overview()
         assert overview is not None
         assert overview.pinned <= self.pins_max
@@ -440,14 +442,13 @@ def some(data: st.DataObject, numbers: list[int]) -> list[int]:
     return [number for at, number in enumerate(numbers) if not out >> at & 1]
 
 
-_SETTINGS = hypothesis_settings(max_examples=100, stateful_step_count=40, report_multiple_bugs=False)
 TestMessaging = MessagingMachine.TestCase
-TestMessaging.settings = _SETTINGS
+TestMessaging.settings = examples(120, stateful_step_count=40)
 TestCrampedMessaging = CrampedMachine.TestCase
-TestCrampedMessaging.settings = _SETTINGS
+TestCrampedMessaging.settings = examples(120, stateful_step_count=40)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("machine", [MessagingMachine, CrampedMachine])
 def test_messaging_for_long(machine: type[MessagingMachine]) -> None:
-    run_state_machine_as_test(machine, settings=hypothesis_settings(max_examples=20_000, stateful_step_count=50))
+    run_state_machine_as_test(machine, settings=settings(max_examples=10_000, stateful_step_count=60))

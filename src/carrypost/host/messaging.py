@@ -115,6 +115,7 @@ class HostMessaging:
     def consume(self, number: int, session: int, asked: Subscribe, now: int) -> int:
         """A consumer of a new subscription, or of one that is here already; returns its number."""
         with self._host.step(now):
+            self._works.check_number(number)
             consumer = self._awake().consume(session, asked, number, now)
             self._works.follow(number, commit=self._awake().is_undoable(number))
         return consumer
@@ -132,5 +133,6 @@ class HostMessaging:
     def unsubscribe(self, number: int, client: str, name: str, now: int) -> None:
         """End a durable subscription for good, with all that waits for it."""
         with self._host.step(now):
+            self._works.check_number(number)
             self._awake().unsubscribe(client, name, now)
             self._works.follow(number, commit=False)

@@ -114,6 +114,8 @@ class Works:
 
     def draft(self, session: int, draft: Draft, now: int) -> tuple[int, MessageId | None]:
         """Keep a message for a work of this session: its number here, and its id unless it has an order."""
+        if self._messaging is not None:
+            self._messaging.check_session(session)
         packed = self.publisher.pack(draft)
         used = self._draft_bytes.get(session, 0)
         if used + packed.length > self._settings.draft_bytes_max:
@@ -148,9 +150,11 @@ class Works:
     def perform(self, work: Work, now: int) -> None:
         """Carry out a work."""
         messaging = self._messaging
-        if work.number in self._open:
-            raise IllegalStateException(f"a work of the number {work.number} is not answered yet: choose another")
+        self.check_number(work.number)
         sends = [self._drafted(send) for send in work.sends]
+        drafts = [send for send in work.sends if isinstance(send, int)]
+        if len(set(drafts)) < len(drafts):
+            raise IllegalStateException(f"a draft is sent once, and this work names one twice: {drafts}")
         if messaging is not None:
             messaging.check([each.draft for each in sends], work.acks)
         elif work.acks:
@@ -163,14 +167,18 @@ class Works:
         messages = [
             self._send(each.draft, each.packed, each.descriptor, now, alone=False).id for each in alive
         ]  # fmt: skip
-        for send in work.sends:
-            if isinstance(send, int):
-                drafted = self._drafts.pop(send)
-                self._draft_bytes[drafted.session] -= drafted.packed.length
+        for draft in drafts:
+            drafted = self._drafts.pop(draft)
+            self._draft_bytes[drafted.session] -= drafted.packed.length
         if messaging is not None and work.acks:
             messaging.acknowledge(work.number, work.acks, now, commit=bool(sends))
         self._journal.demand(work.durability)
         self.follow(work.number, messages, commit=bool(sends))
+
+    def check_number(self, number: int) -> None:
+        """Raise unless a command may have this number."""
+        if number in self._open:
+            raise IllegalStateException(f"the command of the number {number} is not answered yet: choose another")
 
     def follow(self, number: int, messages: Iterable[MessageId] = (), *, commit: bool = True) -> None:
         """A command was carried out in this step: tell when that is durable, or that it was lost."""

@@ -69,7 +69,8 @@ class Claims:
         self._pins = Pins(ground.holdings.cache, ground.limits)
         self._by_message: dict[MessageId, list[Claim]] = {}
         self._place = 0
-        self._number = 0
+        self.number = 0
+        """The last one under which something was handed over."""
         self._delayed: list[tuple[int, int, Claim]] = []
         self._acknowledged: dict[MessageId, None] = {}
         """Acknowledged, and not confirmed, as the application has still to confirm them as well."""
@@ -214,8 +215,8 @@ class Claims:
     def _hand(self, claim: Claim, consumer: Consumer) -> None:
         descriptor, subscription = claim.copy.descriptor, claim.subscription
         claim.move(Move.HAND)
-        self._number += 1
-        claim.number, claim.consumer = self._number, consumer
+        self.number += 1
+        claim.number, claim.consumer = self.number, consumer
         claim.count += 1
         consumer.hand(claim)
         if subscription.durable:

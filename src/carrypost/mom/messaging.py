@@ -252,6 +252,8 @@ class Messaging(Layer):
 
     def credit(self, consumer: int, messages: int, nbytes: int) -> None:
         """A consumer takes so much more."""
+        if messages < 0 or nbytes < 0:
+            raise JMSException(f"credit is how much more a consumer takes, not {messages} messages of {nbytes} bytes")
         found = self._sessions.consumer(consumer)
         found.messages += messages
         found.nbytes += nbytes
@@ -295,7 +297,12 @@ class Messaging(Layer):
         for draft in sends:
             self._topics.check_open(draft.destination, draft.ordering)
         for ack in acks:
-            self._sessions.session(ack.session)
+            self._sessions.check(ack, self._claims.number)
+
+    def check_session(self, session: int) -> None:
+        """Raise unless there is such a session; 0 is none."""
+        if session:
+            self._sessions.session(session)
 
     def acknowledge(self, number: int, acks: Iterable[Ack], now: int, *, commit: bool) -> None:
         """Sessions are done with messages. Those of a `commit` are undone if its batch is lost."""

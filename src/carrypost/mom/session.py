@@ -83,6 +83,23 @@ class Sessions:
             raise IllegalStateException(f"session {number} is closed: open another")
         return found
 
+    def check(self, ack: Ack, last: int) -> None:
+        """Raise `IllegalStateException` for what cannot be acknowledged; `last`: what was handed over last.
+
+        What ended meanwhile may be: it expired, or was acknowledged before.
+        """
+        session = self.session(ack.session)
+        for number in (*ack.numbers, ack.through):
+            if not 0 <= number <= last:
+                raise IllegalStateException(
+                    f"nothing was handed over under the number {number} yet: acknowledge by `Handed.number`"
+                )
+        for number in ack.numbers:
+            if number not in session.handed and self.handed((number,)):
+                raise IllegalStateException(
+                    f"the number {number} was handed to another session than {ack.session}: acknowledge it there"
+                )
+
     def consumer(self, number: int) -> Consumer:
         """The consumer of this number; raises `IllegalStateException`."""
         found = self._consumers.get(number)

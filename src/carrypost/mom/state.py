@@ -171,7 +171,8 @@ class Session:
     def named(self, ack: Ack) -> list[Claim]:
         """The claims that are meant; those that ended meanwhile, by expiry or with their subscription, are not."""
         found = [claim for number, claim in self.handed.items() if number <= ack.through] if ack.through else []
-        found += [claim for number in ack.numbers if number > ack.through and (claim := self.handed.get(number))]
+        numbers = dict.fromkeys(ack.numbers)
+        found += [claim for number in numbers if number > ack.through and (claim := self.handed.get(number))]
         return found
 
 

@@ -96,6 +96,11 @@ class Topics:
         """
         self._check_ordering(asked)
         if not (asked.durable or asked.shared):
+            if asked.name:
+                raise JMSException(
+                    f"a subscription that is neither durable nor shared has no name, and this one has {asked.name!r}: "
+                    "leave it out, or make it durable or shared"
+                )
             return None
         if asked.durable and not asked.shared and not client and not adapted:
             raise IllegalStateException(
