@@ -28,6 +28,8 @@ class Account:
     """For good."""
     owed: dict[MessageId, Descriptor] = field(default_factory=dict)
     """Delivered to the node while it stood, and not handed over yet."""
+    doubtful: bool = False
+    """Whether there is such a subscription only the host knows."""
 
     def delivered(self, descriptor: Descriptor) -> None:
         """A message is delivered to the node, which may have handed it over already."""
@@ -52,6 +54,7 @@ class Account:
 
     def start_anew(self) -> None:
         """A crash came before it was known whether the subscription was made, or ended: it may be another one."""
+        self.doubtful = True
         self.strange = frozenset()
         self.counts.clear()
         self.owed.clear()

@@ -18,7 +18,7 @@ from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.driver import EmulatedDriver, NodeState
 from carrypost.emu.engine.workload import exactly
 from carrypost.emu.verify.account import Account
-from carrypost.errors import OrderError, ResourceAllocationException
+from carrypost.errors import InvalidDestinationException, OrderError, ResourceAllocationException
 from carrypost.events import Delivered, Done, Dropped, Event, Expired, Handed, Published, Reason, Undone
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.layer import Draft
@@ -176,6 +176,7 @@ class Programs:
             if account is None:
                 strange = frozenset() if self._forgetful else frozenset(place.acknowledged)
                 account = place.accounts[wish] = Account(self._topics[wish.topic], strange)
+            account.doubtful = False
             place.seats[consumer] = Seat(wish, account, connection, session, 0)
             place.open[number] = OpenWork([], seat=consumer, wish=wish)
             self._credit(place, consumer, wish.credit)
@@ -281,6 +282,8 @@ class Programs:
                 seat.inbox[number] = message
         seat_undone = place.seats.get(work.seat)
         if seat_undone is None:
+            if work.wish in place.accounts:  # Its consumer was closed meanwhile.
+                place.accounts[work.wish].start_anew()
             return
         # A new durable subscription could not be written: it is not there, nor are its consumers.
         place.accounts.pop(seat_undone.wish, None)
@@ -397,10 +400,14 @@ class Programs:
         idle = [wish for wish in place.accounts if wish not in taken]
         if idle and place.chance.random() < _HALF:
             wish = place.chance.choice(idle)
-            del place.accounts[wish]
-            number = self._next(place)
+            account, number = place.accounts.pop(wish), self._next(place)
             place.open[number] = OpenWork([], wish=wish)
-            place.driver.host.messaging.unsubscribe(number, wish.client, wish.asked.name, place.driver.now)
+            try:
+                place.driver.host.messaging.unsubscribe(number, wish.client, wish.asked.name, place.driver.now)
+            except InvalidDestinationException:
+                del place.open[number]
+                if not account.doubtful:
+                    raise
 
     def _somebody(self, place: Place) -> int | None:
         return place.chance.choice(list(place.seats)) if place.seats else None
