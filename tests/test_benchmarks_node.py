@@ -69,7 +69,7 @@ def test_a_receiver_is_weighed_as_consumer_and_as_carrier_against_the_least_poss
 
 def test_strangers_are_weighed_datagram_by_datagram_and_as_a_flood(tmp_path: Path) -> None:
     shown = tables(tmp_path, "hostile", "--quick", "--json")
-    assert list(shown) == ["Datagrams", "Floods"]
+    assert list(shown) == ["Datagrams", "Profiles", "Floods"]
     for row in shown["Datagrams"]:
         assert 1_000 < row["bytes"] <= 9_216
         assert row["CPU µs"] > 1

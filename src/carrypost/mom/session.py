@@ -10,6 +10,7 @@ from carrypost.mom.state import Connection, Consumer, Session
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from carrypost.mom.commands import Ack
     from carrypost.mom.state import Claim, Subscription
 
 
