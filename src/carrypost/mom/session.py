@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from carrypost.errors import IllegalStateException, InvalidClientIDException
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection
 
     from carrypost.mom.claims import Claim
     from carrypost.mom.commands import Ack
@@ -87,9 +87,6 @@ class Sessions:
         self._consumers: dict[int, Consumer] = {}
         self._number = 0
 
-    def __iter__(self) -> Iterator[Session]:
-        return iter(list(self._sessions.values()))
-
     def _next(self) -> int:
         self._number += 1
         return self._number
@@ -133,6 +130,11 @@ class Sessions:
         """What sessions have under these numbers."""
         sessions = self._sessions.values()
         return [claim for session in sessions for number, claim in session.handed.items() if number in numbers]
+
+    def handed_for(self, subscription: Subscription) -> list[Claim]:
+        """What sessions have of one subscription."""
+        sessions = self._sessions.values()
+        return [claim for each in sessions for claim in each.handed.values() if claim.subscription is subscription]
 
     def connection(self, number: int) -> Connection:
         """The connection of this number; raises `IllegalStateException`."""
