@@ -1060,3 +1060,21 @@ def test_a_subscription_for_which_there_is_no_room_does_not_end_the_one_that_it_
     node.credit(node.consume(session, "t", name="mail", durable=True))
     node.write()
     assert ids(node.handed()) == [message]
+
+
+def test_what_a_session_has_of_a_durable_subscription_that_was_replaced_leaves_no_row(node: OneNode) -> None:
+    session = node.session("me")
+    consumer = node.consume(session, "t", name="mail", durable=True)
+    node.credit(consumer)
+    node.publish("t")
+    node.write()
+    (handed,) = node.handed()
+    node.host.messaging.close_consumer(consumer, node.now)
+    node.consume(session, "u", name="mail", durable=True)
+    node.write()
+    assert not [key for key in node.disk if key[0] == "mom" and key[1][:1] == b"C"]
+    node.acknowledge(session, handed)
+    node.write()
+    node.consumer("t")
+    node.write()
+    assert not node.handed()

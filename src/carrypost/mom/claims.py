@@ -345,8 +345,10 @@ class Claims:
             if session.closed:
                 self.give_back((claim,))
 
-    def end(self, subscription: Subscription) -> None:
-        """A subscription ended. What its consumers have they may still acknowledge, or give back."""
+    def end(self, subscription: Subscription, handed: Iterable[Claim] = ()) -> None:
+        """A subscription ended. What was `handed` to sessions they may acknowledge, or give back; no row says so."""
+        for claim in handed:
+            self._ledger.delete(claim.row_name)
         delayed = [claim for _, _, claim in self._delayed if claim.subscription is subscription]
         for claim in [*subscription.backlog, *delayed]:
             if claim.state is not ClaimState.ENDED:

@@ -275,7 +275,7 @@ class Messaging(Layer):
     def unsubscribe(self, client: str, name: str, now: int) -> None:
         """End a durable subscription for good, with all that waits for it."""
         subscription = self._topics.named(client, name)
-        if any(claim.subscription is subscription for each in self._sessions for claim in each.handed.values()):
+        if self._sessions.handed_for(subscription):
             raise IllegalStateException(
                 f"messages of the subscription {name!r} are not acknowledged yet: acknowledge them, commit or recover"
             )
@@ -283,7 +283,7 @@ class Messaging(Layer):
 
     def _end(self, subscription: Subscription, now: int) -> None:
         self._topics.remove(subscription, now)
-        self._claims.end(subscription)
+        self._claims.end(subscription, self._sessions.handed_for(subscription) if subscription.durable else ())
 
     def recover(self, session: int, *, unread: Collection[int] = ()) -> None:
         """Let everything come again that a session has not acknowledged."""

@@ -8,7 +8,7 @@ from carrypost.errors import IllegalStateException, InvalidClientIDException
 from carrypost.mom.state import Connection, Consumer, Session
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection
 
     from carrypost.mom.commands import Ack
     from carrypost.mom.state import Claim, Subscription
@@ -22,9 +22,6 @@ class Sessions:
         self._sessions: dict[int, Session] = {}
         self._consumers: dict[int, Consumer] = {}
         self._number = 0
-
-    def __iter__(self) -> Iterator[Session]:
-        return iter(list(self._sessions.values()))
 
     def _next(self) -> int:
         self._number += 1
@@ -69,6 +66,11 @@ class Sessions:
         """What sessions have under these numbers."""
         sessions = self._sessions.values()
         return [claim for session in sessions for number, claim in session.handed.items() if number in numbers]
+
+    def handed_for(self, subscription: Subscription) -> list[Claim]:
+        """What sessions have of one subscription."""
+        sessions = self._sessions.values()
+        return [claim for each in sessions for claim in each.handed.values() if claim.subscription is subscription]
 
     def connection(self, number: int) -> Connection:
         """The connection of this number; raises `IllegalStateException`."""
