@@ -348,7 +348,7 @@ class Claims:
     def end(self, subscription: Subscription, handed: Iterable[Claim] = ()) -> None:
         """A subscription ended. What was `handed` to sessions they may acknowledge, or give back; no row says so."""
         for claim in handed:
-            self._ledger.delete(claim.row_name)
+            self._ledger.delete(_row_name(subscription, claim.copy.id))
         delayed = [claim for _, _, claim in self._delayed if claim.subscription is subscription]
         for claim in [*subscription.backlog, *delayed]:
             if claim.state is not ClaimState.ENDED:
