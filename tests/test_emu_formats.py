@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.trace_texts import parse_contacts, parsed, settled, whys
+from tests.trace_texts import assembled, parse_contacts, parsed, whys
 
 from carrypost.emu.traces.contacts import FOREVER_US
 from carrypost.emu.traces.formats import FORMATS, Options
@@ -48,11 +48,11 @@ def test_a_line_that_is_no_text_is_one_bad_line() -> None:
     ],
 )
 def test_tables_of_places_are_read_however_they_are_written(text: str) -> None:
-    assert settled("gps-csv", text) == [("a", 0, 1, 2), ("a", 5, 3, 4.5)]
+    assert assembled("gps-csv", text) == [("a", 0, 1, 2), ("a", 5, 3, 4.5)]
 
 
 def test_cells_may_hold_the_separator_within_quotes() -> None:
-    assert settled("gps-csv", 't,node,x,y\n0,"a,b",1,2\n0,c,1,2\n') == [("a,b", 0, 1, 2), ("c", 0, 1, 2)]
+    assert assembled("gps-csv", 't,node,x,y\n0,"a,b",1,2\n0,c,1,2\n') == [("a,b", 0, 1, 2), ("c", 0, 1, 2)]
 
 
 def test_where_a_receiver_had_no_fix_is_a_bad_line() -> None:
@@ -98,21 +98,21 @@ def test_bad_rows_are_told_apart_from_good_ones() -> None:
 )
 def test_a_trace_that_cannot_be_is_an_error(text: str, message: str) -> None:
     with pytest.raises(LocalError) as error:
-        settled("gps-csv", text)
+        assembled("gps-csv", text)
     assert str(error.value) == f"trace, {message}"
 
 
 def test_rows_in_any_order_and_places_of_one_time_can_be_allowed() -> None:
-    assert settled("gps-csv", "30 a 0 0\n20 a 1 1\n", unsorted=True) == [("a", 20, 1, 1), ("a", 30, 0, 0)]
+    assert assembled("gps-csv", "30 a 0 0\n20 a 1 1\n", unsorted=True) == [("a", 20, 1, 1), ("a", 30, 0, 0)]
     twice = "0 a 0 0\n5 a 1 1\n5 a 2 2\n"
-    assert settled("gps-csv", twice, same_time="first") == [("a", 0, 0, 0), ("a", 5, 1, 1)]
-    assert settled("gps-csv", twice, same_time="last") == [("a", 0, 0, 0), ("a", 5, 2, 2)]
-    assert settled("gps-csv", "0 a 0 0\n0 a 0 0.0001\n") == [("a", 0, 0, 0)], "one place, but for rounding"
+    assert assembled("gps-csv", twice, same_time="first") == [("a", 0, 0, 0), ("a", 5, 1, 1)]
+    assert assembled("gps-csv", twice, same_time="last") == [("a", 0, 0, 0), ("a", 5, 2, 2)]
+    assert assembled("gps-csv", "0 a 0 0\n0 a 0 0.0001\n") == [("a", 0, 0, 0)], "one place, but for rounding"
 
 
 def test_places_of_the_one_are_counted_from_its_header() -> None:
     text = "0 10 100 200 -50 50 0 0\n0 p1 100 0\n10 p1 101 -50 0\n"
-    assert settled("one-movement", text) == [("p1", 0, 0, 50), ("p1", 10, 1, 0)]
+    assert assembled("one-movement", text) == [("p1", 0, 0, 50), ("p1", 10, 1, 0)]
     assert whys("one-movement", text + "11 p1 x 0\n") == [(4, "must read TIME NODE X Y, not '11 p1 x 0'")]
 
 
@@ -121,7 +121,7 @@ def test_walkers_that_come_back_are_other_nodes() -> None:
         "0 create 1 0 0 0\n0 setdest 1 10 0 0 1 10\n5 setdest 1 5 9 0 3 8\n8 destroy 1\n"
         "20 create 1 100 0 0\n20 setdest 1 100 5 0 1 25\n0 create 10 3 3 0\n4 destroy 10\n"
     )
-    assert settled("kth", text) == [
+    assert assembled("kth", text) == [
         ("1", 0, 0, 0),
         ("1", 5, 5, 0),
         ("1", 8, 5, 9),
@@ -131,14 +131,14 @@ def test_walkers_that_come_back_are_other_nodes() -> None:
         ("10", 4, 3, 3),
     ]
     with pytest.raises(LocalError, match="line 5: node 1 is created a second time"):
-        settled("kth", text, returns=False)
+        assembled("kth", text, returns=False)
     with pytest.raises(LocalError, match=r"line 5: node 1 comes back as 1.2, but there is such a node"):
-        settled("kth", text + "0 create 1.2 0 0 0\n")
+        assembled("kth", text + "0 create 1.2 0 0 0\n")
 
 
 def test_walkers_cut_off_in_the_middle_of_their_way_are_where_they_came_to() -> None:
     text = "0 create 1 0 0 0\n0 setdest 1 8 0 0 1 8\n2 setdest 1 2 4 0 1 6\n4 destroy 1\n"
-    assert settled("kth", text) == [("1", 0, 0, 0), ("1", 2, 2, 0), ("1", 4, 2, 2)]
+    assert assembled("kth", text) == [("1", 0, 0, 0), ("1", 2, 2, 0), ("1", 4, 2, 2)]
 
 
 def test_nodes_of_ns_2_are_told_anew_on_their_way() -> None:
@@ -147,7 +147,7 @@ def test_nodes_of_ns_2_are_told_anew_on_their_way() -> None:
         '$ns_ at 10.0 "$node_(0) setdest 30 40 5"\n$ns_ at 5 "$node_(0) setdest 0 10 1.0 "\n'
     )
     # Under way from 5 s on, halfway when told anew at 10 s; from (0, 5) it is sqrt(30² + 35²) m then.
-    *before, (node, t, x, y) = settled("ns2", text)
+    *before, (node, t, x, y) = assembled("ns2", text)
     assert before == [("0", 0, 0, 0), ("0", 5, 0, 0), ("0", 10, 0, 5)]
     assert (node, t, x, y) == ("0", pytest.approx(10 + 2125**0.5 / 5), 30, 40)
     assert parsed("ns2", text).passed == 1
@@ -157,18 +157,18 @@ def test_nodes_of_ns_2_are_told_anew_on_their_way() -> None:
 # ----------------------------------------------------------------------------------------------------- contacts
 def test_rows_of_pairs_cover_the_time_before_and_are_joined() -> None:
     text = "Time;id1;id2;PC;PC\n40;2;1;x;y\n60;1;2;x;y\n100;1;2;x;y\n60;3;1;x;y\n60;1;2;x;y\n"
-    assert settled("pairs", text) == [("1", "2", 20, 60), ("1", "3", 40, 60), ("1", "2", 80, 100)]
-    assert settled("pairs", text, interval_s=60.0, overlaps=True) == [("1", "2", -20, 100), ("1", "3", 0, 60)]
+    assert assembled("pairs", text) == [("1", "2", 20, 60), ("1", "3", 40, 60), ("1", "2", 80, 100)]
+    assert assembled("pairs", text, interval_s=60.0, overlaps=True) == [("1", "2", -20, 100), ("1", "3", 0, 60)]
 
 
 def test_rows_of_pairs_that_overlap_are_one_contact_if_asked_for() -> None:
     text = "20 a b\n30 a b\n50 a b\n"
-    assert settled("pairs", text) == [("a", "b", 0, 20), ("a", "b", 20, 50)]
-    assert settled("pairs", text, overlaps=True) == [("a", "b", 0, 50)]
+    assert assembled("pairs", text) == [("a", "b", 0, 20), ("a", "b", 20, 50)]
+    assert assembled("pairs", text, overlaps=True) == [("a", "b", 0, 50)]
 
 
 def test_nodes_that_meet_themselves_are_left_out() -> None:
-    assert settled("pairs", "20 a a\n20 a b\n") == [("a", "b", 0, 20)]
+    assert assembled("pairs", "20 a a\n20 a b\n") == [("a", "b", 0, 20)]
     assert whys("contacts-csv", "a,b,start,end\nx,x,1,2\n") == [(2, "x is in contact with itself")]
 
 
@@ -176,11 +176,11 @@ def test_nights_of_haslemere_part_contacts() -> None:
     header = "time_step,user1_id,user2_id,distance_m\n"
     text = header + "191,1,2,10\n192,2,1,50\n193,1,2,0\n"
     day, seven = 86_400, 7 * 3600
-    assert settled("haslemere", text) == [
+    assert assembled("haslemere", text) == [
         ("1", "2", seven + 190 * 300, seven + 192 * 300),
         ("1", "2", day + seven, day + seven + 300),
     ]
-    near = settled("haslemere", text, distance_m=10.0)
+    near = assembled("haslemere", text, distance_m=10.0)
     assert near == [("1", "2", seven + 190 * 300, seven + 191 * 300), ("1", "2", day + seven, day + seven + 300)]
     assert whys("haslemere", header + "0,1,2,10\n1.5,1,2,3\n1,1,2,far\n") == [
         (2, "step must be a whole number from 1 to 1,000,000"),
@@ -191,14 +191,14 @@ def test_nights_of_haslemere_part_contacts() -> None:
 
 def test_sightings_of_either_side_are_one_contact() -> None:
     text = "1 2 0 100 1 0\n2 1 90 150 1 0\n2 1 300 300 2 150\n3 1 10 20 1 0\n"
-    assert settled("imote", text) == [("1", "2", 0, 150), ("1", "3", 10, 20)]
-    assert settled("imote", text, interval_s=60.0) == [
+    assert assembled("imote", text) == [("1", "2", 0, 150), ("1", "3", 10, 20)]
+    assert assembled("imote", text, interval_s=60.0) == [
         ("1", "2", 0, 210),
         ("1", "3", 10, 80),
         ("1", "2", 300, 360),
     ]
     with pytest.raises(LocalError, match="line 1: the contact ends at 3 s, before it starts at 5 s"):
-        settled("imote", "1 2 5 3 1 0\n")
+        assembled("imote", "1 2 5 3 1 0\n")
 
 
 def test_contact_plans_count_while_both_directions_are_there() -> None:
@@ -208,17 +208,17 @@ def test_contact_plans_count_while_both_directions_are_there() -> None:
     )
     found = parsed("ion", text)
     assert (found.lines, found.passed, found.bad_lines) == (8, 4, 0)
-    assert settled("ion", text) == [("1", "2", 20, 60)]
-    counts = FORMATS["ion"].settle(found.rows, Options()).counts
+    assert assembled("ion", text) == [("1", "2", 20, 60)]
+    counts = FORMATS["ion"].assemble(found.rows, Options()).counts
     assert (counts["one_way_contacts"], counts["one_way_s"]) == (1, 20 + 30 + 9)
-    assert settled("ion", text, both_ways=True) == [("1", "2", 0, 90), ("1", "3", 0, 9)]
+    assert assembled("ion", text, both_ways=True) == [("1", "2", 0, 90), ("1", "3", 0, 9)]
 
 
 def test_contact_plans_may_have_dates() -> None:
     day = "2026/11/15-00:0"
     text = f"a contact {day}0:00 {day}1:00 1 2 9\na contact {day}0:30 {day}2:00 2 1 9\n"
     start = 1_794_700_800
-    assert settled("ion", text) == [("1", "2", start + 30, start + 60)]
+    assert assembled("ion", text) == [("1", "2", start + 30, start + 60)]
     assert whys("ion", f"a contact {day}0:00 +60 1 2 9\na contact 2026/02/30-00:00:00 2026/02/30-00:00:01 1 2 9\n") == [
         (1, "one time is relative, the other absolute"),
         (2, "a date that is in no calendar"),
@@ -227,12 +227,16 @@ def test_contact_plans_may_have_dates() -> None:
 
 def test_plans_of_core_have_more_columns_and_no_signs() -> None:
     text = "s loop 0\na contact 298.59 414.12 5 33 1000000000 0.0 0 0\na contact 300 420 33 5 1000000000 0.0 0 0\n"
-    assert settled("ccp", text) == [("33", "5", 300, 414.12)]
+    assert assembled("ccp", text) == [("33", "5", 300, 414.12)]
 
 
 def test_links_of_the_one_come_up_and_go_down() -> None:
     text = "0 C M1 a b 5\n1 CONN b a up\n2 CONN a c UP wlan0\n3 CONN a b down\n3 CONN a b up\n4 CONN c a down\n"
-    assert settled("one-connections", text, end_us=9_000_000) == [("a", "b", 1, 3), ("a", "c", 2, 4), ("a", "b", 3, 9)]
+    assert assembled("one-connections", text, end_us=9_000_000) == [
+        ("a", "b", 1, 3),
+        ("a", "c", 2, 4),
+        ("a", "b", 3, 9),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +252,7 @@ def test_links_of_the_one_come_up_and_go_down() -> None:
 )
 def test_a_log_of_links_that_cannot_be_is_an_error(text: str, message: str) -> None:
     with pytest.raises(LocalError) as error:
-        settled("one-connections", text)
+        assembled("one-connections", text)
     assert str(error.value) == f"trace, {message}"
 
 
@@ -264,19 +268,19 @@ def test_a_log_of_links_that_cannot_be_is_an_error(text: str, message: str) -> N
 )
 def test_contacts_are_read_as_by_the_reader_that_needs_no_arrow(name: str, text: str) -> None:
     plain = [(a, b, start / 1e6, end / 1e6) for a, b, start, end in parse_contacts(text, "trace")]
-    assert settled(name, text, end_us=FOREVER_US) == plain
+    assert assembled(name, text, end_us=FOREVER_US) == plain
 
 
 def test_contacts_of_a_pair_never_overlap() -> None:
     text = "start,end,a,b\n5,9,y,x\n0,5,x,y\n7,7,x,z\n"
-    assert settled("contacts-csv", text) == [("x", "y", 0, 5), ("x", "y", 5, 9)]
+    assert assembled("contacts-csv", text) == [("x", "y", 0, 5), ("x", "y", 5, 9)]
     with pytest.raises(LocalError) as error:
-        settled("contacts-csv", text + "4,6,x,y\n")
+        assembled("contacts-csv", text + "4,6,x,y\n")
     assert str(error.value) == (
         "trace, line 5: this contact of x and y overlaps [0, 5) s of line 3; those of one pair must not"
     )
     with pytest.raises(LocalError, match="line 2: the contact ends at 1 s, before it starts at 2 s"):
-        settled("contacts-csv", "a,b,start,end\nx,y,2,1\n")
+        assembled("contacts-csv", "a,b,start,end\nx,y,2,1\n")
 
 
 # ------------------------------------------------------------------------------------------------- by brute force
@@ -311,7 +315,7 @@ def test_sightings_cover_what_either_side_saw(found: list[tuple[str, int, int]])
     text = "".join(f"{pair} {start} {start + lasts} 1 0\n" for pair, start, lasts in found)
     seen = _seconds(found)
     either = {pair: seen.get(pair, set()) | seen.get(pair[::-1], set()) for pair in ("a b", "a c")}
-    assert _covered(settled("imote", text)) == {pair: seconds for pair, seconds in either.items() if seconds}
+    assert _covered(assembled("imote", text)) == {pair: seconds for pair, seconds in either.items() if seconds}
 
 
 @given(spans)
@@ -319,8 +323,8 @@ def test_plans_cover_what_both_directions_have(found: list[tuple[str, int, int]]
     text = "".join(f"a contact +{start} +{start + lasts} {pair} 9\n" for pair, start, lasts in found)
     planned = _seconds(found)
     both = {pair: planned.get(pair, set()) & planned.get(pair[::-1], set()) for pair in ("a b", "a c")}
-    assert _covered(settled("ion", text)) == {pair: seconds for pair, seconds in both.items() if seconds}
-    counts = FORMATS["ion"].settle(parsed("ion", text).rows, Options()).counts
+    assert _covered(assembled("ion", text)) == {pair: seconds for pair, seconds in both.items() if seconds}
+    counts = FORMATS["ion"].assemble(parsed("ion", text).rows, Options()).counts
     alone = sum(len(seconds ^ planned.get(pair[::-1], set())) for pair, seconds in planned.items())
     twice = sum(len(planned[pair] ^ planned.get(pair[::-1], set())) for pair in planned if pair[::-1] in planned)
     assert counts["one_way_s"] == alone - twice // 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.trace_texts import parsed, settled, whys
+from tests.trace_texts import assembled, parsed, whys
 
 from carrypost.emu.traces.formats import FORMATS, Options
 from carrypost.emu.traces.formats.tables import Positions
@@ -57,14 +57,14 @@ def test_a_header_that_lacks_a_column_is_an_error_and_never_a_guess(name: str, h
 
 
 def test_pairs_are_found_by_the_names_of_their_columns() -> None:
-    assert settled("pairs", "userA,userB,when\nx,y,40\n") == [("x", "y", 20, 40)]
-    assert settled("pairs", "Time id1 id2 c1 c2\n40 x y 3B 3B\n") == [("x", "y", 20, 40)]
+    assert assembled("pairs", "userA,userB,when\nx,y,40\n") == [("x", "y", 20, 40)]
+    assert assembled("pairs", "Time id1 id2 c1 c2\n40 x y 3B 3B\n") == [("x", "y", 20, 40)]
 
 
 def test_a_header_of_sightings_may_name_columns_in_any_order() -> None:
-    assert settled("imote", "first last id1 id2\n1 5 8 9\n") == [("8", "9", 1, 5)]
+    assert assembled("imote", "first last id1 id2\n1 5 8 9\n") == [("8", "9", 1, 5)]
     with pytest.raises(LocalError, match="columns first, last are missing"):
-        settled("imote", "one two id1 id2\n1 5 8 9\n")
+        assembled("imote", "one two id1 id2\n1 5 8 9\n")
 
 
 def test_a_bad_first_row_is_no_header_where_columns_are_told() -> None:
@@ -78,4 +78,4 @@ def test_a_bad_first_row_is_no_header_where_columns_are_told() -> None:
 
 def test_columns_can_be_told_in_place_of_a_header() -> None:
     text = "a 9 0 1 2\na 9 5 3 4.5\n"
-    assert settled("gps-csv", text, columns=("node", "what", "t", "x", "y")) == [("a", 0, 1, 2), ("a", 5, 3, 4.5)]
+    assert assembled("gps-csv", text, columns=("node", "what", "t", "x", "y")) == [("a", 0, 1, 2), ("a", 5, 3, 4.5)]

@@ -101,7 +101,7 @@ class Matcher:
                 mask &= column.leaves(descriptor)
                 if not mask:
                     return False
-                if mask & column.settled & unguarded:
+                if mask & column.decided & unguarded:
                     return True
         return self._admits(mask, descriptor)
 
@@ -139,10 +139,10 @@ class Matcher:
         """Destination first, then what most entries ask for, so that few columns decide most descriptors."""
         columns = [_Column(name, masks, self._all, budget) for name, masks in asked.items()]
         columns.sort(key=lambda column: (column.name != DESTINATION, -column.bound.bit_count(), column.name))
-        settled = self._all
+        decided = self._all
         for column in reversed(columns):
-            column.settled = settled
-            settled &= ~column.bound
+            column.decided = decided
+            decided &= ~column.bound
         return columns
 
     def _look_destinations_up(self) -> None:
@@ -211,7 +211,7 @@ class _Column:
 
     __slots__ = (
         "_base", "_budget", "_lengths", "_memo", "_prefixes", "_sets",
-        "bound", "free", "name", "over", "settled", "values",
+        "bound", "free", "name", "over", "decided", "values",
     )  # fmt: skip
 
     def __init__(self, name: str, masks: Mapping[str, int], everything: int, budget: _Budget) -> None:
@@ -220,7 +220,7 @@ class _Column:
         """Entries that ask for this attribute."""
         self.over = 0
         """Those of them whose pattern cannot be evaluated."""
-        self.settled = 0
+        self.decided = 0
         """Entries that no later column can take away."""
         self.values: dict[str, int] = {}
         self._prefixes: dict[str, int] = {}

@@ -1,6 +1,6 @@
 """Ingest in one process: for what is small, where starting Spark would take longer than the work.
 
-Blocks are read one after the other, rows kept, and all of them settled at once. `Work` and `Ingested` are those of both
+Blocks are read one after the other, rows kept, and all of them assembled at once. `Work` and `Ingested` are those of both
 engines, whose tables are equal.
 """
 
@@ -88,7 +88,7 @@ def begun(format_: Format, paths: Sequence[Path], options: Options) -> list[Line
 
 
 def ingest(work: Work) -> Ingested:
-    """Read, settle and write."""
+    """Read, assemble and write."""
     found = Sum()
     parts: list[pa.Table] = []
     total = sum(sources.text_bytes(path) for path in work.paths) or 1
@@ -101,14 +101,14 @@ def ingest(work: Work) -> Ingested:
             done += len(data)
             work.told("reading", min(1.0, done / total))
     options = checked(found, work.form, work.options, work.rules[0], names=work.names, lenient=work.lenient)
-    work.told("settling", 0.0)
+    work.told("assembling", 0.0)
     rows = pa.concat_tables(parts)
     parts.clear()
-    settled = work.form.settle(rows, options)
-    if (other := other_way(work.form, options, settled.counts)) is not None:
-        options, settled = other, work.form.settle(rows, other)
-    usable(work.names, settled.faults, settled.counts, settled.rows.num_rows)
-    made = settled.rows
+    assembled = work.form.assemble(rows, options)
+    if (other := other_way(work.form, options, assembled.counts)) is not None:
+        options, assembled = other, work.form.assemble(rows, other)
+    usable(work.names, assembled.faults, assembled.counts, assembled.rows.num_rows)
+    made = assembled.rows
     times = [column(made, name) for name in made.column_names if name.endswith("_us")]
     first_us, last_us = (int(times[0].min()), int(times[-1].max())) if made.num_rows else (0, 0)
     if work.form.stays:
@@ -116,7 +116,7 @@ def ingest(work: Work) -> Ingested:
     work.told("writing", 0.0)
     folders.write_arrow(_seconds(made, work.scenario), work.folder, work.table)
     return Ingested(
-        found=found, options=options, counts=settled.counts, warnings=settled.warnings, written=made.num_rows,
+        found=found, options=options, counts=assembled.counts, warnings=assembled.warnings, written=made.num_rows,
         nodes=_nodes(made), first_us=first_us, last_us=last_us,
     )  # fmt: skip
 

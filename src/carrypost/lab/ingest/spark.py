@@ -1,4 +1,4 @@
-"""Ingest by Spark: blocks of files are read in parallel, rows brought together by node or pair, and settled there.
+"""Ingest by Spark: blocks of files are read in parallel, rows brought together by node or pair, and assembled there.
 
 Tasks read their ranges of bytes themselves, so all executors must see the files, and the output folder, into which what
 was packed is unpacked first. Line ends are counted block by block before, so that every task knows its lines' numbers.
@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from carrypost.emu.traces.formats import FORMATS, Options
-from carrypost.emu.traces.formats.keys import Settled, column
+from carrypost.emu.traces.formats.keys import Assembled, column
 from carrypost.emu.traces.formats.lines import cut
 from carrypost.emu.traces.formats.meetings import MEETINGS
 from carrypost.emu.traces.formats.orders import standing
@@ -62,7 +62,7 @@ class _Block(NamedTuple):
 
 
 def ingest(spark: SparkSession, work: Work) -> Ingested:
-    """Read, settle and write."""
+    """Read, assemble and write."""
     with _scratch(work.folder) as scratch, _persisted() as keep:
         work.told("unpacking", 0.0)
         plain = [sources.unpacked(path, scratch) for path in work.paths]
@@ -76,15 +76,15 @@ def ingest(spark: SparkSession, work: Work) -> Ingested:
         found = reduce(Sum.join, map(Sum.of, notes), Sum())
         options = checked(found, work.form, work.options, work.rules[0], names=work.names, lenient=work.lenient)
 
-        def settle(options: Options) -> tuple[DataFrame, _Notes]:
-            settled = keep(_settled(read, found.rows, work.format, options))
-            notes = _watched(spark, work, "settling", lambda: _notes(settled))
-            return settled, _Notes(found, options, [json.loads(note) for note in notes])
+        def assemble(options: Options) -> tuple[DataFrame, _Notes]:
+            assembled = keep(_assembled(read, found.rows, work.format, options))
+            notes = _watched(spark, work, "assembling", lambda: _notes(assembled))
+            return assembled, _Notes(found, options, [json.loads(note) for note in notes])
 
-        settled, told = settle(options)
+        assembled, told = assemble(options)
         if (other := other_way(work.form, options, told.counts)) is not None:
-            settled, told = settle(other)
-        return _written(spark, work, settled, told)
+            assembled, told = assemble(other)
+        return _written(spark, work, assembled, told)
 
 
 @contextmanager
@@ -186,25 +186,25 @@ def _batches(rows: pa.Table, schema: pa.Schema, note: str) -> Iterator[pa.Record
     yield pa.RecordBatch.from_arrays([*nothing, pa.array([note])], schema=schema)
 
 
-# ------------------------------------------------------------------------------------------------------ settling
-def _settled(read: DataFrame, rows: int, name: str, options: Options) -> DataFrame:
+# ------------------------------------------------------------------------------------------------------ assembling
+def _assembled(read: DataFrame, rows: int, name: str, options: Options) -> DataFrame:
     """Places by ranges of nodes, or contacts, and notes."""
     placed = FORMATS[name].gives == "positions"
     schema = _noted(PLACES if placed else MEETINGS)
 
-    def settle(batches: _Batches) -> Iterator[pa.RecordBatch]:
+    def assemble(batches: _Batches) -> Iterator[pa.RecordBatch]:
         table = pa.Table.from_batches(batches, _used(name))
         if table.num_rows:
-            found = FORMATS[name].settle(table, options)
+            found = FORMATS[name].assemble(table, options)
             yield from _batches(found.rows, schema, json.dumps(_told(found.rows, found)))
 
     shuffles = int(read.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     parts = max(shuffles, -(-rows // _ROWS_A_PARTITION))
     together = _rows(read).repartitionByRange(parts, "a") if placed else _rows(read).repartition(parts, "a", "b")
-    return together.mapInArrow(settle, _ddl(schema))
+    return together.mapInArrow(assemble, _ddl(schema))
 
 
-def _told(rows: pa.Table, found: Settled) -> dict[str, Any]:
+def _told(rows: pa.Table, found: Assembled) -> dict[str, Any]:
     """What is to be known of some nodes or pairs besides their rows."""
     times = [column(rows, name) for name in rows.column_names if name.endswith("_us")]
     return {
@@ -238,11 +238,11 @@ class _Notes:
         self.last_us = max((note["last_us"] for note in notes if note["last_us"] is not None), default=0)
 
 
-def _written(spark: SparkSession, work: Work, settled: DataFrame, notes: _Notes) -> Ingested:
+def _written(spark: SparkSession, work: Work, assembled: DataFrame, notes: _Notes) -> Ingested:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
 
     usable(work.names, notes.faults, notes.counts, notes.rows)
-    rows = _rows(settled)
+    rows = _rows(assembled)
     if work.form.stays:
         rows = rows.mapInArrow(_stander(notes.last_us), _ddl(PLACES))
     timed = [name for name in rows.columns if name.endswith("_us")]

@@ -1,4 +1,4 @@
-"""What blocks say, added up; and what must hold of all of them together before anything is settled.
+"""What blocks say, added up; and what must hold of all of them together before anything is assembled.
 
 `Sum` is what is known of blocks besides their rows: counts, the first bad lines, bounds, how places spread, and the
 order of time from one block to the next. Adding is the same in whatever order blocks were read.
@@ -84,7 +84,7 @@ class Sum:
 def checked(
     found: Sum, format_: Format, options: Options, rule: object, *, names: Sequence[str], lenient: bool
 ) -> Options:
-    """What settling needs to know of all lines; an error if there is nothing to settle, or too much is wrong."""
+    """What assembling needs to know of all lines; an error if there is nothing to assemble, or too much is wrong."""
     if found.bad_lines > BAD_SHARE_MAX * found.lines and not lenient:
         raise LocalError(
             f"{found.bad_lines:,} of {found.lines:,} lines cannot be read as {format_.name} ({format_.line}), more "
@@ -103,7 +103,7 @@ def checked(
 
 
 def usable(names: Sequence[str], faults: list[FileFault], counts: dict[str, int], rows: int) -> None:
-    """An error if what was settled must not be written."""
+    """An error if what was assembled must not be written."""
     if (fault := first(faults)) is not None:
         raise fault.told(list(names))
     if not rows and (one_way := counts.get("one_way_contacts")):
@@ -114,7 +114,7 @@ def usable(names: Sequence[str], faults: list[FileFault], counts: dict[str, int]
 
 
 def other_way(format_: Format, options: Options, counts: dict[str, int]) -> Options | None:
-    """How to settle again, where a contact plan turns out to tell one direction for both."""
+    """How to assemble again, where a contact plan turns out to tell one direction for both."""
     if counts.pop("two_way_pairs", 1) or not format_.symmetric:
         return None
     return replace(options, both_ways=True)

@@ -1,7 +1,7 @@
 """Formats of traces that people bring: how their lines read, and what the rows come to.
 
 Reading has two steps, both on columns of many rows at once. A rule, made from the beginning of a file (`Format.begin`),
-turns blocks of lines into rows, wherever they stand and in any order. `Format.settle` turns all rows of some nodes or
+turns blocks of lines into rows, wherever they stand and in any order. `Format.assemble` turns all rows of some nodes or
 pairs into places or contacts. The emulator's readers and the laboratory use the same rules; what differs is how bad
 lines are dealt with: here one is enough for an error, there a share of them is tolerated.
 """
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from carrypost.emu.traces.formats import meetings, orders, places, tables
 from carrypost.emu.traces.formats.events import ContactPlan, Ns2, OneConnections, Walkers
-from carrypost.emu.traces.formats.keys import Settled
+from carrypost.emu.traces.formats.keys import Assembled
 from carrypost.emu.traces.formats.lines import cut
 from carrypost.emu.traces.formats.rules import LineRule, Options, Parsed, first
 from carrypost.errors import LocalError
@@ -32,9 +32,9 @@ class Format:
     """How a line reads, for people."""
     begin: Callable[[bytes, str, Options], LineRule]
     """The rule of a file: from its first bytes, how it is called, and what the user says."""
-    settle: Callable[[pa.Table, Options], Settled]
+    assemble: Callable[[pa.Table, Options], Assembled]
     uses: tuple[str, ...]
-    """Columns of rows that settling needs."""
+    """Columns of rows that assembling needs."""
     takes: frozenset[str] = frozenset()
     """Options that mean something with it."""
     log: bool = False
@@ -97,12 +97,12 @@ def read_whole(format_: Format, content: str, name: str, options: Options) -> tu
     return rule, parsed
 
 
-def settle_whole(format_: Format, rows: pa.Table, name: str, options: Options) -> pa.Table:
+def assemble_whole(format_: Format, rows: pa.Table, name: str, options: Options) -> pa.Table:
     """Places or contacts out of all rows of a text."""
-    found = format_.settle(rows, options)
+    found = format_.assemble(rows, options)
     if (fault := first(found.faults)) is not None:
         raise fault.told([name])
     return found.rows
 
 
-__all__ = ["ALIASES", "FORMATS", "Format", "LineRule", "Options", "Parsed", "read_whole", "settle_whole"]
+__all__ = ["ALIASES", "FORMATS", "Format", "LineRule", "Options", "Parsed", "assemble_whole", "read_whole"]

@@ -16,7 +16,7 @@ from carrypost.emu.arrays import Flags, Ints
 from carrypost.emu.traces.formats.rules import FileFault
 
 
-class Settled(NamedTuple):
+class Assembled(NamedTuple):
     """What all rows of some nodes or pairs come to."""
 
     rows: pa.Table

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from carrypost.emu.arrays import Ints
 from carrypost.emu.scenario.csvfiles import brief
 from carrypost.emu.traces.formats.events import BACK, FORTH, UP
-from carrypost.emu.traces.formats.keys import Pairs, Settled, begins, column, joined
+from carrypost.emu.traces.formats.keys import Assembled, Pairs, begins, column, joined
 from carrypost.emu.traces.formats.lines import flags
 from carrypost.emu.traces.formats.rules import FileFault, Options, first_fault
 from carrypost.model.times import MICROSECONDS
@@ -23,9 +23,9 @@ from carrypost.model.times import MICROSECONDS
 MEETINGS = pa.schema([("a", pa.string()), ("b", pa.string()), ("start_us", pa.int64()), ("end_us", pa.int64())])
 
 
-def _settled(
+def _assembled(
     pairs: Pairs, intervals: tuple[Ints, Ints, Ints], faults: list[FileFault], counts: dict[str, int]
-) -> Settled:
+) -> Assembled:
     key, start_us, end_us = intervals
     lasting = end_us > start_us
     counts = {**counts, "empty_contacts": int((~lasting).sum())}
@@ -34,20 +34,20 @@ def _settled(
     order = np.lexsort((key, start_us))
     key = key[order]
     made = pa.table([*pairs.names(key), start_us[order], end_us[order]], schema=MEETINGS)
-    return Settled(made, faults, counts, [])
+    return Assembled(made, faults, counts, [])
 
 
-def merged(rows: pa.Table, options: Options) -> Settled:  # noqa: ARG001 - as all formats
+def merged(rows: pa.Table, options: Options) -> Assembled:  # noqa: ARG001 - as all formats
     """Sightings: what overlaps or touches is one contact."""
     return _merged(rows, joined)
 
 
-def sampled(rows: pa.Table, options: Options) -> Settled:
+def sampled(rows: pa.Table, options: Options) -> Assembled:
     """Samples: rows that follow each other are one contact; those that overlap only if asked for."""
     return _merged(rows, joined if options.overlaps else _consecutive)
 
 
-def _merged(rows: pa.Table, join: Callable[[Ints, Ints, Ints], tuple[Ints, Ints, Ints]]) -> Settled:
+def _merged(rows: pa.Table, join: Callable[[Ints, Ints, Ints], tuple[Ints, Ints, Ints]]) -> Assembled:
     """Contacts of a node with itself, which some files have, are counted and left out."""
     pairs = Pairs.of(rows)
     key, start_us, end_us = join(pairs.key, column(rows, "t_us"), column(rows, "until_us"))
@@ -60,7 +60,7 @@ def _merged(rows: pa.Table, join: Callable[[Ints, Ints, Ints], tuple[Ints, Ints,
         "merged_pairs": len(np.unique(key)),
         "overlapping_contacts": len(key) - len(union),
     }
-    return _settled(pairs, others, [], counts)
+    return _assembled(pairs, others, [], counts)
 
 
 def _consecutive(key: Ints, start_us: Ints, end_us: Ints) -> tuple[Ints, Ints, Ints]:
@@ -80,7 +80,7 @@ def _consecutive(key: Ints, start_us: Ints, end_us: Ints) -> tuple[Ints, Ints, I
     return key[first], start_us[first], end_us[last]
 
 
-def exact(rows: pa.Table, options: Options) -> Settled:  # noqa: ARG001 - as all formats
+def exact(rows: pa.Table, options: Options) -> Assembled:  # noqa: ARG001 - as all formats
     """Contacts as they are; that two of a pair overlap is an error."""
     pairs = Pairs.of(rows)
     key, at = pairs.key, column(rows, "at")
@@ -97,12 +97,12 @@ def exact(rows: pa.Table, options: Options) -> Settled:  # noqa: ARG001 - as all
         times = f"[{brief(int(start_us[two]))}, {brief(int(end_us[two]))}) s of {{other}}"
         message = f"this contact of {pairs.told(int(key[one]))} overlaps {times}; those of one pair must not"
         faults.append(FileFault(int(at[one]), message, int(at[two])))
-    made = _settled(pairs, (key, start_us, end_us), faults, {})
+    made = _assembled(pairs, (key, start_us, end_us), faults, {})
     made.counts["empty_contacts"] = empty
     return made
 
 
-def events(rows: pa.Table, options: Options) -> Settled:
+def events(rows: pa.Table, options: Options) -> Assembled:
     """Links that come up and go down; one that does not go down lasts to the end."""
     pairs = Pairs.of(rows)
     at, t_us = column(rows, "at"), column(rows, "t_us")
@@ -116,10 +116,10 @@ def events(rows: pa.Table, options: Options) -> Settled:
     after = np.append(t_us[1:], options.end_us)[started]
     last = np.append(begins(key)[1:], True)[: len(key)][started]
     end_us = np.where(last, options.end_us, after)
-    return _settled(pairs, (key[started], t_us[started], end_us), faults, {"open_contacts": int(last.sum())})
+    return _assembled(pairs, (key[started], t_us[started], end_us), faults, {"open_contacts": int(last.sum())})
 
 
-def plan(rows: pa.Table, options: Options) -> Settled:
+def plan(rows: pa.Table, options: Options) -> Assembled:
     """Contacts of each direction: two nodes are in contact while there are both."""
     if options.both_ways:
         return merged(rows, options)
@@ -144,7 +144,7 @@ def plan(rows: pa.Table, options: Options) -> Settled:
         "one_way_contacts": len(key) - _met((key, start, end), found),
         "one_way_s": (total_us - 2 * shared_us) // MICROSECONDS,
     }
-    return _settled(pairs, found, [], counts)
+    return _assembled(pairs, found, [], counts)
 
 
 def _met(ways: tuple[Ints, Ints, Ints], found: tuple[Ints, Ints, Ints]) -> int:

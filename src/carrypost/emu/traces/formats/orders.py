@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from carrypost.emu.arrays import Flags, Floats, Ints
 from carrypost.emu.scenario.csvfiles import brief
 from carrypost.emu.traces.formats.events import CREATE, DESTROY, ORDER, PLACE_X, PLACE_Y, SETDEST
-from carrypost.emu.traces.formats.keys import Settled, begins, column, rank_within, ranked
+from carrypost.emu.traces.formats.keys import Assembled, begins, column, rank_within, ranked
 from carrypost.emu.traces.formats.lines import flags
-from carrypost.emu.traces.formats.places import PLACES, Samples, settled
+from carrypost.emu.traces.formats.places import PLACES, Samples, assembled
 from carrypost.emu.traces.formats.rules import FileFault, Options, first_fault
 from carrypost.model.times import MICROSECONDS
 
@@ -77,7 +77,7 @@ def _at_speed(since_us: Ints, speed: Floats, way_m: Floats) -> Ints:
 
 
 # --------------------------------------------------------------------------------------------------------- ns-2
-def ns2(rows: pa.Table, options: Options) -> Settled:
+def ns2(rows: pa.Table, options: Options) -> Assembled:
     """Where nodes of ns-2 go."""
     names, node = ranked(rows["a"])
     kind, at, t_us = column(rows, "kind"), column(rows, "at"), column(rows, "t_us")
@@ -98,7 +98,7 @@ def ns2(rows: pa.Table, options: Options) -> Settled:
     samples = _obeyed(
         starts, np.full(len(names), _NEVER), orders, lambda now, way_m: _at_speed(orders.t_us[now], speed[now], way_m)
     )
-    return settled(names, samples, options, faults)
+    return assembled(names, samples, options, faults)
 
 
 def standing(rows: pa.Table, end_us: int) -> pa.Table:
@@ -114,7 +114,7 @@ def standing(rows: pa.Table, end_us: int) -> pa.Table:
 
 
 # ------------------------------------------------------------------------------------------------------ walkers
-def walkers(rows: pa.Table, options: Options) -> Settled:
+def walkers(rows: pa.Table, options: Options) -> Assembled:
     """Where walkers go."""
     names, node = ranked(rows["a"])
     order = np.lexsort((column(rows, "at"), node))
@@ -140,7 +140,7 @@ def walkers(rows: pa.Table, options: Options) -> Settled:
     names, rank = ranked(pa.chunked_array([called]))
     samples = _obeyed(events.where(begun), until, events.where(sent), lambda now, _: arrival[sent[now]])
     samples = samples._replace(node=rank[samples.node])
-    return settled(names, samples.where(np.argsort(samples.node, kind="stable")), options, faults)
+    return assembled(names, samples.where(np.argsort(samples.node, kind="stable")), options, faults)
 
 
 def _called(names: pa.Array, node: Ints) -> pa.Array:

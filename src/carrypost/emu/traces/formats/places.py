@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from carrypost.emu.arrays import Flags, Floats, Ints
 from carrypost.emu.scenario.csvfiles import brief
-from carrypost.emu.traces.formats.keys import Settled, column, ranked
+from carrypost.emu.traces.formats.keys import Assembled, column, ranked
 from carrypost.emu.traces.formats.rules import FileFault, Options, first_fault
 from carrypost.emu.traces.tracks import SAME_PLACE_M
 from carrypost.model.times import MICROSECONDS
@@ -41,7 +41,7 @@ class Samples(NamedTuple):
         return Samples(self.node[kept], self.t_us[kept], self.x[kept], self.y[kept], self.at[kept])
 
 
-def places(rows: pa.Table, options: Options) -> Settled:
+def places(rows: pa.Table, options: Options) -> Assembled:
     """Rows that are places already."""
     names, node = ranked(rows["a"])
     at, t_us = column(rows, "at"), column(rows, "t_us")
@@ -62,10 +62,12 @@ def places(rows: pa.Table, options: Options) -> Settled:
         return f"{what}; if rows may come in any order: --unsorted"
 
     faults = first_fault(back[: len(node)], samples.at, told)
-    return settled(names, samples, options, faults, hint="" if options.metres else _SAME_TIME)
+    return assembled(names, samples, options, faults, hint="" if options.metres else _SAME_TIME)
 
 
-def settled(names: pa.Array, samples: Samples, options: Options, faults: list[FileFault], *, hint: str = "") -> Settled:
+def assembled(
+    names: pa.Array, samples: Samples, options: Options, faults: list[FileFault], *, hint: str = ""
+) -> Assembled:
     """Keep one place for each node and time; warn of nodes that move too fast."""
     again = np.append(False, (samples.node[1:] == samples.node[:-1]) & (samples.t_us[1:] == samples.t_us[:-1]))
     again = again[: len(samples.node)]
@@ -85,7 +87,7 @@ def settled(names: pa.Array, samples: Samples, options: Options, faults: list[Fi
             "do two devices share this id?"
         )
     made = pa.table([names.take(pa.array(samples.node)), samples.t_us, samples.x, samples.y], schema=PLACES)
-    return Settled(made, faults, {"repeated_rows": int((~kept).sum()), "fast_moves": len(fast)}, warnings)
+    return Assembled(made, faults, {"repeated_rows": int((~kept).sum()), "fast_moves": len(fast)}, warnings)
 
 
 def _two_places(names: pa.Array, samples: Samples, again: Flags, hint: str) -> list[FileFault]:
