@@ -1,7 +1,7 @@
 """Ingest in one process: for what is small, where starting Spark would take longer than the work.
 
-Blocks are read one after the other, rows kept, and all of them assembled at once. `Work` and `Ingested` are those of both
-engines, whose tables are equal.
+Blocks are read one after the other, rows kept, and all of them assembled at once. `Work` and `Ingested` are those of
+both engines, whose tables are equal.
 """
 
 from __future__ import annotations
