@@ -15,6 +15,7 @@ from carrypost.errors import (
 )
 from carrypost.events import ClaimLost, Delivered, Done, Failed, Handed, Stored, Undone
 from carrypost.gossip.layer import Draft
+from carrypost.model import address
 from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.pattern import entry
@@ -416,6 +417,48 @@ def test_another_topic_or_selector_makes_a_durable_subscription_anew(node: OneNo
     wanted = node.publish("u")
     node.write()
     assert ids(node.handed()) == [wanted]
+
+
+def test_a_node_may_keep_subscriptions_that_are_not_durable_as_if_they_were() -> None:
+    node = OneNode(messaging={"non_durable": "as_durable"})
+    session = node.session()
+    consumers = [node.consume(session, "t") for _ in range(2)]
+    node.write()
+    assert node.host.messaging.overview().durable == 2  # type: ignore[union-attr]
+    for consumer in consumers:
+        node.host.messaging.close_consumer(consumer, node.now)
+    sent = node.publish("t")
+    node.write()
+    node.crash()
+    first = node.consumer("t")
+    node.write()
+    assert ids(node.handed(first)) == [sent]
+    assert node.host.messaging.overview().durable == 2  # type: ignore[union-attr]
+
+
+def test_a_node_may_refuse_subscriptions_that_are_not_durable() -> None:
+    node = OneNode(messaging={"non_durable": "reject"})
+    with pytest.raises(JMSException, match="give the subscription a name and make it durable"):
+        node.consumer("t")
+    node.consumer("t", client="me", name="mail", durable=True)
+
+
+def test_wildcards_take_one_level_or_all_that_follow(node: OneNode) -> None:
+    star, rest = node.consumer(address.topic_pattern("a.b.*")), node.consumer(address.topic_pattern("a.>"))
+    sent = [node.publish(address.topic(name)) for name in ("a", "a.b", "a.b.c", "a.b.c.d", "ab.c")]
+    node.write()
+    assert ids(node.handed(star)) == sent[2:3]
+    assert ids(node.handed(rest)) == sent[1:4]
+
+
+def test_a_subscription_may_name_the_header_fields_of_the_papers(node: OneNode) -> None:
+    wish = Subscribe(entry({"destination": "topic/.*", "destination_type": "topic", "src": "n"}))
+    consumer = node.host.messaging.consume(node.next_number(), node.session(), wish, node.now)
+    node.credit(consumer)
+    sent = node.publish(address.topic("x"))
+    node.publish("elsewhere")
+    node.write()
+    assert ids(node.handed(consumer)) == [sent]
 
 
 # --- misuse ------------------------------------------------------------------------------------------------
