@@ -1115,7 +1115,6 @@ def test_what_a_session_has_of_a_durable_subscription_that_was_replaced_leaves_n
     node.host.messaging.close_consumer(consumer, node.now)
     node.consume(session, "u", name="mail", durable=True)
     node.write()
-    node.pass_time(0)
     assert not [key for key in node.disk if key[0] == "mom" and key[1][:1] == b"C"]
     node.acknowledge(session, handed)
     node.write()

@@ -70,9 +70,6 @@ class Messaging(Layer):
         """The consumers of durable subscriptions that are not durable yet, by the numbers of the commands."""
         self._makers: dict[Subscription, int] = {}
         """Those subscriptions, and the commands that made them."""
-        self._replaced: dict[Subscription, Subscription] = {}
-        """Those of them that have the name of another one, and that other: it ends when its successor is durable."""
-        self._replaced_for_good: list[Subscription] = []
         self._resume_us = NEVER
         """Nothing is handed over before this: the disk failed, and what is handed over is counted there."""
 
@@ -139,10 +136,8 @@ class Messaging(Layer):
     def expire(self, now: int) -> None:
         """Do what is due: delivery times, leases, interests that nobody has, rows that were not written."""
         self._claims.expire(now)
-        replaced, self._replaced_for_good = self._replaced_for_good, []
-        for subscription in [*replaced, *self._topics.lapsed(now)]:
-            if not subscription.ended:
-                self._end(subscription, now)
+        for subscription in self._topics.lapsed(now):
+            self._end(subscription, now)
         self._topics.expire(now)
         if self._ledger.due_us <= now:
             self._ledger.write_again()
@@ -232,8 +227,7 @@ class Messaging(Layer):
         if known is None or known.asked != asked:
             subscription = self._topics.add(asked, found.connection.number, client, now)
             if known is not None:
-                self._replaced[subscription] = known
-                self._claims.note_handed(known)
+                self._end(known, now)
         else:
             subscription = known
             self._topics.renew(subscription, now)
@@ -286,9 +280,6 @@ class Messaging(Layer):
         self._end(subscription, now)
 
     def _end(self, subscription: Subscription, now: int) -> None:
-        replaced = self._replaced.pop(subscription, None)
-        if replaced is not None:
-            self._end(replaced, now)
         self._topics.remove(subscription, now)
         self._claims.end(subscription, self._sessions.handed_for(subscription) if subscription.durable else ())
 
@@ -327,9 +318,6 @@ class Messaging(Layer):
         consumer = self._made.pop(number, None)
         if consumer is not None and self._makers.get(consumer.subscription) == number:
             del self._makers[consumer.subscription]
-            if (replaced := self._replaced.pop(consumer.subscription, None)) is not None:
-                self._replaced_for_good.append(replaced)
-                self.due_us = self._holdings.now_us
         self._claims.keep(self._commits.pop(number, ()))
 
     def undo(self, number: int, now: int) -> None:
@@ -343,16 +331,5 @@ class Messaging(Layer):
             self.close_consumer(consumer.number, now)
         if self._makers.get(subscription) == number:
             del self._makers[subscription]
-            replaced = self._replaced.pop(subscription, None)
             if not subscription.ended:
                 self._end(subscription, now)
-            if replaced is not None:
-                self._bring_back(replaced, subscription)
-
-    def _bring_back(self, replaced: Subscription, successor: Subscription) -> None:
-        """A subscription could not be written, and does not replace another one; what replaces it may."""
-        for later, other in self._replaced.items():
-            if other is successor:
-                self._replaced[later] = replaced
-                return
-        self._topics.rename(replaced)

@@ -175,10 +175,6 @@ class Topics:
         self._enter(subscription)
         self._lease(subscription, row.lease_us)
 
-    def rename(self, subscription: Subscription) -> None:
-        """It is found by its name again: what was to replace it could not be written."""
-        self._named[subscription.key] = subscription
-
     # --- asking --------------------------------------------------------------------------------------------
 
     def interested(self, descriptor: Descriptor) -> list[Subscription]:
