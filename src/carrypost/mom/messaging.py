@@ -66,6 +66,8 @@ class Messaging(Layer):
         self._sessions = Sessions()
         self._commits: dict[int, list[Acknowledged]] = {}
         """What the commits acknowledged that are not durable, by their numbers."""
+        self._replaced: dict[int, Subscription] = {}
+        """The durable subscriptions whose places new ones take, by the numbers of the commands."""
         self._made: dict[int, Consumer] = {}
         """The consumers of durable subscriptions that are not durable yet, by the numbers of the commands."""
         self._makers: dict[Subscription, int] = {}
@@ -222,14 +224,14 @@ class Messaging(Layer):
                 'this node takes durable subscriptions only (messaging.non_durable = "reject"): '
                 "give the subscription a name and make it durable"
             )
-        known = self._topics.check(asked, client, adapted=adapted)
-        new = known is None or known.asked != asked
-        if known is None or known.asked != asked:
+        subscription = self._topics.check(asked, client, adapted=adapted)
+        if subscription is not None and subscription.asked != asked:
+            self._replaced[number] = subscription  # It stands until the new one is durable.
+            subscription = None
+        new = subscription is None
+        if subscription is None:
             subscription = self._topics.add(asked, found.connection.number, client, now)
-            if known is not None:
-                self._end(known, now)
         else:
-            subscription = known
             self._topics.renew(subscription, now)
         consumer = self._sessions.consume(found, subscription)
         subscription.consumers.append(consumer)
@@ -319,6 +321,10 @@ class Messaging(Layer):
         if consumer is not None and self._makers.get(consumer.subscription) == number:
             del self._makers[consumer.subscription]
         self._claims.keep(self._commits.pop(number, ()))
+        replaced = self._replaced.pop(number, None)
+        if replaced is not None and not replaced.ended:
+            self._end(replaced, self._holdings.now_us)
+            self._look_ahead()
 
     def undo(self, number: int, now: int) -> None:
         """A command was lost: sessions and subscriptions are as they were before it."""
@@ -333,3 +339,6 @@ class Messaging(Layer):
             del self._makers[subscription]
             if not subscription.ended:
                 self._end(subscription, now)
+        replaced = self._replaced.pop(number, None)
+        if replaced is not None and not replaced.ended:
+            self._topics.name_again(replaced)

@@ -244,6 +244,10 @@ class Topics:
             interest.ends_us = now + LINGER_US
             self.due_us = min(self.due_us, interest.ends_us)
 
+    def name_again(self, subscription: Subscription) -> None:
+        """What was to take the place of a subscription is not there, after all."""
+        self._named[subscription.key] = subscription
+
     def expire(self, now: int) -> None:
         """Let interests go that nobody has any more; see what is due next."""
         gone = [each for each in self._interests.values() if each.ends_us <= now]
