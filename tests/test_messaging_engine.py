@@ -862,6 +862,15 @@ def test_a_first_subscription_to_an_ordered_topic_claims_what_is_here(node: OneN
     assert ids(node.handed()) == sent
 
 
+def test_what_a_first_subscription_to_an_ordered_topic_could_not_note_comes_once_it_can(node: OneNode) -> None:
+    sent = [node.publish("t", b"%d" % n, ordering=Ordering.CAUSAL) for n in range(3)]
+    node.write()
+    node.consumer("t", ordering=Ordering.CAUSAL)
+    node.lose()
+    node.pass_time(3)
+    assert ids(node.handed()) == sent
+
+
 # --- acknowledgements that are undone ----------------------------------------------------------------------
 
 

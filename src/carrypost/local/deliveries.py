@@ -77,6 +77,8 @@ class Deliveries(Layer):
         """Slots that messaging has a claim to, for the first time, and that are on their way here."""
         self._passed_over = 0
         """Slots of what has an order, was let pass by it, and was wanted by nobody."""
+        self._taken_back = 0
+        """Those of them that somebody wanted later, and that this could not be noted of."""
         self._given: set[tuple[str, Ordering]] = set()
         """Groups of which somebody was given something; all of them, once there are many."""
         self.burst: list[Delivery] = []
@@ -208,6 +210,8 @@ class Deliveries(Layer):
     def is_open(self, copy: Copy) -> bool:
         """Whether its order let it pass and nobody wanted it, nor anything else of its group: somebody still may."""
         descriptor = copy.descriptor
+        if self._taken_back >> copy.slot & 1:
+            return True
         if not self._passed_over >> copy.slot & 1 or len(self._given) >= _GIVEN_MAX:
             return False
         return (descriptor.destination, descriptor.ordering) not in self._given
@@ -226,6 +230,7 @@ class Deliveries(Layer):
         """That it was delivered could not be noted: so it is not. What was confirmed stays so."""
         if self._holdings.is_confirmed(copy):
             return
+        self._taken_back |= self._passed_over & 1 << copy.slot
         self._forget(copy)
         self._cache.unpin((copy,), DELIVERIES)
         self._holdings.unmark_delivered(copy)
@@ -238,6 +243,7 @@ class Deliveries(Layer):
                 self._forget(copy)
                 if self._passed_over:
                     self._passed_over &= ~(1 << copy.slot)
+                    self._taken_back &= ~(1 << copy.slot)
 
     def _forget(self, copy: Copy) -> None:
         if self._unconfirmed.pop(copy.id, None) is not None:
