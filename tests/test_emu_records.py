@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -87,6 +89,45 @@ def test_columns_of_different_lengths_after_an_interruption_are_cut_to_the_short
     with Sink(tmp_path / "r.parquet") as sink:
         sink.take(record)
     assert records.read(tmp_path / "r.parquet").num_rows == 3
+
+
+@pytest.mark.parametrize("name", ["r.parquet", "r.jsonl"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # A process that ends closes its files.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_signal_at_any_line_leaves_no_half_written_file(tmp_path: Path, name: str, number: signal.Signals) -> None:
+    left = 0
+    passed = {"__exit__", "_give_up"}  # By then a signal was heard already, or is one line late.
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401 - as `sys.settrace` has it
+        nonlocal left
+        if frame.f_code.co_filename != records.__file__ or frame.f_code.co_name in passed:
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                sys.settrace(None)
+                signal.raise_signal(number)
+        return trace
+
+    usual = signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    for line in range(1, 10_000):
+        left = line
+        sys.settrace(trace)
+        try:
+            with Sink(tmp_path / name):
+                pass
+        except (KeyboardInterrupt, SystemExit):
+            there = list(tmp_path.iterdir())
+            assert there in ([], [tmp_path / name]), line
+            for path in there:
+                path.unlink()
+        finally:
+            sys.settrace(None)
+        if left > 0:
+            break
+    signal.signal(signal.SIGTERM, usual)
+    assert line > 20
 
 
 def test_what_a_program_froze_stays_frozen(tmp_path: Path) -> None:

@@ -120,29 +120,36 @@ class Sink:
         self._path = path
         self._partial: Path | None = None
         self._batches: list[pa.RecordBatch] = []
+        self._end: Callable[[], object] | None = None
         if path is None:
             self._write: Callable[[Record], object] = self._keep if keep else lambda _: None
             return
         # A file that is there is replaced when the run is over; a folder cannot be, and a device must not be.
         if path.exists() and not path.is_file():
             raise LocalError(f"the record {path} cannot be written: that is no file")
-        self._partial = partial(path)
-        with self._explained():
-            clear(path)
-            self._write, self._end = _opened(self._partial, lines=_is_lines(path))
 
     def __enter__(self) -> Self:
-        return self
+        try:
+            if self._path is not None:
+                self._partial = partial(self._path)
+                with self._explained(), _undisturbed():
+                    clear(self._path)
+                    self._write, self._end = _opened(self._partial, lines=_is_lines(self._path))
+            return self  # noqa: TRY300 - a signal that comes at this line leaves nothing behind either
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """After Ctrl-C what came so far is kept; after any other failure there is no file."""
-        if error is None or isinstance(error, KeyboardInterrupt):
-            self.close()
-            return
-        if self._partial is not None:
-            with suppress(OSError):  # The disk may be full, and something in a buffer.
-                self._end()
-        self._give_up()
+        try:
+            if error is None or isinstance(error, KeyboardInterrupt):
+                self.close()
+            elif self._end is not None:
+                with suppress(OSError):  # The disk may be full, and something in a buffer.
+                    self._end()
+        finally:
+            self._give_up()
 
     def take(self, record: Record) -> None:
         """Take all rows out of a record."""
@@ -159,7 +166,7 @@ class Sink:
         """End the record and return its rows; a file gets its final name."""
         if self._path is None:
             return Records(self._batches, rows=self.rows)
-        if self._partial is not None:
+        if self._partial is not None and self._end is not None:
             with self._explained(), _undisturbed():
                 self._end()
                 self._partial.replace(self._path)
