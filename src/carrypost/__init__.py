@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         JMSSecurityException,
         JMSSecurityRuntimeException,
         LimitError,
+        ListenerException,
         LocalError,
         MessageEOFException,
         MessageFormatException,
@@ -53,7 +54,10 @@ if TYPE_CHECKING:
         TransactionRolledBackException,
         TransactionRolledBackRuntimeException,
     )
+    from carrypost.jms.consumer import Consumer
+    from carrypost.jms.context import Context
     from carrypost.jms.destinations import Destination, Queue, Topic
+    from carrypost.jms.factory import ConnectionFactory
     from carrypost.jms.messages import (
         BytesMessage,
         MapMessage,
@@ -63,7 +67,8 @@ if TYPE_CHECKING:
         TextMessage,
         register,
     )
-    from carrypost.jms.modes import DeliveryMode
+    from carrypost.jms.modes import DeliveryMode, SendState, SessionMode
+    from carrypost.jms.producer import Producer, Sent
     from carrypost.model.selector import Selector
 
 __version__ = "0.1.0"
@@ -72,6 +77,9 @@ __all__ = [
     "BytesMessage",
     "CarrypostError",
     "ConfigError",
+    "ConnectionFactory",
+    "Consumer",
+    "Context",
     "DecodeError",
     "DeliveryMode",
     "DeliveryTimeoutException",
@@ -92,6 +100,7 @@ __all__ = [
     "JMSSecurityException",
     "JMSSecurityRuntimeException",
     "LimitError",
+    "ListenerException",
     "LocalError",
     "MapMessage",
     "Message",
@@ -107,11 +116,15 @@ __all__ = [
     "ObjectMessage",
     "PatternError",
     "PayloadError",
+    "Producer",
     "Queue",
     "RemoteError",
     "ResourceAllocationException",
     "ResourceAllocationRuntimeException",
     "Selector",
+    "SendState",
+    "Sent",
+    "SessionMode",
     "StateError",
     "StoreError",
     "StreamMessage",
@@ -128,6 +141,9 @@ _MODULES = {
     "BytesMessage": "jms.messages",
     "CarrypostError": "errors",
     "ConfigError": "errors",
+    "ConnectionFactory": "jms.factory",
+    "Consumer": "jms.consumer",
+    "Context": "jms.context",
     "DecodeError": "errors",
     "DeliveryMode": "jms.modes",
     "DeliveryTimeoutException": "errors",
@@ -148,6 +164,7 @@ _MODULES = {
     "JMSSecurityException": "errors",
     "JMSSecurityRuntimeException": "errors",
     "LimitError": "errors",
+    "ListenerException": "errors",
     "LocalError": "errors",
     "MapMessage": "jms.messages",
     "Message": "jms.messages",
@@ -163,11 +180,15 @@ _MODULES = {
     "ObjectMessage": "jms.messages",
     "PatternError": "errors",
     "PayloadError": "errors",
+    "Producer": "jms.producer",
     "Queue": "jms.destinations",
     "RemoteError": "errors",
     "ResourceAllocationException": "errors",
     "ResourceAllocationRuntimeException": "errors",
     "Selector": "model.selector",
+    "SendState": "jms.modes",
+    "Sent": "jms.producer",
+    "SessionMode": "jms.modes",
     "StateError": "errors",
     "StoreError": "errors",
     "StreamMessage": "jms.messages",

@@ -38,6 +38,7 @@
         ├── TransactionRolledBackException  a commit that could not be: nothing of it happened; a SendError
         ├── DeliveryTimeoutException        nothing was heard of a delivery or a reply in time; a TimeoutError
         ├── NameNotFoundException           a name that the directory of this node does not have; a LocalError
+        ├── ListenerException               a message that its listener failed with too often; told, not raised
         └── IllegalArgumentException        an argument that no call of this kind takes; a LocalError and a ValueError
 
 What JMS calls ``…RuntimeException`` in its simplified API is the same class here, under both names.
@@ -205,6 +206,17 @@ class DeliveryTimeoutException(JMSException, TimeoutError):  # noqa: N818 - like
 
 class NameNotFoundException(JMSException, LocalError):  # noqa: N818 - likewise
     """A name that the directory of this node does not have."""
+
+
+class ListenerException(JMSException):
+    """A listener failed with a message so often that it does not get it again; told to exception listeners.
+
+    `message` is that message, `__cause__` what the listener raised last.
+    """
+
+    def __init__(self, reason: str = "", message: object = None) -> None:
+        super().__init__(reason)
+        self.message = message
 
 
 class IllegalArgumentException(JMSException, LocalError, ValueError):  # noqa: N818 - likewise

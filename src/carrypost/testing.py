@@ -15,17 +15,27 @@ run, and one more node does not change the chance of the others.
 
     testing.run(scene)
 
-Without asyncio the same is ``with testing.network(...) as net`` and ``net.advance(60)``.
+Programs run on these nodes as they would on real ones::
+
+            async with net.context("a") as here, net.context("c", client_id="anna") as there:
+                inbox = await there.create_durable_consumer(there.create_topic("news"), "inbox")
+                await here.create_producer().send(here.create_topic("news"), "hello")
+                print(await inbox.receive(timeout=60))
+
+Without asyncio the same is ``with testing.network(...) as net`` and ``net.advance(60)``, without contexts.
 """
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from carrypost.config import Settings
+from carrypost.emu.engine import network as engine
 from carrypost.emu.engine.application import DeliveredMessage as Delivery
-from carrypost.emu.engine.loop import DeadlockError, TimeLimitError, run
-from carrypost.emu.engine.network import Network, NetworkOptions, Watcher
+from carrypost.emu.engine.driver import EmulatedDriver
+from carrypost.emu.engine.loop import DeadlockError, TimeLimitError, VirtualLoop, run
+from carrypost.emu.engine.network import NetworkOptions, Watcher
 from carrypost.emu.engine.playback import RecordFile
 from carrypost.emu.engine.radio import LinkModel, Traffic
 from carrypost.emu.scenario.checks import (
@@ -37,7 +47,7 @@ from carrypost.emu.scenario.checks import (
     microseconds,
 )
 from carrypost.emu.traces.contacts import read_contacts
-from carrypost.errors import RunawayError
+from carrypost.errors import RemoteError, RunawayError, StateError, StoreError
 from carrypost.events import (
     ClaimLost,
     Delivered,
@@ -51,6 +61,14 @@ from carrypost.events import (
     Undone,
 )
 from carrypost.gossip.wire.pieces import Blank
+from carrypost.host import Host
+from carrypost.jms.connection import Connection
+from carrypost.jms.context import Context
+from carrypost.jms.destinations import named
+from carrypost.jms.local import LocalProvider
+from carrypost.jms.modes import SessionMode
+from carrypost.jms.provider import Provider
+from carrypost.model.descriptor import Descriptor
 from carrypost.model.privilege import Privilege
 from carrypost.model.privilege import privilege as by_the_papers
 from carrypost.record import Record
@@ -78,6 +96,114 @@ __all__ = [
     "network",
     "run",
 ]
+
+
+class EmulatedDrive:
+    """An emulated node, as a provider drives it."""
+
+    def __init__(self, network: Network, name: str, driver: EmulatedDriver) -> None:
+        self._network, self._name, self._driver = network, name, driver
+
+    @property
+    def host(self) -> Host:
+        """Its host; raises `StateError` if it is down or suspended."""
+        return self._driver.command()
+
+    @property
+    def settings(self) -> Settings:
+        """Its settings."""
+        return self._driver.settings
+
+    def now_us(self) -> int:
+        """Its time."""
+        return self._driver.now
+
+    def drain(self) -> None:
+        """Do what its host has to do."""
+        self._driver.drain()
+
+    def payload(self, descriptor: Descriptor) -> bytes | None:
+        """A payload out of its store; None, and the host is told, if it is gone or does not expand."""
+        try:
+            return self._network.payload(self._name, descriptor)
+        except RemoteError as error:
+            self._driver.host.unreadable(descriptor.id, error.reason, self._driver.now)
+        except StoreError:
+            self._driver.host.payload_gone(descriptor.id, self._driver.now)
+        self._driver.drain()
+        return None
+
+    async def room(self) -> None:
+        """There is room in memory."""
+
+
+class Network(engine.Network):
+    """A network in virtual time, with contexts for programs."""
+
+    _providers: dict[str, LocalProvider] | None = None
+
+    def context(
+        self, node: str, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE, *, client_id: str | None = None
+    ) -> Context:
+        """A context on a node, as `ConnectionFactory.create_context` makes one on a real node.
+
+        It wakes messaging on every node of the network. `kill` ends it: after `restart`, make another.
+        """
+        self._check(node)
+        try:
+            loop: object = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None
+        if not isinstance(loop, VirtualLoop):
+            raise StateError("contexts need virtual time: call this inside an async function that testing.run runs")
+        client = "" if client_id is None else named(client_id, "a client id")
+        return Context(Connection(_Seat(self, node), client), mode)
+
+    def provider(self, node: str) -> Provider:
+        """What stands below the contexts of a node."""
+        if self._providers is None:
+            self._providers = {}
+            self.open_messaging()
+            self.watch(self._route)
+        found = self._providers.get(node)
+        if found is None:
+            drive = EmulatedDrive(self, node, self._checked(node))
+            found = self._providers[node] = LocalProvider(drive)
+        return found
+
+    def _route(self, _: float, node: str, event: Event) -> None:
+        found = (self._providers or {}).get(node)
+        if found is not None:
+            found.take(event)
+
+    def kill(self, node: str) -> None:
+        """A crash: what was not durable is lost, the store is kept. Links stay, for whoever comes back."""
+        super().kill(node)
+        self._end(node, f"the node {node!r} was killed: restart it, and make another context")
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        for node in list(self._providers or {}):
+            self._end(node, "the network is closed")
+
+    def _end(self, node: str, reason: str) -> None:
+        found = (self._providers or {}).pop(node, None)
+        if found is not None:
+            found.end(reason)
+
+
+class _Seat:
+    """Where a context gets its provider from."""
+
+    def __init__(self, network: Network, node: str) -> None:
+        self._network, self._node = network, node
+
+    async def acquire(self) -> Provider:
+        """The provider of the node."""
+        return self._network.provider(self._node)
+
+    async def release(self) -> None:
+        """Nodes stay while their network does."""
 
 
 def network(

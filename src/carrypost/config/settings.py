@@ -136,6 +136,8 @@ class Messaging:
     """Messages that a consumer is handed ahead of its program."""
     prefetch_bytes: int = whole(MIB, 1, UNBOUNDED)
     """Payload of those messages; one is always allowed."""
+    tries: int = whole(6, 1, UNBOUNDED)
+    """How often a message comes to a listener that fails with it."""
     draft_bytes_max: int = whole(64 * MIB, KIB, UNBOUNDED)
     """Payload of what one session sent and did not commit yet."""
 

@@ -212,11 +212,14 @@ class Host:
         with self.step(now, links=False):
             return self._works.draft(session, draft, now)
 
-    def perform(self, work: Work, now: int) -> None:
-        """Carry out a work, whole or not at all; `Done` or `Undone` follows. What raises has changed nothing."""
+    def perform(self, work: Work, now: int) -> tuple[Descriptor, ...]:
+        """Carry out a work, whole or not at all; `Done` or `Undone` follows. What raises has changed nothing.
+
+        Returns what its messages were sent with; a draft that died meanwhile is not among them.
+        """
         self._require_start()
         with self.step(now):
-            self._works.perform(work, now)
+            return self._works.perform(work, now)
 
     def subscribe(
         self, pattern: str | Mapping[str, str], selector: str | None = None, *, ordered: bool = False, now: int

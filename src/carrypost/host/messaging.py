@@ -99,10 +99,12 @@ class HostMessaging:
             self._awake().close_session(session, now, unread=unread)
             self._works.forget_drafts(session)
 
-    def recover(self, session: int, now: int, *, unread: Collection[int] = ()) -> None:
-        """Let everything come again that a session has not acknowledged."""
+    def recover(
+        self, session: int, now: int, *, unread: Collection[int] = (), numbers: Collection[int] | None = None
+    ) -> None:
+        """Let everything come again that a session has not acknowledged, or of that these `numbers`."""
         with self._host.step(now, links=False):
-            self._awake().recover(session, unread=unread)
+            self._awake().recover(session, unread=unread, numbers=numbers)
 
     def rollback(self, session: int, now: int, *, unread: Collection[int] = ()) -> None:
         """Forget a session's drafts, and let everything come again that it has not acknowledged."""

@@ -147,8 +147,8 @@ class Works:
 
     # --- works ---------------------------------------------------------------------------------------------
 
-    def perform(self, work: Work, now: int) -> None:
-        """Carry out a work."""
+    def perform(self, work: Work, now: int) -> tuple[Descriptor, ...]:
+        """Carry out a work; returns what its messages were sent with, less those that died as drafts."""
         messaging = self._messaging
         self.check_number(work.number)
         sends = [self._drafted(send) for send in work.sends]
@@ -164,16 +164,17 @@ class Works:
                 self.publisher.make(each.draft, each.packed, self._stamp(each.draft, now), now)
         alive = [each for each in sends if each.descriptor is None or each.descriptor.alive(now)]
         self._check_room(alive, now)
-        messages = [
-            self._send(each.draft, each.packed, each.descriptor, now, alone=False).id for each in alive
-        ]  # fmt: skip
+        sent = tuple(
+            self._send(each.draft, each.packed, each.descriptor, now, alone=False).descriptor for each in alive
+        )
         for draft in drafts:
             drafted = self._drafts.pop(draft)
             self._draft_bytes[drafted.session] -= drafted.packed.length
         if messaging is not None and work.acks:
             messaging.acknowledge(work.number, work.acks, now, commit=bool(sends))
         self._journal.demand(work.durability)
-        self.follow(work.number, messages, commit=bool(sends))
+        self.follow(work.number, [each.id for each in sent], commit=bool(sends))
+        return sent
 
     def check_number(self, number: int) -> None:
         """Raise unless a command may have this number."""

@@ -12,3 +12,33 @@ class DeliveryMode(enum.IntEnum):
     """It may be lost when the node fails, and gives way first where a cache is full."""
     PERSISTENT = 2
     """It is on disk when `send` returns, and by default carriers keep it rather than others."""
+
+
+class SessionMode(enum.IntEnum):
+    """When a message that a program got counts as consumed; the numbers are those of JMS, but for the last."""
+
+    SESSION_TRANSACTED = 0
+    """By `commit`, together with what was sent."""
+    AUTO_ACKNOWLEDGE = 1
+    """When `receive` returns it, or its listener returns."""
+    CLIENT_ACKNOWLEDGE = 2
+    """By `acknowledge`, with all that the context was given before."""
+    DUPS_OK_ACKNOWLEDGE = 3
+    """As the first, but noted in groups: after a crash more of them may come again."""
+    INDIVIDUAL_ACKNOWLEDGE = 101
+    """By the `acknowledge` of that message alone."""
+
+
+class SendState(enum.IntEnum):
+    """How far a message that was sent has come, as its sender knows it. It rises, and never falls."""
+
+    STORED = 1
+    """This node has it."""
+    CARRIED = 2
+    """A neighbour has it, too."""
+    EXPIRED = 3
+    """Its lifetime is over, and nothing was heard of a delivery."""
+    FAILED = 4
+    """It was turned away, or nothing was heard of it in time."""
+    DELIVERED = 5
+    """Its receiver has it."""

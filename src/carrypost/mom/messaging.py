@@ -285,10 +285,11 @@ class Messaging(Layer):
         self._topics.remove(subscription, now)
         self._claims.end(subscription, self._sessions.handed_for(subscription) if subscription.durable else ())
 
-    def recover(self, session: int, *, unread: Collection[int] = ()) -> None:
-        """Let everything come again that a session has not acknowledged."""
-        found = self._sessions.session(session)
-        self._claims.give_back(list(found.handed.values()), unread=unread)
+    def recover(self, session: int, *, unread: Collection[int] = (), numbers: Collection[int] | None = None) -> None:
+        """Let everything come again that a session has not acknowledged, or of that these `numbers`."""
+        handed = self._sessions.session(session).handed
+        claims = [claim for number, claim in handed.items() if numbers is None or number in numbers]
+        self._claims.give_back(claims, unread=unread)
 
     # --- works ---------------------------------------------------------------------------------------------
 

@@ -14,10 +14,10 @@ import math
 import random
 import time
 from collections.abc import Iterable, Mapping
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from carrypost.errors import PayloadError, RemoteError, SendError, StateError, StoreError
-from carrypost.events import ClaimLost, Confirmed, Delivered, Dropped, Event, Failed, Stored
+from carrypost.events import ClaimLost, Confirmed, Delivered, Done, Dropped, Event, Failed, Handed, Stored, Undone
 from carrypost.gossip.wire.codec import MAGIC
 from carrypost.host import Host
 from carrypost.journal import INCARNATION
@@ -39,6 +39,13 @@ _GARBAGE_THRESHOLDS = (20_000, 20, 50)
 _log = logging.getLogger("carrypost.node")
 
 
+class Programs(Protocol):
+    """Those on this machine that use messaging."""
+
+    def take(self, event: Event) -> None:
+        """Take what the host hands over to them, or how a command of theirs ended."""
+
+
 class Node:
     """A node of the network on this machine; an asynchronous context manager."""
 
@@ -53,6 +60,8 @@ class Node:
         self._exits = contextlib.ExitStack()
         self._sends: dict[MessageId, asyncio.Future[MessageId]] = {}
         self._confirmations: dict[MessageId, list[asyncio.Future[None]]] = {}
+        self._programs: Programs | None = None
+        self._waiting_for_room: list[asyncio.Future[None]] = []
         self._claims_lost = 0
         self._begun_s = 0.0
 
@@ -120,6 +129,7 @@ class Node:
         if self.chronicle is not None:
             self.chronicle.close()
             self.chronicle = None
+        self._let_in()
         for future in self._sends.values():
             _fail(future, SendError("the node ended before the message was stored"))
         self._sends = {}
@@ -139,6 +149,26 @@ class Node:
     def uptime_s(self) -> float:
         """For how long it has been running."""
         return time.monotonic() - self._begun_s
+
+    # --- for programs with messaging -----------------------------------------------------------------------
+
+    def attach(self, programs: Programs) -> None:
+        """From now on these are told what messaging hands over, and how its commands end."""
+        if self._programs is not None:
+            raise StateError("this node has its programs already: they share one provider")
+        self._programs = programs
+
+    async def room(self) -> None:
+        """Wait while too much waits for the disk."""
+        while self._driver is not None and self._driver.overloaded:
+            waiting = asyncio.get_running_loop().create_future()
+            self._waiting_for_room.append(waiting)
+            await waiting
+
+    def _let_in(self) -> None:
+        waiting, self._waiting_for_room = self._waiting_for_room, []
+        for each in waiting:
+            _fulfil(each, None)
 
     # --- for applications ----------------------------------------------------------------------------------
 
@@ -221,10 +251,18 @@ class Node:
     def _answered(self) -> None:
         if self._driver is not None:
             self._driver.answered()
+            if self._waiting_for_room:
+                self._let_in()
 
     def _take(self, event: Event) -> None:
         if self.chronicle is not None:
             self.chronicle.observe(event)
+        if self._programs is not None and isinstance(event, Handed | Done | Undone):
+            self._programs.take(event)
+        else:
+            self._act_upon(event)
+
+    def _act_upon(self, event: Event) -> None:
         match event:
             case Delivered(deliveries):
                 self.consumers.deliver(deliveries)

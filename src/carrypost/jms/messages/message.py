@@ -8,18 +8,25 @@ was; its properties and its body are read-only until they are cleared.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
-from carrypost.errors import IllegalArgumentException, MessageFormatException, MessageNotWriteableException
+from carrypost.errors import (
+    IllegalArgumentException,
+    IllegalStateException,
+    JMSException,
+    MessageFormatException,
+    MessageNotWriteableException,
+)
 from carrypost.jms.destinations import Destination, destination_at
 from carrypost.jms.messages import headers
 from carrypost.jms.messages.headers import Header, headers_of
 from carrypost.jms.messages.properties import Properties, PropertyValue
 from carrypost.jms.messages.values import ValueType
-from carrypost.jms.modes import DeliveryMode
+from carrypost.jms.modes import DeliveryMode, SessionMode
 from carrypost.model import visible
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import BodyType
@@ -32,8 +39,15 @@ B = TypeVar("B")
 class Acknowledger(Protocol):
     """The session that handed a message over."""
 
+    @property
+    def mode(self) -> SessionMode:
+        """When what it handed over counts as consumed."""
+
     async def acknowledge(self, number: int) -> None:
         """Do what the session's mode says, of the message that was handed over under this number."""
+
+    async def release(self, number: int) -> None:
+        """Let this message come again."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +144,26 @@ class Message:
         """
         if self._acknowledger is not None:
             await self._acknowledger.acknowledge(self._number)
+
+    @asynccontextmanager
+    async def processing(self) -> AsyncIterator[Self]:
+        """Acknowledge the message when the block ends; if it raises, the message comes again, flagged.
+
+        For contexts that acknowledge each message for itself (`SessionMode.INDIVIDUAL_ACKNOWLEDGE`).
+        """
+        session = self._acknowledger
+        if session is None or session.mode is not SessionMode.INDIVIDUAL_ACKNOWLEDGE:
+            raise IllegalStateException(
+                "processing() is for messages of a context that acknowledges each for itself: create it with "
+                "SessionMode.INDIVIDUAL_ACKNOWLEDGE"
+            )
+        try:
+            yield self
+        except BaseException:
+            with suppress(JMSException):  # Its session is gone: what was not acknowledged comes again anyway.
+                await session.release(self._number)
+            raise
+        await session.acknowledge(self._number)
 
     # --- body ----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,62 @@
+"""Asynchronous sends: listeners that are told, one at a time and in order, that a message is stored or was not."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import Awaitable
+from typing import Protocol
+
+from carrypost.errors import IllegalStateException, JMSException
+
+_log = logging.getLogger("carrypost.jms")
+
+
+class CompletionListener(Protocol):
+    """Who is told of sends. Both methods may be async."""
+
+    def on_completion(self, message: object) -> Awaitable[None] | None:
+        """The message is stored on this node."""
+
+    def on_exception(self, message: object, exception: JMSException) -> Awaitable[None] | None:
+        """The message was not sent."""
+
+
+class Completions:
+    """The sends of one session whose listeners were not told yet."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[asyncio.Future[None], object, CompletionListener]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def follow(self, done: asyncio.Future[None], message: object, listener: CompletionListener) -> None:
+        """One more."""
+        self._waiting.append((done, message, listener))
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="carrypost completions")
+
+    async def done(self) -> None:
+        """Wait until all were told."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    def check_not_inside(self, what: str) -> None:
+        """Raise if this is called by a completion listener: it would wait for itself."""
+        if self._task is not None and asyncio.current_task() is self._task:
+            raise IllegalStateException(f"a completion listener cannot {what} of its own context")
+
+    async def _run(self) -> None:
+        while self._waiting:
+            done, message, listener = self._waiting.popleft()
+            await asyncio.wait({done})
+            error = done.exception()
+            try:
+                result = (
+                    listener.on_completion(message) if error is None else listener.on_exception(message, error)  # type: ignore[arg-type]  # works fail with these alone
+                )
+                if inspect.isawaitable(result):
+                    await result
+            except Exception:  # noqa: BLE001 - whatever a program raises
+                _log.exception("a completion listener failed")

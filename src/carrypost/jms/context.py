@@ -1,0 +1,411 @@
+"""`Context`: a program's way into messaging, as JMS 2.0 has it: a connection and one session of it.
+
+What touches the node is awaited; messages, destinations and producers are made by plain calls. A context is opened by
+``async with``, or by awaiting it, and closed by the end of that block or by `close`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from carrypost.errors import IllegalArgumentException, IllegalStateException, JMSException
+from carrypost.jms.connection import Connection, ExceptionListener
+from carrypost.jms.consumer import Consumer, Wanted
+from carrypost.jms.destinations import Destination, Topic, named
+from carrypost.jms.durations import Duration, seconds
+from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
+from carrypost.jms.modes import SessionMode
+from carrypost.jms.producer import Producer
+from carrypost.model.descriptor import Ordering
+
+if TYPE_CHECKING:
+    from carrypost.jms.session import Session
+    from carrypost.model.ids import NodeId
+
+L = TypeVar("L", bound=Callable[[Any], object])
+T = TypeVar("T")
+
+
+class Opening(Generic[T]):
+    """Something that is opened when it is awaited, or entered by ``async with``; leaving that closes it."""
+
+    def __init__(self, open_: Callable[[], Awaitable[T]], what: str) -> None:
+        self._open, self._what = open_, what
+        self._opened: Any = None
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> T:
+        self._opened = await self._open()
+        return self._opened  # type: ignore[no-any-return]
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._opened.close()
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise IllegalStateException(f"{self._what} has to be awaited first: `consumer = await ctx.{self._what}(…)`")
+
+
+class Context:
+    """A connection and a session; made by `ConnectionFactory.create_context`, or by another context."""
+
+    def __init__(self, connection: Connection, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE) -> None:
+        self._connection = connection
+        self._mode = _checked(mode)
+        self._session: Session | None = None
+        self._state = "not open yet: enter it by `async with`, or await it"
+        self._auto_start = True
+        self._children: list[Context] = []
+        self._listeners: set[asyncio.Task[None]] = set()
+
+    # --- opening and closing -------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        return await self._open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._open().__await__()
+
+    async def _open(self) -> Self:
+        if self._session is not None or self._state == "closed":
+            raise IllegalStateException(
+                "this context is closed: create another" if self._state == "closed" else "this context is open already"
+            )
+        self._session = await self._connection.open_session(self._mode)
+        self._state = "open"
+        return self
+
+    async def close(self) -> None:
+        """Close it, and with the last context of its connection that one, too; twice is once.
+
+        Listeners finish the message that they have. Who waits in `receive` gets None. What was not acknowledged goes
+        back: durable subscriptions have it again, flagged. Sends that were begun are finished.
+        """
+        if self._state == "closed":
+            return
+        session = self._session
+        if session is None:
+            self._state = "closed"
+            return
+        session.check_not_listening("close the context")
+        self._state = "closed"
+        closing = asyncio.ensure_future(self._close(session))
+        await asyncio.shield(closing)  # Who is cancelled meanwhile leaves nothing half closed.
+
+    async def _close(self, session: Session) -> None:
+        await self._end_listeners()
+        await self._connection.close_session(session)
+
+    async def _end_listeners(self) -> None:
+        if self._listeners:
+            await asyncio.wait(self._listeners)
+        for child in self._children:
+            await child.close()
+
+    async def drain(self, timeout: Duration | None = None) -> None:
+        """Close it without leaving work undone; after `timeout`, whatever is undone.
+
+        Nothing more is handed out. Listeners finish what they have, it is acknowledged, and all sends are durable.
+        """
+        limit_s = None if timeout is None else seconds(timeout, "a timeout")
+        session = self._opened()
+        session.check_not_listening("drain the context")
+        try:
+            async with asyncio.timeout(limit_s):
+                for child in self._children:
+                    await child.drain()
+                await session.drain()
+        except TimeoutError:
+            pass
+        finally:
+            await self.close()
+
+    def __del__(self) -> None:
+        if self._state == "open" and self._session is not None and not self._session.ended:
+            warnings.warn(
+                f"{self!r} was not closed: use `async with`, or await ctx.close()", ResourceWarning, 2, source=self
+            )
+
+    def __repr__(self) -> str:
+        return f"<Context {self._mode.name}, {self._state.partition(':')[0]}>"
+
+    def _opened(self) -> Session:
+        if self._session is None:
+            raise IllegalStateException(f"this context is {self._state}")
+        self._session.works.check()
+        return self._session
+
+    # --- what it is ----------------------------------------------------------------------------------------
+
+    @property
+    def session_mode(self) -> SessionMode:
+        """When what it receives counts as consumed."""
+        return self._mode
+
+    @property
+    def client_id(self) -> str | None:
+        """The client id of its connection; None if it has none."""
+        return self._connection.client_id or None
+
+    async def set_client_id(self, client_id: str) -> None:
+        """Give the connection its client id, before anything else is done; better, give it to the factory.
+
+        Raises `InvalidClientIDException` if another connection of this node has it.
+        """
+        session = self._opened()
+        self._session = await self._connection.rename(named(client_id, "a client id"), session)
+
+    @property
+    def node_id(self) -> NodeId:
+        """The id of the node that it uses."""
+        return self._opened().works.provider.place.node
+
+    @property
+    def given_up(self) -> int:
+        """How many messages its listeners, those of `listener` included, failed with too often."""
+        own = 0 if self._session is None else self._session.given_up
+        return own + sum(child.given_up for child in self._children)
+
+    # --- contexts and delivery -----------------------------------------------------------------------------
+
+    def create_context(self, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE) -> Context:
+        """Another context on the same connection, with a session of its own."""
+        self._opened()
+        self._connection.used = True
+        return Context(self._connection, mode)
+
+    @property
+    def auto_start(self) -> bool:
+        """Whether the first consumer starts the connection."""
+        return self._auto_start
+
+    def set_auto_start(self, auto_start: bool) -> None:
+        """Let `start` alone start the connection, or, as by default, the first consumer as well."""
+        self._auto_start = auto_start
+
+    async def start(self) -> None:
+        """Let messages be delivered to all contexts of the connection, and wait until its listeners stand."""
+        self._opened()
+        self._connection.start()
+        if self._listeners:
+            await asyncio.wait(self._listeners)
+
+    async def stop(self) -> None:
+        """Deliver nothing to the contexts of this connection, until `start`. Returns when no listener is being called.
+
+        Timeouts of `receive` go on, and so does all sending and carrying.
+        """
+        self._opened()
+        await self._connection.stop()
+
+    def set_exception_listener(self, listener: ExceptionListener | None) -> None:
+        """Who is told of problems of the connection that no call can raise; by default the log is.
+
+        Those are sends and acknowledgements that could not be stored after their call returned, and messages that a
+        listener failed with too often (`ListenerException`). That no other node is near is no problem.
+        """
+        self._opened()
+        if listener is not None and not callable(listener := getattr(listener, "on_exception", listener)):
+            raise IllegalArgumentException(
+                f"an exception listener is a function, or has on_exception, not {listener!r}"
+            )
+        self._connection.listen(listener)
+
+    # --- destinations and messages -------------------------------------------------------------------------
+
+    def create_topic(self, name: str, *, ordering: Ordering | str = Ordering.NONE) -> Topic:
+        """The topic of this name; it exists by being used. ``a.b.*`` and ``a.>`` stand for many, to consume from.
+
+        `ordering`: "none", "causal" or "delta-causal"; everybody who uses the topic says the same.
+        """
+        return Topic(name, ordering)
+
+    def create_message(self) -> Message:
+        """A message without a body."""
+        return Message()
+
+    def create_text_message(self, text: str | None = None) -> TextMessage:
+        """A message with a text."""
+        return TextMessage(text)
+
+    def create_bytes_message(self, data: bytes = b"") -> BytesMessage:
+        """A message with bytes."""
+        return BytesMessage(data)
+
+    def create_map_message(self, entries: Mapping[str, Any] | None = None) -> MapMessage:
+        """A message with names and values."""
+        return MapMessage(entries or {})
+
+    def create_stream_message(self) -> StreamMessage:
+        """A message with values one after the other."""
+        return StreamMessage()
+
+    def create_object_message(self, value: object = None) -> ObjectMessage:
+        """A message with an object of a registered class."""
+        return ObjectMessage(value)
+
+    def create_producer(self) -> Producer:
+        """What sends; cheap, and never closed."""
+        return Producer(self._opened())
+
+    # --- consumers -----------------------------------------------------------------------------------------
+
+    def create_consumer(
+        self,
+        destination: Destination,
+        selector: str | None = None,
+        *,
+        no_local: bool = False,
+        patterns: Mapping[str, str] | None = None,
+        prefetch: int | None = None,
+    ) -> Opening[Consumer]:
+        """A consumer of a topic, for as long as it is open. To be awaited, or entered by ``async with``.
+
+        `selector`: only what fulfils it. `no_local`: not what this connection sends. `patterns`: only messages whose
+        attributes match these regular expressions. `prefetch`: how many messages the node hands over ahead of the
+        program; with 1, at most one is in doubt after a crash.
+        """
+        wanted = Wanted(
+            destination=destination, selector=selector, no_local=no_local, patterns=patterns, prefetch=prefetch
+        )
+        return self._consumer("create_consumer", wanted)
+
+    def create_durable_consumer(
+        self,
+        topic: Destination,
+        name: str,
+        selector: str | None = None,
+        *,
+        no_local: bool = False,
+        patterns: Mapping[str, str] | None = None,
+        prefetch: int | None = None,
+    ) -> Opening[Consumer]:
+        """A consumer of a durable subscription, which collects messages while nobody consumes, until `unsubscribe`.
+
+        It belongs to the connection's client id and has one consumer at a time. Opening it with another topic or
+        selector makes it anew.
+        """
+        wanted = Wanted(
+            destination=topic, selector=selector, no_local=no_local, patterns=patterns, prefetch=prefetch,
+            name=named(name, "the name of a subscription"), durable=True,
+        )  # fmt: skip
+        return self._consumer("create_durable_consumer", wanted)
+
+    def create_shared_consumer(
+        self,
+        topic: Destination,
+        name: str,
+        selector: str | None = None,
+        *,
+        patterns: Mapping[str, str] | None = None,
+        prefetch: int | None = None,
+    ) -> Opening[Consumer]:
+        """One of several consumers of a subscription, on this node: each message goes to one of them."""
+        wanted = Wanted(
+            destination=topic, selector=selector, patterns=patterns, prefetch=prefetch,
+            name=named(name, "the name of a subscription"), shared=True,
+        )  # fmt: skip
+        return self._consumer("create_shared_consumer", wanted)
+
+    def create_shared_durable_consumer(
+        self,
+        topic: Destination,
+        name: str,
+        selector: str | None = None,
+        *,
+        patterns: Mapping[str, str] | None = None,
+        prefetch: int | None = None,
+    ) -> Opening[Consumer]:
+        """One of several consumers of a durable subscription, on this node: each message goes to one of them."""
+        wanted = Wanted(
+            destination=topic, selector=selector, patterns=patterns, prefetch=prefetch,
+            name=named(name, "the name of a subscription"), shared=True, durable=True,
+        )  # fmt: skip
+        return self._consumer("create_shared_durable_consumer", wanted)
+
+    def _consumer(self, what: str, wanted: Wanted) -> Opening[Consumer]:
+        session = self._opened()
+        if wanted.prefetch is not None and (type(wanted.prefetch) is not int or wanted.prefetch < 1):
+            raise IllegalArgumentException(f"prefetch is a whole number of messages, 1 or more: {wanted.prefetch!r}")
+
+        async def opened() -> Consumer:
+            self._connection.used = True
+            consumer = await session.consume(wanted)
+            if self._auto_start:
+                self._connection.start()
+            return consumer
+
+        return Opening(opened, what)
+
+    async def unsubscribe(self, name: str) -> None:
+        """End a durable subscription of this client id, with all that waits for it.
+
+        Raises `InvalidDestinationException` if there is none of this name, `IllegalStateException` if it has a consumer
+        or messages of it are not acknowledged.
+        """
+        session = self._opened()
+        await session.works.ready()
+        await session.works.provider.unsubscribe(self._connection.client_id, name)
+
+    def listener(
+        self, destination: Destination, selector: str | None = None, *, no_local: bool = False
+    ) -> Callable[[L], L]:
+        """Decorate a function, which gets every message of a topic, in a context of its own with this one's mode.
+
+        It stands when `start` returns. Several of them run side by side; each is called with one message at a time.
+        """
+        self._opened()
+
+        wanted = Wanted(destination=destination, selector=selector, no_local=no_local)
+
+        def decorate(function: L) -> L:
+            child = self.create_context(self._mode)
+            self._children.append(child)
+            task = asyncio.get_running_loop().create_task(self._listen(child, wanted, function))
+            self._listeners.add(task)
+            task.add_done_callback(self._listeners.discard)
+            return function
+
+        return decorate
+
+    async def _listen(self, child: Context, wanted: Wanted, function: Callable[[Any], Any]) -> None:
+        try:
+            opened = await child
+            consumer = await opened._consumer("listener", wanted)  # noqa: SLF001 - another of the same class
+            await consumer.set_message_listener(function)
+        except JMSException as error:
+            self._connection.report(error)
+
+    # --- acknowledging -------------------------------------------------------------------------------------
+
+    async def acknowledge(self) -> None:
+        """Acknowledge everything that this context received so far; returns when that is on disk.
+
+        Where the mode acknowledges by itself there is nothing to do.
+        """
+        await self._opened().acknowledging.acknowledge_all()
+
+    async def recover(self) -> None:
+        """Let everything come again, flagged, that this context received and did not acknowledge."""
+        await self._opened().recover()
+
+
+def _checked(mode: object) -> SessionMode:
+    try:
+        found = SessionMode(mode)  # type: ignore[arg-type]  # whatever it is
+    except ValueError:
+        raise IllegalArgumentException(f"the mode of a context is one of SessionMode, not {mode!r}"[:200]) from None
+    if found is SessionMode.SESSION_TRANSACTED:
+        raise JMSException(
+            "this version has no transactions yet: use CLIENT_ACKNOWLEDGE, and acknowledge when the work is done"
+        )
+    return found

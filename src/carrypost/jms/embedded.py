@@ -1,0 +1,129 @@
+"""Real nodes in a program's own process: one for each folder, shared by all who use it, open while anybody does."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from carrypost.errors import CarrypostError, IllegalStateException, JMSException
+from carrypost.jms.local import LocalProvider
+from carrypost.model.privilege import Privilege, privilege
+from carrypost.node.runtime import Node
+
+if TYPE_CHECKING:
+    from carrypost.config import Settings
+    from carrypost.host import Host
+    from carrypost.jms.provider import Provider
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.node.settings import NodeSettings
+
+
+class NodeDrive:
+    """A real node, as a provider drives it."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    @property
+    def host(self) -> Host:
+        """Its host."""
+        return self._node.driver.host
+
+    @property
+    def settings(self) -> Settings:
+        """Its settings."""
+        return self._node.settings.core
+
+    def now_us(self) -> int:
+        """Its time."""
+        return self._node.driver.now()
+
+    def drain(self) -> None:
+        """Do what its host has to do."""
+        self._node.driver.drain()
+
+    def payload(self, descriptor: Descriptor) -> bytes | None:
+        """A payload out of its store."""
+        return self._node.payload(descriptor)
+
+    async def room(self) -> None:
+        """Wait while too much waits for its disk."""
+        await self._node.room()
+
+
+@dataclass(slots=True)
+class _Running:
+    """A node that somebody uses."""
+
+    settings: NodeSettings
+    privilege: Privilege
+    node: Node | None = None
+    provider: LocalProvider | None = None
+    users: int = 0
+    busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+_running: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Path, _Running]] = WeakKeyDictionary()
+
+
+class EmbeddedNode:
+    """Where the contexts of one factory get their node from."""
+
+    def __init__(self, settings: NodeSettings, given: Privilege | None) -> None:
+        self._settings = settings
+        self._privilege = given or privilege
+        self._folder = settings.data.absolute()
+
+    async def acquire(self) -> Provider:
+        """The node's provider. The first who asks starts the node."""
+        nodes = _running.setdefault(asyncio.get_running_loop(), {})
+        found = nodes.get(self._folder)
+        if found is None:
+            found = nodes[self._folder] = _Running(self._settings, self._privilege)
+        elif found.settings != self._settings or found.privilege is not self._privilege:
+            raise IllegalStateException(
+                f"this program uses the node in {self._folder} with other settings: give both factories the same"
+            )
+        found.users += 1
+        try:
+            async with found.busy:
+                if found.provider is None:
+                    await _start(found)
+                assert found.provider is not None
+                return found.provider
+        except BaseException:
+            await self.release()
+            raise
+
+    async def release(self) -> None:
+        """One user fewer. With the last one the node stops: what was sent is on disk by then."""
+        nodes = _running[asyncio.get_running_loop()]
+        found = nodes[self._folder]
+        found.users -= 1
+        async with found.busy:
+            if found.users:
+                return  # Somebody came meanwhile.
+            if nodes.get(self._folder) is found:
+                del nodes[self._folder]
+            node, found.node = found.node, None
+            if found.provider is not None:
+                found.provider.end("the node has ended")
+                found.provider = None
+            if node is not None:
+                await node.stop()
+
+
+async def _start(found: _Running) -> None:
+    node = Node(found.settings, privilege=found.privilege)
+    try:
+        await node.start()
+    except CarrypostError as error:
+        raise JMSException(f"the node cannot start: {error}") from error
+    if not found.settings.core.messaging.enabled:
+        await node.stop()
+        raise JMSException("messaging is switched off on this node: set messaging.enabled = true")
+    found.node, found.provider = node, LocalProvider(NodeDrive(node))
+    node.attach(found.provider)

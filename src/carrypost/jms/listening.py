@@ -1,0 +1,136 @@
+"""Listeners of one session: called one at a time, in one task, in the order in which messages were handed over."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.errors import IllegalStateException, ListenerException
+
+if TYPE_CHECKING:
+    from carrypost.events import Handed
+    from carrypost.jms.consumer import Consumer, Listener
+    from carrypost.jms.messages import Message
+    from carrypost.jms.session import Session
+
+_log = logging.getLogger("carrypost.jms")
+
+
+class Listening:
+    """The task in which the listeners of a session are called."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._news = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._ends = False
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="carrypost listeners")
+
+    def wake(self) -> None:
+        """Something changed."""
+        self._news.set()
+
+    def check_not_inside(self, what: str) -> None:
+        """Raise if this is called by a listener: it would wait for itself."""
+        if asyncio.current_task() is self._task:
+            raise IllegalStateException(f"a listener cannot {what} of its own context: it would wait for itself")
+
+    async def idle(self) -> None:
+        """Wait until no listener is being called."""
+        await self._idle.wait()
+
+    async def close(self) -> None:
+        """Let the one that is being called end, and call none any more."""
+        self._ends = True
+        self._news.set()
+        await asyncio.wait({self._task})
+
+    def abandon(self) -> None:
+        """The node is gone: what a listener is doing is cut off."""
+        self._ends = True
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        while not self._ends:
+            consumer = self._next()
+            if consumer is None:
+                self._news.clear()
+                await self._news.wait()
+                continue
+            self._idle.clear()
+            try:
+                await self._serve(consumer, consumer.waiting[0])
+            except Exception:  # noqa: BLE001 - What listeners raise is dealt with below: this is a fault of ours.
+                _log.exception("the listeners of a context are not called any more")
+                return
+            finally:
+                self._idle.set()
+
+    def _next(self) -> Consumer | None:
+        """Whose message is next."""
+        if not self._session.delivers:
+            return None
+        waiting = [each for each in self._session.consumers.values() if each.listener is not None and each.waiting]
+        return min(waiting, key=lambda each: each.waiting[0].number, default=None)
+
+    async def _serve(self, consumer: Consumer, handed: Handed) -> None:
+        message = await consumer.read(handed)
+        listener = consumer.listener
+        if listener is None or not consumer.waiting or consumer.waiting[0] is not handed:
+            return  # Things changed meanwhile.
+        consumer.waiting.popleft()
+        if message is None:
+            consumer.was_taken(handed)
+        elif self._session.acknowledging.retries:
+            if await self._tried(consumer, listener, handed, message):
+                self._session.acknowledging.consumed(handed.number)
+            consumer.was_taken(handed)
+        else:
+            self._session.acknowledging.consumed(handed.number)
+            consumer.was_taken(handed)
+            await _called(listener, message)
+
+    async def _tried(self, consumer: Consumer, listener: Listener, handed: Handed, message: Message) -> bool:
+        """Call the listener until it does not raise; True if the message is done with, also because it never will be.
+
+        How often it was handed over before, in earlier lives as well, counts: a message that ends its program each time
+        comes to an end itself.
+        """
+        tries = self._session.works.provider.place.settings.tries
+        while True:
+            error = await _called(listener, message)
+            if error is None:
+                return True
+            if handed.count >= tries:
+                self._session.gave_up(_give_up(message, handed.count, error))
+                return True
+            if self._ends:
+                return False
+            handed = msgspec.structs.replace(handed, count=handed.count + 1)
+            again = await consumer.read(handed)
+            if again is None:
+                return False  # It expired.
+            message = again
+
+
+async def _called(listener: Listener, message: Message) -> Exception | None:
+    """Call a listener; returns what it raised."""
+    try:
+        result = listener(message)
+        if inspect.isawaitable(result):
+            await result
+    except Exception as error:  # noqa: BLE001 - whatever a program raises
+        _log.warning("a listener failed with %r: %r", message, error, exc_info=error)
+        return error
+    return None
+
+
+def _give_up(message: Message, count: int, cause: Exception) -> ListenerException:
+    made = ListenerException(f"the listener failed {count} times, and does not get this again: {message!r}", message)
+    made.__cause__ = cause
+    return made

@@ -1,0 +1,254 @@
+"""A provider in the same process as its node: over a host and whatever drives it.
+
+Commands are steps of the host. It is drained once in a turn of the event loop, so that what several tasks send at the
+same time is one batch, and one wait for the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
+
+from carrypost.config import Settings
+from carrypost.errors import CarrypostError, IllegalStateException, JMSException, ResourceAllocationException
+from carrypost.events import Done, Event, Handed, Undone
+from carrypost.gossip.layer import Draft
+from carrypost.host import Host
+from carrypost.jms.provider import Performed, Place, Program, Provider
+from carrypost.jms.translation import translated
+from carrypost.journal import Durability
+from carrypost.model.descriptor import Descriptor
+from carrypost.mom.commands import Ack, Subscribe, Work
+
+T = TypeVar("T")
+
+
+class Drive(Protocol):
+    """What drives the host."""
+
+    @property
+    def host(self) -> Host:
+        """The host; raises `StateError` if the node does not run."""
+
+    @property
+    def settings(self) -> Settings:
+        """How the host behaves."""
+
+    def now_us(self) -> int:
+        """The time."""
+
+    def drain(self) -> None:
+        """Do what the host has to do after commands."""
+
+    def payload(self, descriptor: Descriptor) -> bytes | None:
+        """A payload out of the store; None if it is gone."""
+
+    async def room(self) -> None:
+        """Wait while too much waits for the disk."""
+
+
+class LocalProvider(Provider):
+    """The messaging of a host in this process. Whoever drives the host gives it the host's events (`take`)."""
+
+    def __init__(self, drive: Drive) -> None:
+        self._drive = drive
+        self._loop = asyncio.get_running_loop()
+        self._programs: dict[int, Program] = {}
+        """By connection."""
+        self._sessions: dict[int, int] = {}
+        """Their connections."""
+        self._consumers: dict[int, int] = {}
+        """Their sessions."""
+        self._unanswered: dict[int, asyncio.Future[None]] = {}
+        self._number = 0
+        self._drains = False
+        self._ended = ""
+        """Why there is no node any more."""
+
+    @property
+    def place(self) -> Place:
+        """Which node it is, and what holds there."""
+        settings = self._drive.settings
+        return Place(self._host().node, settings.limits, settings.messaging)
+
+    def now_us(self) -> int:
+        """The time on the node."""
+        return self._drive.now_us()
+
+    # --- what the host tells -------------------------------------------------------------------------------
+
+    def take(self, event: Event) -> None:
+        """Pass on what is for a program."""
+        match event:
+            case Handed(consumer=consumer):
+                session = self._consumers.get(consumer)
+                if session is not None:  # Who closed meanwhile gave back what was not told.
+                    self._programs[self._sessions[session]].take(event)
+            case Done(number):
+                answer = self._unanswered.pop(number, None)
+                if answer is not None and not answer.done():
+                    answer.set_result(None)
+            case Undone(number, reason):
+                self._fail(
+                    number, ResourceAllocationException(f"nothing was done, since it could not be kept: {reason}")
+                )
+            case _:
+                pass
+
+    def end(self, reason: str) -> None:
+        """The node is gone: whoever waits is told."""
+        self._ended = reason
+        for number in list(self._unanswered):
+            self._fail(number, IllegalStateException(reason))
+        programs, self._programs = list(self._programs.values()), {}
+        self._sessions.clear()
+        self._consumers.clear()
+        for program in programs:
+            program.node_ended(reason)
+
+    def _fail(self, number: int, error: JMSException) -> None:
+        answer = self._unanswered.pop(number, None)
+        if answer is not None and not answer.done():
+            answer.set_exception(error)
+            answer.exception()  # Who does not wait for it is told otherwise.
+
+    # --- programs ------------------------------------------------------------------------------------------
+
+    async def connect(self, client: str, program: Program) -> int:
+        """Connect a program."""
+        with self._command():
+            number = self._host().messaging.connect(self.now_us(), client=client)
+        self._programs[number] = program
+        return number
+
+    async def disconnect(self, connection: int, unread: Collection[int]) -> None:
+        """Close a connection with its sessions."""
+        with self._command():
+            self._host().messaging.disconnect(connection, self.now_us(), unread=unread)
+        del self._programs[connection]
+        for session in [number for number, of in self._sessions.items() if of == connection]:
+            self._forget(session)
+
+    async def open_session(self, connection: int) -> int:
+        """One more session."""
+        with self._command():
+            number = self._host().messaging.open_session(connection, self.now_us())
+        self._sessions[number] = connection
+        return number
+
+    async def close_session(self, session: int, unread: Collection[int]) -> None:
+        """Close a session."""
+        with self._command():
+            self._host().messaging.close_session(session, self.now_us(), unread=unread)
+        self._forget(session)
+
+    def _forget(self, session: int) -> None:
+        self._sessions.pop(session, None)
+        self._consumers = {number: of for number, of in self._consumers.items() if of != session}
+
+    async def recover(self, session: int, unread: Collection[int], numbers: Collection[int] | None) -> None:
+        """Let what a session has not acknowledged come again."""
+        with self._command():
+            self._host().messaging.recover(session, self.now_us(), unread=unread, numbers=numbers)
+
+    # --- consumers -----------------------------------------------------------------------------------------
+
+    async def consume(self, session: int, asked: Subscribe) -> int:
+        """Open a consumer."""
+        with self._command():
+            number, answer = self._answer()
+            try:
+                consumer = self._host().messaging.consume(number, session, asked, self.now_us())
+            except BaseException:
+                del self._unanswered[number]
+                raise
+        self._consumers[consumer] = session
+        try:
+            await asyncio.shield(answer)
+        except JMSException:
+            self._consumers.pop(consumer, None)  # The node undid it.
+            raise
+        except asyncio.CancelledError:  # Nobody knows the consumer.
+            self._close_consumer(consumer, ())
+            raise
+        return consumer
+
+    def credit(self, consumer: int, messages: int, nbytes: int) -> None:
+        """A consumer takes so much more."""
+        if consumer in self._consumers:
+            with self._command():
+                self._host().messaging.credit(consumer, messages, nbytes, self.now_us())
+
+    async def close_consumer(self, consumer: int, unread: Collection[int]) -> None:
+        """Close a consumer."""
+        self._close_consumer(consumer, unread)
+
+    def _close_consumer(self, consumer: int, unread: Collection[int]) -> None:
+        if self._consumers.pop(consumer, None) is not None:
+            with self._command():
+                self._host().messaging.close_consumer(consumer, self.now_us(), unread=unread)
+
+    async def unsubscribe(self, client: str, name: str) -> None:
+        """End a durable subscription."""
+        with self._command():
+            number, answer = self._answer()
+            try:
+                self._host().messaging.unsubscribe(number, client, name, self.now_us())
+            except BaseException:
+                del self._unanswered[number]
+                raise
+        await asyncio.shield(answer)
+
+    async def payload(self, descriptor: Descriptor) -> bytes | None:
+        """The body of a message."""
+        self._host()
+        return self._drive.payload(descriptor)
+
+    # --- works ---------------------------------------------------------------------------------------------
+
+    async def room(self) -> None:
+        """Wait while too much waits for the disk."""
+        await self._drive.room()
+
+    def perform(self, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability) -> Performed:
+        """Carry out a work."""
+        with self._command():
+            number, answer = self._answer()
+            try:
+                made = self._host().perform(Work(number, sends, acks, durability), self.now_us())
+            except BaseException:
+                del self._unanswered[number]
+                raise
+        sent: asyncio.Future[tuple[Descriptor, ...]] = self._loop.create_future()
+        sent.set_result(made)
+        return Performed(sent, answer)
+
+    def _answer(self) -> tuple[int, asyncio.Future[None]]:
+        self._number += 1
+        answer = self._unanswered[self._number] = self._loop.create_future()
+        return self._number, answer
+
+    # --- the host ------------------------------------------------------------------------------------------
+
+    def _host(self) -> Host:
+        if self._ended:
+            raise IllegalStateException(self._ended)
+        return self._drive.host
+
+    @contextmanager
+    def _command(self) -> Iterator[None]:
+        """A step of the host, after which it is drained soon."""
+        try:
+            yield
+        except CarrypostError as error:
+            raise translated(error) from error.__cause__
+        if not self._drains:
+            self._drains = True
+            self._loop.call_soon(self._drain)
+
+    def _drain(self) -> None:
+        self._drains = False
+        if not self._ended:
+            self._drive.drain()

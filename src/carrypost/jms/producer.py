@@ -1,0 +1,288 @@
+"""`Producer`: what is said of messages, once for all that it sends, and `send`.
+
+A producer is cheap, has no state but what was set, and need not be closed. Its setters return it, so that they chain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self
+
+from carrypost.errors import IllegalArgumentException, InvalidDestinationException, MessageFormatException
+from carrypost.jms.destinations import Destination, Queue
+from carrypost.jms.durations import Duration, microseconds, seconds
+from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, TextMessage, headers
+from carrypost.jms.messages.foreign import ForeignMessage
+from carrypost.jms.messages.properties import Properties, PropertyValue
+from carrypost.jms.modes import DeliveryMode, SendState
+from carrypost.jms.passage import Sending, stamp, to_draft
+from carrypost.journal import Durability
+from carrypost.model import visible
+from carrypost.model.times import MICROSECONDS
+
+if TYPE_CHECKING:
+    from carrypost.jms.completions import CompletionListener
+    from carrypost.jms.session import Session
+    from carrypost.model.descriptor import Descriptor
+
+
+class Sent:
+    """A message that was sent."""
+
+    __slots__ = ("_descriptor", "state")
+
+    def __init__(self, descriptor: Descriptor) -> None:
+        self._descriptor = descriptor
+        self.state = SendState.STORED
+        """How far it has come, as this node knows."""
+
+    @property
+    def message_id(self) -> str:
+        """JMSMessageID, the same wherever the message goes."""
+        return visible.message_id(self._descriptor)
+
+    @property
+    def expiration(self) -> float | None:
+        """When it ends, in seconds since 1970; None if it does not."""
+        deadline_us = self._descriptor.deadline_us
+        return None if deadline_us is None else deadline_us / MICROSECONDS
+
+    def __repr__(self) -> str:
+        return f"<Sent {self.message_id}, {self.state.name}>"
+
+
+class Producer:
+    """Sends messages of one context; made by `Context.create_producer`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._delivery_mode = DeliveryMode.PERSISTENT
+        self._priority = 4
+        self._time_to_live_s = 0.0
+        self._delivery_delay_s = 0.0
+        self._correlation_id: str | bytes | None = None
+        self._reply_to: Destination | None = None
+        self._type: str | None = None
+        self._properties = Properties()
+        self._listener: CompletionListener | None = None
+
+    # --- sending -------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        destination: Destination,
+        message: Message | str | bytes | Mapping[str, object] | object | None,
+        *,
+        delivery_mode: DeliveryMode | None = None,
+        priority: int | None = None,
+        time_to_live: Duration | None = None,
+    ) -> Sent:
+        """Send a message, or a body: text, bytes, a dict, an object of a registered class; None has no body.
+
+        Returns when this node has it: PERSISTENT, when it is on disk. That it is delivered comes later, by whoever
+        passes. The keywords win over what the producer says for all its messages. Raises `MessageFormatException` for
+        a body that cannot be sent, `InvalidDestinationException` for what is no single topic, and
+        `ResourceAllocationException` if the node has no room for it, on disk or in its cache. A send that is cancelled
+        may have been done: the next call on the context waits until that is known.
+        """
+        session, works = self._session, self._session.works
+        if not _is_sendable(destination):
+            raise InvalidDestinationException(
+                f"messages are sent to a topic, made by create_topic, not to {destination!r}"[:200]
+            )
+        mode = self._delivery_mode if delivery_mode is None else headers.mode("delivery_mode", delivery_mode)
+        persistent = mode is DeliveryMode.PERSISTENT
+        made = _message_of(message)
+        await works.ready()
+        await works.provider.room()
+        session.connection.used = True
+        sending = self._sending(session, mode, priority, time_to_live, session.next_number(destination.address))
+        draft = to_draft(made, destination, sending, works.provider.place.limits)
+        performed = works.perform((draft,), Durability.FULL if persistent else Durability.NORMAL)
+        (descriptor,) = performed.sent.result() if performed.sent.done() else await performed.sent
+        if self._listener is not None:
+            session.completions.follow(performed.done, made, self._listener)
+            stamp(made, descriptor, destination)
+            return Sent(descriptor)
+        if persistent:
+            await works.outcome(performed.done)
+        else:
+            works.leave(performed.done)
+            await asyncio.sleep(0)  # Who sends in a loop lets others go on.
+        stamp(made, descriptor, destination)
+        return Sent(descriptor)
+
+    def _sending(
+        self, session: Session, mode: DeliveryMode, priority: int | None, time_to_live: Duration | None, number: int
+    ) -> Sending:
+        life_s = self._time_to_live_s if time_to_live is None else seconds(time_to_live, "time_to_live")
+        delay_us = round(self._delivery_delay_s * MICROSECONDS)
+        return Sending(
+            delivery_mode=mode,
+            priority=self._priority if priority is None else headers.priority("priority", priority),
+            lifetime_us=round(life_s * MICROSECONDS) or None,
+            delivery_time_us=session.works.provider.now_us() + delay_us if delay_us else None,
+            correlation_id=self._correlation_id, reply_to=self._reply_to, type=self._type,
+            properties=self._properties.travelling(), client=session.connection.client_id or None,
+            connection=session.connection.number, session=session.number, number=number,
+        )  # fmt: skip
+
+    # --- what holds for all its messages -------------------------------------------------------------------
+
+    def set_delivery_mode(self, mode: DeliveryMode) -> Self:
+        """PERSISTENT, the default, or NON_PERSISTENT."""
+        self._delivery_mode = headers.mode("the delivery mode", mode)
+        return self
+
+    @property
+    def delivery_mode(self) -> DeliveryMode:
+        """What was set."""
+        return self._delivery_mode
+
+    def set_priority(self, priority: int) -> Self:
+        """0 to 9; 4 is the default, and 9 matters most."""
+        self._priority = headers.priority("the priority", priority)
+        return self
+
+    @property
+    def priority(self) -> int:
+        """What was set."""
+        return self._priority
+
+    def set_time_to_live(
+        self, duration: Duration = 0.0, *, minutes: float = 0, hours: float = 0, days: float = 0
+    ) -> Self:
+        """How long messages live: seconds or a timedelta, and as many minutes, hours and days.
+
+        0: as long as the node's settings say, since nothing is carried for ever.
+        """
+        self._time_to_live_s = _summed(duration, "the time to live", minutes, hours, days)
+        return self
+
+    def set_time_to_live_ms(self, milliseconds: int) -> Self:
+        """The same in milliseconds, for programs that come from Java."""
+        return self.set_time_to_live(milliseconds / 1_000)
+
+    @property
+    def time_to_live(self) -> float:
+        """What was set, in seconds."""
+        return self._time_to_live_s
+
+    def set_delivery_delay(
+        self, duration: Duration = 0.0, *, minutes: float = 0, hours: float = 0, days: float = 0
+    ) -> Self:
+        """Messages travel at once, and are delivered nowhere before this time has passed since they were sent."""
+        self._delivery_delay_s = _summed(duration, "the delivery delay", minutes, hours, days)
+        return self
+
+    def set_delivery_delay_ms(self, milliseconds: int) -> Self:
+        """The same in milliseconds, for programs that come from Java."""
+        return self.set_delivery_delay(milliseconds / 1_000)
+
+    @property
+    def delivery_delay(self) -> float:
+        """What was set, in seconds."""
+        return self._delivery_delay_s
+
+    def set_property(self, name: str, value: PropertyValue | None) -> Self:
+        """Give every message a property, in the place of its own of that name."""
+        self._properties[name] = value
+        return self
+
+    def clear_properties(self) -> Self:
+        """Take back all of these."""
+        self._properties.clear()
+        return self
+
+    @property
+    def properties(self) -> Properties:
+        """Those that every message gets; `Properties.set` has types that Python does not have."""
+        return self._properties
+
+    def set_jms_correlation_id(self, correlation_id: str | bytes | None) -> Self:
+        """Give every message this JMSCorrelationID."""
+        self._correlation_id = headers.correlation("jms_correlation_id", correlation_id)
+        return self
+
+    @property
+    def jms_correlation_id(self) -> str | bytes | None:
+        """What was set."""
+        return self._correlation_id
+
+    def set_jms_reply_to(self, destination: Destination | None) -> Self:
+        """Give every message this JMSReplyTo."""
+        self._reply_to = headers.destination("jms_reply_to", destination)
+        return self
+
+    @property
+    def jms_reply_to(self) -> Destination | None:
+        """What was set."""
+        return self._reply_to
+
+    def set_jms_type(self, kind: str | None) -> Self:
+        """Give every message this JMSType."""
+        self._type = headers.text_or_none("jms_type", kind)
+        return self
+
+    @property
+    def jms_type(self) -> str | None:
+        """What was set."""
+        return self._type
+
+    def set_disable_message_id(self, disable: bool) -> Self:
+        """A hint that JMS lets providers ignore: every message has an id here, by which copies are known."""
+        headers.flag("disable_message_id", disable)
+        return self
+
+    def set_disable_message_timestamp(self, disable: bool) -> Self:
+        """A hint that JMS lets providers ignore: every message has a time here, from which its deadline counts."""
+        headers.flag("disable_message_timestamp", disable)
+        return self
+
+    def set_async(self, listener: CompletionListener | None) -> Self:
+        """Let `send` return as soon as the node has the message; the listener is told when it is stored.
+
+        Listeners are told in the order of sending, one at a time. None: `send` waits again.
+        """
+        if listener is not None and not (hasattr(listener, "on_completion") and hasattr(listener, "on_exception")):
+            raise IllegalArgumentException(
+                f"a completion listener has on_completion and on_exception, and this has not: {listener!r}"[:200]
+            )
+        self._listener = listener
+        return self
+
+
+def _is_sendable(destination: object) -> bool:
+    """Whether a message can be sent there; callers are not all checked."""
+    return isinstance(destination, Destination) and not isinstance(destination, Queue)
+
+
+def _summed(duration: Duration, what: str, minutes: float, hours: float, days: float) -> float:
+    more = timedelta(minutes=seconds(minutes, "minutes"), hours=seconds(hours, "hours"), days=seconds(days, "days"))
+    return microseconds(seconds(duration, what) + more.total_seconds(), what) / MICROSECONDS
+
+
+def _message_of(given: object) -> object:
+    """The message, or one with this body."""
+    if given is None:
+        return Message()
+    for kinds, made in _BODIES:
+        if isinstance(given, kinds):
+            return made(given)
+    if isinstance(given, Message | ForeignMessage):
+        return given
+    if isinstance(given, list | tuple | set | int | float):
+        raise MessageFormatException(
+            f"a {type(given).__name__} is no body: send text, bytes, a dict or an object of a registered class, or "
+            "write it into a StreamMessage (ctx.create_stream_message())"
+        )
+    return ObjectMessage(given)
+
+
+_BODIES: tuple[tuple[tuple[type, ...], Callable[[Any], Message]], ...] = (
+    ((str,), TextMessage),
+    ((bytes, bytearray, memoryview), lambda data: BytesMessage(bytes(data))),
+    ((Mapping,), MapMessage),
+)

@@ -1,0 +1,116 @@
+"""What stands below every API for programs: one node's messaging, asked by values.
+
+A `Provider` may be in the same process as its node (`jms.local`) or attached to it. So commands and answers are values
+that can be encoded, nothing is shared, and what a program is told comes by the two methods of `Program`. Every error is
+a `JMSException`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from typing import NamedTuple, Protocol
+
+from carrypost.config import Limits
+from carrypost.config.settings import Messaging
+from carrypost.events import Handed
+from carrypost.gossip.layer import Draft
+from carrypost.journal import Durability
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.ids import NodeId
+from carrypost.mom.commands import Ack, Subscribe
+
+
+class Program(Protocol):
+    """Who is connected."""
+
+    def take(self, handed: Handed) -> None:
+        """A message for one of its consumers, within that one's credit."""
+
+    def node_ended(self, reason: str) -> None:
+        """The node is gone, and all that was open on it."""
+
+
+class Place(NamedTuple):
+    """The node, as far as programs have to know it."""
+
+    node: NodeId
+    limits: Limits
+    settings: Messaging
+
+
+class Performed(NamedTuple):
+    """A work that the node has begun. Both end with a `JMSException` where it could not be done."""
+
+    sent: asyncio.Future[tuple[Descriptor, ...]]
+    """What its messages were sent with, once the node has them."""
+    done: asyncio.Future[None]
+    """It is durable."""
+
+
+class Provider(ABC):
+    """The messaging of one node."""
+
+    @property
+    @abstractmethod
+    def place(self) -> Place:
+        """Which node it is, and what holds there."""
+
+    @abstractmethod
+    def now_us(self) -> int:
+        """The time on the node, in microseconds."""
+
+    # --- programs ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def connect(self, client: str, program: Program) -> int:
+        """Connect a program, with its client id or an empty text; returns the connection's number."""
+
+    @abstractmethod
+    async def disconnect(self, connection: int, unread: Collection[int]) -> None:
+        """Close a connection with its sessions. What is `unread` its program never saw."""
+
+    @abstractmethod
+    async def open_session(self, connection: int) -> int:
+        """One more session; returns its number."""
+
+    @abstractmethod
+    async def close_session(self, session: int, unread: Collection[int]) -> None:
+        """Close a session; what it did not acknowledge goes back."""
+
+    @abstractmethod
+    async def recover(self, session: int, unread: Collection[int], numbers: Collection[int] | None) -> None:
+        """Let what a session has not acknowledged come again: all of it, or these `numbers`."""
+
+    # --- consumers -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def consume(self, session: int, asked: Subscribe) -> int:
+        """Open a consumer, which has no credit yet; returns its number once what is to be durable is."""
+
+    @abstractmethod
+    def credit(self, consumer: int, messages: int, nbytes: int) -> None:
+        """A consumer takes so much more. One that is gone takes nothing."""
+
+    @abstractmethod
+    async def close_consumer(self, consumer: int, unread: Collection[int]) -> None:
+        """Close a consumer."""
+
+    @abstractmethod
+    async def unsubscribe(self, client: str, name: str) -> None:
+        """End a durable subscription."""
+
+    @abstractmethod
+    async def payload(self, descriptor: Descriptor) -> bytes | None:
+        """The body of a message that was handed over; None if it is gone."""
+
+    # --- works ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def room(self) -> None:
+        """Wait while too much waits for the node's disk."""
+
+    @abstractmethod
+    def perform(self, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability) -> Performed:
+        """Begin a work. Raises, or lets `sent` fail, where something is wrong with it: then nothing was done."""

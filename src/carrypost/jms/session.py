@@ -1,0 +1,196 @@
+"""One session: its consumers, what they were handed, and how that is acknowledged.
+
+A session is one line of work. APIs for programs have it behind their own objects (`jms.context`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.errors import CarrypostError, IllegalArgumentException, InvalidDestinationException, JMSException
+from carrypost.jms.acknowledging import acknowledging
+from carrypost.jms.completions import Completions
+from carrypost.jms.consumer import Consumer, Wanted
+from carrypost.jms.destinations import Topic
+from carrypost.jms.listening import Listening
+from carrypost.jms.translation import translated
+from carrypost.jms.works import SessionWorks
+from carrypost.model.address import topic_pattern
+from carrypost.model.pattern import DESTINATION, entry
+from carrypost.mom.commands import Subscribe
+
+if TYPE_CHECKING:
+    from carrypost.errors import ListenerException
+    from carrypost.jms.connection import Connection
+    from carrypost.jms.modes import SessionMode
+
+
+class Session:
+    """A session that is open."""
+
+    def __init__(self, connection: Connection, number: int, mode: SessionMode) -> None:
+        self.connection = connection
+        self.number = number
+        self.mode = mode
+        self.consumers: dict[int, Consumer] = {}
+        self.works = SessionWorks(connection.provider, number, connection.report)
+        self.acknowledging = acknowledging(mode, self.works)
+        self.completions = Completions()
+        self.given_up = 0
+        """Messages that listeners failed with too often."""
+        self.ended = ""
+        """Why the node is gone, if it is."""
+        self._listening: Listening | None = None
+        self._sent: dict[str, int] = {}
+        self._draining = False
+
+    # --- sending -------------------------------------------------------------------------------------------
+
+    def next_number(self, destination: str) -> int:
+        """The place of the next message among those of this session to a destination."""
+        number = self._sent[destination] = self._sent.get(destination, 0) + 1
+        return number
+
+    # --- consumers -----------------------------------------------------------------------------------------
+
+    async def consume(self, wanted: Wanted) -> Consumer:
+        """Open a consumer."""
+        await self.works.ready()
+        number = await self.works.provider.consume(self.number, _asked(wanted))
+        consumer = Consumer(self, number, wanted)
+        self.consumers[number] = self.connection.consumers[number] = consumer
+        return consumer
+
+    async def leave(self, consumer: Consumer) -> None:
+        """Close one consumer."""
+        unread = [each.number for each in consumer.waiting]
+        self._forget(consumer)
+        consumer.end()
+        await self.works.provider.close_consumer(consumer.number, unread)
+
+    def _forget(self, consumer: Consumer) -> None:
+        self.consumers.pop(consumer.number, None)
+        self.connection.consumers.pop(consumer.number, None)
+
+    @property
+    def delivers(self) -> bool:
+        """Whether messages may be given to the program."""
+        return self.connection.started and not self._draining
+
+    def wake(self) -> None:
+        """Something changed for those who wait."""
+        for consumer in self.consumers.values():
+            consumer.wake()
+        self.wake_listeners()
+
+    def wake_listeners(self) -> None:
+        """There may be something for a listener."""
+        if self._listening is not None:
+            self._listening.wake()
+
+    # --- listeners -----------------------------------------------------------------------------------------
+
+    @property
+    def listens(self) -> bool:
+        """Whether it has listeners."""
+        return any(each.listener is not None for each in self.consumers.values())
+
+    async def listeners_changed(self) -> None:
+        """A listener came or went."""
+        if self.listens and self._listening is None:
+            self._listening = Listening(self)
+        self.wake()
+
+    def check_not_listening(self, what: str) -> None:
+        """Raise if a listener of this session calls."""
+        if self._listening is not None:
+            self._listening.check_not_inside(what)
+        self.completions.check_not_inside(what)
+
+    async def listeners_idle(self) -> None:
+        """Wait until no listener is being called."""
+        if self._listening is not None:
+            await self._listening.idle()
+
+    def gave_up(self, error: ListenerException) -> None:
+        """A listener failed with a message too often."""
+        self.given_up += 1
+        self.connection.report(error)
+
+    # --- acknowledging: what messages and programs ask for -------------------------------------------------
+
+    async def acknowledge(self, number: int) -> None:
+        """The program acknowledges a message."""
+        self.works.check()
+        await self.acknowledging.acknowledge(number)
+
+    async def release(self, number: int) -> None:
+        """Let a message come again that the program got and will not acknowledge."""
+        self.works.check()
+        self.acknowledging.forget_one(number)
+        await self.works.provider.recover(self.number, (), (number,))
+
+    async def recover(self) -> None:
+        """Let everything come again that was not acknowledged."""
+        await self.works.ready()
+        self.acknowledging.flush()
+        unread = [number for each in self.consumers.values() for number in each.take_back()]
+        self.acknowledging.forget()
+        await self.works.provider.recover(self.number, unread, None)
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    async def drain(self) -> None:
+        """Hand out no more; wait until what was is done with and acknowledged, and all sends are durable."""
+        self._draining = True
+        if self._listening is not None:
+            await self._listening.close()
+        self.acknowledging.flush()
+        await self.completions.done()
+        await self.works.all_done()
+
+    async def close(self) -> None:
+        """End it: listeners finish their message, and what was not acknowledged goes back."""
+        self._draining = True
+        if self._listening is not None:
+            await self._listening.close()
+        self.acknowledging.flush()
+        await self.completions.done()
+        unread = [each.number for consumer in self.consumers.values() for each in consumer.waiting]
+        self._end("this context is closed: create another")
+        if not self.ended:
+            await self.works.provider.close_session(self.number, unread)
+
+    def node_ended(self, reason: str) -> None:
+        """The node is gone."""
+        self.ended = reason
+        if self._listening is not None:
+            self._listening.abandon()
+        self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        for consumer in list(self.consumers.values()):
+            self._forget(consumer)
+            consumer.end(reason)
+        self.works.close(reason)
+
+
+def _asked(wanted: Wanted) -> Subscribe:
+    """What the node is asked for; callers are not all checked."""
+    topic, patterns, selector = wanted.destination, wanted.patterns or {}, wanted.selector
+    if not isinstance(topic, Topic):
+        raise InvalidDestinationException(f"a consumer takes a topic, made by create_topic, not {topic!r}"[:200])
+    if selector is not None and not isinstance(selector, str):
+        raise IllegalArgumentException(f"a selector is text, not a {type(selector).__name__}")
+    if DESTINATION in patterns:
+        raise IllegalArgumentException("the topic says where messages go: patterns are for other attributes")
+    try:
+        found = entry({DESTINATION: topic_pattern(topic.topic_name), **patterns}, selector)
+    except JMSException:
+        raise
+    except CarrypostError as error:
+        raise translated(error) from None
+    return Subscribe(
+        found, ordering=topic.ordering, name=wanted.name, durable=wanted.durable, shared=wanted.shared,
+        no_local=wanted.no_local,
+    )  # fmt: skip

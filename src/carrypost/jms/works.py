@@ -1,0 +1,91 @@
+"""The works of one session: begun, and waited for so that whoever is cancelled leaves nothing half done.
+
+A send, an acknowledgement or a commit is one work, and the node does it whole or not at all. A task that is cancelled
+while it waits for the outcome does not undo it: the next call on the session waits for that outcome first. If it was a
+failure, nobody is left to raise it to, so it is reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+
+from carrypost.errors import IllegalStateException, JMSException
+from carrypost.gossip.layer import Draft
+from carrypost.jms.provider import Performed, Provider
+from carrypost.journal import Durability
+from carrypost.mom.commands import Ack
+
+Report = Callable[[JMSException], None]
+
+
+class SessionWorks:
+    """What one session asked its node to do, and was not answered yet."""
+
+    def __init__(self, provider: Provider, session: int, report: Report) -> None:
+        self.provider = provider
+        self.session = session
+        self._report = report
+        self._open: set[asyncio.Future[None]] = set()
+        self._abandoned: set[asyncio.Future[None]] = set()
+        """Those that a task was cancelled at."""
+        self._closed = ""
+
+    def close(self, reason: str) -> None:
+        """From now on there are no works, for this reason."""
+        self._closed = reason
+
+    def check(self) -> None:
+        """Raise unless the session is open."""
+        if self._closed:
+            raise IllegalStateException(self._closed)
+
+    def perform(self, sends: tuple[Draft, ...], durability: Durability) -> Performed:
+        """Begin a work that sends."""
+        self.check()
+        performed = self.provider.perform(sends, (), durability)
+        self._follow(performed.done)
+        return performed
+
+    def acknowledge(self, numbers: Collection[int], durability: Durability) -> asyncio.Future[None]:
+        """Begin to acknowledge what was handed over under these numbers."""
+        self.check()
+        done = self.provider.perform((), (Ack(self.session, tuple(numbers)),), durability).done
+        self._follow(done)
+        return done
+
+    def _follow(self, done: asyncio.Future[None]) -> None:
+        if not done.done():
+            self._open.add(done)
+            done.add_done_callback(self._open.discard)
+
+    def leave(self, done: asyncio.Future[None]) -> None:
+        """Nobody waits for this one: its failure is reported."""
+        done.add_done_callback(self._tell)
+
+    async def outcome(self, done: asyncio.Future[None]) -> None:
+        """Wait until a work is durable; raises what it failed with."""
+        try:
+            await asyncio.shield(done)
+        except asyncio.CancelledError:
+            if not done.cancelled():
+                self._abandoned.add(done)
+                self.leave(done)
+            raise
+
+    async def ready(self) -> None:
+        """Wait for the outcome of calls that were cancelled, then see whether the session is open."""
+        while self._abandoned:
+            await asyncio.wait(self._abandoned)
+            self._abandoned = {each for each in self._abandoned if not each.done()}
+        self.check()
+
+    async def all_done(self) -> None:
+        """Wait for the outcome of everything."""
+        while self._open:
+            await asyncio.wait(self._open)
+
+    def _tell(self, done: asyncio.Future[None]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, JMSException):
+            self._report(error)
