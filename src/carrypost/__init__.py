@@ -70,8 +70,7 @@ if TYPE_CHECKING:
     from carrypost.jms.modes import DeliveryMode, SendState, SessionMode
     from carrypost.jms.producer import Producer, Sent
     from carrypost.model.selector import Selector
-
-__version__ = "0.1.0"
+    from carrypost.version import __version__
 
 __all__ = [
     "BytesMessage",
@@ -138,6 +137,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "__version__": "version",
     "BytesMessage": "jms.messages",
     "CarrypostError": "errors",
     "ConfigError": "errors",

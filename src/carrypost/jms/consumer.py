@@ -20,9 +20,11 @@ from carrypost.jms.passage import from_handed
 
 if TYPE_CHECKING:
     from carrypost.events import Handed
+    from carrypost.jms.acknowledging import Acknowledging
     from carrypost.jms.destinations import Destination
     from carrypost.jms.messages import Message
-    from carrypost.jms.session import Session
+    from carrypost.jms.messages.message import Acknowledger
+    from carrypost.jms.works import SessionWorks
 
 T = TypeVar("T")
 
@@ -35,6 +37,50 @@ class MessageListener(Protocol):
 
 
 Listener = Callable[["Message"], Awaitable[None] | None]
+
+
+class ConsumerSession(Protocol):
+    """What a consumer needs of its session."""
+
+    @property
+    def works(self) -> SessionWorks:
+        """By which the node is asked."""
+
+    @property
+    def acknowledging(self) -> Acknowledging:
+        """Which is told what its program has."""
+
+    @property
+    def acknowledger(self) -> Acknowledger:
+        """To which messages refer."""
+
+    @property
+    def delivers(self) -> bool:
+        """Whether messages may be given to the program."""
+
+    @property
+    def ended(self) -> str:
+        """Why the node is gone, if it is."""
+
+    @property
+    def listens(self) -> bool:
+        """Whether it has listeners."""
+
+    @property
+    def receives(self) -> bool:
+        """Whether a task waits in `receive`."""
+
+    def wake_listeners(self) -> None:
+        """There may be something for a listener."""
+
+    def check_not_listening(self, what: str) -> None:
+        """Raise if a listener calls."""
+
+    async def listeners_changed(self) -> None:
+        """A listener came or went."""
+
+    async def leave(self, consumer: Consumer) -> None:
+        """Close a consumer."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +99,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 class Consumer:
     """One consumer; opened by the `create_…consumer` methods of a context, and closed by `close` or ``async with``."""
 
-    def __init__(self, session: Session, number: int, wanted: Wanted) -> None:
+    def __init__(self, session: ConsumerSession, number: int, wanted: Wanted) -> None:
         settings = session.works.provider.place.settings
         self._session = session
         self._number = number
@@ -210,7 +256,7 @@ class Consumer:
         self._session.works.check()
         if self._closed:
             raise IllegalStateException(self._closed)
-        if any(each.is_receiving for each in self._session.consumers.values()):
+        if self._session.receives:
             raise IllegalStateException("a task of this context receives: listeners need a context of their own")
         found = getattr(listener, "on_message", listener)
         if found is not None and not callable(found):
@@ -258,7 +304,7 @@ class Consumer:
         provider = self._session.works.provider
         now_us = provider.now_us()
         payload = await provider.payload(handed.descriptor) if handed.descriptor.alive(now_us) else None
-        return None if payload is None else from_handed(handed, payload, now_us, self._session)
+        return None if payload is None else from_handed(handed, payload, now_us, self._session.acknowledger)
 
     def was_taken(self, handed: Handed) -> None:
         """The program has one; the node may hand over another.

@@ -5,25 +5,51 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from carrypost.errors import IllegalStateException, ListenerException
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from carrypost.events import Handed
+    from carrypost.jms.acknowledging import Acknowledging
     from carrypost.jms.consumer import Consumer, Listener
     from carrypost.jms.messages import Message
-    from carrypost.jms.session import Session
+    from carrypost.jms.works import SessionWorks
 
 _log = logging.getLogger("carrypost.jms")
+
+
+class ListeningSession(Protocol):
+    """What listeners need of their session."""
+
+    @property
+    def works(self) -> SessionWorks:
+        """By which the node is asked."""
+
+    @property
+    def acknowledging(self) -> Acknowledging:
+        """Which is told what listeners are done with."""
+
+    @property
+    def consumers(self) -> Mapping[int, Consumer]:
+        """Those that may have listeners."""
+
+    @property
+    def delivers(self) -> bool:
+        """Whether messages may be given to the program."""
+
+    def gave_up(self, error: ListenerException) -> None:
+        """A listener failed with a message too often."""
 
 
 class Listening:
     """The task in which the listeners of a session are called."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ListeningSession) -> None:
         self._session = session
         self._news = asyncio.Event()
         self._idle = asyncio.Event()

@@ -5,7 +5,7 @@ A session is one line of work. APIs for programs have it behind their own object
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from carrypost.errors import CarrypostError, IllegalArgumentException, InvalidDestinationException, JMSException
 from carrypost.jms.acknowledging import acknowledging
@@ -21,14 +21,33 @@ from carrypost.mom.commands import Subscribe
 
 if TYPE_CHECKING:
     from carrypost.errors import ListenerException
-    from carrypost.jms.connection import Connection
+    from carrypost.jms.messages.message import Acknowledger
     from carrypost.jms.modes import SessionMode
+    from carrypost.jms.provider import Provider
+
+
+class SessionConnection(Protocol):
+    """What a session needs of its connection."""
+
+    client_id: str
+    number: int
+    used: bool
+    started: bool
+    consumers: dict[int, Consumer]
+    """Who gets what is handed over, by number."""
+
+    @property
+    def provider(self) -> Provider:
+        """The node's messaging."""
+
+    def report(self, error: JMSException) -> None:
+        """Tell of a problem that has no other place to go."""
 
 
 class Session:
     """A session that is open."""
 
-    def __init__(self, connection: Connection, number: int, mode: SessionMode) -> None:
+    def __init__(self, connection: SessionConnection, number: int, mode: SessionMode) -> None:
         self.connection = connection
         self.number = number
         self.mode = mode
@@ -71,6 +90,16 @@ class Session:
     def _forget(self, consumer: Consumer) -> None:
         self.consumers.pop(consumer.number, None)
         self.connection.consumers.pop(consumer.number, None)
+
+    @property
+    def receives(self) -> bool:
+        """Whether a task waits in `receive`."""
+        return any(each.is_receiving for each in self.consumers.values())
+
+    @property
+    def acknowledger(self) -> Acknowledger:
+        """What messages are acknowledged by."""
+        return self
 
     @property
     def delivers(self) -> bool:

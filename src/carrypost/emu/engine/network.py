@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from carrypost import __version__
 from carrypost.config import Settings, differences, text_form
 from carrypost.emu.engine.application import DeliveredMessage, InboxApplication, message_ids, stored_payload
 from carrypost.emu.engine.driver import EmulatedDriver, Environment, NodeState
@@ -35,6 +34,7 @@ from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.privilege import Privilege
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind, Record
+from carrypost.version import __version__
 
 _INSTANT_STEPS_MAX = 100_000
 """Fewer than in large emulations: a test that hangs should say so within seconds."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from carrypost import __version__
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.driver import Application, Disk, EmulatedDriver, Environment, NodeState
 from carrypost.emu.engine.faults import CLOCK_STEP, CRASH, CRASH_LOST, LEAVE, NodeFault, Stay, clock, plan
@@ -30,6 +29,7 @@ from carrypost.model.descriptor import Ordering
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind, Record
 from carrypost.security.identity import Identity
+from carrypost.version import __version__
 
 _LAST = "\U0010ffff"
 """Sorts behind the name of every node."""

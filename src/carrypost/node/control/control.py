@@ -19,7 +19,6 @@ from typing import Any, get_args
 
 import msgspec
 
-from carrypost import __version__
 from carrypost.errors import CarrypostError, LocalError, NodeError, RunningError
 from carrypost.events import Delivery
 from carrypost.gossip.holdings.lives import CopyState
@@ -29,6 +28,7 @@ from carrypost.model.times import MICROSECONDS
 from carrypost.node.carrying import Carrying
 from carrypost.node.control import calls
 from carrypost.node.runtime import Node
+from carrypost.version import __version__
 
 _log = logging.getLogger("carrypost.control")
 _SOCKET_MODE = 0o177

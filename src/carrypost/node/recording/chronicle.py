@@ -7,13 +7,13 @@ import platform
 from collections import Counter
 from pathlib import Path
 
-from carrypost import __version__
 from carrypost.config import Settings, differences
 from carrypost.events import Event
 from carrypost.node.driver import NodeDriver
 from carrypost.node.recording.archive import Archive
 from carrypost.node.settings import NodeSettings
 from carrypost.record import Kind
+from carrypost.version import __version__
 
 _FLUSH_S = 1.0
 """How often rows are written, unless samples are wanted more often."""
