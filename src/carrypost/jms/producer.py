@@ -101,7 +101,7 @@ class Producer:
         sending = self._sending(session, mode, priority, time_to_live, session.next_number(destination.address))
         draft = to_draft(made, destination, sending, works.provider.place.limits)
         performed = works.perform((draft,), Durability.FULL if persistent else Durability.NORMAL)
-        (descriptor,) = performed.sent.result() if performed.sent.done() else await performed.sent
+        (descriptor,) = await works.sent(performed)
         if self._listener is not None:
             session.completions.follow(performed.done, made, self._listener)
             stamp(made, descriptor, destination)

@@ -14,6 +14,7 @@ from carrypost.errors import IllegalStateException, JMSException
 from carrypost.gossip.layer import Draft
 from carrypost.jms.provider import Performed, Provider
 from carrypost.journal import Durability
+from carrypost.model.descriptor import Descriptor
 from carrypost.mom.commands import Ack
 
 Report = Callable[[JMSException], None]
@@ -63,15 +64,28 @@ class SessionWorks:
         """Nobody waits for this one: its failure is reported."""
         done.add_done_callback(self._tell)
 
+    async def sent(self, performed: Performed) -> tuple[Descriptor, ...]:
+        """Wait until the node has the messages of a work; raises what is wrong with them."""
+        if performed.sent.done():
+            return performed.sent.result()
+        try:
+            return await asyncio.shield(performed.sent)
+        except asyncio.CancelledError:
+            self._abandon(performed.done)
+            raise
+
     async def outcome(self, done: asyncio.Future[None]) -> None:
         """Wait until a work is durable; raises what it failed with."""
         try:
             await asyncio.shield(done)
         except asyncio.CancelledError:
-            if not done.cancelled():
-                self._abandoned.add(done)
-                self.leave(done)
+            self._abandon(done)
             raise
+
+    def _abandon(self, done: asyncio.Future[None]) -> None:
+        """The task that waited was cancelled."""
+        self._abandoned.add(done)
+        self.leave(done)
 
     async def ready(self) -> None:
         """Wait for the outcome of calls that were cancelled, then see whether the session is open."""

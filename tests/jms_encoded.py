@@ -1,0 +1,163 @@
+"""A provider that encodes and decodes every value on its way, as one on a socket would.
+
+So nothing that only works inside one process gets into the seam between APIs and node. Errors go through their name and
+text, descriptors through their wire form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, TypeVar
+
+import msgspec
+
+from carrypost import errors
+from carrypost.config import Limits
+from carrypost.config.settings import Messaging
+from carrypost.errors import JMSException
+from carrypost.events import Handed
+from carrypost.gossip.layer import Draft
+from carrypost.jms.provider import Performed, Place, Program, Provider
+from carrypost.journal import Durability
+from carrypost.model import descriptor as descriptors
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.ids import NodeId
+from carrypost.mom.commands import Ack, Subscribe
+
+T = TypeVar("T")
+
+
+def through(kind: type[T], value: object) -> T:
+    """The value as it comes out on the other side."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=kind)
+
+
+def described(value: Descriptor) -> Descriptor:
+    return descriptors.decode(through(bytes, value.wire))
+
+
+def raised(error: JMSException) -> JMSException:
+    name, text, code = through(tuple[str, str, str | None], (type(error).__name__, str(error), error.error_code))
+    made: JMSException = getattr(errors, name)(text)
+    made.error_code = code
+    return made
+
+
+async def answered(call: Awaitable[T]) -> T:
+    await asyncio.sleep(
+        0
+    )  # Commands reach the node in a later turn of the loop, in the order in which they were given.
+    try:
+        return await call
+    except JMSException as error:
+        raise raised(error) from None
+
+
+class EncodedProgram:
+    """The far side of a connection."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def take(self, handed: Handed) -> None:
+        flat = (handed.consumer, handed.number, handed.count, handed.hops, handed.unordered, handed.out_of_order)
+        consumer, number, count, hops, unordered, late = through(tuple[int, int, int, int, bool, bool], flat)
+        self._program.take(Handed(consumer, number, described(handed.descriptor), count, hops, unordered, late))
+
+    def node_ended(self, reason: str) -> None:
+        self._program.node_ended(through(str, reason))
+
+
+class EncodedProvider(Provider):
+    """Another provider, behind its encoding."""
+
+    def __init__(self, inner: Provider) -> None:
+        self._inner = inner
+
+    @property
+    def place(self) -> Place:
+        place = self._inner.place
+        return Place(
+            NodeId(through(str, place.node)), through(Limits, place.limits), through(Messaging, place.settings)
+        )
+
+    def now_us(self) -> int:
+        return through(int, self._inner.now_us())
+
+    async def connect(self, client: str, program: Program) -> int:
+        return through(int, await answered(self._inner.connect(through(str, client), EncodedProgram(program))))
+
+    async def disconnect(self, connection: int, unread: Collection[int]) -> None:
+        await answered(self._inner.disconnect(through(int, connection), _numbers(unread)))
+
+    async def open_session(self, connection: int) -> int:
+        return through(int, await answered(self._inner.open_session(through(int, connection))))
+
+    async def close_session(self, session: int, unread: Collection[int]) -> None:
+        await answered(self._inner.close_session(through(int, session), _numbers(unread)))
+
+    async def recover(self, session: int, unread: Collection[int], numbers: Collection[int] | None) -> None:
+        some = None if numbers is None else _numbers(numbers)
+        await answered(self._inner.recover(through(int, session), _numbers(unread), some))
+
+    async def consume(self, session: int, asked: Subscribe) -> int:
+        return through(int, await answered(self._inner.consume(through(int, session), through(Subscribe, asked))))
+
+    def credit(self, consumer: int, messages: int, nbytes: int) -> None:
+        there = through(int, consumer), through(int, messages), through(int, nbytes)
+        asyncio.get_running_loop().call_soon(self._inner.credit, *there)
+
+    async def close_consumer(self, consumer: int, unread: Collection[int]) -> None:
+        await answered(self._inner.close_consumer(through(int, consumer), _numbers(unread)))
+
+    async def unsubscribe(self, client: str, name: str) -> None:
+        await answered(self._inner.unsubscribe(through(str, client), through(str, name)))
+
+    async def payload(self, descriptor: Descriptor) -> bytes | None:
+        return through(bytes | None, await answered(self._inner.payload(described(descriptor))))  # type: ignore[arg-type]
+
+    async def room(self) -> None:
+        await self._inner.room()
+
+    def perform(self, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability) -> Performed:
+        """As on a socket: what is wrong comes with the answer, in a later turn of the loop."""
+        loop = asyncio.get_running_loop()
+        sent: asyncio.Future[tuple[Descriptor, ...]] = loop.create_future()
+        done: asyncio.Future[None] = loop.create_future()
+        there = through(tuple[Draft | int, ...], sends), through(tuple[Ack, ...], acks), Durability(int(durability))
+        loop.call_soon(self._perform, there, sent, done)
+        return Performed(sent, done)
+
+    def _perform(
+        self, there: tuple[Any, ...], sent: asyncio.Future[tuple[Descriptor, ...]], done: asyncio.Future[None]
+    ) -> None:
+        try:
+            performed = self._inner.perform(*there)
+        except JMSException as error:
+            for future in (sent, done):
+                _fail(future, error)
+            return
+        _follow(performed.sent, sent, lambda made: tuple(map(described, made)))
+        _follow(performed.done, done, lambda _: None)
+
+
+def _numbers(numbers: Collection[int]) -> list[int]:
+    return through(list[int], list(numbers))
+
+
+def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(raised(error) if isinstance(error, JMSException) else error)
+        future.exception()
+
+
+def _follow(inner: asyncio.Future[T], outer: asyncio.Future[Any], change: Callable[[T], object]) -> None:
+    def pass_on(ended: asyncio.Future[T]) -> None:
+        error = ended.exception()
+        if error is not None:
+            _fail(outer, error)
+        elif not outer.done():
+            outer.set_result(change(ended.result()))
+
+    inner.add_done_callback(pass_on)

@@ -1,0 +1,155 @@
+"""The seam below the APIs: whatever a program does goes through values that can be encoded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from tests.jms_encoded import EncodedProvider
+
+from carrypost import (
+    Context,
+    DeliveryMode,
+    InvalidClientIDException,
+    InvalidDestinationException,
+    InvalidSelectorException,
+    JMSException,
+    MessageFormatException,
+    ResourceAllocationException,
+    SessionMode,
+    TextMessage,
+    testing,
+)
+from carrypost.jms.provider import Provider
+
+Scene = Callable[[testing.Network], Coroutine[Any, Any, None]]
+
+
+class EncodedNetwork(testing.Network):
+    """A network whose contexts stand on the encoded form of their provider."""
+
+    def provider(self, node: str) -> Provider:
+        return EncodedProvider(super().provider(node))
+
+
+@pytest.fixture(params=["direct", "encoded"])
+def play(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    if request.param == "encoded":
+        monkeypatch.setattr(testing, "Network", EncodedNetwork)
+
+    def run(scene: Scene, *names: str, security: str = "off") -> None:
+        async def entered() -> None:
+            async with testing.network(*names, seed=1, security=security) as net:
+                await scene(net)
+
+        testing.run(entered)
+
+    return run
+
+
+def test_a_message_keeps_all_that_it_has(play: Callable[..., None]) -> None:
+    async def scene(net: testing.Network) -> None:
+        net.link("a", "b")
+        async with net.context("a", client_id="one") as here, net.context("b") as there:
+            topic = here.create_topic("news")
+            inbox = await there.create_consumer(topic, "urgency > 3")
+            message = here.create_map_message({"x": 1.5, "y": None})
+            message.set_short_property("urgency", 4)
+            producer = here.create_producer().set_jms_type("report").set_jms_correlation_id(b"\x00\x01")
+            sent = await producer.set_jms_reply_to(here.create_topic("answers")).send(topic, message)
+            got = await inbox.receive(timeout=60)
+            assert got is not None
+            assert got.jms_message_id == sent.message_id == message.jms_message_id
+            assert (got.jms_type, got.jms_correlation_id) == ("report", b"\x00\x01")
+            assert got.jms_reply_to == here.create_topic("answers")
+            assert got.get_body(dict) == {"x": 1.5, "y": None}
+            assert got.get_short_property("urgency") == 4
+            assert got.get_string_property("JMSXUserID") == here.node_id
+            assert await inbox.receive(timeout=10) is None
+
+    play(scene, "a", "b", security="signed")
+
+
+def test_errors_are_what_they_are_on_both_sides(play: Callable[..., None]) -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a", client_id="one") as ctx:
+            topic = ctx.create_topic("news")
+            with pytest.raises(InvalidSelectorException, match="urgency"):
+                await ctx.create_consumer(topic, "urgency >")
+            with pytest.raises(InvalidClientIDException, match="in use"):
+                _ = await net.context("a", client_id="one")
+            with pytest.raises(InvalidDestinationException, match="no durable subscription 'x'"):
+                await ctx.unsubscribe("x")
+            with pytest.raises(JMSException, match="letters"):
+                await ctx.create_durable_consumer(topic, "a b")
+            with pytest.raises(MessageFormatException, match="message_bytes_max"):
+                await ctx.create_producer().send(topic, bytes(20_000_000))
+            net.fill_disk("a")
+            with pytest.raises(ResourceAllocationException, match="disk full"):
+                await ctx.create_producer().send(topic, "x")
+            net.fill_disk("a", full=False)
+            await ctx.create_producer().send(topic, "y")
+
+    play(scene, "a")
+
+
+@pytest.mark.parametrize("mode", [mode for mode in SessionMode if mode is not SessionMode.SESSION_TRANSACTED])
+def test_what_is_not_acknowledged_comes_again(play: Callable[..., None], mode: SessionMode) -> None:
+    automatic = mode in {SessionMode.AUTO_ACKNOWLEDGE, SessionMode.DUPS_OK_ACKNOWLEDGE}
+
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as here:
+            topic = here.create_topic("news")
+            async with net.context("a", mode, client_id="b") as there:
+                inbox = await there.create_durable_consumer(topic, "inbox")
+                for number in range(3):
+                    await here.create_producer().send(topic, f"{number}")
+                assert await inbox.receive_body(str) == "0"
+                await there.recover()
+                again = await inbox.receive()
+                assert again is not None
+                assert again.get_body(str) == ("1" if automatic else "0")
+                assert again.jms_redelivered is not automatic
+                await again.acknowledge()
+                assert await inbox.receive_body(str) == ("2" if automatic else "1")
+            async with net.context("a", client_id="b") as there:
+                inbox = await there.create_durable_consumer(topic, "inbox")
+                left = [message async for message in inbox.messages(timeout=1)]
+                assert [(each.get_body(str), each.jms_redelivered) for each in left] == (
+                    [] if automatic else [("1", True), ("2", False)]
+                )
+
+    play(scene, "a")
+
+
+def test_listeners_and_tasks_side_by_side(play: Callable[..., None]) -> None:
+    async def receive(ctx: Context, got: list[str]) -> None:
+        async with ctx.create_consumer(ctx.create_topic("news")) as consumer:
+            got += [message.get_body(str) or "" async for message in consumer.messages(timeout=5)]
+
+    async def scene(net: testing.Network) -> None:
+        heard: list[str] = []
+        got: list[list[str]] = [[], []]
+        async with net.context("a") as ctx:
+
+            @ctx.listener(ctx.create_topic("news"))
+            async def on_news(message: TextMessage) -> None:
+                await asyncio.sleep(0.5)
+                heard.append(message.text or "")
+
+            await ctx.start()
+            async with asyncio.TaskGroup() as tasks:
+                for each in got:
+                    tasks.create_task(receive(ctx, each))
+                await asyncio.sleep(0)
+                await net.run(1)
+                producer = ctx.create_producer().set_delivery_mode(DeliveryMode.NON_PERSISTENT)
+                for number in range(4):
+                    await producer.send(ctx.create_topic("news"), str(number))
+            await ctx.drain()
+        assert got == [["0", "1", "2", "3"]] * 2
+        assert heard == ["0", "1", "2", "3"]
+
+    play(scene, "a")
