@@ -41,10 +41,10 @@ def test_real_input_and_output_inside_a_scene_says_so(carrypost_network: Any) ->
 def test_a_context_outside_virtual_time_says_so() -> None:
     with testing.network("a") as net:
         with pytest.raises(StateError, match=r"testing\.run"):
-            net.context("a")
+            _ = net.context("a")
 
         async def scene() -> None:
             with pytest.raises(StateError, match=r"testing\.run"):
-                net.context("a")
+                _ = net.context("a")
 
         asyncio.run(scene())

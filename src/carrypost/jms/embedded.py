@@ -106,14 +106,13 @@ class EmbeddedNode:
         async with found.busy:
             if found.users:
                 return  # Somebody came meanwhile.
-            if nodes.get(self._folder) is found:
-                del nodes[self._folder]
-            node, found.node = found.node, None
-            if found.provider is not None:
-                found.provider.end("the node has ended")
-                found.provider = None
-            if node is not None:
-                await node.stop()
+            node, provider = found.node, found.provider
+            found.node = found.provider = None
+            if node is not None and provider is not None:
+                await node.stop()  # What was begun is written, and answered, before the provider ends.
+                provider.end("the node has ended")
+            if not found.users:  # Who came while it stopped waits for the lock, and starts it again.
+                nodes.pop(self._folder, None)
 
 
 async def _start(found: _Running) -> None:

@@ -39,7 +39,10 @@ class ConnectionFactory:
         if privilege is not None and not callable(privilege):
             raise IllegalArgumentException(f"privilege is a function of a message, not {privilege!r}"[:200])
         self._client_id = "" if client_id is None else named(client_id, "a client id")
-        keywords = {_PLACES.get(name, name): value for name, value in settings.items()}
+        keywords = {
+            _PLACES.get(name, name): os.fspath(value) if isinstance(value, os.PathLike) else value
+            for name, value in settings.items()
+        }
         self._settings = load(None if config is None else Path(config), os.environ, keywords)
         self._privilege = privilege
 
