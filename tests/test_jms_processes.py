@@ -1,0 +1,112 @@
+"""Programs with contexts, each a process with its own node, in namespaces: they are promised something, and killed."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.nodes import PATIENCE_S, Nodes, scene
+from tools import netns
+from tools.netns import Net
+from tools.radio_hub import Radio
+
+pytestmark = pytest.mark.skipif(bool(netns.available()), reason=f"no network namespaces: {netns.available()}")
+
+AGENT = Path(__file__).with_name("jms_agent.py")
+MESSAGES = 40
+
+
+class Agent:
+    """A process, and what it said."""
+
+    def __init__(self, net: Net, name: str, *arguments: object) -> None:
+        command = [sys.executable, str(AGENT), *map(str, arguments)]
+        self.lines: list[list[str]] = []
+        self.process = net.popen(name, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self._reading = threading.Thread(target=self._read)
+        self._reading.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.endswith(b"\n"):  # The last one may have been cut.
+                self.lines.append(line.decode().split())
+
+    def said(self, word: str) -> list[list[str]]:
+        return [rest for first, *rest in self.lines if first == word]
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert self.process.poll() is None, self.process.communicate()[1]
+            assert time.monotonic() < deadline_s, self.lines[-5:]
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reading.join()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+
+@pytest.fixture
+def net() -> Iterator[Net]:
+    with Net() as made:
+        yield made
+
+
+@scene
+async def test_what_was_sent_and_acknowledged_survives_kills_of_both_ends_and_a_carrier(
+    net: Net, tmp_path: Path
+) -> None:
+    net.add("a", "bus", "c")
+    radio = Radio(net, "a", "bus", "c")
+    sent: list[str] = []
+    async with Nodes(tmp_path, net, altruistic=True) as nodes:
+        (bus,) = await nodes.start("bus")
+        reader = Agent(net, "c", "receive", tmp_path / "c")
+        reader.wait(lambda: bool(reader.said("ready")))
+        reader.kill()  # Its subscription stands, and nobody consumes.
+
+        radio.link("a", "bus")
+        first = 0
+        for kill_after in (MESSAGES // 3, MESSAGES // 2, MESSAGES):  # The author dies in the middle of its work, twice.
+            author = Agent(net, "a", "send", tmp_path / "a", first, MESSAGES - first)
+            author.wait(lambda: len(sent) + len(author.said("sent")) >= kill_after)  # noqa: B023 - waited for at once
+            author.kill()
+            sent += [number for (number,) in author.said("sent")]
+            first = len(sent)
+        author = Agent(net, "a", "send", tmp_path / "a", 0, 0)  # Once more, for the bus to come by.
+        waiting = time.monotonic() + PATIENCE_S
+        while (await bus.client.status())["cache"]["messages"] < MESSAGES:
+            assert time.monotonic() < waiting
+            await asyncio.sleep(0.05)
+        radio.unlink("a", "bus")
+        author.kill()
+
+        radio.link("bus", "c")
+        got: dict[str, str] = {}
+        done: set[str] = set()
+        for limit in (3, 12, 25, None):
+            reader = Agent(net, "c", "receive", tmp_path / "c")
+            if limit is None:
+                wanted = set(map(str, range(MESSAGES))) - set(got.values())
+                reader.wait(lambda: wanted <= {number for _, number, _ in reader.said("got")})  # noqa: B023 - likewise
+                reader.wait(lambda: len(reader.said("got")) == len(reader.said("done")))  # noqa: B023 - likewise
+            else:
+                reader.wait(lambda: len(done) + len(reader.said("done")) >= limit)  # noqa: B023 - likewise
+            reader.kill()
+            for message, number, count in reader.said("got"):
+                assert message not in done, "what was acknowledged came again"
+                assert message not in got or int(count) > 1, "it came again, and did not say so"
+                got[message] = number
+            done |= {message for (message,) in reader.said("done")}
+        assert set(got.values()) == set(map(str, range(MESSAGES))) >= set(sent)
+        assert len(got.keys() - done) <= 3, "each kill leaves at most one message in doubt: the one being acknowledged"
