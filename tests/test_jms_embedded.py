@@ -1,0 +1,151 @@
+"""Real nodes inside a program: shared by all who use one folder, and open while anybody does."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.loopback import apart
+from tests.nodes import scene
+
+from carrypost import (
+    ConfigError,
+    ConnectionFactory,
+    DeliveryMode,
+    IllegalArgumentException,
+    IllegalStateException,
+    InvalidClientIDException,
+    JMSException,
+    JMSSecurityException,
+)
+from carrypost.node.driver import NodeDriver
+from carrypost.node.runtime import Node
+from carrypost.node.settings import parse
+
+WITHIN_S = 30.0
+
+
+@functools.cache
+def udp(_: Path) -> dict[str, object]:
+    """The same for all of one test."""
+    return apart()
+
+
+def factory(folder: Path, **settings: Any) -> ConnectionFactory:  # noqa: ANN401 - as programs give them
+    return ConnectionFactory(data=folder / "node", udp=udp(folder), **settings)
+
+
+@scene
+async def test_factories_of_one_folder_share_one_node_which_ends_with_the_last_context(tmp_path: Path) -> None:
+    one, other = factory(tmp_path, client_id="one"), factory(tmp_path, client_id="other")
+    async with asyncio.timeout(WITHIN_S), one.create_context() as here:
+        async with other.create_context() as there:
+            assert here.node_id == there.node_id
+            with pytest.raises(InvalidClientIDException, match="'one' is in use on this node"):
+                _ = await one.create_context()
+            inbox = await there.create_consumer(there.create_topic("news"))
+            await here.create_producer().send(here.create_topic("news"), "hello")
+            assert await inbox.receive_body(str) == "hello"
+        with pytest.raises(IllegalStateException, match="with other settings: give both factories the same"):
+            _ = await factory(tmp_path, altruistic=True).create_context()
+        node = here.node_id
+    async with asyncio.timeout(WITHIN_S), factory(tmp_path, altruistic=True).create_context() as again:
+        assert again.node_id == node
+
+
+@scene
+async def test_contexts_that_come_and_go_at_the_same_time_find_the_node(tmp_path: Path) -> None:
+    async def use(number: int) -> None:
+        for _ in range(5):
+            async with factory(tmp_path).create_context() as ctx:
+                await ctx.create_producer().send(ctx.create_topic("news"), str(number))
+
+    async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as tasks:
+        for number in range(4):
+            tasks.create_task(use(number))
+    async with factory(tmp_path).create_context() as ctx:
+        inbox = await ctx.create_consumer(ctx.create_topic("news"))
+        got = [await inbox.receive_body(str, timeout=WITHIN_S) for _ in range(20)]
+    assert sorted(got, key=str) == sorted([str(number) for number in range(4)] * 5)
+
+
+@scene
+async def test_what_a_durable_subscription_collected_is_there_for_the_next_program(tmp_path: Path) -> None:
+    async with factory(tmp_path, client_id="anna").create_context() as ctx:
+        news = ctx.create_topic("news")
+        await (await ctx.create_durable_consumer(news, "inbox")).close()
+        await ctx.create_producer().set_delivery_mode(DeliveryMode.NON_PERSISTENT).send(news, "hello")
+    async with factory(tmp_path, client_id="anna").create_context() as ctx:
+        inbox = await ctx.create_durable_consumer(ctx.create_topic("news"), "inbox")
+        message = await inbox.receive(timeout=WITHIN_S)
+        assert message is not None
+        assert (message.get_body(str), message.jms_redelivered) == ("hello", False)
+
+
+@scene
+async def test_a_folder_that_another_process_uses_is_told(tmp_path: Path) -> None:
+    async with Node(parse("", {}, {"udp": apart(), "node.data": str(tmp_path / "node")})):
+        with pytest.raises(JMSException, match="the node cannot start: a node is already running in"):
+            _ = await factory(tmp_path).create_context()
+    async with factory(tmp_path).create_context():
+        pass
+
+
+@scene
+async def test_a_send_waits_while_the_disk_is_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    behind = [False]
+    monkeypatch.setattr(NodeDriver, "overloaded", property(lambda _: behind[0]))
+    async with asyncio.timeout(WITHIN_S), factory(tmp_path).create_context() as ctx:
+        news = ctx.create_topic("news")
+        producer = ctx.create_producer().set_delivery_mode(DeliveryMode.NON_PERSISTENT)
+        stored = asyncio.create_task(ctx.create_producer().send(news, "on its way"))
+        await asyncio.sleep(0)  # It is with the node, and the disk has not answered.
+        behind[0] = True
+        waiting = asyncio.create_task(producer.send(news, "later"))
+        await asyncio.sleep(0)
+        await stored
+        assert not waiting.done()
+        behind[0] = False
+        node_answers = asyncio.create_task(ctx.create_producer().send(news, "one more"))
+        await asyncio.gather(waiting, node_answers)
+
+
+@scene
+async def test_a_program_that_sends_in_a_loop_lets_others_go_on(tmp_path: Path) -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with factory(tmp_path).create_context() as ctx:
+        counting = asyncio.create_task(count())
+        producer = ctx.create_producer().set_delivery_mode(DeliveryMode.NON_PERSISTENT)
+        for _ in range(50):
+            await producer.send(ctx.create_topic("news"), "x")
+        counting.cancel()
+    assert turns >= 50
+
+
+@scene
+async def test_a_node_without_messaging_says_so(tmp_path: Path) -> None:
+    with pytest.raises(JMSException, match=r"messaging\.enabled = true"):
+        _ = await factory(tmp_path, messaging={"enabled": False}).create_context()
+
+
+def test_what_is_wrong_with_a_factory_is_told_when_it_is_made(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="altruistic"):
+        ConnectionFactory(altruistisch=True)
+    with pytest.raises(ConfigError, match="cannot read the settings file"):
+        ConnectionFactory(tmp_path / "none.toml")
+    with pytest.raises(IllegalArgumentException, match="a client id"):
+        ConnectionFactory(client_id="")
+    with pytest.raises(IllegalArgumentException, match="privilege is a function"):
+        ConnectionFactory(privilege=3)  # type: ignore[arg-type]
+    with pytest.raises(JMSSecurityException, match="no passwords"):
+        _ = ConnectionFactory(data=tmp_path).create_context(user="anna", password="secret")  # noqa: S106 - refused
