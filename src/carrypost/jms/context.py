@@ -56,10 +56,10 @@ class Context:
     """A connection and a session; made by `ConnectionFactory.create_context`, or by another context."""
 
     def __init__(self, connection: Connection, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE) -> None:
-        self._connection = connection
-        self._mode = _checked(mode)
         self._session: Session | None = None
         self._state = "not open yet: enter it by `async with`, or await it"
+        self._connection = connection
+        self._mode = _checked(mode)
         self._auto_start = True
         self._children: list[Context] = []
         self._listeners: set[asyncio.Task[None]] = set()
