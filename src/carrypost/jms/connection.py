@@ -125,7 +125,7 @@ class Connection:
 
     def start(self) -> None:
         """Let messages be delivered."""
-        self.started = True
+        self.started = self.used = True
         for session in self._sessions.values():
             session.wake()
 

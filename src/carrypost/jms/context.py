@@ -255,7 +255,9 @@ class Context:
 
     def create_producer(self) -> Producer:
         """What sends; cheap, and never closed."""
-        return Producer(self._opened())
+        session = self._opened()
+        self._connection.used = True
+        return Producer(session)
 
     # --- consumers -----------------------------------------------------------------------------------------
 
