@@ -96,10 +96,17 @@ class Context:
         if session is None:
             self._state = "closed"
             return
-        session.check_not_listening("close the context")
+        self._check_not_listening("close the context")
         self._state = "closed"
         closing = asyncio.ensure_future(self._close(session))
         await asyncio.shield(closing)  # Who is cancelled meanwhile leaves nothing half closed.
+        await self._connection.told()
+
+    def _check_not_listening(self, what: str) -> None:
+        """Raise if one of its listeners calls, or one that `listener` made: it would wait for itself."""
+        for context in (self, *self._children):
+            if context._session is not None:  # noqa: SLF001 - another of the same class
+                context._session.check_not_listening(what)  # noqa: SLF001 - likewise
 
     async def _close(self, session: Session) -> None:
         await self._end_listeners()
@@ -118,7 +125,7 @@ class Context:
         """
         limit_s = None if timeout is None else seconds(timeout, "a timeout")
         session = self._opened()
-        session.check_not_listening("drain the context")
+        self._check_not_listening("drain the context")
         try:
             async with asyncio.timeout(limit_s):
                 for child in self._children:
