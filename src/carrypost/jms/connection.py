@@ -101,8 +101,6 @@ class Connection:
         finally:
             self.number = 0
             await self._source.release()
-            if self._reporting is not None and asyncio.current_task() is not self._reporting:
-                await asyncio.wait({self._reporting})
 
     async def rename(self, client_id: str, session: Session) -> Session:
         """Give the connection its client id, before anything was done by it; returns the session in its new form."""
@@ -125,7 +123,7 @@ class Connection:
 
     def start(self) -> None:
         """Let messages be delivered."""
-        self.started = True
+        self.started = self.used = True
         for session in self._sessions.values():
             session.wake()
 
@@ -160,6 +158,11 @@ class Connection:
         self._reports.append(error)
         if self._reporting is None or self._reporting.done():
             self._reporting = asyncio.get_running_loop().create_task(self._run(), name="carrypost exceptions")
+
+    async def told(self) -> None:
+        """If the connection is closed, wait until all of it was told; who is just being told does not wait."""
+        if self._provider is None and self._reporting is not None and asyncio.current_task() is not self._reporting:
+            await asyncio.wait({self._reporting})
 
     async def _run(self) -> None:
         while self._reports:

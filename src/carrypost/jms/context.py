@@ -56,10 +56,10 @@ class Context:
     """A connection and a session; made by `ConnectionFactory.create_context`, or by another context."""
 
     def __init__(self, connection: Connection, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE) -> None:
-        self._connection = connection
-        self._mode = _checked(mode)
         self._session: Session | None = None
         self._state = "not open yet: enter it by `async with`, or await it"
+        self._connection = connection
+        self._mode = _checked(mode)
         self._auto_start = True
         self._children: list[Context] = []
         self._listeners: set[asyncio.Task[None]] = set()
@@ -96,10 +96,17 @@ class Context:
         if session is None:
             self._state = "closed"
             return
-        session.check_not_listening("close the context")
+        self._check_not_listening("close the context")
         self._state = "closed"
         closing = asyncio.ensure_future(self._close(session))
         await asyncio.shield(closing)  # Who is cancelled meanwhile leaves nothing half closed.
+        await self._connection.told()
+
+    def _check_not_listening(self, what: str) -> None:
+        """Raise if one of its listeners calls, or one that `listener` made: it would wait for itself."""
+        for context in (self, *self._children):
+            if context._session is not None:  # noqa: SLF001 - another of the same class
+                context._session.check_not_listening(what)  # noqa: SLF001 - likewise
 
     async def _close(self, session: Session) -> None:
         await self._end_listeners()
@@ -118,7 +125,7 @@ class Context:
         """
         limit_s = None if timeout is None else seconds(timeout, "a timeout")
         session = self._opened()
-        session.check_not_listening("drain the context")
+        self._check_not_listening("drain the context")
         try:
             async with asyncio.timeout(limit_s):
                 for child in self._children:
@@ -255,7 +262,9 @@ class Context:
 
     def create_producer(self) -> Producer:
         """What sends; cheap, and never closed."""
-        return Producer(self._opened())
+        session = self._opened()
+        self._connection.used = True
+        return Producer(session)
 
     # --- consumers -----------------------------------------------------------------------------------------
 

@@ -104,12 +104,11 @@ class Producer:
         (descriptor,) = await works.sent(performed)
         if self._listener is not None:
             session.completions.follow(performed.done, made, self._listener)
-            stamp(made, descriptor, destination)
-            return Sent(descriptor)
-        if persistent:
+        elif persistent:
             await works.outcome(performed.done)
         else:
             works.leave(performed.done)
+        if self._listener is not None or not persistent:
             await asyncio.sleep(0)  # Who sends in a loop lets others go on.
         stamp(made, descriptor, destination)
         return Sent(descriptor)
