@@ -120,6 +120,13 @@ class EncodedProvider(Provider):
     async def room(self) -> None:
         await self._inner.room()
 
+    async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:
+        number, made = await answered(self._inner.draft(through(int, session), through(Draft, draft)))
+        return through(int, number), None if made is None else described(made)
+
+    async def rollback(self, session: int, unread: Collection[int]) -> None:
+        await answered(self._inner.rollback(through(int, session), _numbers(unread)))
+
     def perform(self, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability) -> Performed:
         """As on a socket: what is wrong comes with the answer, in a later turn of the loop."""
         loop = asyncio.get_running_loop()

@@ -286,14 +286,12 @@ async def test_row_64_consumers_of_a_context_are_waited_on_together_and_each_by_
 
 
 @scene("a")
-async def test_row_65_there_are_four_modes_and_no_transactions_yet(net: testing.Network) -> None:
-    for mode in MODES:
+async def test_row_65_there_are_five_modes(net: testing.Network) -> None:
+    for mode in SessionMode:
         async with net.context("a", mode) as context:
             assert context.session_mode is mode
             async with context.create_context(CLIENT) as other:
                 assert other.session_mode is CLIENT
-    with pytest.raises(JMSException, match="no transactions yet: use CLIENT_ACKNOWLEDGE"):
-        await_nothing(net.context("a", SessionMode.SESSION_TRANSACTED))
     with pytest.raises(IllegalArgumentException, match="one of SessionMode, not 7"):
         await_nothing(net.context("a", 7))  # type: ignore[arg-type]  # it is refused
 

@@ -635,12 +635,13 @@ def test_what_could_not_be_written_is_handed_over_once_it_is(node: OneNode) -> N
 def test_a_draft_has_its_id_at_once_and_is_sent_by_the_commit(node: OneNode) -> None:
     session = node.session()
     consumer = node.consumer("t")
-    draft, message = node.host.draft(session, Draft("t", b"1"), node.now)
+    draft, made = node.host.draft(session, Draft("t", b"1"), node.now)
     node.write()
     assert not node.handed()
     node.work(draft)
     node.write()
-    assert ids(node.handed(consumer)) == [message]
+    assert made is not None
+    assert ids(node.handed(consumer)) == [made.id]
     with pytest.raises(IllegalStateException, match="there is no draft"):
         node.work(draft)
 
@@ -648,8 +649,8 @@ def test_a_draft_has_its_id_at_once_and_is_sent_by_the_commit(node: OneNode) -> 
 def test_an_ordered_draft_gets_its_id_at_the_commit(node: OneNode) -> None:
     session = node.session()
     consumer = node.consumer("t", ordering=Ordering.CAUSAL)
-    draft, message = node.host.draft(session, Draft("t", b"1", ordering=Ordering.CAUSAL), node.now)
-    assert message is None
+    draft, made = node.host.draft(session, Draft("t", b"1", ordering=Ordering.CAUSAL), node.now)
+    assert made is None
     node.publish("t", b"2", ordering=Ordering.CAUSAL)
     node.work(draft)
     node.write()
@@ -1026,14 +1027,15 @@ def test_a_draft_is_sent_once(node: OneNode) -> None:
     session = node.session()
     consumer = node.consumer("t")
     node.write()
-    draft, message = node.host.draft(session, Draft("t", b"1"), node.now)
+    draft, made = node.host.draft(session, Draft("t", b"1"), node.now)
     with pytest.raises(IllegalStateException, match="names one twice"):
         node.work(draft, draft)
     node.write()
     assert not node.handed()
     node.work(draft)
     node.write()
-    assert ids(node.handed(consumer)) == [message]
+    assert made is not None
+    assert ids(node.handed(consumer)) == [made.id]
 
 
 def test_a_draft_belongs_to_a_session_that_is_open(node: OneNode) -> None:

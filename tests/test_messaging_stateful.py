@@ -289,8 +289,8 @@ class MessagingMachine(RuleBasedStateMachine):
     def draft(self, pick: int, content: Content) -> None:
         session = self.model.sessions[chosen(self.model.sessions, pick)]
         draft, letter = self.letter(content, session.number, session.connection)
-        number, message = self.node.host.draft(session.number, draft, self.node.now)
-        letter.id = message or b""
+        number, made = self.node.host.draft(session.number, draft, self.node.now)
+        letter.id = b"" if made is None else made.id
         session.drafts[number] = letter
         self.watch()
 

@@ -68,7 +68,8 @@ if TYPE_CHECKING:
         register,
     )
     from carrypost.jms.modes import DeliveryMode, SendState, SessionMode
-    from carrypost.jms.producer import Producer, Sent
+    from carrypost.jms.producer import Producer
+    from carrypost.jms.sent import Sent
     from carrypost.model.selector import Selector
     from carrypost.version import __version__
 
@@ -187,7 +188,7 @@ _MODULES = {
     "ResourceAllocationRuntimeException": "errors",
     "Selector": "model.selector",
     "SendState": "jms.modes",
-    "Sent": "jms.producer",
+    "Sent": "jms.sent",
     "SessionMode": "jms.modes",
     "StateError": "errors",
     "StoreError": "errors",

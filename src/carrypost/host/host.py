@@ -203,10 +203,10 @@ class Host:
         with self.step(now):
             return self._works.publish(draft, now).id
 
-    def draft(self, session: int, draft: Draft, now: int) -> tuple[int, MessageId | None]:
-        """Keep a message for a work of this session, if there is one: its number as a draft, and its id.
+    def draft(self, session: int, draft: Draft, now: int) -> tuple[int, Descriptor | None]:
+        """Keep a message for a work of this session, if there is one: its number as a draft, and what it is sent with.
 
-        A message that has an order gets its id from the work that sends it.
+        A message that has an order gets that from the work that sends it.
         """
         self._require_start()
         with self.step(now, links=False):

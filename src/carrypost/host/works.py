@@ -112,8 +112,8 @@ class Works:
 
     # --- drafts --------------------------------------------------------------------------------------------
 
-    def draft(self, session: int, draft: Draft, now: int) -> tuple[int, MessageId | None]:
-        """Keep a message for a work of this session: its number here, and its id unless it has an order."""
+    def draft(self, session: int, draft: Draft, now: int) -> tuple[int, Descriptor | None]:
+        """Keep a message for a work of this session: its number, and what it is sent with unless it has an order."""
         if self._messaging is not None:
             self._messaging.check_session(session)
         packed = self.publisher.pack(draft)
@@ -130,7 +130,7 @@ class Works:
         self._draft_bytes[session] = used + packed.length
         self._draft_number += 1
         self._drafts[self._draft_number] = Drafted(session, draft, packed, made)
-        return self._draft_number, None if made is None else made.id
+        return self._draft_number, made
 
     def forget_drafts(self, session: int) -> None:
         """A session rolled back, or is gone."""

@@ -57,7 +57,7 @@ class Acknowledging(ABC):
         """Raise if the program has too much that it did not acknowledge."""
         if len(self._numbers) >= UNACKNOWLEDGED_MAX:
             raise IllegalStateException(
-                f"{len(self._numbers):,} messages are not acknowledged: acknowledge them, or recover, before more come"
+                f"{len(self._numbers):,} messages are not acknowledged: acknowledge, commit or recover before more come"
             )
 
     def flush(self) -> asyncio.Future[None] | None:
@@ -156,11 +156,35 @@ class IndividualAcknowledging(ClientAcknowledging):
             await self._finish([number])
 
 
+class TransactedAcknowledging(Acknowledging):
+    """The commit of the transaction says so; what a program says of one message is not needed."""
+
+    retries = False
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """What the transaction has received."""
+        return tuple(self._numbers)
+
+    def consumed(self, number: int) -> None:
+        """It waits for the commit."""
+        self._numbers[number] = None
+
+    async def acknowledge(self, number: int) -> None:  # noqa: ARG002 - the commit does
+        """Nothing is to be done."""
+        self._works.check()
+
+    async def acknowledge_all(self) -> None:
+        """Nothing is to be done."""
+        self._works.check()
+
+
 _BY_MODE: Mapping[SessionMode, type[Acknowledging]] = {
     SessionMode.AUTO_ACKNOWLEDGE: AutoAcknowledging,
     SessionMode.DUPS_OK_ACKNOWLEDGE: DupsOkAcknowledging,
     SessionMode.CLIENT_ACKNOWLEDGE: ClientAcknowledging,
     SessionMode.INDIVIDUAL_ACKNOWLEDGE: IndividualAcknowledging,
+    SessionMode.SESSION_TRANSACTED: TransactedAcknowledging,
 }
 
 

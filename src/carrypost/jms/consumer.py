@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from carrypost.jms.destinations import Destination
     from carrypost.jms.messages import Message
     from carrypost.jms.messages.message import Acknowledger
+    from carrypost.jms.transactions import Transaction
     from carrypost.jms.works import SessionWorks
 
 T = TypeVar("T")
@@ -53,6 +54,10 @@ class ConsumerSession(Protocol):
     @property
     def acknowledger(self) -> Acknowledger:
         """To which messages refer."""
+
+    @property
+    def transaction(self) -> Transaction | None:
+        """Its transaction, if it has them."""
 
     @property
     def delivers(self) -> bool:
@@ -205,6 +210,8 @@ class Consumer:
                 "this context has listeners, which get its messages one at a time: receive in a context of its own "
                 "(ctx.create_context())"
             )
+        if self._session.transaction is not None:
+            self._session.transaction.check_idle()
         if self._receiving:
             raise IllegalStateException("another task receives from this consumer: give each task its own")
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException, JMSException
@@ -23,6 +24,7 @@ from carrypost.model.descriptor import Ordering
 
 if TYPE_CHECKING:
     from carrypost.jms.session import Session
+    from carrypost.jms.transactions import Transaction
     from carrypost.model.ids import NodeId
 
 L = TypeVar("L", bound=Callable[[Any], object])
@@ -407,14 +409,45 @@ class Context:
         """Let everything come again, flagged, that this context received and did not acknowledge."""
         await self._opened().recover()
 
+    # --- transactions --------------------------------------------------------------------------------------
+
+    async def commit(self) -> None:
+        """End the transaction: what was received in it is consumed, what was sent is sent; the next one begins.
+
+        All of it is on disk when this returns, or none of it happened: then `TransactionRolledBackException` is raised,
+        and what was received comes again.
+        """
+        await self._transaction().commit()
+
+    async def rollback(self) -> None:
+        """End the transaction as if it had not been: nothing was sent, and what was received comes again, flagged."""
+        await self._transaction().rollback()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """Commit at the end of the block; roll back if it raises."""
+        transaction = self._transaction()
+        try:
+            yield
+        except BaseException:
+            with suppress(JMSException):  # A context that is closed has rolled back.
+                await asyncio.shield(asyncio.ensure_future(transaction.rollback()))
+            raise
+        await transaction.commit()
+
+    def _transaction(self) -> Transaction:
+        found = self._opened().transaction
+        if found is None:
+            raise IllegalStateException(
+                f"a context of the mode {self._mode.name} has no transactions: create it with "
+                "SessionMode.SESSION_TRANSACTED"
+            )
+        return found
+
 
 def _checked(mode: object) -> SessionMode:
     try:
         found = SessionMode(mode)  # type: ignore[arg-type]  # whatever it is
     except ValueError:
         raise IllegalArgumentException(f"the mode of a context is one of SessionMode, not {mode!r}"[:200]) from None
-    if found is SessionMode.SESSION_TRANSACTED:
-        raise JMSException(
-            "this version has no transactions yet: use CLIENT_ACKNOWLEDGE, and acknowledge when the work is done"
-        )
     return found

@@ -212,6 +212,16 @@ class LocalProvider(Provider):
         """Wait while too much waits for the disk."""
         await self._drive.room()
 
+    async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:
+        """Keep a message for a work."""
+        with self._command():
+            return self._host().draft(session, draft, self.now_us())
+
+    async def rollback(self, session: int, unread: Collection[int]) -> None:
+        """Forget drafts, and let messages come again."""
+        with self._command():
+            self._host().messaging.rollback(session, self.now_us(), unread=unread)
+
     def perform(self, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability) -> Performed:
         """Carry out a work."""
         with self._command():

@@ -32,6 +32,8 @@ class SessionMode(enum.IntEnum):
 class SendState(enum.IntEnum):
     """How far a message that was sent has come, as its sender knows it. It rises, and never falls."""
 
+    DRAFTED = 0
+    """It waits for the commit of its transaction."""
     STORED = 1
     """This node has it."""
     CARRIED = 2

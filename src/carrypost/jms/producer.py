@@ -18,39 +18,13 @@ from carrypost.jms.messages.foreign import ForeignMessage
 from carrypost.jms.messages.properties import Properties, PropertyValue
 from carrypost.jms.modes import DeliveryMode, SendState
 from carrypost.jms.passage import Sending, stamp, to_draft
+from carrypost.jms.sent import Sent
 from carrypost.journal import Durability
-from carrypost.model import visible
 from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
     from carrypost.jms.completions import CompletionListener
     from carrypost.jms.session import Session
-    from carrypost.model.descriptor import Descriptor
-
-
-class Sent:
-    """A message that was sent."""
-
-    __slots__ = ("_descriptor", "state")
-
-    def __init__(self, descriptor: Descriptor) -> None:
-        self._descriptor = descriptor
-        self.state = SendState.STORED
-        """How far it has come, as this node knows."""
-
-    @property
-    def message_id(self) -> str:
-        """JMSMessageID, the same wherever the message goes."""
-        return visible.message_id(self._descriptor)
-
-    @property
-    def expiration(self) -> float | None:
-        """When it ends, in seconds since 1970; None if it does not."""
-        deadline_us = self._descriptor.deadline_us
-        return None if deadline_us is None else deadline_us / MICROSECONDS
-
-    def __repr__(self) -> str:
-        return f"<Sent {self.message_id}, {self.state.name}>"
 
 
 class Producer:
@@ -85,7 +59,8 @@ class Producer:
         passes. The keywords win over what the producer says for all its messages. Raises `MessageFormatException` for
         a body that cannot be sent, `InvalidDestinationException` for what is no single topic, and
         `ResourceAllocationException` if the node has no room for it, on disk or in its cache. A send that is cancelled
-        may have been done: the next call on the context waits until that is known.
+        may have been done: the next call on the context waits until that is known. In a transaction a message waits
+        for the commit.
         """
         session, works = self._session, self._session.works
         if not _is_sendable(destination):
@@ -100,6 +75,8 @@ class Producer:
         session.connection.used = True
         sending = self._sending(session, mode, priority, time_to_live, session.next_number(destination.address))
         draft = to_draft(made, destination, sending, works.provider.place.limits)
+        if session.transaction is not None:
+            return await session.transaction.send(draft, made, destination)
         performed = works.perform((draft,), Durability.FULL if persistent else Durability.NORMAL)
         (descriptor,) = await works.sent(performed)
         if self._listener is not None:
@@ -111,7 +88,7 @@ class Producer:
         if self._listener is not None or not persistent:
             await asyncio.sleep(0)  # Who sends in a loop lets others go on.
         stamp(made, descriptor, destination)
-        return Sent(descriptor)
+        return Sent(descriptor, SendState.STORED)
 
     def _sending(
         self, session: Session, mode: DeliveryMode, priority: int | None, time_to_live: Duration | None, number: int

@@ -112,5 +112,13 @@ class Provider(ABC):
         """Wait while too much waits for the node's disk."""
 
     @abstractmethod
+    async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:
+        """Keep a message for a work: its number as a draft, and, unless it has an order, what it will be sent with."""
+
+    @abstractmethod
+    async def rollback(self, session: int, unread: Collection[int]) -> None:
+        """Forget a session's drafts, and let everything come again that it has not acknowledged."""
+
+    @abstractmethod
     def perform(self, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability) -> Performed:
         """Begin a work. Raises, or lets `sent` fail, where something is wrong with it: then nothing was done."""

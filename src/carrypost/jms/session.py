@@ -7,12 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from carrypost.errors import CarrypostError, IllegalArgumentException, InvalidDestinationException, JMSException
-from carrypost.jms.acknowledging import acknowledging
+from carrypost.errors import (
+    CarrypostError,
+    IllegalArgumentException,
+    IllegalStateException,
+    InvalidDestinationException,
+    JMSException,
+)
+from carrypost.jms.acknowledging import TransactedAcknowledging, acknowledging
 from carrypost.jms.completions import Completions
 from carrypost.jms.consumer import Consumer, Wanted
 from carrypost.jms.destinations import Topic
 from carrypost.jms.listening import Listening
+from carrypost.jms.transactions import Transaction
 from carrypost.jms.translation import translated
 from carrypost.jms.works import SessionWorks
 from carrypost.model.address import topic_pattern
@@ -54,6 +61,12 @@ class Session:
         self.consumers: dict[int, Consumer] = {}
         self.works = SessionWorks(connection.provider, number, connection.report)
         self.acknowledging = acknowledging(mode, self.works)
+        self.transaction = (
+            Transaction(self.works, self.acknowledging, self._take_back)
+            if isinstance(self.acknowledging, TransactedAcknowledging)
+            else None
+        )
+        """None where there are no transactions."""
         self.completions = Completions()
         self.given_up = 0
         """Messages that listeners failed with too often."""
@@ -161,11 +174,17 @@ class Session:
 
     async def recover(self) -> None:
         """Let everything come again that was not acknowledged."""
+        if self.transaction is not None:
+            raise IllegalStateException("this context has transactions: rollback() lets everything come again")
         await self.works.ready()
         self.acknowledging.flush()
-        unread = [number for each in self.consumers.values() for number in each.take_back()]
+        unread = self._take_back()
         self.acknowledging.forget()
         await self.works.provider.recover(self.number, unread, None)
+
+    def _take_back(self) -> list[int]:
+        """What waits at consumers goes back to the node: its numbers."""
+        return [number for each in self.consumers.values() for number in each.take_back()]
 
     # --- the end -------------------------------------------------------------------------------------------
 

@@ -55,6 +55,14 @@ class SessionWorks:
         self._follow(done)
         return done
 
+    def commit(self, drafts: tuple[int, ...], numbers: Collection[int]) -> Performed:
+        """Begin the work that sends these drafts and acknowledges what was handed over under these numbers."""
+        self.check()
+        acks = (Ack(self.session, tuple(numbers)),) if numbers else ()
+        performed = self.provider.perform(drafts, acks, Durability.FULL)
+        self._follow(performed.done)
+        return performed
+
     def _follow(self, done: asyncio.Future[None]) -> None:
         if not done.done():
             self._open.add(done)

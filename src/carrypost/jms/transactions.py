@@ -1,0 +1,119 @@
+"""Transactions of one session: what it received and what it sends count together, by `commit`, or not at all.
+
+A message that is sent waits as a draft on the node; what is received is not acknowledged. A commit is one work of the
+node: one batch, on disk when it returns. A rollback forgets the drafts, and what was received comes again. The next
+transaction begins at once, and a session that closes rolls back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from carrypost.errors import IllegalStateException, JMSException, TransactionRolledBackException
+from carrypost.gossip.layer import Draft
+from carrypost.jms.acknowledging import TransactedAcknowledging
+from carrypost.jms.destinations import Destination
+from carrypost.jms.modes import SendState
+from carrypost.jms.passage import stamp
+from carrypost.jms.sent import Sent
+from carrypost.jms.works import SessionWorks
+from carrypost.model.descriptor import Descriptor
+
+
+class Drafted(NamedTuple):
+    """A message that waits for the commit."""
+
+    number: int
+    sent: Sent
+    message: object
+    destination: Destination
+
+
+class Transaction:
+    """The transaction that a session has open, which it always has."""
+
+    def __init__(
+        self, works: SessionWorks, acknowledging: TransactedAcknowledging, take_back: Callable[[], list[int]]
+    ) -> None:
+        self._works, self._acknowledging = works, acknowledging
+        self._take_back = take_back
+        """What consumers have and their program never saw, which they do not have any more."""
+        self._drafts: list[Drafted] = []
+        self._committing = False
+
+    def check_idle(self) -> None:
+        """Raise while a commit runs."""
+        if self._committing:
+            raise IllegalStateException("a commit is under way in this context: wait for it first")
+
+    async def send(self, draft: Draft, message: object, destination: Destination) -> Sent:
+        """Keep a message for the commit."""
+        self.check_idle()
+        number, descriptor = await self._works.provider.draft(self._works.session, draft)
+        sent = Sent(descriptor)
+        self._drafts.append(Drafted(number, sent, message, destination))
+        if descriptor is not None:  # One with an order gets its id by the commit.
+            stamp(message, descriptor, destination)
+        return sent
+
+    async def commit(self) -> None:
+        """Make it durable, whole; raises `TransactionRolledBackException` if that cannot be, and nothing of it was."""
+        await self._works.ready()
+        self.check_idle()
+        self._committing = True
+        task = asyncio.get_running_loop().create_task(self._commit(), name="carrypost commit")
+        await self._works.outcome(task)
+
+    async def _commit(self) -> None:
+        """In a task of its own: who is cancelled while it waits leaves nothing half done."""
+        try:
+            drafts, numbers = self._drafts, self._acknowledging.numbers
+            if not drafts and not numbers:
+                return
+            performed = self._works.commit(tuple(each.number for each in drafts), numbers)
+            descriptors = await performed.sent
+            self._drafts = []
+            self._acknowledging.forget()
+            try:
+                await performed.done
+            except JMSException as error:
+                _tell(drafts, SendState.FAILED)
+                await self._roll_back()
+                raise TransactionRolledBackException(f"the transaction was rolled back: {error}") from error
+            _stored(drafts, descriptors)
+        finally:
+            self._committing = False
+
+    async def rollback(self) -> None:
+        """Forget what was sent, and let come again what was received."""
+        await self._works.ready()
+        self.check_idle()
+        drafts, self._drafts = self._drafts, []
+        _tell(drafts, SendState.FAILED)
+        self._acknowledging.forget()
+        await self._roll_back()
+
+    async def _roll_back(self) -> None:
+        await self._works.provider.rollback(self._works.session, self._take_back())
+
+
+def _tell(drafts: list[Drafted], state: SendState) -> None:
+    for each in drafts:
+        each.sent.state = state
+
+
+def _stored(drafts: list[Drafted], descriptors: tuple[Descriptor, ...]) -> None:
+    """They are on disk; but what died before the commit was not sent."""
+    found = iter(descriptors)
+    ids = {descriptor.id for descriptor in descriptors}
+    for each in drafts:
+        known = each.sent.descriptor
+        if known is not None and known.id not in ids:
+            each.sent.state = SendState.EXPIRED
+            continue
+        each.sent.descriptor = next(found)
+        each.sent.state = SendState.STORED
+        if known is None:
+            stamp(each.message, each.sent.descriptor, each.destination)

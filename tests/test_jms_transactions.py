@@ -1,0 +1,238 @@
+"""Transactions: what was received and what was sent count together, or not at all, whenever the node dies."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from itertools import count
+
+import pytest
+
+from carrypost import (
+    Consumer,
+    Context,
+    IllegalStateException,
+    JMSException,
+    SendState,
+    SessionMode,
+    TransactionRolledBackException,
+    testing,
+)
+
+TRANSACTED = SessionMode.SESSION_TRANSACTED
+
+
+async def bodies(consumer: Consumer, within_s: float = 1.0) -> list[tuple[str | None, bool]]:
+    return [(each.get_body(str), each.jms_redelivered) async for each in consumer.messages(within_s)]
+
+
+async def sent(ctx: Context, topic: str, *texts: str) -> None:
+    for text in texts:
+        await ctx.create_producer().send(ctx.create_topic(topic), text)
+
+
+def play(scene: object, **options: object) -> None:
+    async def entered() -> None:
+        async with testing.network("a", seed=1, **options) as net:  # type: ignore[arg-type]
+            await scene(net)  # type: ignore[operator]
+
+    testing.run(entered)
+
+
+def test_a_commit_sends_and_consumes_and_the_next_transaction_begins() -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as plain, net.context("a", TRANSACTED, client_id="tx") as tx:
+            answers = await plain.create_consumer(plain.create_topic("answers"))
+            questions = await tx.create_durable_consumer(tx.create_topic("questions"), "inbox")
+            await sent(plain, "questions", "one", "two")
+            for text in ("one", "two"):
+                assert await questions.receive_body(str) == text
+                handle = await tx.create_producer().send(tx.create_topic("answers"), f"to {text}")
+                assert handle.state.name == "DRAFTED"
+                assert await answers.receive(timeout=5) is None, "it is not sent before the commit"
+                await tx.commit()
+                assert handle.state is SendState.STORED
+                answer = await answers.receive(timeout=5)
+                assert answer is not None
+                assert (answer.get_body(str), answer.jms_message_id) == (f"to {text}", handle.message_id)
+            await tx.rollback()
+            assert await bodies(questions) == []
+
+    play(scene)
+
+
+def test_a_rollback_forgets_what_was_sent_and_lets_come_again_what_was_received() -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as plain, net.context("a", TRANSACTED, client_id="tx") as tx:
+            answers = await plain.create_consumer(plain.create_topic("answers"))
+            questions = await tx.create_durable_consumer(tx.create_topic("questions"), "inbox")
+            await sent(plain, "questions", "one", "two")
+            handle = None
+            with suppress(KeyError):
+                async with tx.transaction():
+                    assert await questions.receive_body(str) == "one"
+                    handle = await tx.create_producer().send(tx.create_topic("answers"), "x")
+                    raise KeyError
+            assert handle is not None
+            assert handle.state is SendState.FAILED
+            async with tx.transaction():
+                assert await bodies(questions) == [("one", True), ("two", False)]
+                await sent(tx, "answers", "1", "2", "3")
+            assert await bodies(answers) == [("1", False), ("2", False), ("3", False)]
+        async with net.context("a", TRANSACTED, client_id="tx") as tx:
+            assert await bodies(await tx.create_durable_consumer(tx.create_topic("questions"), "inbox")) == []
+
+    play(scene)
+
+
+def test_a_context_that_closes_rolls_back() -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as plain:
+            answers = await plain.create_consumer(plain.create_topic("answers"))
+            async with net.context("a", TRANSACTED, client_id="tx") as tx:
+                questions = await tx.create_durable_consumer(tx.create_topic("questions"), "inbox")
+                await sent(plain, "questions", "one")
+                assert await questions.receive_body(str) == "one"
+                await sent(tx, "answers", "never")
+            assert await bodies(answers) == []
+            async with net.context("a", client_id="tx") as again:
+                inbox = await again.create_durable_consumer(again.create_topic("questions"), "inbox")
+                assert await bodies(inbox) == [("one", True)]
+
+    play(scene)
+
+
+def test_a_disk_that_refuses_a_commit_rolls_it_back() -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as plain, net.context("a", TRANSACTED, client_id="tx") as tx:
+            answers = await plain.create_consumer(plain.create_topic("answers"))
+            questions = await tx.create_durable_consumer(tx.create_topic("questions"), "inbox")
+            await sent(plain, "questions", "one")
+            assert await questions.receive_body(str) == "one"
+            await sent(tx, "answers", "lost")
+            net.fill_disk("a")
+            with pytest.raises(TransactionRolledBackException, match=r"rolled back: .*disk full"):
+                await tx.commit()
+            net.fill_disk("a", full=False)
+            assert await bodies(questions, 5) == [("one", True)]
+            await sent(tx, "answers", "kept")
+            await tx.commit()
+            assert await bodies(answers, 5) == [("kept", False)]
+
+    play(scene)
+
+
+def test_messages_of_an_ordered_topic_get_their_ids_by_the_commit() -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a", TRANSACTED) as tx:
+            forum = tx.create_topic("forum", ordering="causal")
+            message = tx.create_text_message("hello")
+            handle = await tx.create_producer().send(forum, message)
+            assert handle.message_id is message.jms_message_id is None
+            await tx.commit()
+            assert handle.message_id == message.jms_message_id
+            assert str(handle.message_id).startswith("ID:")
+
+    play(scene)
+
+
+def test_misuse_is_told() -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as plain:
+            for call in (plain.commit, plain.rollback):
+                with pytest.raises(IllegalStateException, match=r"SessionMode\.SESSION_TRANSACTED"):
+                    await call()
+            with pytest.raises(IllegalStateException, match=r"SessionMode\.SESSION_TRANSACTED"):
+                async with plain.transaction():
+                    pass
+        async with net.context("a", TRANSACTED) as tx:
+            with pytest.raises(IllegalStateException, match="rollback"):
+                await tx.recover()
+            await tx.acknowledge()
+            inbox = await tx.create_consumer(tx.create_topic("news"))
+            await sent(tx, "news", "x")
+            committing = asyncio.create_task(tx.commit())
+            await asyncio.sleep(0)
+            with pytest.raises(IllegalStateException, match="a commit is under way"):
+                await inbox.receive()
+            with pytest.raises(IllegalStateException, match="a commit is under way"):
+                await sent(tx, "news", "y")
+            await committing
+
+    play(scene, disk_delay_s=0.01)
+
+
+async def work(net: testing.Network) -> list[str]:
+    """One transaction after another: what comes in goes out, as often as the node lives. What was committed."""
+    committed: list[str] = []
+    async with net.context("a", TRANSACTED, client_id="tx") as tx:
+        questions = await tx.create_durable_consumer(tx.create_topic("questions"), "inbox")
+        while (message := await questions.receive(timeout=0.05)) is not None:
+            text = message.get_body(str) or ""
+            await sent(tx, "answers", f"{text} first", f"{text} second")
+            await tx.commit()
+            committed.append(text)
+    return committed
+
+
+def test_a_crash_at_any_moment_leaves_all_of_a_transaction_or_nothing() -> None:
+    """The node dies after every so many turns of the loop, for every number until it is not reached any more."""
+
+    def crashed_after(turns: int) -> bool:
+        reached = False
+
+        async def scene(net: testing.Network) -> None:
+            nonlocal reached
+            async with net.context("a", client_id="plain") as plain:
+                await (await plain.create_durable_consumer(plain.create_topic("answers"), "answers")).close()
+                async with net.context("a", client_id="tx") as tx:
+                    await (await tx.create_durable_consumer(tx.create_topic("questions"), "inbox")).close()
+                await sent(plain, "questions", "one", "two", "three")
+            working = asyncio.create_task(work(net))
+            for _ in range(turns):
+                if working.done():
+                    break
+                await asyncio.sleep(0.001)
+            if not working.done():
+                reached = True
+                net.kill("a")
+                net.restart("a")
+                with suppress(JMSException):
+                    await working
+            await work(net)  # What is left.
+            async with net.context("a", client_id="plain") as plain:
+                inbox = await plain.create_durable_consumer(plain.create_topic("answers"), "answers")
+                got = [text for text, _ in await bodies(inbox)]
+            assert got == [f"{each} {half}" for each in ("one", "two", "three") for half in ("first", "second")], turns
+
+        play(scene, disk_delay_s=0.004)
+        return reached
+
+    for turns in count():
+        if not crashed_after(turns):
+            break
+    assert turns > 20
+
+
+def test_a_commit_that_is_cancelled_is_done_or_not_and_the_next_call_waits_for_it() -> None:
+    for turns in range(12):
+
+        async def scene(net: testing.Network, turns: int = turns) -> None:
+            async with net.context("a") as plain, net.context("a", TRANSACTED, client_id="tx") as tx:
+                answers = await plain.create_consumer(plain.create_topic("answers"))
+                questions = await tx.create_durable_consumer(tx.create_topic("questions"), "inbox")
+                await sent(plain, "questions", "one")
+                assert await questions.receive_body(str) == "one"
+                await sent(tx, "answers", "1", "2")
+                committing = asyncio.create_task(tx.commit())
+                for _ in range(turns):
+                    await asyncio.sleep(0.001)
+                committing.cancel()
+                with suppress(asyncio.CancelledError):
+                    await committing
+                await tx.rollback()  # Waits for the outcome.
+                got = [text for text, _ in await bodies(answers)]
+                again = await bodies(questions)
+                assert (got, again) in ((["1", "2"], []), ([], [("one", True)])), turns
+
+        play(scene, disk_delay_s=0.004)
