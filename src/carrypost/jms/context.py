@@ -63,6 +63,7 @@ class Context:
         self._auto_start = True
         self._children: list[Context] = []
         self._listeners: set[asyncio.Task[None]] = set()
+        self._closing: asyncio.Future[None] | None = None
 
     # --- opening and closing -------------------------------------------------------------------------------
 
@@ -90,16 +91,15 @@ class Context:
         Listeners finish the message that they have. Who waits in `receive` gets None. What was not acknowledged goes
         back: durable subscriptions have it again, flagged. Sends that were begun are finished.
         """
-        if self._state == "closed":
-            return
         session = self._session
         if session is None:
             self._state = "closed"
             return
         self._check_not_listening("close the context")
-        self._state = "closed"
-        closing = asyncio.ensure_future(self._close(session))
-        await asyncio.shield(closing)  # Who is cancelled meanwhile leaves nothing half closed.
+        if self._closing is None:
+            self._state = "closed"
+            self._closing = asyncio.ensure_future(self._close(session))
+        await asyncio.shield(self._closing)  # Who is cancelled meanwhile leaves nothing half closed.
         await self._connection.told()
 
     def _check_not_listening(self, what: str) -> None:
