@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException, JMSException
 from carrypost.jms.connection import Connection, ExceptionListener
@@ -35,11 +35,14 @@ class Opening(Generic[T]):
     def __init__(self, open_: Callable[[], Awaitable[T]], what: str) -> None:
         self._open, self._what = open_, what
         self._opened: Any = None
+        self._asked = False
 
     def __await__(self) -> Generator[Any, None, T]:
+        self._asked = True
         return self._open().__await__()
 
     async def __aenter__(self) -> T:
+        self._asked = True
         self._opened = await self._open()
         return self._opened  # type: ignore[no-any-return]
 
@@ -49,7 +52,18 @@ class Opening(Generic[T]):
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise IllegalStateException(f"{self._what} has to be awaited first: `consumer = await ctx.{self._what}(…)`")
+        raise self._misused()
+
+    def __aiter__(self) -> NoReturn:
+        raise self._misused()
+
+    def _misused(self) -> IllegalStateException:
+        self._asked = True  # It was told.
+        return IllegalStateException(f"{self._what} has to be awaited first: `consumer = await ctx.{self._what}(…)`")
+
+    def __del__(self) -> None:
+        if not self._asked:
+            warnings.warn(f"{self._what} was never awaited: there is no consumer", RuntimeWarning, 2, source=self)
 
 
 class Context:
