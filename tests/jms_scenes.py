@@ -8,17 +8,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import wraps
 from itertools import combinations
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from carrypost import Consumer, Context, Message, Producer, SessionMode, Topic, testing
 
-T = TypeVar("T")
 NEWS = Topic("news")
 SOON_S = 60.0
 """Longer than two nodes in reach of each other need for anything."""
@@ -123,15 +121,3 @@ def copies_of(message: object) -> Copies:
                 return await both.sent(message)
 
     return testing.run(play)
-
-
-async def cancelled_after(turns: int, call: Callable[[], Awaitable[T]]) -> T | None:
-    """Begin something, and cancel it after so many turns of the loop; None if it was, else what it returned."""
-    task = asyncio.ensure_future(call())
-    for _ in range(turns):
-        await asyncio.sleep(0)
-    task.cancel()
-    try:
-        return await task
-    except asyncio.CancelledError:
-        return None

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.jms_air import over_the_air
+from tests.jms_scenes import pair, scene
 
 from carrypost import (
     MapMessage,
@@ -20,6 +21,7 @@ from carrypost import (
     NullValueException,
     NumberFormatException,
     StreamMessage,
+    testing,
 )
 from carrypost.jms.messages.body_table import BODY_TABLE
 from carrypost.jms.messages.property_table import PROPERTY_TABLE
@@ -169,6 +171,30 @@ def test_row_48_a_value_of_a_stream_is_read_as_the_table_says_and_a_failed_read_
             assert found.read_object() == (SINGLE if name == "float" else WRITTEN[name])
     with pytest.raises(MessageEOFException):
         found.read_object()
+
+
+@scene("a", "b")
+async def test_rows_18_and_48_programs_read_every_cell_on_both_nodes_and_again(net: testing.Network) -> None:
+    """What their contexts give them: the first time, and after `recover`."""
+    async with pair(net) as both:
+        for name in (kind.name.lower() for kind in PROPERTY_TABLE):
+            message = Message()
+            getattr(message, f"set_{name}_property")("x", WRITTEN[name])
+            for copy in await both.sent(message):
+                for read, legal in legal_in(PROPERTY_CELLS, name):
+                    check(name, read, legal, partial(getattr(copy, f"get_{read}_property"), "x"))
+        for name in (kind.name.lower() for kind in BODY_TABLE):
+            entries, stream = MapMessage(), StreamMessage()
+            getattr(entries, f"set_{name}")("x", WRITTEN[name])
+            getattr(stream, f"write_{name}")(WRITTEN[name])
+            for copy in await both.sent(entries):
+                for read, legal in legal_in(BODY_CELLS, name):
+                    check(name, read, legal, partial(getattr(copy, f"get_{read}"), "x"))
+            for copy in await both.sent(stream):
+                assert isinstance(copy, StreamMessage)
+                for read, legal in legal_in(BODY_CELLS, name):
+                    copy.reset()
+                    check(name, read, legal, getattr(copy, f"read_{read}"))
 
 
 # ------------------------------------------------------------------------------------------------------- null

@@ -25,6 +25,7 @@ from carrypost import (
     MessageNotWriteableException,
     ObjectMessage,
     Queue,
+    SessionMode,
     StreamMessage,
     TextMessage,
     Topic,
@@ -727,11 +728,16 @@ def test_every_message_is_true() -> None:
 
 def test_a_received_message_is_acknowledged_by_its_session_and_another_by_nobody() -> None:
     class Session:
+        mode = SessionMode.CLIENT_ACKNOWLEDGE
+
         def __init__(self) -> None:
             self.done: list[int] = []
 
         async def acknowledge(self, number: int) -> None:
             self.done.append(number)
+
+        async def release(self, number: int) -> None:
+            raise AssertionError(number)
 
     session = Session()
     message = from_handed(Handed(1, 17, described(to_draft(Message(), NEWS)), 1), b"", RECEIVED_US, session)

@@ -10,7 +10,7 @@ import asyncio
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException, JMSException
 from carrypost.jms.connection import Connection, ExceptionListener
@@ -37,11 +37,14 @@ class Opening(Generic[T]):
     def __init__(self, open_: Callable[[], Awaitable[T]], what: str) -> None:
         self._open, self._what = open_, what
         self._opened: Any = None
+        self._asked = False
 
     def __await__(self) -> Generator[Any, None, T]:
+        self._asked = True
         return self._open().__await__()
 
     async def __aenter__(self) -> T:
+        self._asked = True
         self._opened = await self._open()
         return self._opened  # type: ignore[no-any-return]
 
@@ -51,7 +54,18 @@ class Opening(Generic[T]):
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise IllegalStateException(f"{self._what} has to be awaited first: `consumer = await ctx.{self._what}(…)`")
+        raise self._misused()
+
+    def __aiter__(self) -> NoReturn:
+        raise self._misused()
+
+    def _misused(self) -> IllegalStateException:
+        self._asked = True  # It was told.
+        return IllegalStateException(f"{self._what} has to be awaited first: `consumer = await ctx.{self._what}(…)`")
+
+    def __del__(self) -> None:
+        if not self._asked:
+            warnings.warn(f"{self._what} was never awaited: there is no consumer", RuntimeWarning, 2, source=self)
 
 
 class Context:
@@ -65,6 +79,7 @@ class Context:
         self._auto_start = True
         self._children: list[Context] = []
         self._listeners: set[asyncio.Task[None]] = set()
+        self._closing: asyncio.Future[None] | None = None
 
     # --- opening and closing -------------------------------------------------------------------------------
 
@@ -92,16 +107,15 @@ class Context:
         Listeners finish the message that they have. Who waits in `receive` gets None. What was not acknowledged goes
         back: durable subscriptions have it again, flagged. Sends that were begun are finished.
         """
-        if self._state == "closed":
-            return
         session = self._session
         if session is None:
             self._state = "closed"
             return
         self._check_not_listening("close the context")
-        self._state = "closed"
-        closing = asyncio.ensure_future(self._close(session))
-        await asyncio.shield(closing)  # Who is cancelled meanwhile leaves nothing half closed.
+        if self._closing is None:
+            self._state = "closed"
+            self._closing = asyncio.ensure_future(self._close(session))
+        await asyncio.shield(self._closing)  # Who is cancelled meanwhile leaves nothing half closed.
         await self._connection.told()
 
     def _check_not_listening(self, what: str) -> None:

@@ -6,7 +6,7 @@ without messaging choose destinations of any form, and a message from one of the
 
 from __future__ import annotations
 
-from carrypost.errors import IllegalArgumentException
+from carrypost.errors import IllegalArgumentException, LocalError
 from carrypost.model import address
 from carrypost.model.descriptor import Ordering
 
@@ -52,7 +52,10 @@ class Topic(Destination):
 
     def __init__(self, name: str, ordering: Ordering | str = Ordering.NONE) -> None:
         super().__init__(address.topic(name))
-        self._ordering = ordering if isinstance(ordering, Ordering) else Ordering.named(ordering)
+        try:
+            self._ordering = ordering if isinstance(ordering, Ordering) else Ordering.named(ordering)
+        except LocalError as error:
+            raise IllegalArgumentException(str(error)) from None
 
     @property
     def topic_name(self) -> str:

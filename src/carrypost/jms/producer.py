@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 from carrypost.errors import IllegalArgumentException, InvalidDestinationException, MessageFormatException
+from carrypost.jms import durations
 from carrypost.jms.destinations import Destination, Queue
-from carrypost.jms.durations import Duration, microseconds, seconds
+from carrypost.jms.durations import Duration, seconds
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, TextMessage, headers
 from carrypost.jms.messages.foreign import ForeignMessage
 from carrypost.jms.messages.properties import Properties, PropertyValue
@@ -139,7 +139,7 @@ class Producer:
 
     def set_time_to_live_ms(self, milliseconds: int) -> Self:
         """The same in milliseconds, for programs that come from Java."""
-        return self.set_time_to_live(milliseconds / 1_000)
+        return self.set_time_to_live(durations.milliseconds(milliseconds, "the time to live"))
 
     @property
     def time_to_live(self) -> float:
@@ -155,7 +155,7 @@ class Producer:
 
     def set_delivery_delay_ms(self, milliseconds: int) -> Self:
         """The same in milliseconds, for programs that come from Java."""
-        return self.set_delivery_delay(milliseconds / 1_000)
+        return self.set_delivery_delay(durations.milliseconds(milliseconds, "the delivery delay"))
 
     @property
     def delivery_delay(self) -> float:
@@ -236,8 +236,8 @@ def _is_sendable(destination: object) -> bool:
 
 
 def _summed(duration: Duration, what: str, minutes: float, hours: float, days: float) -> float:
-    more = timedelta(minutes=seconds(minutes, "minutes"), hours=seconds(hours, "hours"), days=seconds(days, "days"))
-    return microseconds(seconds(duration, what) + more.total_seconds(), what) / MICROSECONDS
+    more = {"minutes": 60 * minutes, "hours": 3_600 * hours, "days": 86_400 * days}
+    return seconds(seconds(duration, what) + sum(seconds(part, name) for name, part in more.items()), what)
 
 
 def _message_of(given: object) -> object:

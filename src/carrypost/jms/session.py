@@ -88,6 +88,7 @@ class Session:
     async def consume(self, wanted: Wanted) -> Consumer:
         """Open a consumer."""
         await self.works.ready()
+        self.acknowledging.flush()  # A new subscription has what nobody acknowledged: not what this program just got.
         number = await self.works.provider.consume(self.number, _asked(wanted))
         consumer = Consumer(self, number, wanted)
         self.consumers[number] = self.connection.consumers[number] = consumer
@@ -98,6 +99,7 @@ class Session:
         unread = [each.number for each in consumer.waiting]
         self._forget(consumer)
         consumer.end()
+        self.acknowledging.flush()
         await self.works.provider.close_consumer(consumer.number, unread)
 
     def _forget(self, consumer: Consumer) -> None:

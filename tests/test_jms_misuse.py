@@ -1,0 +1,396 @@
+"""What programs do wrong: each is told by its own exception, whose text says what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import warnings
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.jms_scenes import NEWS, got, scene
+
+import carrypost
+from carrypost import (
+    Context,
+    IllegalArgumentException,
+    IllegalStateException,
+    InvalidClientIDException,
+    InvalidDestinationException,
+    InvalidSelectorException,
+    JMSException,
+    MessageFormatException,
+    MessageNotWriteableException,
+    Queue,
+    SessionMode,
+    StateError,
+    TextMessage,
+    Topic,
+    testing,
+)
+
+CLIENT = SessionMode.CLIENT_ACKNOWLEDGE
+Wrong: Any = object()
+"""What no call takes."""
+
+
+class Unknown:
+    """A class that nobody registered."""
+
+
+async def listening(context: Context) -> None:
+    """The context has a listener."""
+    await (await context.create_consumer(NEWS)).set_message_listener(lambda _: None)
+
+
+async def after(first: Awaitable[object], then: Callable[[], Awaitable[object]]) -> None:
+    await first
+    await then()
+
+
+async def two_receives(context: Context) -> None:
+    consumer = await context.create_consumer(NEWS)
+    waiting = asyncio.create_task(consumer.receive())
+    await asyncio.sleep(0)
+    try:
+        await consumer.receive()
+    finally:
+        waiting.cancel()
+
+
+async def listener_beside_receive(context: Context) -> None:
+    consumer = await context.create_consumer(NEWS)
+    waiting = asyncio.create_task(consumer.receive())
+    await asyncio.sleep(0)
+    try:
+        await consumer.set_message_listener(lambda _: None)
+    finally:
+        waiting.cancel()
+
+
+async def closed_consumer(context: Context) -> None:
+    consumer = await context.create_consumer(NEWS)
+    await consumer.close()
+    await consumer.receive()
+
+
+async def listener_of_a_closed_consumer(context: Context) -> None:
+    consumer = await context.create_consumer(NEWS)
+    await consumer.close()
+    await consumer.set_message_listener(lambda _: None)
+
+
+async def late_client_id(context: Context) -> None:
+    await context.create_consumer(NEWS)
+    await context.set_client_id("late")
+
+
+async def two_durable_consumers(context: Context) -> None:
+    await context.set_client_id("me")
+    await context.create_durable_consumer(NEWS, "mail")
+    await context.create_durable_consumer(NEWS, "mail")
+
+
+async def unsubscribe_active(context: Context) -> None:
+    await context.set_client_id("me")
+    await context.create_durable_consumer(NEWS, "mail")
+    await context.unsubscribe("mail")
+
+
+async def receive(context: Context, **how: object) -> None:
+    await (await context.create_consumer(NEWS)).receive(**how)  # type: ignore[arg-type]  # it is refused
+
+
+async def receive_body(context: Context, kind: object) -> None:
+    consumer = await context.create_consumer(NEWS)
+    await context.create_producer().send(NEWS, "x")
+    await consumer.receive_body(kind)  # type: ignore[arg-type]  # it is refused
+
+
+async def listen_by(context: Context, listener: object) -> None:
+    await (await context.create_consumer(NEWS)).set_message_listener(listener)  # type: ignore[arg-type]  # it is refused
+
+
+async def process(context: Context) -> None:
+    consumer = await context.create_consumer(NEWS)
+    await context.create_producer().send(NEWS, "x")
+    async with (await got(consumer)).processing():
+        pass
+
+
+async def iterate_unopened(context: Context) -> None:
+    async for _ in context.create_consumer(NEWS):
+        pass
+
+
+async def opened(context: Context) -> None:
+    async with context:
+        pass
+
+
+async def made(make: Callable[[], object]) -> None:
+    make()
+
+
+async def change_received(context: Context) -> None:
+    consumer = await context.create_consumer(NEWS)
+    await context.create_producer().send(NEWS, "x")
+    message = await got(consumer)
+    assert isinstance(message, TextMessage)
+    message.text = "y"
+
+
+State, Argument, Format = IllegalStateException, IllegalArgumentException, MessageFormatException
+Row = tuple[Callable[[Context], Awaitable[object]], type[JMSException], str]
+
+MISUSES: dict[str, Row] = {
+    # Contexts and consumers in a wrong state.
+    "opened twice": (opened, State, "is open already"),
+    "two receives": (two_receives, State, "another task receives from this consumer: give each task its own"),
+    "receive beside a listener": (
+        lambda c: after(listening(c), lambda: receive(c)), State, "receive in a context of its own"),
+    "listener beside receive": (listener_beside_receive, State, "listeners need a context of their own"),
+    "closed consumer": (closed_consumer, State, "this consumer is closed: create another"),
+    "listener of a closed consumer": (listener_of_a_closed_consumer, State, "this consumer is closed: create another"),
+    "consumer not awaited": (
+        lambda c: c.create_consumer(NEWS).receive(), State,  # type: ignore[operator]  # it is refused
+        r"create_consumer has to be awaited first: `consumer = await ctx.create_consumer\(…\)`"),
+    "iteration of a consumer not awaited": (iterate_unopened, State, "create_consumer has to be awaited first"),
+    "processing in another mode": (process, State, "create it with SessionMode.INDIVIDUAL_ACKNOWLEDGE"),
+    "change of a received message": (change_received, MessageNotWriteableException, r"clear_body\(\) first"),
+    # Client ids and subscriptions.
+    "late client id": (late_client_id, State, "set it before anything else, or give it to the connection factory"),
+    "durable without client id": (
+        lambda c: c.create_durable_consumer(NEWS, "mail"), State, "give one to the connection factory, or share"),
+    "two consumers of a durable subscription": (two_durable_consumers, JMSException, "has a consumer: close it first"),
+    "unsubscribe in use": (unsubscribe_active, State, "close it before you unsubscribe"),
+    "unsubscribe unknown": (
+        lambda c: c.unsubscribe("mail"), InvalidDestinationException, "no durable subscription 'mail' of client"),
+    "name of a subscription": (
+        lambda c: c.create_shared_consumer(NEWS, "a b"), JMSException, "1 to 128 letters, digits, and characters of"),
+    "no name": (lambda c: made(lambda: c.create_shared_consumer(NEWS, "")), Argument, "is text, and not empty"),
+    "client id that is none": (lambda c: c.set_client_id(""), Argument, "a client id is text, and not empty"),
+    # What consumers are asked for.
+    "selector": (lambda c: c.create_consumer(NEWS, "a ="), InvalidSelectorException, "expected an identifier"),
+    "selector that is no text": (lambda c: c.create_consumer(NEWS, Wrong), Argument, "a selector is text"),
+    "consumer of nothing": (lambda c: c.create_consumer(Wrong), InvalidDestinationException, "made by create_topic"),
+    "consumer of a queue": (lambda c: c.create_consumer(Queue("Alan@a")), InvalidDestinationException, "takes a topic"),
+    "consumer of a text": (
+        lambda c: c.create_consumer("news"), InvalidDestinationException, "made by create_topic"),  # type: ignore[arg-type]
+    "prefetch of none": (lambda c: made(lambda: c.create_consumer(NEWS, prefetch=0)), Argument, "1 or more: 0"),
+    "prefetch that is no number": (
+        lambda c: made(lambda: c.create_consumer(NEWS, prefetch="many")), Argument, "1 or more"),  # type: ignore[arg-type]
+    "pattern": (
+        lambda c: c.create_consumer(NEWS, patterns={"a": "("}), InvalidDestinationException, "pattern .* is not valid"),
+    "pattern of the destination": (
+        lambda c: c.create_consumer(NEWS, patterns={"destination": "x"}), Argument, "the topic says where"),
+    "negative timeout": (lambda c: receive(c, timeout=-1), Argument, "is a number of seconds, or a timedelta"),
+    "endless timeout": (lambda c: receive(c, timeout=float("inf")), Argument, "a timeout is a number of seconds"),
+    "timeout that is no number": (lambda c: receive(c, timeout="1"), Argument, "a timeout is a number of seconds"),
+    "body of no type": (lambda c: receive_body(c, "str"), Argument, "a class, such as str, bytes or dict"),
+    "listener": (lambda c: listen_by(c, 5), Argument, "a listener is a function, or has on_message"),
+    "exception listener": (
+        lambda c: made(lambda: c.set_exception_listener(Wrong)), Argument, "is a function, or has on_exception"),
+    # What is sent, and how.
+    "wildcard": (
+        lambda c: c.create_producer().send(Topic("a.*"), "x"), InvalidDestinationException, "stands for many topics"),
+    "to a queue": (lambda c: c.create_producer().send(Queue("A@a"), "x"), InvalidDestinationException, "create_topic"),
+    "to nothing": (lambda c: c.create_producer().send(Wrong, "x"), InvalidDestinationException, "made by create_topic"),
+    "name of a topic": (lambda c: made(lambda: c.create_topic("")), InvalidDestinationException, "text and not empty"),
+    "ordering": (lambda c: made(lambda: c.create_topic("a", ordering="strict")), Argument, "one of 'none', 'causal'"),
+    "body that is a list": (lambda c: c.create_producer().send(NEWS, [1]), Format, "write it into a StreamMessage"),
+    "body that is a number": (lambda c: c.create_producer().send(NEWS, 5), Format, "send text, bytes, a dict or an"),
+    "unregistered object": (lambda c: c.create_producer().send(NEWS, Unknown()), Format, r"carrypost\.register"),
+    "value of a map": (lambda c: c.create_producer().send(NEWS, {"a": [1]}), Format, "'a'|list"),
+    "name of a map": (lambda c: c.create_producer().send(NEWS, {1: 2}), Argument, "the name of a value is text"),
+    "body beyond the limit": (
+        lambda c: c.create_producer().send(NEWS, "x" * 1001), Format, "limits.message_bytes_max is 1000"),
+    "priority": (lambda c: made(lambda: c.create_producer().set_priority(10)), Argument, "0 to 9"),
+    "priority of a send": (lambda c: c.create_producer().send(NEWS, "x", priority=-1), Argument, "0 to 9"),
+    "delivery mode": (
+        lambda c: made(lambda: c.create_producer().set_delivery_mode(3)), Argument, "DeliveryMode"),  # type: ignore[arg-type]
+    "delivery mode of a send": (
+        lambda c: c.create_producer().send(NEWS, "x", delivery_mode="fast"), Argument, "DeliveryMode"),  # type: ignore[arg-type]
+    "time to live": (
+        lambda c: made(lambda: c.create_producer().set_time_to_live(-1)), Argument, "to live is a number of seconds"),
+    "time to live that is none": (
+        lambda c: made(lambda: c.create_producer().set_time_to_live(float("nan"))), Argument, "a number of seconds"),
+    "time to live of a send": (
+        lambda c: c.create_producer().send(NEWS, "x", time_to_live="1"), Argument, "a number of seconds"),  # type: ignore[arg-type]
+    "time to live in milliseconds": (
+        lambda c: made(lambda: c.create_producer().set_time_to_live_ms("1")), Argument, "a number of milliseconds"),  # type: ignore[arg-type]
+    "time to live beyond all bounds": (
+        lambda c: c.create_producer().set_time_to_live(1e300).send(NEWS, "x"), Argument, "time to live"),
+    "days beyond all bounds": (
+        lambda c: made(lambda: c.create_producer().set_time_to_live(days=1e300)), Argument, "days|time to live"),
+    "time to live of a send beyond all bounds": (
+        lambda c: c.create_producer().send(NEWS, "x", time_to_live=1e300), Argument, "time_to_live"),
+    "delivery delay": (
+        lambda c: made(lambda: c.create_producer().set_delivery_delay(timedelta(-1))), Argument, "the delivery delay"),
+    "delivery delay in milliseconds": (
+        lambda c: made(lambda: c.create_producer().set_delivery_delay_ms(None)), Argument, "a number of milliseconds"),  # type: ignore[arg-type]
+    "delivery delay beyond all bounds": (
+        lambda c: c.create_producer().set_delivery_delay(1e300).send(NEWS, "x"), Argument, "delivery delay"),
+    "name of a property": (
+        lambda c: made(lambda: c.create_producer().set_property("a b", 1)), Argument, "no name of a property"),
+    "value of a property": (
+        lambda c: made(lambda: c.create_producer().set_property("a", [1])), Format, "'a'|property|list"),  # type: ignore[arg-type]
+    "correlation": (
+        lambda c: made(lambda: c.create_producer().set_jms_correlation_id(5)), Argument, "is text"),  # type: ignore[arg-type]
+    "place for replies": (
+        lambda c: made(lambda: c.create_producer().set_jms_reply_to("x")), Argument, "jms_reply_to"),  # type: ignore[arg-type]
+    "completion listener": (
+        lambda c: made(lambda: c.create_producer().set_async(Wrong)), Argument, "has on_completion and on_exception"),
+    "negative time to drain": (lambda c: c.drain(timeout=-1), Argument, "a timeout is a number of seconds"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", MISUSES)
+@scene("a", limits={"message_bytes_max": 1000})
+async def test_misuse_is_told_by_an_exception_that_says_what_to_do(net: testing.Network, what: str) -> None:
+    call, kind, text = MISUSES[what]
+    async with net.context("a") as context:
+        with pytest.raises(kind, match=text) as refused:
+            await call(context)
+        assert type(refused.value) is kind
+        assert len(str(refused.value)) < 400
+        async with context.create_context() as unharmed, unharmed.create_consumer(Topic("other")) as consumer:
+            await unharmed.create_producer().send(Topic("other"), "x")
+            assert (await got(consumer)).get_body(str) == "x"
+
+
+USES: dict[str, Callable[[Context], object]] = {
+    "acknowledge": lambda c: c.acknowledge(),
+    "commit": lambda c: c.commit(),
+    "create_consumer": lambda c: c.create_consumer(NEWS),
+    "create_context": lambda c: c.create_context(),
+    "create_durable_consumer": lambda c: c.create_durable_consumer(NEWS, "mail"),
+    "create_producer": lambda c: c.create_producer(),
+    "create_shared_consumer": lambda c: c.create_shared_consumer(NEWS, "crew"),
+    "create_shared_durable_consumer": lambda c: c.create_shared_durable_consumer(NEWS, "crew"),
+    "drain": lambda c: c.drain(),
+    "listener": lambda c: c.listener(NEWS),
+    "node_id": lambda c: c.node_id,
+    "recover": lambda c: c.recover(),
+    "rollback": lambda c: c.rollback(),
+    "set_client_id": lambda c: c.set_client_id("me"),
+    "set_exception_listener": lambda c: c.set_exception_listener(None),
+    "start": lambda c: c.start(),
+    "stop": lambda c: c.stop(),
+    "transaction": lambda c: c.transaction().__aenter__(),
+    "unsubscribe": lambda c: c.unsubscribe("mail"),
+}
+HARMLESS = {
+    "auto_start", "client_id", "close", "given_up", "session_mode", "set_auto_start", "create_topic", "create_message",
+    "create_text_message", "create_bytes_message", "create_map_message", "create_stream_message",
+    "create_object_message",
+}  # fmt: skip
+"""What is allowed whatever the state."""
+
+
+def test_all_uses_of_a_context_are_tried() -> None:
+    assert {name for name in vars(Context) if not name.startswith("_")} == {*USES, *HARMLESS}
+
+
+async def used(context: Context, use: str) -> None:
+    result = USES[use](context)
+    if asyncio.iscoroutine(result):
+        await result
+
+
+@pytest.mark.parametrize("use", USES)
+@scene("a")
+async def test_a_context_is_used_while_it_is_open(net: testing.Network, use: str) -> None:
+    context = net.context("a", client_id="me")
+    with pytest.raises(IllegalStateException, match="not open yet: enter it by `async with`, or await it"):
+        await used(context, use)
+    async with context:
+        pass
+    with pytest.raises(IllegalStateException, match="this context is closed: create another"):
+        await used(context, use)
+    with pytest.raises(IllegalStateException, match="this context is closed: create another"):
+        await opened(context)
+    never = net.context("a")
+    await never.close()
+    with pytest.raises(IllegalStateException, match="closed"):
+        await used(never, use)
+    with pytest.raises(IllegalStateException, match="this context is closed: create another"):
+        await opened(never)
+
+
+@scene("a")
+async def test_what_a_closed_context_made_says_so(net: testing.Network) -> None:
+    async with net.context("a", CLIENT) as context:
+        producer, consumer = context.create_producer(), await context.create_consumer(NEWS)
+        await producer.send(NEWS, "x")
+        message = await got(consumer)
+    for call in (lambda: producer.send(NEWS, "y"), consumer.receive, message.acknowledge):
+        with pytest.raises(IllegalStateException, match="this context is closed: create another"):
+            await call()
+    with pytest.raises(IllegalStateException, match="this context is closed: create another"):
+        await consumer.set_message_listener(None)
+    await consumer.close()
+
+
+@scene("a")
+async def test_a_client_id_in_use_says_where(net: testing.Network) -> None:
+    async with net.context("a", client_id="me"):
+        with pytest.raises(
+            InvalidClientIDException, match="'me' is in use on this node: close the connection that has"
+        ):
+            async with net.context("a", client_id="me"):
+                pass
+        async with net.context("a") as other:
+            with pytest.raises(InvalidClientIDException, match="or choose another"):
+                await other.set_client_id("me")
+            await other.create_producer().send(NEWS, "unharmed")
+
+
+@scene("a")
+async def test_a_context_that_is_not_closed_warns(net: testing.Network) -> None:
+    context: Context | None = await net.context("a", CLIENT)
+    left = [context]
+    context = None
+    with pytest.warns(ResourceWarning, match="Context CLIENT_ACKNOWLEDGE, open> was not closed: use `async with`"):
+        left.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        context = net.context("a")
+        context = await net.context("a")
+        await context.close()
+        context = await net.context("a")
+        net.kill("a")
+        context = None
+        gc.collect()
+    assert context is None
+
+
+@scene("a")
+async def test_a_consumer_that_was_never_awaited_warns(net: testing.Network) -> None:
+    async with net.context("a") as context:
+        left = [context.create_consumer(NEWS)]
+        with pytest.warns(RuntimeWarning, match="create_consumer was never awaited"):
+            left.clear()
+
+
+def test_contexts_need_virtual_time() -> None:
+    with testing.network("a") as net, pytest.raises(StateError, match=r"that testing\.run runs"):
+        str(net.context("a"))
+
+
+def test_every_public_name_is_documented() -> None:
+    for kind in (
+        carrypost.Context,
+        carrypost.Consumer,
+        carrypost.Producer,
+        carrypost.Sent,
+        carrypost.ConnectionFactory,
+    ):
+        assert kind.__doc__
+        for name, each in vars(kind).items():
+            if not name.startswith("_") and (callable(each) or isinstance(each, property)):
+                assert each.__doc__, f"{kind.__name__}.{name}"
+                function = each.fget if isinstance(each, property) else each
+                assert "return" in getattr(function, "__annotations__", {}), f"{kind.__name__}.{name}"
