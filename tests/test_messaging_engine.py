@@ -979,6 +979,22 @@ def test_a_subscription_that_could_not_replace_another_leaves_it_as_it_was(node:
     assert ids(node.handed()) == [message, later]
 
 
+def test_a_subscription_whose_lease_ended_while_another_was_to_replace_it_is_not_brought_back() -> None:
+    node = OneNode(messaging={"subscription_lease_s": 10.0})
+    session = node.session("me")
+    node.host.messaging.close_consumer(node.consume(session, "t", name="mail", durable=True), node.now)
+    node.pass_time(9)
+    node.consume(session, "u", name="mail", durable=True)
+    node.collect()
+    node.now += 2 * S
+    node.host.tick(node.now)
+    node.lose()
+    node.pass_time(2)
+    assert node.host.messaging.overview().subscriptions == 0  # type: ignore[union-attr]
+    with pytest.raises(InvalidDestinationException, match="no durable subscription 'mail'"):
+        node.host.messaging.unsubscribe(node.next_number(), "me", "mail", node.now)
+
+
 def test_an_acknowledgement_is_durable_also_where_the_one_before_it_was_lost(node: OneNode) -> None:
     first, second = node.session(), node.session()
     for session in (first, second):
@@ -1124,6 +1140,7 @@ def test_what_a_session_has_of_a_durable_subscription_that_was_replaced_leaves_n
     node.host.messaging.close_consumer(consumer, node.now)
     node.consume(session, "u", name="mail", durable=True)
     node.write()
+    node.pass_time(0)
     assert not [key for key in node.disk if key[0] == "mom" and key[1][:1] == b"C"]
     node.acknowledge(session, handed)
     node.write()

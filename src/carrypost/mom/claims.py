@@ -354,10 +354,18 @@ class Claims:
             if claim.state is not ClaimState.ENDED:
                 self._end(claim)
 
-    def _end(self, claim: Claim) -> None:
-        """Whoever subscribes next may hear of it, flagged if it was handed over."""
+    def note_handed(self, subscription: Subscription) -> None:
+        """Another one has its name from now on: what it was handed comes flagged to that."""
+        for claim in subscription.backlog:
+            self._note_handed(claim)
+
+    def _note_handed(self, claim: Claim) -> None:
         if claim.count:
             self._again[claim.copy.id] = max(claim.count, self._again.get(claim.copy.id, 0))
+
+    def _end(self, claim: Claim) -> None:
+        """Whoever subscribes next may hear of it, flagged if it was handed over."""
+        self._note_handed(claim)
         self._drop(claim, Move.END)
 
     def left(self, copy: Copy, reason: Reason) -> None:
