@@ -995,6 +995,28 @@ def test_a_subscription_whose_lease_ended_while_another_was_to_replace_it_is_not
         node.host.messaging.unsubscribe(node.next_number(), "me", "mail", node.now)
 
 
+def test_a_commit_that_is_undone_with_what_it_stood_on_leaves_nothing_acknowledged(node: OneNode) -> None:
+    session = node.session()
+    node.credit(node.consume(session, "t"))
+    message = node.publish("t")
+    node.write()
+    (handed,) = node.handed()
+    node.publish("u", ordering=Ordering.CAUSAL)
+    node.collect()
+    node.work(Draft("u", b"x", ordering=Ordering.CAUSAL), acks=[Ack(session, (handed.number,))])
+    node.collect()
+    assert len(node.batches) == 2  # The first of them takes the commit with it, which is in the second.
+    for batch in node.batches:
+        node.host.lost(batch.serial, "the disk is full", node.now)
+    node.batches = []
+    node.pass_time(3)
+    assert isinstance(node.answers()[-1], Undone)
+    node.crash()
+    node.consumer("t")
+    node.write()
+    assert ids(node.handed()) == [message]
+
+
 def test_an_acknowledgement_is_durable_also_where_the_one_before_it_was_lost(node: OneNode) -> None:
     first, second = node.session(), node.session()
     for session in (first, second):
