@@ -186,6 +186,10 @@ class Command:
     doomed: bool = False
 
 
+def _is_seen(owed: Owed) -> bool:
+    return owed.told + (owed.anchor or 0) > 0
+
+
 class Model:
     """One host, as those see it who use it."""
 
@@ -249,11 +253,15 @@ class Model:
         if known is not None:
             known.must = must
             return
-        sub.owed[letter.id] = Owed(
-            letter, must, must_flag=letter.handed_by_gone, may_flag=letter.handed_by_gone or letter.claimed_before
-        )
+        again = letter.handed_by_gone or self._is_held_for_gone(letter)
+        sub.owed[letter.id] = Owed(letter, must, must_flag=again, may_flag=again or letter.claimed_before)
         standing = [each for each in sub.owed.values() if each.letter.here and each.acked is not Truth.YES]
         sub.peak = max(sub.peak, len(standing))
+
+    def _is_held_for_gone(self, letter: Letter) -> bool:
+        """Whether a session has it of a subscription that is gone, and saw it."""
+        handed = [each for session in self.sessions.values() for each in session.handed.values()]
+        return any(owed.letter is letter and sub.stands is Truth.NO and _is_seen(owed) for _, sub, owed in handed)
 
     def _gone(self, letter: Letter) -> None:
         letter.here = False
@@ -336,7 +344,7 @@ class Model:
 
     def _leave_behind(self, owed: Owed, *, certain: bool = True) -> None:
         """Nobody will come for it again. Who subscribes later hears of it, flagged if it was handed over."""
-        if owed.told + (owed.anchor or 0) > 0 and owed.acked is Truth.NO:
+        if _is_seen(owed) and owed.acked is Truth.NO:
             owed.letter.claimed_before = True
             if certain:
                 owed.letter.handed_by_gone = True
@@ -450,6 +458,9 @@ class Model:
                     self._lose(sub, owed)
                 continue
             owed.late = True
+            if sub.stands is Truth.NO and _is_seen(owed):
+                for _, other in self._claims(owed.letter):  # Of those who came meanwhile.
+                    other.must_flag = other.may_flag = True
             if session in self.sessions:
                 self.sessions[session].handed[number] = consumer, sub, owed
                 continue

@@ -913,6 +913,44 @@ def test_what_an_undone_commit_acknowledged_is_there_for_others_also_after_its_s
     assert [(each.consumer, each.count) for each in node.handed()] == [(meanwhile, 2), (later, 2)]
 
 
+@pytest.mark.parametrize("committed", [False, True])
+def test_what_a_session_still_has_of_a_subscription_that_is_gone_comes_flagged_to_the_next(
+    node: OneNode, *, committed: bool
+) -> None:
+    """Also where its commit is undone after the other one came."""
+    session = node.session()
+    consumer = node.consume(session, "t")
+    node.credit(consumer)
+    node.publish("t")
+    node.write()
+    (handed,) = node.handed()
+    if committed:
+        node.work(Draft("u", b"x"), acks=[Ack(session, (handed.number,))])
+    node.host.messaging.close_consumer(consumer, node.now)
+    node.consumer("t")
+    node.lose()
+    node.pass_time(2)
+    assert counts(node.handed()) == [2]
+    node.acknowledge(session, handed)  # It may still do so.
+    node.write()
+    node.consumer("t")
+    node.write()
+    assert not node.handed()
+
+
+def test_what_a_session_has_of_a_durable_subscription_comes_flagged_to_the_one_that_replaces_it(node: OneNode) -> None:
+    session = node.session("me")
+    consumer = node.consume(session, "t", name="mail", durable=True)
+    node.credit(consumer)
+    node.publish("t", n=1)
+    node.write()
+    assert counts(node.handed()) == [1]
+    node.host.messaging.close_consumer(consumer, node.now)
+    node.credit(node.consume(session, "t", "n = 1", name="mail", durable=True))
+    node.write()
+    assert counts(node.handed()) == [2]
+
+
 def test_a_commit_that_is_undone_after_what_it_acknowledged_was_evicted_tells_of_the_loss() -> None:
     node = OneNode(cache_messages_max=2, limits={"unconfirmed_max": 1})
     session = node.session()

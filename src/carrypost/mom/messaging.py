@@ -233,7 +233,7 @@ class Messaging(Layer):
             subscription = self._topics.add(asked, found.connection.number, client, now)
             if known is not None:
                 self._replaced[subscription] = known
-                self._claims.note_handed(known)
+                self._claims.note_handed([*known.backlog, *self._sessions.handed_for(known)])
         else:
             subscription = known
             self._topics.renew(subscription, now)
