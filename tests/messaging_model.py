@@ -179,7 +179,15 @@ class Command:
     undoable: bool = False
     """That goes if this is lost: its subscription is not durable yet."""
     ended: Sub | None = None
+    replaced: Sub | None = None
+    """That has the name if this is lost."""
+    perhaps: bool = False
+    """An earlier life may have made it, or what has its name."""
     doomed: bool = False
+
+
+def _is_seen(owed: Owed) -> bool:
+    return owed.told + (owed.anchor or 0) > 0
 
 
 class Model:
@@ -204,6 +212,8 @@ class Model:
         """Sent by the work that is being done, and not named yet."""
         self._lost: Counter[tuple[str, bytes]] = Counter()
         """Claims whose copies are gone, perhaps, and of which that may be told."""
+        self._replaced: list[Sub] = []
+        """Those that were, in this life."""
         self._untold: Counter[tuple[str, bytes]] = Counter()
         """And for certain, and is to be told."""
         self._takes: dict[type, Callable[[Any], None]] = {
@@ -229,7 +239,10 @@ class Model:
             letter.deadline = event.descriptor.created_us + letter.lifetime
         assert event.descriptor.deadline_us == letter.deadline
         self.letters[letter.id] = letter
+        letter.wanted = bool(self._replaced)
         for sub in self.subs:
+            # Perhaps another one has its name, which wanted something else.
+            letter.wanted = letter.wanted or sub.stands is Truth.PERHAPS
             if sub.takes(letter, self.life):
                 self._owe(sub, letter, must=sub.stands is Truth.YES)
 
@@ -240,11 +253,15 @@ class Model:
         if known is not None:
             known.must = must
             return
-        sub.owed[letter.id] = Owed(
-            letter, must, must_flag=letter.handed_by_gone, may_flag=letter.handed_by_gone or letter.claimed_before
-        )
+        again = letter.handed_by_gone or self._is_held_for_gone(letter)
+        sub.owed[letter.id] = Owed(letter, must, must_flag=again, may_flag=again or letter.claimed_before)
         standing = [each for each in sub.owed.values() if each.letter.here and each.acked is not Truth.YES]
         sub.peak = max(sub.peak, len(standing))
+
+    def _is_held_for_gone(self, letter: Letter) -> bool:
+        """Whether a session has it of a subscription that is gone, and saw it."""
+        handed = [each for session in self.sessions.values() for each in session.handed.values()]
+        return any(owed.letter is letter and sub.stands is Truth.NO and _is_seen(owed) for _, sub, owed in handed)
 
     def _gone(self, letter: Letter) -> None:
         letter.here = False
@@ -266,7 +283,8 @@ class Model:
     def consume(self, command: int, consumer: int, session: int, sub: Sub) -> None:
         """A consumer was made; `sub` is what it asks for."""
         known = self.standing(sub.key) if sub.name else None
-        made = None
+        made = replaced = None
+        perhaps = known is not None and known.stands is Truth.PERHAPS
         if known is not None and known.asked == sub.asked:
             if known.stands is Truth.PERHAPS:
                 known.stands = Truth.YES
@@ -276,6 +294,8 @@ class Model:
         else:
             if known is not None:
                 self.end(known)
+                self._replaced.append(known)
+                replaced = known
             self.subs.append(sub)
             self._subs_peak = max(self._subs_peak, len(self.subs))
             self._look(sub, perhaps=False)
@@ -284,7 +304,10 @@ class Model:
         self.consumers[consumer] = Consumer(consumer, session, sub)
         self.sessions[session].consumers.append(consumer)
         undoable = sub.durable and (made is sub or any(each.made is sub for each in self.commands.values()))
-        self.commands[command] = Command(made=made if sub.durable else None, joined=consumer, undoable=undoable)
+        self.commands[command] = Command(
+            made=made if sub.durable else None, joined=consumer, undoable=undoable, replaced=replaced,
+            perhaps=perhaps,
+        )  # fmt: skip
 
     def _look(self, sub: Sub, *, perhaps: bool) -> None:
         """What is here for a subscription that begins; `perhaps`: that of an earlier life may stand."""
@@ -315,12 +338,13 @@ class Model:
             self.subs.remove(sub)
         sub.stands = Truth.NO
         held = {id(owed) for session in self.sessions.values() for _, _, owed in session.handed.values()}
+        held |= {id(owed) for command in self.commands.values() for *_, owed in command.acked}
         for owed in sub.owed.values():
             self._leave_behind(owed, certain=id(owed) not in held)
 
     def _leave_behind(self, owed: Owed, *, certain: bool = True) -> None:
         """Nobody will come for it again. Who subscribes later hears of it, flagged if it was handed over."""
-        if owed.told + (owed.anchor or 0) > 0 and owed.acked is Truth.NO:
+        if _is_seen(owed) and owed.acked is Truth.NO:
             owed.letter.claimed_before = True
             if certain:
                 owed.letter.handed_by_gone = True
@@ -337,6 +361,11 @@ class Model:
             if sub.stands is Truth.NO:
                 self._leave_behind(owed)
 
+    def _mix(self, sub: Sub) -> None:
+        """One of several consumers gives back what was on its way to it: what is on its way to others comes first."""
+        for owed in sub.owed.values() if sub.shared else ():
+            owed.late = owed.late or owed.holder is None
+
     def close_consumer(self, consumer: int, unread: Collection[int] = ()) -> None:
         found = self.consumers.pop(consumer)
         session, sub = self.sessions[found.session], found.sub
@@ -344,8 +373,19 @@ class Model:
         self.give_back(session, mine, unread)
         session.consumers.remove(consumer)
         sub.consumers.remove(consumer)
+        self._mix(sub)
         if not sub.durable and not sub.consumers:
             self.end(sub)
+
+    def commits(self, session: int) -> bool:
+        """Whether a commit of a session is not answered."""
+        return any(each[0] == session for command in self.commands.values() if command.commit for each in command.acked)
+
+    def recover(self, session: int, unread: Collection[int] = ()) -> None:
+        found = self.sessions[session]
+        self.give_back(found, found.handed, unread)
+        for consumer in found.consumers:
+            self._mix(self.consumers[consumer].sub)
 
     def close_session(self, session: int, unread: Collection[int] = ()) -> None:
         found = self.sessions[session]
@@ -395,6 +435,21 @@ class Model:
             assert not command.made.consumers, "it has consumers, and was never made"
             assert not any(owed.told and owed.exact for owed in command.made.owed.values()), "handed over, and undone"
             self.end(command.made)
+            if command.replaced is not None:
+                self._bring_back(command.replaced)
+            elif command.perhaps:
+                self._doubt(command.made)
+        for each in self.commands.values():
+            if command.made is not None and each.replaced is command.made:
+                each.replaced = command.replaced
+
+    def _bring_back(self, sub: Sub) -> None:
+        """What was to replace it could not be written. It went on meanwhile."""
+        sub.stands = Truth.YES
+        self.subs.append(sub)
+        for letter in self.letters.values():
+            if letter.alive(self.now) and letter.id not in sub.owed and sub.takes(letter, self.life):
+                self._owe(sub, letter, must=letter.acknowledged is Truth.NO)
 
     def _not_acknowledged(self, command: Command) -> None:
         for session, number, consumer, sub, owed in command.acked:
@@ -403,6 +458,9 @@ class Model:
                     self._lose(sub, owed)
                 continue
             owed.late = True
+            if sub.stands is Truth.NO and _is_seen(owed):
+                for _, other in self._claims(owed.letter):  # Of those who came meanwhile.
+                    other.must_flag = other.may_flag = True
             if session in self.sessions:
                 self.sessions[session].handed[number] = consumer, sub, owed
                 continue
@@ -453,26 +511,29 @@ class Model:
 
     def _drop(self, letter: Letter, reason: Reason) -> None:
         if reason is Reason.EVICTED:
-            here = [each for each in self.letters.values() if each.here]
-            assert len(here) >= self._messages_max, "evicted, and there is room"
-            for sub, owed in self._claims(letter):
-                if owed.must and owed.acked is Truth.NO and owed.holder is None:
-                    assert sub.peak > self._pins_max // self._subs_peak, "it had no more than its part of the pins"
-            # What is handed and not acknowledged is lost alike, with subscriptions that end meanwhile; those that
-            # perhaps have a claim may say so.
-            letter.evicted = True
-            pending = [owed for command in self.commands.values() for *_, owed in command.acked]
-            for sub, owed in self._claims(letter):
-                if owed.acked is not Truth.YES and not any(owed is each for each in pending):
-                    self._lose(sub, owed)
-            for session in self.sessions.values():
-                for _, sub, owed in session.handed.values():
-                    if owed.letter is letter and sub.stands is Truth.NO:
-                        self._lose(sub, owed)
+            self._evict(letter)
         elif reason is Reason.EXPIRED:
             assert letter.deadline is not None, "expired, and it has no end"
             assert letter.deadline <= self.now, "expired before its end"
         self._gone(letter)
+
+    def _evict(self, letter: Letter) -> None:
+        """Those who lose it are told, also of subscriptions that ended and of which a session has it."""
+        here = [each for each in self.letters.values() if each.here]
+        assert len(here) >= self._messages_max, "evicted, and there is room"
+        letter.evicted = True
+        pending = [owed for command in self.commands.values() for *_, owed in command.acked]
+        for sub, owed in self._claims(letter):
+            if owed.acked is not Truth.YES and not any(owed is each for each in pending):
+                fair = self._pins_max // self._subs_peak
+                assert not owed.must or sub.peak > fair, "it had no more than its part of the pins"
+                self._lose(sub, owed)
+        for session in self.sessions.values():
+            for _, sub, owed in session.handed.values():
+                if owed.letter is letter and sub.stands is Truth.NO:
+                    self._lose(sub, owed)
+        for sub in [*self._replaced, *(each for each in self.subs if each.stands is Truth.PERHAPS)]:
+            self._lost[sub.name, letter.id] += 1  # It stands until its successor is durable.
 
     def _lose(self, sub: Sub, owed: Owed) -> None:
         name = sub.name or sub.pattern
@@ -574,6 +635,7 @@ class Model:
             letter.answered = True
             letter.claimed_before = letter.claimed_before or letter.wanted
         self._lost.clear()
+        self._replaced = []
         self._untold.clear()
 
     def _come_back(self, letter: Letter, *, there: bool, settled: bool, full: bool) -> None:
@@ -612,11 +674,17 @@ class Model:
                 self._acknowledge(owed, acked)
         sub = command.made or command.ended
         if sub is not None and (sub.stands is not Truth.NO or command.ended):
-            if sub not in self.subs and self.standing(sub.key) is None:
-                self.subs.append(sub)
-            sub.stands = Truth.PERHAPS
-            for owed in sub.owed.values():
-                owed.must = owed.exact = False
+            other = self.standing(sub.key)
+            if other is None or other is sub:
+                self._doubt(sub)
+
+    def _doubt(self, sub: Sub) -> None:
+        """Perhaps it stands, or the one whose name it was to have."""
+        if sub not in self.subs:
+            self.subs.append(sub)
+        sub.stands = Truth.PERHAPS
+        for owed in sub.owed.values():
+            owed.must = owed.exact = False
 
     # --- in the end ----------------------------------------------------------------------------------------
 

@@ -914,6 +914,44 @@ def test_what_an_undone_commit_acknowledged_is_there_for_others_also_after_its_s
     assert [(each.consumer, each.count) for each in node.handed()] == [(meanwhile, 2), (later, 2)]
 
 
+@pytest.mark.parametrize("committed", [False, True])
+def test_what_a_session_still_has_of_a_subscription_that_is_gone_comes_flagged_to_the_next(
+    node: OneNode, *, committed: bool
+) -> None:
+    """Also where its commit is undone after the other one came."""
+    session = node.session()
+    consumer = node.consume(session, "t")
+    node.credit(consumer)
+    node.publish("t")
+    node.write()
+    (handed,) = node.handed()
+    if committed:
+        node.work(Draft("u", b"x"), acks=[Ack(session, (handed.number,))])
+    node.host.messaging.close_consumer(consumer, node.now)
+    node.consumer("t")
+    node.lose()
+    node.pass_time(2)
+    assert counts(node.handed()) == [2]
+    node.acknowledge(session, handed)  # It may still do so.
+    node.write()
+    node.consumer("t")
+    node.write()
+    assert not node.handed()
+
+
+def test_what_a_session_has_of_a_durable_subscription_comes_flagged_to_the_one_that_replaces_it(node: OneNode) -> None:
+    session = node.session("me")
+    consumer = node.consume(session, "t", name="mail", durable=True)
+    node.credit(consumer)
+    node.publish("t", n=1)
+    node.write()
+    assert counts(node.handed()) == [1]
+    node.host.messaging.close_consumer(consumer, node.now)
+    node.credit(node.consume(session, "t", "n = 1", name="mail", durable=True))
+    node.write()
+    assert counts(node.handed()) == [2]
+
+
 def test_a_commit_that_is_undone_after_what_it_acknowledged_was_evicted_tells_of_the_loss() -> None:
     node = OneNode(cache_messages_max=2, limits={"unconfirmed_max": 1})
     session = node.session()
@@ -978,6 +1016,44 @@ def test_a_subscription_that_could_not_replace_another_leaves_it_as_it_was(node:
     node.credit(node.consume(session, "t", name="mail", durable=True))
     node.write()
     assert ids(node.handed()) == [message, later]
+
+
+def test_a_subscription_whose_lease_ended_while_another_was_to_replace_it_is_not_brought_back() -> None:
+    node = OneNode(messaging={"subscription_lease_s": 10.0})
+    session = node.session("me")
+    node.host.messaging.close_consumer(node.consume(session, "t", name="mail", durable=True), node.now)
+    node.pass_time(9)
+    node.consume(session, "u", name="mail", durable=True)
+    node.collect()
+    node.now += 2 * S
+    node.host.tick(node.now)
+    node.lose()
+    node.pass_time(2)
+    assert node.host.messaging.overview().subscriptions == 0  # type: ignore[union-attr]
+    with pytest.raises(InvalidDestinationException, match="no durable subscription 'mail'"):
+        node.host.messaging.unsubscribe(node.next_number(), "me", "mail", node.now)
+
+
+def test_a_commit_that_is_undone_with_what_it_stood_on_leaves_nothing_acknowledged(node: OneNode) -> None:
+    session = node.session()
+    node.credit(node.consume(session, "t"))
+    message = node.publish("t")
+    node.write()
+    (handed,) = node.handed()
+    node.publish("u", ordering=Ordering.CAUSAL)
+    node.collect()
+    node.work(Draft("u", b"x", ordering=Ordering.CAUSAL), acks=[Ack(session, (handed.number,))])
+    node.collect()
+    assert len(node.batches) == 2  # The first of them takes the commit with it, which is in the second.
+    for batch in node.batches:
+        node.host.lost(batch.serial, "the disk is full", node.now)
+    node.batches = []
+    node.pass_time(3)
+    assert isinstance(node.answers()[-1], Undone)
+    node.crash()
+    node.consumer("t")
+    node.write()
+    assert ids(node.handed()) == [message]
 
 
 def test_an_acknowledgement_is_durable_also_where_the_one_before_it_was_lost(node: OneNode) -> None:
@@ -1126,6 +1202,7 @@ def test_what_a_session_has_of_a_durable_subscription_that_was_replaced_leaves_n
     node.host.messaging.close_consumer(consumer, node.now)
     node.consume(session, "u", name="mail", durable=True)
     node.write()
+    node.pass_time(0)
     assert not [key for key in node.disk if key[0] == "mom" and key[1][:1] == b"C"]
     node.acknowledge(session, handed)
     node.write()

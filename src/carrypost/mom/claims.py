@@ -110,7 +110,8 @@ class Claims:
         claims = self._by_message.setdefault(copy.id, [])
         known = {claim.subscription for claim in claims}
         first = not self._holdings.claimed >> copy.slot & 1
-        count = self._again.get(copy.id, 0)
+        # Sessions may still have what subscriptions that are gone were handed.
+        count = max([self._again.get(copy.id, 0), *(claim.count for claim in claims if claim.subscription.ended)])
         due_us = _due_us(copy)
         for subscription in subscriptions:
             if subscription in known:
@@ -354,10 +355,15 @@ class Claims:
             if claim.state is not ClaimState.ENDED:
                 self._end(claim)
 
+    def note_handed(self, claims: Iterable[Claim]) -> None:
+        """Whoever claims these messages next hears how often they were handed over."""
+        for claim in claims:
+            if claim.count:
+                self._again[claim.copy.id] = max(claim.count, self._again.get(claim.copy.id, 0))
+
     def _end(self, claim: Claim) -> None:
         """Whoever subscribes next may hear of it, flagged if it was handed over."""
-        if claim.count:
-            self._again[claim.copy.id] = max(claim.count, self._again.get(claim.copy.id, 0))
+        self.note_handed((claim,))
         self._drop(claim, Move.END)
 
     def left(self, copy: Copy, reason: Reason) -> None:

@@ -53,9 +53,9 @@ class Ledger:
             self._put(key, copy.descriptor)
 
     def unconfirmed(self, copy: Copy) -> None:
-        """That a message was acknowledged is not to be written, after all."""
-        self._now.pop((SEEN, copy.id, 0), None)
-        self._lost.pop((SEEN, copy.id, 0), None)
+        """That a message was acknowledged is not to be written, after all, nor again if a batch that has it is lost."""
+        for rows in (self._now, self._lost, *self._open.values()):
+            rows.pop((SEEN, copy.id, 0), None)
 
     def _put(self, key: Key, value: Value) -> None:
         self._now[key] = value

@@ -66,12 +66,14 @@ class Messaging(Layer):
         self._sessions = Sessions()
         self._commits: dict[int, list[Acknowledged]] = {}
         """What the commits acknowledged that are not durable, by their numbers."""
-        self._replaced: dict[int, Subscription] = {}
-        """The durable subscriptions whose places new ones take, by the numbers of the commands."""
         self._made: dict[int, Consumer] = {}
         """The consumers of durable subscriptions that are not durable yet, by the numbers of the commands."""
         self._makers: dict[Subscription, int] = {}
         """Those subscriptions, and the commands that made them."""
+        self._replaced: dict[Subscription, Subscription] = {}
+        """Those of them that have the name of another one, and that other: it ends when its successor is durable."""
+        self._replaced_for_good: list[Subscription] = []
+        """Those whose successors are: they end with the next step."""
         self._resume_us = NEVER
         """Nothing is handed over before this: the disk failed, and what is handed over is counted there."""
 
@@ -138,7 +140,8 @@ class Messaging(Layer):
     def expire(self, now: int) -> None:
         """Do what is due: delivery times, leases, interests that nobody has, rows that were not written."""
         self._claims.expire(now)
-        for subscription in self._topics.lapsed(now):
+        replaced, self._replaced_for_good = self._replaced_for_good, []
+        for subscription in [*replaced, *self._topics.lapsed(now)]:
             self._end(subscription, now)
         self._topics.expire(now)
         if self._ledger.due_us <= now:
@@ -224,14 +227,15 @@ class Messaging(Layer):
                 'this node takes durable subscriptions only (messaging.non_durable = "reject"): '
                 "give the subscription a name and make it durable"
             )
-        subscription = self._topics.check(asked, client, adapted=adapted)
-        if subscription is not None and subscription.asked != asked:
-            self._replaced[number] = subscription  # It stands until the new one is durable.
-            subscription = None
-        new = subscription is None
-        if subscription is None:
+        known = self._topics.check(asked, client, adapted=adapted)
+        new = known is None or known.asked != asked
+        if known is None or known.asked != asked:
             subscription = self._topics.add(asked, found.connection.number, client, now)
+            if known is not None:
+                self._replaced[subscription] = known
+                self._claims.note_handed([*known.backlog, *self._sessions.handed_for(known)])
         else:
+            subscription = known
             self._topics.renew(subscription, now)
         consumer = self._sessions.consume(found, subscription)
         subscription.consumers.append(consumer)
@@ -282,6 +286,11 @@ class Messaging(Layer):
         self._end(subscription, now)
 
     def _end(self, subscription: Subscription, now: int) -> None:
+        if subscription.ended:
+            return
+        replaced = self._replaced.pop(subscription, None)
+        if replaced is not None:
+            self._end(replaced, now)
         self._topics.remove(subscription, now)
         self._claims.end(subscription, self._sessions.handed_for(subscription) if subscription.durable else ())
 
@@ -321,11 +330,10 @@ class Messaging(Layer):
         consumer = self._made.pop(number, None)
         if consumer is not None and self._makers.get(consumer.subscription) == number:
             del self._makers[consumer.subscription]
+            if (replaced := self._replaced.pop(consumer.subscription, None)) is not None:
+                self._replaced_for_good.append(replaced)
+                self.due_us = self._holdings.now_us  # This is no step: what it changed would be in nobody's batch.
         self._claims.keep(self._commits.pop(number, ()))
-        replaced = self._replaced.pop(number, None)
-        if replaced is not None and not replaced.ended:
-            self._end(replaced, self._holdings.now_us)
-            self._look_ahead()
 
     def undo(self, number: int, now: int) -> None:
         """A command was lost: sessions and subscriptions are as they were before it."""
@@ -338,8 +346,15 @@ class Messaging(Layer):
             self.close_consumer(consumer.number, now)
         if self._makers.get(subscription) == number:
             del self._makers[subscription]
-            if not subscription.ended:
-                self._end(subscription, now)
-        replaced = self._replaced.pop(number, None)
-        if replaced is not None and not replaced.ended:
-            self._topics.name_again(replaced)
+            replaced = self._replaced.pop(subscription, None)
+            self._end(subscription, now)
+            if replaced is not None and not replaced.ended:
+                self._bring_back(replaced, subscription)
+
+    def _bring_back(self, replaced: Subscription, successor: Subscription) -> None:
+        """A subscription could not be written, and does not replace another one; what replaces it may."""
+        for later, other in self._replaced.items():
+            if other is successor:
+                self._replaced[later] = replaced
+                return
+        self._topics.rename(replaced)

@@ -175,6 +175,10 @@ class Topics:
         self._enter(subscription)
         self._lease(subscription, row.lease_us)
 
+    def rename(self, subscription: Subscription) -> None:
+        """It is found by its name again: what was to replace it could not be written."""
+        self._named[subscription.key] = subscription
+
     # --- asking --------------------------------------------------------------------------------------------
 
     def interested(self, descriptor: Descriptor) -> list[Subscription]:
@@ -243,10 +247,6 @@ class Topics:
         if not interest.subscriptions:
             interest.ends_us = now + LINGER_US
             self.due_us = min(self.due_us, interest.ends_us)
-
-    def name_again(self, subscription: Subscription) -> None:
-        """What was to take the place of a subscription is not there, after all."""
-        self._named[subscription.key] = subscription
 
     def expire(self, now: int) -> None:
         """Let interests go that nobody has any more; see what is due next."""
