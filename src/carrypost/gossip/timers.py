@@ -49,12 +49,14 @@ class Timer(enum.IntEnum):
     """End a neighbour that fell silent. Hearing it need not arm this anew: it is postponed when it seems to end."""
     SECOND_LOOK = 10
     """Ask for what was declined for want of room. Belongs to no neighbour: the host has a table for itself."""
+    LEARN = 11
+    """Go on to learn a profile. In another table of the host's own."""
 
 
 # To ask an enumeration for a member takes three times as long as to look up a name.
 (
     OFFER, OFFER_AGAIN, REVIEW, REQUEST_AGAIN, ACKNOWLEDGE, DECLARE_LOST, SEND, ASK_PROFILE, REPORT_ONE_WAY, FORGET,
-    SECOND_LOOK,
+    SECOND_LOOK, LEARN,
 ) = Timer  # fmt: skip
 _NONE = [NEVER] * len(Timer)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from carrypost.errors import RemoteError
 from carrypost.events import NeighbourDown, NeighbourUp, OneWay
 from carrypost.gossip.discovery.beacon import Beacon
+from carrypost.gossip.discovery.learning import LearningQueue
 from carrypost.gossip.discovery.neighbour import (
     HEARD,
     LINKED,
@@ -65,6 +66,7 @@ class Neighbours:
         self._neighbours: dict[str, Neighbour] = {}
         self.get = self._neighbours.get
         """The neighbour at a link address. Asked for every datagram."""
+        self._learning = LearningQueue(ground)
         self.profiles_wanted: list[Neighbour] = []
         """Those whose profile is to be asked for."""
         self.places = Places(ground, self._neighbours)
@@ -328,6 +330,8 @@ class Neighbours:
         view = self._holdings.index.view(neighbour.profile)
         if view is not None:
             self._learnt(neighbour, view, now)
+        elif neighbour.profile in self._learning:
+            neighbour.link.timers.cancel(ASK_PROFILE)
         else:
             self.profiles_wanted.append(neighbour)
 
@@ -362,7 +366,7 @@ class Neighbours:
         neighbour = self._neighbours[link.peer]
         if frame.digest != neighbour.profile:
             raise RemoteError("profile-stale")
-        if self._holdings.index.view(frame.digest) is not None:
+        if frame.digest in self._learning or self._holdings.index.view(frame.digest) is not None:
             self._need_profile(neighbour, now)
             return
         key = (frame.digest, frame.parts)
@@ -375,11 +379,15 @@ class Neighbours:
             raise RemoteError("rate")
         entries = decode_entries(encoded, self._limits)
         copies = self._holdings.known_copies()
-        view = self._holdings.index.learn(entries, frame.digest, copies)
-        neighbour.link.budgets.learnt(view.matcher, len(copies), now)
-        for each in self._neighbours.values():
-            if each.profile == frame.digest:
-                self._need_profile(each, now)
+        self._learning.begin(entries, frame.digest, copies, neighbour.link, now)
+        self._take_learnt(now)
+
+    def _take_learnt(self, now: int) -> None:
+        """Profiles that are learnt count from now on."""
+        for digest in self._learning.take_learnt():
+            for each in self._neighbours.values():
+                if each.profile == digest:
+                    self._need_profile(each, now)
 
     def answer_profile(self, link: Link, frame: ProfileRequest, now: int) -> None:
         """Tell the profile to one who asks for it, but not as often as it likes; raises `RemoteError`."""
@@ -391,7 +399,9 @@ class Neighbours:
     # --- time ----------------------------------------------------------------------------------------------
 
     def tick(self, now: int) -> None:
-        """End neighbours that fell silent, and tell of those that do not hear this host."""
+        """End neighbours that fell silent, tell of those that do not hear this host, learn what they want."""
+        if self._learning.go_on({neighbour.profile for neighbour in self._neighbours.values()}, now):
+            self._take_learnt(now)
         for neighbour in list(self._neighbours.values()):
             timers = neighbour.link.timers
             if timers.due[FORGET] <= now:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from carrypost.errors import LimitError, StateError
+from carrypost.gossip.interest.learning import Learning
 from carrypost.gossip.interest.matcher import Slotted
 from carrypost.gossip.interest.views import FINGERPRINT_BITS, ROOT_BITS, ROOT_BUCKETS, ROOT_SHIFT, View
 from carrypost.gossip.slots import bits, mask_of
@@ -38,8 +39,8 @@ class ProfileIndex:
     """
 
     __slots__ = (
-        "_becoming_known", "_idle", "_known", "_limits", "_twins", "_views", "by_bucket", "fingerprints", "holders",
-        "twins",
+        "_becoming_known", "_idle", "_known", "_learning", "_limits", "_twins", "_views", "by_bucket", "fingerprints",
+        "holders", "twins",
     )  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
@@ -55,6 +56,7 @@ class ProfileIndex:
         """The known slot of each fingerprint; of twins, one."""
         self._twins: dict[int, int] = {}  # how many known slots have the same fingerprint, where several do
         self._views: dict[bytes, View] = {}
+        self._learning: dict[bytes, Learning] = {}
         self._idle: dict[bytes, None] = {}  # views that nobody refers to, least recently used first
         self._limits = limits
 
@@ -81,18 +83,42 @@ class ProfileIndex:
         """
         if (present := self.view(digest)) is not None:
             return present
+        self.begin(entries, digest, copies, own=own)
+        view = self.go_on(digest, None)
+        assert view is not None
+        return view
+
+    def begin(self, entries: Iterable[Entry], digest: bytes, copies: Iterable[Slotted], *, own: bool = False) -> None:
+        """Begin to learn a profile that is not known, which `go_on` does; raises as `learn` does."""
         self._make_room(own=own)
+        self._learning[digest] = Learning(View(self, digest, tuple(entries), self._limits), copies)
+
+    def learning(self, digest: bytes) -> View | None:
+        """The view of a profile that is being learnt; it cannot be used yet."""
+        found = self._learning.get(digest)
+        return None if found is None else found.view
+
+    def go_on(self, digest: bytes, within_us: int | None) -> View | None:
+        """Go on to learn a profile, for about so long; returns its view when that is done."""
+        learning = self._learning[digest]
+        if not learning.go_on(within_us):
+            return None
+        view = learning.view
+        del self._learning[digest]
         self.apply()
-        view = View(self, digest, tuple(entries), self._limits)
-        view.look_at_all(copies)
         view.toggle({self.fingerprints[slot] for slot in bits(view.known)})
         self._views[digest] = view
         self._idle[digest] = None
         return view
 
+    def abandon(self, digest: bytes) -> None:
+        """Learn a profile no further."""
+        self._learning.pop(digest, None)
+
     def close(self) -> None:
         """The host is gone: views and index let go of each other, so that the memory is free at once."""
         self._views.clear()
+        self._learning.clear()
 
     def keep(self, digest: bytes) -> View:
         """One more neighbour, or the host itself, refers to this view."""
@@ -116,6 +142,8 @@ class ProfileIndex:
         slot, descriptor = copy.slot, copy.descriptor
         for view in self._views.values():
             view.look_at(slot, descriptor)
+        for learning in self._learning.values():
+            learning.view.look_at(slot, descriptor)
 
     def mark_known(self, copy: Slotted) -> None:
         """Its id became known: from now on it counts in what is compared with neighbours. Idempotent."""
@@ -137,6 +165,8 @@ class ProfileIndex:
         """Messages got slots, and their ids are known from now on: `add` and `mark_known` for each."""
         for view in self._views.values():
             view.look_at_all(copies)
+        for learning in self._learning.values():
+            learning.view.look_at_all(copies)
         fingerprints, holders, by_bucket, fresh = self.fingerprints, self.holders, self.by_bucket, self._becoming_known
         for copy in copies:
             slot, fingerprint = copy.slot, copy.descriptor.fingerprint
@@ -170,6 +200,8 @@ class ProfileIndex:
             matching = gone & view.matches
             view.toggle([fingerprints[slot] for slot in (slots if matching == gone else bits(matching))])
             view.clear(keep)
+        for learning in self._learning.values():
+            learning.release(mask)
         for slot in slots:
             fingerprint = fingerprints[slot]
             del holders[fingerprint]
@@ -232,8 +264,9 @@ class ProfileIndex:
         return view
 
     def _make_room(self, *, own: bool) -> None:
-        self._shrink(self._limits.profiles_max - 1)
-        if len(self._views) >= self._limits.profiles_max and not own:
+        most = self._limits.profiles_max - len(self._learning)
+        self._shrink(most - 1)
+        if len(self._views) >= most and not own:
             raise LimitError("profiles", f"more than {self._limits.profiles_max} profiles around at once")
 
     def _shrink(self, views_max: int) -> None:

@@ -30,6 +30,8 @@ STEPS_MAX = 1 << 22
 """Instructions times bytes of a value, the most that one descriptor may cost: 10 to 20 ms if every state is new."""
 MEMO_MAX = 2_048
 """Values whose outcome is remembered, all columns of a matcher together."""
+_STEPS_PER_US = 200
+"""Of RE2, where every state is new."""
 _LIMITS = Limits()
 _SINGLE_MAX = 256
 """Entries whose matcher is remembered for `entry_matches`."""
@@ -82,6 +84,16 @@ class Matcher:
         self._guarded: dict[str, int] = {}
         """Those destinations, and who asks for them, with a selector or without."""
         self._look_destinations_up()
+
+    @property
+    def spent_us(self) -> int:
+        """CPU time, at worst and about, that was spent on patterns that RE2 runs and on selectors so far."""
+        return self._guards.spent_us + sum(column.steps for column in self._columns) // _STEPS_PER_US
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether all that it takes is to look values up."""
+        return not self._guards.guarded and not any(column.runs for column in self._columns)
 
     @property
     def selecting_us(self) -> int:
@@ -210,8 +222,8 @@ class _Column:
     """What the values of one attribute leave possible."""
 
     __slots__ = (
-        "_base", "_budget", "_lengths", "_memo", "_prefixes", "_sets",
-        "bound", "free", "name", "over", "decided", "values",
+        "_base", "_budget", "_lengths", "_memo", "_prefixes", "_sets", "_weight",
+        "bound", "free", "name", "over", "decided", "steps", "values",
     )  # fmt: skip
 
     def __init__(self, name: str, masks: Mapping[str, int], everything: int, budget: _Budget) -> None:
@@ -222,10 +234,13 @@ class _Column:
         """Those of them whose pattern cannot be evaluated."""
         self.decided = 0
         """Entries that no later column can take away."""
+        self.steps = 0
+        """Instructions times bytes, at most, that RE2 has run."""
         self.values: dict[str, int] = {}
         self._prefixes: dict[str, int] = {}
         self._budget = budget
         self._memo: dict[str, int] = {}
+        self._weight = sum(budget.chosen.get(name, {}).values())
         self._sets = [_MaskedSet(found, masks) for found in budget.compiled(name) if found.taken]
         taken = {pattern for found in self._sets for pattern in found.patterns.taken}
         for pattern, mask in masks.items():
@@ -247,6 +262,11 @@ class _Column:
     def needs_more_than_values(self) -> bool:
         """Whether some entry can match other than by one of `values`."""
         return bool(self._base or self._prefixes or self._sets)
+
+    @property
+    def runs(self) -> bool:
+        """Whether some patterns run on RE2."""
+        return bool(self._sets)
 
     def leaves(self, descriptor: Descriptor) -> int:
         """The entries that this descriptor's value of the attribute leaves possible."""
@@ -270,6 +290,8 @@ class _Column:
 
     def _run(self, value: str) -> int:
         encoded = value.encode(errors="surrogatepass")  # cannot travel, must not raise
+        if len(encoded) <= self._budget.value_bytes_max:
+            self.steps += len(encoded) * self._weight
         mask = 0
         for found in self._sets:
             mask |= found.all if len(encoded) > self._budget.value_bytes_max else found.run(encoded)

@@ -1,0 +1,47 @@
+"""Profiles that are being learnt: held against everything that is here, a part at a time.
+
+A stranger's profile may cost milliseconds for every message, whatever its patterns and selectors are bounded to, and a
+full cache has tens of thousands: at once, that would occupy a host for a minute. So as much is done as takes a moment,
+which is all there is of most profiles, and the rest later. Until it is done the profile counts as unknown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from carrypost.gossip.interest.matcher import Slotted
+    from carrypost.gossip.interest.views import View
+
+_AT_ONCE = 8
+"""Messages between two looks at what was spent."""
+
+
+class Learning:
+    """A view that does not have all yet that is here. What comes in meanwhile it is told like any other view."""
+
+    __slots__ = ("_left", "view")
+
+    def __init__(self, view: View, copies: Iterable[Slotted]) -> None:
+        self.view = view
+        self._left = {copy.slot: copy for copy in copies}
+
+    def go_on(self, within_us: int | None) -> bool:
+        """Look at more messages, for about so long; None: at all. Returns True when there are no more."""
+        matcher, left = self.view.matcher, self._left
+        if within_us is None or matcher.is_cheap:
+            self.view.look_at_all(left.values())
+            left.clear()
+            return True
+        end_us = matcher.spent_us + within_us
+        while left and matcher.spent_us < end_us:
+            self.view.look_at_all([left.popitem()[1] for _ in range(min(_AT_ONCE, len(left)))])
+        return not left
+
+    def release(self, mask: int) -> None:
+        """These slots were freed."""
+        for slot in [slot for slot in self._left if mask >> slot & 1]:
+            del self._left[slot]
+        self.view.clear(~mask)

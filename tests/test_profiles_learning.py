@@ -1,0 +1,98 @@
+"""Profiles that take long to learn: a part at a time, and in the end as if they had been learnt at once."""
+
+from __future__ import annotations
+
+import random
+from itertools import count
+
+import pytest
+from tests.hostile import Attacker
+from tests.test_profiles import Held, held
+
+from carrypost import testing
+from carrypost.config import Limits
+from carrypost.gossip.interest import guards
+from carrypost.gossip.interest.index import ProfileIndex
+from carrypost.gossip.slots import mask_of
+from carrypost.model.pattern import Entry
+
+MOST_US = 70_000
+"""In one step of a host, what is matched beyond the moment included."""
+EVERYTHING = (("destination", ".*"),)
+
+
+def heavy() -> list[Entry]:
+    """As many steps for every message as a datagram has room for: about 1.4 ms."""
+    return [Entry(EVERYTHING, f"{'+'.join(['-n'] * 330)} = {number}") for number in range(7)]
+
+
+def test_learning_in_parts_while_messages_come_and_go_is_learning_at_once() -> None:
+    chance = random.Random(1)
+    entries = (Entry((("destination", "news"),), "weight > 3"), Entry((("destination", "[a-r]*s"),)))
+    for _ in range(30):
+        index, numbers = ProfileIndex(Limits()), count()
+        here: dict[int, Held] = {}
+
+        def enter(index: ProfileIndex = index, here: dict[int, Held] = here, numbers: count[int] = numbers) -> None:
+            copy = held(next(numbers), chance.choice(["news", "sport", "roads"]))
+            copy.descriptor.attributes["weight"] = chance.randrange(8)
+            here[copy.slot] = copy
+            index.add(copy)
+            if chance.random() < 0.8:
+                index.mark_known(copy)
+
+        for _ in range(100):
+            enter()
+        index.begin(entries, b"slow", here.values())
+        while index.go_on(b"slow", chance.choice([1, 3])) is None:
+            assert index.view(b"slow") is None
+            for _ in range(chance.randrange(4)):
+                enter()
+            gone = chance.sample(sorted(here), chance.randrange(3))
+            for slot in gone:
+                del here[slot]
+            index.release(mask_of(gone))
+        slow = index.view(b"slow")
+        at_once = index.learn(entries, b"at once", here.values())
+        assert slow is not None
+        assert (slow.matches, slow.known, slow.fingerprints) == (at_once.matches, at_once.known, at_once.fingerprints)
+
+
+def test_a_profile_that_takes_a_minute_does_not_keep_a_host_from_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cost is counted, not timed: what is spent on selectors in one step of the host is bounded."""
+    spent: list[int] = []
+    admits = guards.Guards.admits
+
+    def counting(self: guards.Guards, mask: int, descriptor: object) -> bool:
+        before = self.spent_us
+        found = admits(self, mask, descriptor)  # type: ignore[arg-type]
+        spent[-1] += self.spent_us - before
+        return found
+
+    monkeypatch.setattr(guards.Guards, "admits", counting)
+    with testing.network("a", "b", seed=1, altruistic=True) as net:
+        for number in range(400):
+            net.publish("a", "news", str(number).encode())
+        attacker = Attacker(net)
+        spent.append(0)
+        attacker.meet("a", *heavy())  # type: ignore[arg-type]
+        assert 0 < spent[-1] < MOST_US
+        net.link("a", "b")  # An honest neighbour is served meanwhile.
+        for _ in range(100):
+            spent.append(0)
+            net.advance(0.1)
+        assert max(spent) < MOST_US
+        assert sum(1 for each in spent if each) > 5
+        assert sum(spent) > 400_000, "all of it was done in the end"
+        assert net.host("b").overview().messages == 400
+
+
+def test_a_neighbour_that_leaves_takes_its_profile_along() -> None:
+    with testing.network("a", seed=1) as net:
+        for number in range(400):
+            net.publish("a", "news", str(number).encode())
+        attacker = Attacker(net)
+        attacker.meet("a", *heavy())  # type: ignore[arg-type]
+        attacker.say("a", attacker.announcement("a", profile=b"another!"))
+        net.advance(60)
+        assert len(attacker.heard) > 0
