@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable
 from typing import Protocol
 
 from carrypost.errors import IllegalStateException, JMSException
+from carrypost.jms.calling import called
 
 _log = logging.getLogger("carrypost.jms")
 
@@ -52,11 +52,9 @@ class Completions:
             done, message, listener = self._waiting.popleft()
             await asyncio.wait({done})
             error = done.exception()
-            try:
-                result = (
-                    listener.on_completion(message) if error is None else listener.on_exception(message, error)  # type: ignore[arg-type]  # works fail with these alone
-                )
-                if inspect.isawaitable(result):
-                    await result
-            except Exception:  # noqa: BLE001 - whatever a program raises
-                _log.exception("a completion listener failed")
+            if error is None:
+                failed = await called(listener.on_completion, message)
+            else:
+                failed = await called(listener.on_exception, message, error)
+            if failed is not None:
+                _log.error("a completion listener failed", exc_info=failed)
