@@ -42,6 +42,12 @@ class Completions:
         if self._task is not None:
             await asyncio.wait({self._task})
 
+    def abandon(self) -> None:
+        """What a listener is doing is cut off, and no other is told."""
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+
     def check_not_inside(self, what: str) -> None:
         """Raise if this is called by a completion listener: it would wait for itself."""
         if self._task is not None and asyncio.current_task() is self._task:

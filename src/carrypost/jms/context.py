@@ -118,35 +118,45 @@ class Context:
 
     def _check_not_listening(self, what: str) -> None:
         """Raise if one of its listeners calls, or one that `listener` made: it would wait for itself."""
-        for context in (self, *self._children):
-            if context._session is not None:  # noqa: SLF001 - another of the same class
-                context._session.check_not_listening(what)  # noqa: SLF001 - likewise
+        for session in self._all_sessions():
+            session.check_not_listening(what)
+
+    def _all_sessions(self) -> list[Session]:
+        """Its own, and those of the contexts that `listener` made."""
+        found = (context._session for context in (self, *self._children))  # noqa: SLF001 - others of the same class
+        return [session for session in found if session is not None]
+
+    async def _listeners_stand(self) -> None:
+        if self._listeners:
+            await asyncio.wait(self._listeners)
 
     async def _close(self, session: Session) -> None:
         await self._end_listeners()
         await self._connection.close_session(session)
 
     async def _end_listeners(self) -> None:
-        if self._listeners:
-            await asyncio.wait(self._listeners)
+        await self._listeners_stand()
         for child in self._children:
             await child.close()
 
     async def drain(self, timeout: Duration | None = None) -> None:
         """Close it without leaving work undone; after `timeout`, whatever is undone.
 
-        Nothing more is handed out. Listeners finish what they have, it is acknowledged, and all sends are durable.
+        Nothing more is handed out. Listeners finish what they have, it is acknowledged, and all sends are durable. When
+        the time is over listeners are cancelled, and what they had comes again.
         """
         limit_s = None if timeout is None else seconds(timeout, "a timeout")
-        session = self._opened()
+        self._opened()
         self._check_not_listening("drain the context")
         try:
             async with asyncio.timeout(limit_s):
-                for child in self._children:
-                    await child.drain()
-                await session.drain()
-        except TimeoutError:
-            pass
+                await self._listeners_stand()
+                await asyncio.gather(*(session.drain() for session in self._all_sessions()))
+        except (TimeoutError, asyncio.CancelledError) as over:
+            for session in self._all_sessions():
+                session.cut_off()
+            if not isinstance(over, TimeoutError):
+                raise
         finally:
             await self.close()
 
@@ -217,8 +227,7 @@ class Context:
         """Let messages be delivered to all contexts of the connection, and wait until its listeners stand."""
         self._opened()
         self._connection.start()
-        if self._listeners:
-            await asyncio.wait(self._listeners)
+        await self._listeners_stand()
 
     async def stop(self) -> None:
         """Deliver nothing to the contexts of this connection, until `start`. Returns when no listener is being called.

@@ -51,7 +51,7 @@ class Listening:
         await asyncio.wait({self._task})
 
     def abandon(self) -> None:
-        """The node is gone: what a listener is doing is cut off."""
+        """What a listener is doing is cut off: the node is gone, or nobody waits any more."""
         self._ends = True
         self._task.cancel()
 
