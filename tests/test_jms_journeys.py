@@ -1,4 +1,4 @@
-"""Programs over carriers and long disconnections, in virtual time: the scenes of `test_messaging_scenes` by contexts."""
+"""Programs over carriers and long disconnections, in virtual time: the scenes of `test_messaging_scenes` again."""
 
 from __future__ import annotations
 
