@@ -324,8 +324,12 @@ async def test_a_consumer_whose_creation_is_cancelled_is_not_there(
 ) -> None:
     async with net.context("a", client_id="me") as context:
         net.fill_disk("a", full=full)
+
+        async def create() -> Consumer:
+            return await context.create_durable_consumer(NEWS, "mail")
+
         try:
-            made = await cancelled(moment, lambda: context.create_durable_consumer(NEWS, "mail"))
+            made = await cancelled(moment, create)
         except JMSException:
             made = None
         if made is not None:

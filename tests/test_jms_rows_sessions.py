@@ -367,9 +367,7 @@ async def test_row_67_there_is_a_limit_to_what_is_not_acknowledged(
         await send(context, "1", "2", "3", "4")
         for _ in range(3):
             await got(consumer)
-        with pytest.raises(
-            IllegalStateException, match="3 messages are not acknowledged: acknowledge them, or recover"
-        ):
+        with pytest.raises(IllegalStateException, match="3 messages are not acknowledged: acknowledge"):
             await consumer.receive()
         await context.acknowledge()
         assert (await got(consumer)).get_body(str) == "4"
@@ -461,7 +459,7 @@ async def test_row_71_a_message_is_sent_once_and_again_only_by_sending_it_again(
         await net.run(5)
         net.link("a", "b")
         found = [each.jms_message_id async for each in far.messages(timeout=SOON_S)]
-        assert sorted(map(str, found)) == sorted(ids)
+        assert sorted(map(str, found)) == sorted(map(str, ids))
         assert len(set(ids)) == 2
 
 
