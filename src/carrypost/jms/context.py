@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from carrypost.jms.session import Session
     from carrypost.model.ids import NodeId
 
+_UNOPENED = "not open yet: enter it by `async with`, or await it"
+_CLOSED = "closed: create another"
 L = TypeVar("L", bound=Callable[[Any], object])
 T = TypeVar("T")
 
@@ -71,7 +73,7 @@ class Context:
 
     def __init__(self, connection: Connection, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE) -> None:
         self._session: Session | None = None
-        self._state = "not open yet: enter it by `async with`, or await it"
+        self._state = _UNOPENED
         self._connection = connection
         self._mode = _checked(mode)
         self._auto_start = True
@@ -91,12 +93,19 @@ class Context:
         return self._open().__await__()
 
     async def _open(self) -> Self:
-        if self._session is not None or self._state == "closed":
-            raise IllegalStateException(
-                "this context is closed: create another" if self._state == "closed" else "this context is open already"
-            )
-        self._session = await self._connection.open_session(self._mode)
-        self._state = "open"
+        if self._state != _UNOPENED:
+            raise IllegalStateException(f"this context is {self._state if self._state == _CLOSED else 'open already'}")
+        self._state = "being opened"
+        try:
+            session = await self._connection.open_session(self._mode)
+        except BaseException:
+            if self._state != _CLOSED:
+                self._state = _UNOPENED
+            raise
+        if self._state == _CLOSED:  # Meanwhile.
+            await self._connection.close_session(session)
+            raise IllegalStateException(f"this context is {_CLOSED}")
+        self._session, self._state = session, "open"
         return self
 
     async def close(self) -> None:
@@ -107,11 +116,11 @@ class Context:
         """
         session = self._session
         if session is None:
-            self._state = "closed"
+            self._state = _CLOSED
             return
         self._check_not_listening("close the context")
         if self._closing is None:
-            self._state = "closed"
+            self._state = _CLOSED
             self._closing = asyncio.ensure_future(self._close(session))
         await asyncio.shield(self._closing)  # Who is cancelled meanwhile leaves nothing half closed.
         await self._connection.told()
