@@ -141,7 +141,11 @@ class Context:
 
     async def _close(self, session: Session) -> None:
         await self._end_listeners()
-        await self._connection.close_session(session)
+        try:
+            await self._connection.close_session(session)
+        except JMSException:
+            if not session.ended:  # Else the node is gone, and with it what was to be closed.
+                raise
 
     async def _end_listeners(self) -> None:
         await self._listeners_stand()
