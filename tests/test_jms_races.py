@@ -9,10 +9,29 @@ import pytest
 from tests.jms_scenes import NEWS, got, scene, texts
 
 from carrypost import Consumer, Context, IllegalStateException, Message, SessionMode, Topic, testing
+from carrypost.jms.local import LocalProvider
 
 CLIENT = SessionMode.CLIENT_ACKNOWLEDGE
 DISK_S = 0.5
 every_moment = pytest.mark.parametrize("moment", [0, 1, 2, 3, 5, 0.1, 0.6])
+
+
+@pytest.fixture(autouse=True, params=["at once", "later"])
+def _answers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node is asked in the same turn of the loop, or some turns later, as one that starts or is attached is."""
+    if request.param == "at once":
+        return
+    for name in ("connect", "disconnect", "open_session", "close_session", "consume", "close_consumer", "unsubscribe"):
+        monkeypatch.setattr(LocalProvider, name, _later(getattr(LocalProvider, name)))
+
+
+def _later(method: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
+    async def called(*given: object) -> object:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return await method(*given)
+
+    return called
 
 
 async def begun(moment: float, call: Callable[[], Awaitable[object]]) -> asyncio.Task[object]:
@@ -165,6 +184,25 @@ async def test_a_context_is_opened_once_however_many_ask(net: testing.Network) -
     assert [each for each in done if each is context] == [context]
     (refused,) = [each for each in done if each is not context]
     assert isinstance(refused, IllegalStateException)
+    await context.close()
+    async with net.context("a", client_id="me"):
+        pass
+
+
+@pytest.mark.parametrize("turns", range(6))
+@scene("a")
+async def test_a_context_that_is_closed_while_it_opens_is_closed(net: testing.Network, turns: int) -> None:
+    context = net.context("a", client_id="me")
+
+    async def opens() -> Context:
+        return await context
+
+    opening = await begun(turns, opens)
+    await context.close()
+    (done,) = await asyncio.gather(opening, return_exceptions=True)
+    assert done is context or isinstance(done, IllegalStateException)
+    with pytest.raises(IllegalStateException, match="this context is closed: create another"):
+        context.create_producer()
     await context.close()
     async with net.context("a", client_id="me"):
         pass
