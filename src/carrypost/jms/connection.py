@@ -98,6 +98,9 @@ class Connection:
         try:
             if self.number:
                 await provider.disconnect(self.number, ())
+        except JMSException:
+            if self.number:  # Else the node is gone, and with it the connection.
+                raise
         finally:
             self.number = 0
             await self._source.release()
