@@ -323,13 +323,13 @@ async def test_a_consumer_whose_creation_is_cancelled_is_not_there(
     net: testing.Network, moment: float, full: bool
 ) -> None:
     async with net.context("a", client_id="me") as context:
-        net.fill_disk("a", full=full)
 
-        async def create() -> Consumer:
+        async def opened() -> Consumer:
             return await context.create_durable_consumer(NEWS, "mail")
 
+        net.fill_disk("a", full=full)
         try:
-            made = await cancelled(moment, create)
+            made = await cancelled(moment, opened)
         except JMSException:
             made = None
         if made is not None:
