@@ -287,12 +287,8 @@ HARMLESS = {
 """What is allowed whatever the state."""
 
 
-TRANSACTED = {"commit", "rollback", "transaction"}
-"""What contexts of another mode have, and its own tests try."""
-
-
 def test_all_uses_of_a_context_are_tried() -> None:
-    assert {name for name in vars(Context) if not name.startswith("_")} - TRANSACTED == {*USES, *HARMLESS}
+    assert {name for name in vars(Context) if not name.startswith("_")} == {*USES, *HARMLESS}
 
 
 async def used(context: Context, use: str) -> None:

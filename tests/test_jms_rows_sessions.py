@@ -367,7 +367,9 @@ async def test_row_67_there_is_a_limit_to_what_is_not_acknowledged(
         await send(context, "1", "2", "3", "4")
         for _ in range(3):
             await got(consumer)
-        with pytest.raises(IllegalStateException, match="3 messages are not acknowledged: acknowledge"):
+        with pytest.raises(
+            IllegalStateException, match="3 messages are not acknowledged: acknowledge them, or recover"
+        ):
             await consumer.receive()
         await context.acknowledge()
         assert (await got(consumer)).get_body(str) == "4"
