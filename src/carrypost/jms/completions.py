@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable
 from typing import Protocol
 
 from carrypost.errors import IllegalStateException, JMSException
+from carrypost.jms.calling import called
 
 _log = logging.getLogger("carrypost.jms")
 
@@ -42,6 +42,12 @@ class Completions:
         if self._task is not None:
             await asyncio.wait({self._task})
 
+    def abandon(self) -> None:
+        """What a listener is doing is cut off, and no other is told."""
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+
     def check_not_inside(self, what: str) -> None:
         """Raise if this is called by a completion listener: it would wait for itself."""
         if self._task is not None and asyncio.current_task() is self._task:
@@ -52,11 +58,9 @@ class Completions:
             done, message, listener = self._waiting.popleft()
             await asyncio.wait({done})
             error = done.exception()
-            try:
-                result = (
-                    listener.on_completion(message) if error is None else listener.on_exception(message, error)  # type: ignore[arg-type]  # works fail with these alone
-                )
-                if inspect.isawaitable(result):
-                    await result
-            except Exception:  # noqa: BLE001 - whatever a program raises
-                _log.exception("a completion listener failed")
+            if error is None:
+                failed = await called(listener.on_completion, message)
+            else:
+                failed = await called(listener.on_exception, message, error)
+            if failed is not None:
+                _log.error("a completion listener failed", exc_info=failed)

@@ -6,13 +6,13 @@ It opens with its first context and closes with its last.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
 from carrypost.errors import IllegalStateException, JMSException
+from carrypost.jms.calling import called
 from carrypost.jms.session import Session
 
 if TYPE_CHECKING:
@@ -98,6 +98,9 @@ class Connection:
         try:
             if self.number:
                 await provider.disconnect(self.number, ())
+        except JMSException:
+            if self.number:  # Else the node is gone, and with it the connection.
+                raise
         finally:
             self.number = 0
             await self._source.release()
@@ -170,9 +173,6 @@ class Connection:
             if self._listener is None:
                 _log.error("%s", error, exc_info=error)
                 continue
-            try:
-                result = self._listener(error)
-                if inspect.isawaitable(result):
-                    await result
-            except Exception:  # noqa: BLE001 - whatever a program raises
-                _log.exception("an exception listener failed")
+            failed = await called(self._listener, error)
+            if failed is not None:
+                _log.error("an exception listener failed", exc_info=failed)

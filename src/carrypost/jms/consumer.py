@@ -329,12 +329,14 @@ class Consumer:
             done.add_done_callback(lambda _: self._replenish(handed))
 
     def take_back(self) -> list[int]:
-        """What waits here goes back to the node: its numbers. As much more may be handed over instead."""
-        unread = [each.number for each in self._waiting]
-        for handed in self._waiting:
-            self._replenish(handed)
-        self._waiting.clear()
-        return unread
+        """What waits here goes back to the node: its numbers, which the caller tells it at once.
+
+        As much may be handed over instead, but only after that: else what comes later would be handed over first.
+        """
+        taken, self._waiting = self._waiting, deque()
+        for handed in taken:
+            asyncio.get_running_loop().call_soon(self._replenish, handed)
+        return [each.number for each in taken]
 
     def _replenish(self, handed: Handed) -> None:
         self._taken += 1

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from carrypost.jms.transactions import Transaction
     from carrypost.model.ids import NodeId
 
+_UNOPENED = "not open yet: enter it by `async with`, or await it"
+_CLOSED = "closed: create another"
 L = TypeVar("L", bound=Callable[[Any], object])
 T = TypeVar("T")
 
@@ -73,7 +75,7 @@ class Context:
 
     def __init__(self, connection: Connection, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE) -> None:
         self._session: Session | None = None
-        self._state = "not open yet: enter it by `async with`, or await it"
+        self._state = _UNOPENED
         self._connection = connection
         self._mode = _checked(mode)
         self._auto_start = True
@@ -93,12 +95,19 @@ class Context:
         return self._open().__await__()
 
     async def _open(self) -> Self:
-        if self._session is not None or self._state == "closed":
-            raise IllegalStateException(
-                "this context is closed: create another" if self._state == "closed" else "this context is open already"
-            )
-        self._session = await self._connection.open_session(self._mode)
-        self._state = "open"
+        if self._state != _UNOPENED:
+            raise IllegalStateException(f"this context is {self._state if self._state == _CLOSED else 'open already'}")
+        self._state = "being opened"
+        try:
+            session = await self._connection.open_session(self._mode)
+        except BaseException:
+            if self._state != _CLOSED:
+                self._state = _UNOPENED
+            raise
+        if self._state == _CLOSED:  # Meanwhile.
+            await self._connection.close_session(session)
+            raise IllegalStateException(f"this context is {_CLOSED}")
+        self._session, self._state = session, "open"
         return self
 
     async def close(self) -> None:
@@ -109,46 +118,60 @@ class Context:
         """
         session = self._session
         if session is None:
-            self._state = "closed"
+            self._state = _CLOSED
             return
         self._check_not_listening("close the context")
         if self._closing is None:
-            self._state = "closed"
+            self._state = _CLOSED
             self._closing = asyncio.ensure_future(self._close(session))
         await asyncio.shield(self._closing)  # Who is cancelled meanwhile leaves nothing half closed.
         await self._connection.told()
 
     def _check_not_listening(self, what: str) -> None:
         """Raise if one of its listeners calls, or one that `listener` made: it would wait for itself."""
-        for context in (self, *self._children):
-            if context._session is not None:  # noqa: SLF001 - another of the same class
-                context._session.check_not_listening(what)  # noqa: SLF001 - likewise
+        for session in self._all_sessions():
+            session.check_not_listening(what)
+
+    def _all_sessions(self) -> list[Session]:
+        """Its own, and those of the contexts that `listener` made."""
+        found = (context._session for context in (self, *self._children))  # noqa: SLF001 - others of the same class
+        return [session for session in found if session is not None]
+
+    async def _listeners_stand(self) -> None:
+        if self._listeners:
+            await asyncio.wait(self._listeners)
 
     async def _close(self, session: Session) -> None:
         await self._end_listeners()
-        await self._connection.close_session(session)
+        try:
+            await self._connection.close_session(session)
+        except JMSException:
+            if not session.ended:  # Else the node is gone, and with it what was to be closed.
+                raise
 
     async def _end_listeners(self) -> None:
-        if self._listeners:
-            await asyncio.wait(self._listeners)
+        await self._listeners_stand()
         for child in self._children:
             await child.close()
 
     async def drain(self, timeout: Duration | None = None) -> None:
         """Close it without leaving work undone; after `timeout`, whatever is undone.
 
-        Nothing more is handed out. Listeners finish what they have, it is acknowledged, and all sends are durable.
+        Nothing more is handed out. Listeners finish what they have, it is acknowledged, and all sends are durable. When
+        the time is over listeners are cancelled, and what they had comes again.
         """
         limit_s = None if timeout is None else seconds(timeout, "a timeout")
-        session = self._opened()
+        self._opened()
         self._check_not_listening("drain the context")
         try:
             async with asyncio.timeout(limit_s):
-                for child in self._children:
-                    await child.drain()
-                await session.drain()
-        except TimeoutError:
-            pass
+                await self._listeners_stand()
+                await asyncio.gather(*(session.drain() for session in self._all_sessions()))
+        except (TimeoutError, asyncio.CancelledError) as over:
+            for session in self._all_sessions():
+                session.cut_off()
+            if not isinstance(over, TimeoutError):
+                raise
         finally:
             await self.close()
 
@@ -219,8 +242,7 @@ class Context:
         """Let messages be delivered to all contexts of the connection, and wait until its listeners stand."""
         self._opened()
         self._connection.start()
-        if self._listeners:
-            await asyncio.wait(self._listeners)
+        await self._listeners_stand()
 
     async def stop(self) -> None:
         """Deliver nothing to the contexts of this connection, until `start`. Returns when no listener is being called.

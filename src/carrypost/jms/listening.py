@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from carrypost.errors import IllegalStateException, ListenerException
+from carrypost.jms.calling import called
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,7 +77,7 @@ class Listening:
         await asyncio.wait({self._task})
 
     def abandon(self) -> None:
-        """The node is gone: what a listener is doing is cut off."""
+        """What a listener is doing is cut off: the node is gone, or nobody waits any more."""
         self._ends = True
         self._task.cancel()
 
@@ -144,19 +144,15 @@ class Listening:
             message = again
 
 
-async def _called(listener: Listener, message: Message) -> Exception | None:
+async def _called(listener: Listener, message: Message) -> BaseException | None:
     """Call a listener; returns what it raised."""
-    try:
-        result = listener(message)
-        if inspect.isawaitable(result):
-            await result
-    except Exception as error:  # noqa: BLE001 - whatever a program raises
+    error = await called(listener, message)
+    if error is not None:
         _log.warning("a listener failed with %r: %r", message, error, exc_info=error)
-        return error
-    return None
+    return error
 
 
-def _give_up(message: Message, count: int, cause: Exception) -> ListenerException:
+def _give_up(message: Message, count: int, cause: BaseException) -> ListenerException:
     made = ListenerException(f"the listener failed {count} times, and does not get this again: {message!r}", message)
     made.__cause__ = cause
     return made

@@ -199,6 +199,12 @@ class Session:
         await self.completions.done()
         await self.works.all_done()
 
+    def cut_off(self) -> None:
+        """Nobody waits for listeners any more: what they are doing is cancelled."""
+        if self._listening is not None:
+            self._listening.abandon()
+        self.completions.abandon()
+
     async def close(self) -> None:
         """End it: listeners finish their message, and what was not acknowledged goes back."""
         self._draining = True
