@@ -91,21 +91,17 @@ class LocalProvider(Provider):
 
     def take(self, event: Event) -> None:
         """Pass on what is for a program."""
-        match event:
-            case Handed(consumer=consumer):
-                session = self._consumers.get(consumer)
-                if session is not None:  # Who closed meanwhile gave back what was not told.
-                    self._programs[self._sessions[session]].take(event)
-            case Done(number):
-                answer = self._unanswered.pop(number, None)
-                if answer is not None and not answer.done():
-                    answer.set_result(None)
-            case Undone(number, reason):
-                self._fail(
-                    number, ResourceAllocationException(f"nothing was done, since it could not be kept: {reason}")
-                )
-            case _:
-                pass
+        if isinstance(event, Done):
+            answer = self._unanswered.pop(event.number, None)
+            if answer is not None and not answer.done():
+                answer.set_result(None)
+        elif isinstance(event, Handed):
+            session = self._consumers.get(event.consumer)
+            if session is not None:  # Who closed meanwhile gave back what was not told.
+                self._programs[self._sessions[session]].take(event)
+        elif isinstance(event, Undone):
+            error = f"nothing was done, since it could not be kept: {event.reason}"
+            self._fail(event.number, ResourceAllocationException(error))
 
     def end(self, reason: str) -> None:
         """The node is gone: whoever waits is told."""
