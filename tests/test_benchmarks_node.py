@@ -81,6 +81,27 @@ def test_strangers_are_weighed_datagram_by_datagram_and_as_a_flood(tmp_path: Pat
         assert row["met"] is (row["CPU % of a core"] <= 10 and row["times"] <= 2)
 
 
+def test_programs_are_weighed_against_the_host_and_the_bare_commit(tmp_path: Path) -> None:
+    shown = tables(tmp_path, "jms", "--quick", "--json")
+    assert list(shown) == ["Persistent", "Non-persistent", "Fan-out", "Receiving"]
+    cases = [(security, coroutines) for security in ("signed", "off") for coroutines in (1, 10, 100)]
+    for name in ("Persistent", "Non-persistent"):
+        assert [(row["security"], row["coroutines"]) for row in shown[name]] == cases
+    for row in shown["Persistent"]:
+        assert row["times"] == pytest.approx(row["µs"] / (row["publish µs"] + row["commit µs"]))
+        assert row["messages per commit"] <= row["coroutines"]  # Each waits until its message is on disk.
+        assert row["fdatasync ms"] > 0
+    for row in shown["Non-persistent"]:
+        assert row["times"] == pytest.approx(row["µs"] / row["publish µs"])
+    assert [row["consumers"] for row in shown["Fan-out"]] == [1, 10, 100] * 4
+    for row in shown["Fan-out"]:
+        assert row["µs a consumer"] == pytest.approx(row["µs"] / row["consumers"])
+    for row in shown["Receiving"]:
+        assert row["deliver and confirm µs"] > row["without payload and disk µs"] > 0
+    for rows in shown.values():
+        assert all(row["met"] is (row["times"] <= row["goal"]) for row in rows)
+
+
 @needs_namespaces
 def test_a_node_at_rest_is_weighed_alone_and_with_a_neighbour(tmp_path: Path) -> None:
     shown = tables(tmp_path, "idle", "--quick", "--json")
@@ -94,7 +115,7 @@ def test_a_node_at_rest_is_weighed_alone_and_with_a_neighbour(tmp_path: Path) ->
     assert shown["Neighbours"][1]["a message: bytes"] > 1_000
 
 
-@pytest.mark.parametrize("name", ["chain", "node", "idle", "hostile"])
+@pytest.mark.parametrize("name", ["chain", "node", "idle", "hostile", "jms"])
 def test_help_gives_an_example(name: str) -> None:
     outcome = bench(name, "--help")
     assert outcome.returncode == 0
@@ -106,6 +127,7 @@ def test_help_gives_an_example(name: str) -> None:
     [
         ("chain", "--rounds", "0"),
         ("node", "--messages", "0"),
+        ("jms", "--messages", "0"),
         ("idle", "--seconds", "0"),
         ("hostile", "--seconds", "0"),
     ],

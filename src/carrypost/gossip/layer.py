@@ -36,7 +36,7 @@ Rows = Mapping["Key", "Value | None"]
 """Rows of the store by key; None deletes one."""
 
 
-class Draft(msgspec.Struct, frozen=True):
+class Draft(msgspec.Struct, frozen=True, gc=False):
     """A message that is to be published."""
 
     destination: str

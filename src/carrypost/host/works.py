@@ -153,20 +153,18 @@ class Works:
         self.check_number(work.number)
         sends = [self._drafted(send) for send in work.sends]
         drafts = [send for send in work.sends if isinstance(send, int)]
-        if len(set(drafts)) < len(drafts):
+        if drafts and len(set(drafts)) < len(drafts):
             raise IllegalStateException(f"a draft is sent once, and this work names one twice: {drafts}")
         if messaging is not None:
             messaging.check([each.draft for each in sends], work.acks)
         elif work.acks:
             raise IllegalStateException("messaging is not open on this node: there is nothing to acknowledge")
-        for each in sends:
-            if each.descriptor is None:  # It gets its own only when those before it are sent; errors come sooner.
-                self.publisher.make(each.draft, each.packed, self._stamp(each.draft, now), now)
-        alive = [each for each in sends if each.descriptor is None or each.descriptor.alive(now)]
+        self._make(sends, now)
+        alive = sends
+        if drafts:  # No others have waited.
+            alive = [each for each in sends if each.descriptor is None or each.descriptor.alive(now)]
         self._check_room(alive, now)
-        sent = tuple(
-            self._send(each.draft, each.packed, each.descriptor, now, alone=False).descriptor for each in alive
-        )
+        sent = [self._send(each.draft, each.packed, each.descriptor, now, alone=False).descriptor for each in alive]
         for draft in drafts:
             drafted = self._drafts.pop(draft)
             self._draft_bytes[drafted.session] -= drafted.packed.length
@@ -174,7 +172,20 @@ class Works:
             messaging.acknowledge(work.number, work.acks, now, commit=bool(sends))
         self._journal.demand(work.durability)
         self.follow(work.number, [each.id for each in sent], commit=bool(sends))
-        return sent
+        return tuple(sent)
+
+    def _make(self, sends: Iterable[Drafted], now: int) -> None:
+        """Give new ones their descriptors, or raise what is wrong with one; numbers are reserved when they are sent.
+
+        One with an order is made again then: it names those before it, which are not sent yet.
+        """
+        publisher, ahead = self.publisher, 0
+        for each in sends:
+            if each.descriptor is None:
+                made = publisher.make(each.draft, each.packed, self._stamp(each.draft, now), now, ahead=ahead)
+                ahead += 1
+                if not each.draft.ordering:
+                    each.descriptor = publisher.sign(made)
 
     def check_number(self, number: int) -> None:
         """Raise unless a command may have this number."""
@@ -214,7 +225,7 @@ class Works:
     def told(self, events: Iterable[Event]) -> None:
         """These are told to the driver: works that are done among them are answered."""
         for event in events:
-            if isinstance(event, Done):
+            if type(event) is Done:
                 self._close(event.number)
                 if self._messaging is not None:
                     self._messaging.done(event.number)

@@ -219,8 +219,11 @@ class Consumer:
         """Wait until something changed; False when the time is over."""
         waiter = self._waiter = asyncio.get_running_loop().create_future()
         try:
-            async with asyncio.timeout_at(until):
+            if until is None:
                 await waiter
+            else:
+                async with asyncio.timeout_at(until):
+                    await waiter
         except TimeoutError:
             return False
         finally:

@@ -31,9 +31,11 @@ _KINDS: Mapping[int, type[Message]] = {
 }
 """By type of body. Payloads of a type that nobody said, or that a later version has, are bytes."""
 _MILLISECOND_US = 1_000
+_PERSISTENT = DeliveryMode.PERSISTENT
+_INT, _LONG, _STRING = PropertyType.INT, PropertyType.LONG, PropertyType.STRING
 
 
-class Sending(msgspec.Struct, frozen=True, kw_only=True):
+class Sending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a producer and its session say of a message. Header fields and properties win over the message's own."""
 
     delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT
@@ -73,10 +75,13 @@ def to_draft(message: object, to: Destination, sending: Sending = _PLAIN, limits
         raise MessageFormatException(
             f"the body has {len(payload)} bytes, and limits.message_bytes_max is {bounds.message_bytes_max}"
         )
-    attributes, types = untyped(own.properties.travelling() | dict(sending.properties), bounds)
+    properties = own.properties.travelling()
+    if sending.properties:
+        properties |= sending.properties
+    attributes, types = untyped(properties, bounds) if properties else ({}, {})
     return Draft(
         to.address, payload, attributes, sending.lifetime_us,
-        persistent=sending.delivery_mode is DeliveryMode.PERSISTENT, priority=sending.priority,
+        persistent=sending.delivery_mode is _PERSISTENT, priority=sending.priority,
         ordering=to.ordering if isinstance(to, Topic) else Ordering.NONE, headers=_headers(own, sending, types),
     )  # fmt: skip
 
@@ -85,7 +90,7 @@ def _headers(message: Message, sending: Sending, types: dict[str, int]) -> Heade
     correlation = message.jms_correlation_id if sending.correlation_id is None else sending.correlation_id
     reply_to = sending.reply_to or message.jms_reply_to
     return Headers(
-        body_type=int(message.body_type), property_types=types,
+        body_type=message.body_type, property_types=types,
         correlation=correlation if isinstance(correlation, str) else None,
         correlation_bytes=correlation if isinstance(correlation, bytes) else None,
         reply_to=None if reply_to is None else reply_to.address,
@@ -128,14 +133,15 @@ def from_handed(handed: Handed, payload: bytes, received_us: int, acknowledger: 
 def _given(handed: Handed, received_us: int) -> dict[str, Property]:
     """Properties by which this node says how the message came."""
     descriptor = handed.descriptor
+    author = Property(_STRING, descriptor.node)
     found = {
-        "JMSXDeliveryCount": Property(PropertyType.INT, handed.count),
-        "JMSXRcvTimestamp": Property(PropertyType.LONG, received_us // _MILLISECOND_US),
-        "JMS_carrypost_Author": Property(PropertyType.STRING, descriptor.node),
-        "JMS_carrypost_Hops": Property(PropertyType.INT, handed.hops),
+        "JMSXDeliveryCount": Property(_INT, handed.count),
+        "JMSXRcvTimestamp": Property(_LONG, received_us // _MILLISECOND_US),
+        "JMS_carrypost_Author": author,
+        "JMS_carrypost_Hops": Property(_INT, handed.hops),
     }
     if descriptor.signed:
-        found["JMSXUserID"] = Property(PropertyType.STRING, descriptor.node)
+        found["JMSXUserID"] = author
     if handed.out_of_order:
         found["JMS_carrypost_OutOfOrder"] = _TRUE
     if handed.unordered:

@@ -259,6 +259,6 @@ def _message_of(given: object) -> object:
 
 _BODIES: tuple[tuple[tuple[type, ...], Callable[[Any], Message]], ...] = (
     ((str,), TextMessage),
-    ((bytes, bytearray, memoryview), lambda data: BytesMessage(bytes(data))),
+    ((bytes, bytearray, memoryview), BytesMessage),
     ((Mapping,), MapMessage),
 )

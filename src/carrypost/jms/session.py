@@ -72,6 +72,8 @@ class Session:
         """Messages that listeners failed with too often."""
         self.ended = ""
         """Why the node is gone, if it is."""
+        self.listens = False
+        """Whether it has listeners."""
         self._listening: Listening | None = None
         self._sent: dict[str, int] = {}
         self._draining = False
@@ -105,6 +107,8 @@ class Session:
     def _forget(self, consumer: Consumer) -> None:
         self.consumers.pop(consumer.number, None)
         self.connection.consumers.pop(consumer.number, None)
+        if consumer.listener is not None:
+            self._look_for_listeners()
 
     @property
     def receives(self) -> bool:
@@ -134,13 +138,13 @@ class Session:
 
     # --- listeners -----------------------------------------------------------------------------------------
 
-    @property
-    def listens(self) -> bool:
-        """Whether it has listeners."""
-        return any(each.listener is not None for each in self.consumers.values())
+    def _look_for_listeners(self) -> None:
+        """Here, and not with every `receive`: that would cost each of many consumers the number of all."""
+        self.listens = any(each.listener is not None for each in self.consumers.values())
 
     async def listeners_changed(self) -> None:
         """A listener came or went."""
+        self._look_for_listeners()
         if self.listens and self._listening is None:
             self._listening = Listening(self)
         self.wake()

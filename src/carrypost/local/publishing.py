@@ -74,10 +74,13 @@ class Publisher:
         signed, compress = self._identity.signed, self._settings.compress
         return pack(draft.payload, signed=signed, compress=compress, limits=self._limits)
 
-    def make(self, draft: Draft, packed: Packed, stamp: Stamp, now: int) -> Descriptor:
-        """What the message would be if it were the next one, not signed yet; raises `PayloadError`."""
+    def make(self, draft: Draft, packed: Packed, stamp: Stamp, now: int, *, ahead: int = 0) -> Descriptor:
+        """What the message would be if it were the next one, or came after so many; not signed yet.
+
+        Raises `PayloadError`.
+        """
         descriptor = Descriptor(
-            author=self._identity.author, incarnation=self._incarnation, sequence=self._sequence + 1,
+            author=self._identity.author, incarnation=self._incarnation, sequence=self._sequence + 1 + ahead,
             created_us=stamp.created_us, deadline_us=self._deadline(draft.lifetime_us, stamp.created_us),
             destination=draft.destination, size=packed.size, length=packed.length, codec=packed.codec,
             root=packed.root, fragment_bytes=self._fragment_bytes, priority=draft.priority,

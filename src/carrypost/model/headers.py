@@ -54,7 +54,7 @@ _KEYS = {
 """Of each field on the wire. None is ever used again for another."""
 
 
-class Headers(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS):
+class Headers(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS, gc=False):
     """Fields of messaging, all of them optional: what is as by default does not travel."""
 
     operation: Annotated[str, msgspec.Meta(min_length=1, max_length=OPERATION_MAX)] | None = None

@@ -27,7 +27,7 @@ class Subscribe(msgspec.Struct, frozen=True):
     """Leave out what its own connection sent; a durable one, what anybody with its client id did."""
 
 
-class Ack(msgspec.Struct, frozen=True):
+class Ack(msgspec.Struct, frozen=True, gc=False):
     """Messages that a session is done with, by the numbers under which they were handed over."""
 
     session: int
@@ -37,7 +37,7 @@ class Ack(msgspec.Struct, frozen=True):
     """And all that were handed to the session up to this number."""
 
 
-class Work(msgspec.Struct, frozen=True):
+class Work(msgspec.Struct, frozen=True, gc=False):
     """What is carried out whole or not at all: one batch, answered by `Done` or `Undone`."""
 
     number: int

@@ -35,6 +35,9 @@ from carrypost.node.store.store import Store
 from carrypost.node.udp.udp import Udp
 
 T = TypeVar("T")
+_FOR_PROGRAMS = frozenset({Handed, Done, Undone})
+_ACTED_UPON = frozenset({Delivered, Stored, Failed, Confirmed, Dropped, ClaimLost})
+"""The other events are for the record alone; of neighbours and refusals the host keeps count itself."""
 _GARBAGE_THRESHOLDS = (20_000, 20, 50)
 _log = logging.getLogger("carrypost.node")
 
@@ -257,10 +260,11 @@ class Node:
     def _take(self, event: Event) -> None:
         if self.chronicle is not None:
             self.chronicle.observe(event)
-        if self._programs is not None and isinstance(event, Handed | Done | Undone):
-            self._programs.take(event)
-        else:
+        kind = type(event)  # By a lookup: each question whether an event is of a kind costs as much.
+        if kind in _ACTED_UPON:
             self._act_upon(event)
+        elif kind in _FOR_PROGRAMS and self._programs is not None:
+            self._programs.take(event)
 
     def _act_upon(self, event: Event) -> None:
         match event:
@@ -279,7 +283,7 @@ class Node:
             case ClaimLost():
                 self._warn_of_loss(event)
             case _:
-                pass  # For the record alone; of neighbours and refusals the host keeps count itself.
+                pass
 
     def _warn_of_loss(self, lost: ClaimLost) -> None:
         """Seldom, and more seldom the more there are: a subscription that nobody consumes may lose thousands."""

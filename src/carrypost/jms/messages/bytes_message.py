@@ -42,7 +42,9 @@ class BytesMessage(Message):
         super().__init__()
         self._written = bytearray()
         self._at = 0
-        if data:
+        if type(data) is bytes:
+            self._written += data
+        elif data:
             self.write_bytes(data)
 
     @property

@@ -52,9 +52,10 @@ class Header(Generic[T]):
     def __get__(self, message: Headed | None, owner: type) -> Header[T] | T:
         if message is None:
             return self
-        if self._name in message.header_values:
-            return message.header_values[self._name]  # type: ignore[return-value]  # as `check` gave it
-        return self._default if message.descriptor is None else self._read(message.descriptor)
+        values, descriptor = message.header_values, message.descriptor
+        if self._name in values:
+            return values[self._name]  # type: ignore[return-value]  # as `check` gave it
+        return self._default if descriptor is None else self._read(descriptor)
 
     def __set__(self, message: Headed, value: T) -> None:
         message.header_values[self._name] = self._check(self._name, value)

@@ -38,7 +38,7 @@ class Properties(Mapping[str, PropertyValue | None]):
         self._descriptor = descriptor
         """Of a received message, until somebody looks: a stranger's may be of types that JMS has not."""
         self._own: dict[str, Property] = {}
-        self._given = dict(given or {})
+        self._given = dict(given) if given else {}
         self._read_only = descriptor is not None
 
     def travelling(self) -> dict[str, Property]:

@@ -41,6 +41,7 @@ class ValueType(enum.IntEnum):
         return _JAVA.get(self) or self.name.lower()
 
 
+_FLOATS = frozenset({ValueType.FLOAT, ValueType.DOUBLE})
 _JAVA = {ValueType.STRING: "String", ValueType.BYTES: "byte[]"}
 _PROPERTY_TYPES = {each: PropertyType(int(each)) for each in ValueType if each <= ValueType.STRING}
 
@@ -63,7 +64,7 @@ NULL = Value(ValueType.NULL, None)
 
 def plain(value: object) -> object:
     """The value as one of Python's own types: what derives from them, such as a member of an `IntEnum`, travels so."""
-    if value is None or isinstance(value, bool):
+    if type(value) in _INFERRED:
         return value
     if isinstance(value, str):
         return str.__str__(value)
@@ -71,16 +72,17 @@ def plain(value: object) -> object:
         return int.__int__(value)
     if isinstance(value, float):
         return float.__float__(value)
-    return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else value
+    return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else value
 
 
 def value_of(kind: ValueType, given: object) -> Value:
     """A value of this type; raises `MessageFormatException` if it is none. Floats are rounded to 32 bits."""
     found = plain(given)
-    if kind in (ValueType.FLOAT, ValueType.DOUBLE) and type(found) is int:
-        found = _as_float(found)
-    if kind is ValueType.FLOAT and isinstance(found, float):
-        found = nearest_float(found)
+    if kind in _FLOATS:
+        if type(found) is int:
+            found = _as_float(found)
+        if kind is ValueType.FLOAT and isinstance(found, float):
+            found = nearest_float(found)
     if not is_of(kind, found):
         raise MessageFormatException(f"this is no {kind.text}: {_shown(given)}")
     return Value(kind, found)  # type: ignore[arg-type]  # `is_of` has seen that

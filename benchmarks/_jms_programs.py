@@ -1,0 +1,183 @@
+"""Programs of the Context API on a real node, in this process: what they cost it, with its disk and all its threads.
+
+CPU time is that of the whole process, so the store's writer is in it. In the end of every measurement a PERSISTENT
+message is sent: when that is on disk, so is everything before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from carrypost import ConnectionFactory, Context, DeliveryMode
+from carrypost.events import Delivery
+from carrypost.jms import embedded
+from carrypost.jms.destinations import Topic
+from carrypost.node.runtime import Node
+
+SIZE_BYTES: Final = 1_000
+BODY: Final = random.Random(1).randbytes(SIZE_BYTES)
+TOPIC: Final = Topic("bench")
+_LAST: Final = Topic("bench.last")
+_WARM: Final = 20
+
+Rows = dict[str, list[tuple[object, ...]]]
+"""Of the tables of a store, by table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a message took."""
+
+    cpu_us: float
+    wall_us: float
+    per_commit: float
+    """Messages per transaction of the store."""
+
+
+class Meter:
+    """Weighs this process while messages pass."""
+
+    def __init__(self, node: Node) -> None:
+        self._store = node.store
+        gc.collect()
+        self._commits = self._committed()
+        self._wall_s, self._cpu_s = time.perf_counter(), time.process_time()
+
+    def _committed(self) -> int:
+        return int(str(self._store.status()["commits"]))
+
+    def cost(self, messages: int) -> Cost:
+        """Of each of so many messages, since this was made."""
+        cpu_s, wall_s = time.process_time() - self._cpu_s, time.perf_counter() - self._wall_s
+        commits = max(1, self._committed() - self._commits)
+        return Cost(cpu_s / messages * 1e6, wall_s / messages * 1e6, messages / commits)
+
+
+def factory(folder: Path, security: str, messages: int) -> ConnectionFactory:
+    """A node that nobody hears, with room for so many messages."""
+    return ConnectionFactory(
+        data=str(folder), security=security, cache_messages_max=2 * messages + 1_000, udp={"interfaces": ["lo"]},
+        limits={"unconfirmed_max": 2 * messages},
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def _opened(made: ConnectionFactory) -> AsyncIterator[tuple[Context, Node]]:
+    async with made.create_context() as ctx:
+        (running,) = embedded._running[asyncio.get_running_loop()].values()  # noqa: SLF001 - programs do not see it
+        assert running.node is not None
+        yield ctx, running.node
+
+
+async def _settle(ctx: Context) -> None:
+    """Wait until everything before is on disk."""
+    await ctx.create_producer().send(_LAST, None)
+
+
+async def _send(ctx: Context, messages: int, tasks: int, mode: DeliveryMode) -> None:
+    producer = ctx.create_producer().set_delivery_mode(mode)
+
+    async def some(count: int) -> None:
+        for _ in range(count):
+            await producer.send(TOPIC, BODY)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(tasks):
+            group.create_task(some((messages + number) // tasks))
+
+
+async def sending(made: ConnectionFactory, messages: int, tasks: int, mode: DeliveryMode) -> Cost:
+    """So many tasks send, each message after message."""
+    async with _opened(made) as (ctx, node):
+        await _send(ctx, _WARM, 1, mode)
+        await _settle(ctx)
+        meter = Meter(node)
+        await _send(ctx, messages, tasks, mode)
+        if mode is DeliveryMode.NON_PERSISTENT:
+            await _settle(ctx)
+        return meter.cost(messages)
+
+
+async def fan_out(made: ConnectionFactory, messages: int, consumers: int, *, together: bool) -> Cost:
+    """One program sends, so many consumers get every message, each in its task; in one context, or in one each."""
+    async with _opened(made) as (ctx, node), AsyncExitStack() as stack:
+        contexts = [await stack.enter_async_context(ctx.create_context()) for _ in range(1 if together else consumers)]
+
+        async def take(number: int) -> None:
+            async with contexts[number % len(contexts)].create_consumer(TOPIC) as consumer:
+                ready.release()
+                for _ in range(messages):
+                    await consumer.receive()
+
+        ready = asyncio.Semaphore(0)
+        async with asyncio.TaskGroup() as group:
+            for number in range(consumers):
+                group.create_task(take(number))
+            for _ in range(consumers):
+                await ready.acquire()
+            meter = Meter(node)
+            await _send(ctx, messages, 1, DeliveryMode.NON_PERSISTENT)
+        await _settle(ctx)
+        return meter.cost(messages)
+
+
+async def receiving(made: ConnectionFactory, messages: int) -> Cost:
+    """A program receives what waits on its node, and each message is acknowledged."""
+    async with _opened(made) as (ctx, node):
+        await _send(ctx, messages, 10, DeliveryMode.NON_PERSISTENT)
+        await _settle(ctx)
+        meter = Meter(node)
+        async with ctx.create_consumer(TOPIC) as consumer:
+            for _ in range(messages):
+                await consumer.receive()
+        await _settle(ctx)
+        return meter.cost(messages)
+
+
+class _Taker:
+    """A program that takes what the host itself delivers."""
+
+    def __init__(self, node: Node, messages: int) -> None:
+        self._node, self._messages = node, messages
+        self._confirmed: list[asyncio.Future[None]] = []
+        self._all = asyncio.Event()
+
+    def take(self, delivery: Delivery) -> None:
+        """Read the body, and confirm the message."""
+        assert self._node.payload(delivery.descriptor) is not None
+        self._confirmed.append(self._node.confirm(self, (delivery.message,)))
+        if len(self._confirmed) == self._messages:
+            self._all.set()
+
+    async def done(self) -> None:
+        """Wait until all are confirmed on disk."""
+        await self._all.wait()
+        await asyncio.gather(*self._confirmed)
+
+
+async def delivering(made: ConnectionFactory, messages: int) -> Cost:
+    """The same messages by the host's own deliver and confirm, on such a node, without messaging."""
+    async with _opened(made) as (ctx, node):
+        await _send(ctx, messages, 10, DeliveryMode.NON_PERSISTENT)
+        await _settle(ctx)
+        meter, taker = Meter(node), _Taker(node, messages)
+        node.subscribe(taker, TOPIC.address)
+        await taker.done()
+        return meter.cost(messages)
+
+
+def rows_of(folder: Path) -> Rows:
+    """What a node that has ended left in its store of messages."""
+    (file,) = folder.rglob("*.sqlite")
+    queries = {table: f"SELECT * FROM {table} ORDER BY n" for table in ("message", "piece")}  # noqa: S608 - our own names
+    with closing(sqlite3.connect(file)) as connection:
+        return {table: connection.execute(query).fetchall() for table, query in queries.items()}

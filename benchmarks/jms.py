@@ -1,0 +1,173 @@
+"""The Context API: what it costs beyond what cannot be avoided, in CPU time of the process per message.
+
+A real node in this process, with its sockets, its disk and the store's thread, and programs on it that send, receive
+and acknowledge messages of 1,000 bytes; in turn with these, in the same run, the host's own work alone and the bare
+commit of the same rows. Of every figure the least of several rounds counts: what else the machine does only adds.
+
+Run: carrypost bench jms [--quick] [--json] [--strict] [--messages 2000] [--repeats 5]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import _jms_floor as floor
+from benchmarks import _jms_programs as programs
+from benchmarks import _report
+from benchmarks._jms_programs import Cost
+from benchmarks._processes import Row, say, scratch
+
+from carrypost import ConnectionFactory, DeliveryMode
+
+SENDERS: Final = (1, 10, 100)
+CONSUMERS: Final = (1, 10, 100)
+SEND_GOALS: Final = {"signed": 2.0, "off": 3.0}
+FAN_OUT_GOAL: Final = 25.0
+RECEIVE_GOAL: Final = 3.0
+_ALONE_SHARE: Final = 8
+"""One sender waits for the disk with every message: so much fewer are enough."""
+_FAN_OUT_SHARE: Final = 10
+
+
+@dataclass
+class Bench:
+    """How much is measured, and where."""
+
+    folder: Path
+    messages: int
+    repeats: int
+    _nodes: int = 0
+
+    def node(self, security: str, messages: int) -> tuple[ConnectionFactory, Path]:
+        """A new node, and its folder."""
+        self._nodes += 1
+        folder = self.folder / str(self._nodes)
+        return programs.factory(folder, security, messages), folder
+
+    def cost(self, security: str, program: Callable[[ConnectionFactory], Coroutine[Any, Any, Cost]]) -> Cost:
+        """What a program costs on a new node: the round with the least CPU time."""
+        return min(
+            (asyncio.run(program(self.node(security, self.messages)[0])) for _ in range(self.repeats)),
+            key=lambda cost: cost.cpu_us,
+        )
+
+    # --- the tables ----------------------------------------------------------------------------------------
+
+    def persistent(self, security: str, senders: int) -> Row:
+        """PERSISTENT sends of so many coroutines."""
+        messages = max(senders, self.messages // _ALONE_SHARE if senders == 1 else self.messages)
+        costs, bare = [], []
+        for _ in range(self.repeats):
+            factory, folder = self.node(security, messages)
+            cost = asyncio.run(programs.sending(factory, messages, senders, DeliveryMode.PERSISTENT))
+            store = floor.BareStore(folder / "bare.sqlite", programs.rows_of(folder))
+            bare.append(floor.publish_us(factory.settings.core, messages, max(1, round(cost.per_commit)), store))
+            store.close()
+            costs.append(cost)
+        best = min(costs, key=lambda cost: cost.cpu_us)
+        publish_us, commit_us = min(bare, key=sum)
+        return {
+            "security": security, "coroutines": senders, "µs": best.cpu_us, "publish µs": publish_us,
+            "commit µs": commit_us, **_judged(best.cpu_us, publish_us + commit_us, SEND_GOALS[security]),
+            "messages per commit": best.per_commit, "sends/s": 1e6 / min(cost.wall_us for cost in costs),
+            "fdatasync ms": floor.fdatasync_ms(self.folder / "sync"),
+        }  # fmt: skip
+
+    def non_persistent(self, security: str, senders: int) -> Row:
+        """NON_PERSISTENT sends of so many coroutines."""
+        costs, bare = [], []
+        for _ in range(self.repeats):
+            factory, _ = self.node(security, self.messages)
+            cost = asyncio.run(programs.sending(factory, self.messages, senders, DeliveryMode.NON_PERSISTENT))
+            publish_us, _ = floor.publish_us(factory.settings.core, self.messages, max(1, round(cost.per_commit)))
+            bare.append(publish_us)
+            costs.append(cost)
+        best = min(costs, key=lambda cost: cost.cpu_us)
+        return {
+            "security": security, "coroutines": senders, "µs": best.cpu_us, "publish µs": min(bare),
+            **_judged(best.cpu_us, min(bare), SEND_GOALS[security]), "messages per commit": best.per_commit,
+            "sends/s": 1e6 / min(cost.wall_us for cost in costs),
+        }  # fmt: skip
+
+    def fan_out(self, security: str, *, together: bool) -> list[Row]:
+        """One program sends to so many consumers; by what one consumer costs."""
+        messages = max(10, self.messages // _FAN_OUT_SHARE)
+        rows: list[Row] = []
+        one_us = 0.0
+        for consumers in CONSUMERS:
+            program = partial(programs.fan_out, messages=messages, consumers=consumers, together=together)
+            cost = self.cost(security, program)
+            one_us = one_us or cost.cpu_us
+            rows.append(
+                {
+                    "security": security, "contexts": "one" if together else "one each", "consumers": consumers,
+                    "µs": cost.cpu_us, "µs a consumer": cost.cpu_us / consumers,
+                    **_judged(cost.cpu_us, one_us, FAN_OUT_GOAL),
+                }
+            )  # fmt: skip
+        return rows
+
+    def receiving(self, security: str) -> Row:
+        """Receive and acknowledge, beside deliver and confirm on the same node and on a host alone."""
+        received = self.cost(security, partial(programs.receiving, messages=self.messages))
+        delivered = self.cost(security, partial(programs.delivering, messages=self.messages))
+        core = self.node(security, self.messages)[0].settings.core
+        alone_us = min(floor.confirm_us(core, self.messages) for _ in range(self.repeats))
+        return {
+            "security": security, "µs": received.cpu_us, "deliver and confirm µs": delivered.cpu_us,
+            **_judged(received.cpu_us, delivered.cpu_us, RECEIVE_GOAL), "without payload and disk µs": alone_us,
+        }  # fmt: skip
+
+
+def _judged(cost_us: float, base_us: float, goal: float) -> dict[str, object]:
+    return {"times": cost_us / base_us, "goal": goal, "met": cost_us <= goal * base_us}
+
+
+def measure(bench: Bench, *, json: bool | None) -> bool:
+    """Measure and show; whether all goals are met."""
+    shown: list[Row] = []
+
+    def show(title: str, rows: Sequence[Row]) -> None:
+        _report.show(title, rows, json=json)
+        shown.extend(rows)
+
+    cases = [(security, senders) for security in SEND_GOALS for senders in SENDERS]
+    say("PERSISTENT sends")
+    title = "Persistent: sends, beside Host.publish and the bare commit of the same rows"
+    show(f"{title}, CPU time of a message", [bench.persistent(*case) for case in cases])
+    say("NON_PERSISTENT sends")
+    title = "Non-persistent: sends, beside Host.publish alone"
+    show(f"{title}, CPU time of a message", [bench.non_persistent(*case) for case in cases])
+    say("fan-out")
+    fans = [bench.fan_out(security, together=together) for security in SEND_GOALS for together in (True, False)]
+    title = "Fan-out: a message to all consumers of a node, beside one of them"
+    show(f"{title}, CPU time of a message", list(chain.from_iterable(fans)))
+    say("receive and acknowledge")
+    title = "Receiving: receive and acknowledge, beside the host's own deliver and confirm"
+    show(f"{title}, CPU time of a message", [bench.receiving(security) for security in SEND_GOALS])
+    return all(row["met"] for row in shown)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the tables; 1 if the goals are to be met and are missed."""
+    parser = _report.parser("jms", str(__doc__).split("\n\n", maxsplit=1)[0], "--repeats 3 --json")
+    parser.add_argument("--quick", action="store_true", help="100 messages, once, in a few seconds")
+    parser.add_argument("--messages", type=_report.positive, default=2_000, metavar="N", help="messages of a round")
+    parser.add_argument("--repeats", type=_report.positive, default=5, metavar="N", help="rounds of each kind")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a goal is missed")
+    given = parser.parse_args(argv)
+    messages, repeats = (100, 1) if given.quick else (given.messages, given.repeats)
+    with scratch() as folder:
+        met = measure(Bench(folder, messages, repeats), json=given.json)
+    return 1 if given.strict and not met else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
