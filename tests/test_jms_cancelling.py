@@ -370,7 +370,7 @@ async def test_a_close_that_is_cancelled_goes_on_and_another_waits_for_it(
         await asyncio.sleep(2)
 
     listening = await context.create_context(mode)
-    await (await listening.create_consumer(NEWS)).set_message_listener(slow)
+    (await listening.create_consumer(NEWS)).set_message_listener(slow)
     await send(context, "x", "y")
     await got(mail)
     waiting = asyncio.create_task(mail.receive())

@@ -81,7 +81,7 @@ class Reader:
                 await message.acknowledge()
                 self.done.add(body)
 
-        await consumer.set_message_listener(listener)
+        consumer.set_message_listener(listener)
         await asyncio.sleep(seconds)
         if self.chance.random() < 0.5:
             await context.drain(timeout=self.chance.choice((0, 0.01, 10)))

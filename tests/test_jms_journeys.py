@@ -48,7 +48,7 @@ class Program:
     ) -> Program:
         self = cls(await net.context(node, client_id=client_id))
         consumer = await self.context.create_consumer(topic, selector)
-        await consumer.set_message_listener(self.take)
+        consumer.set_message_listener(self.take)
         return self
 
     def take(self, message: Message) -> None:
@@ -206,7 +206,7 @@ def test_a_causal_forum_with_selectors_whose_nodes_crash() -> None:
                 people[name] = Forum(context, name, forum, follows, answers=name in ("ben", "dora"))
                 people[name].got = heard
                 consumer = await context.create_durable_consumer(forum, "all", asked[name])
-                await consumer.set_message_listener(people[name].hear)
+                consumer.set_message_listener(people[name].hear)
 
             for name in names:
                 await join(name)
@@ -257,7 +257,7 @@ def test_a_shared_subscription_of_three_consumers_gives_each_message_to_one() ->
             crew = [Program(await net.context("shop")) for _ in range(2)]
             for program in crew:
                 consumer = await program.context.create_shared_durable_consumer(jobs, "crew", prefetch=4)
-                await consumer.set_message_listener(program.take)
+                consumer.set_message_listener(program.take)
             idle = await net.context("shop", CLIENT)
             unread = await idle.create_shared_durable_consumer(jobs, "crew", prefetch=4)
             for day in range(3):

@@ -86,7 +86,7 @@ async def test_a_listener_is_a_function_or_an_object_and_may_be_async(net: testi
         listener = Listener(kind)
         for given in (listener, listener.on_message):
             async with there.create_consumer(NEWS) as consumer:
-                await consumer.set_message_listener(given)  # type: ignore[arg-type]  # what it returns is looked at
+                consumer.set_message_listener(given)  # type: ignore[arg-type]  # what it returns is looked at
                 assert consumer.message_listener == given
                 await send(here, "x", "y")
                 await net.run(SOON_S)
@@ -110,7 +110,8 @@ async def test_tries_before_a_crash_count(net: testing.Network, mode: SessionMod
 
     for life in range(1, 4):
         async with net.context("a", mode, client_id="me") as context:
-            await (await mailbox(context)).set_message_listener(fatal)
+            context.set_exception_listener(lambda _: None)
+            (await mailbox(context)).set_message_listener(fatal)
             await net.run(5)
             assert context.given_up == (life == 3)
         assert seen == list(range(1, life + 1))
@@ -138,7 +139,7 @@ async def test_a_listener_that_is_mended_gets_the_message_at_its_next_try(
                 await asyncio.sleep(1)
                 raise ValueError
 
-        await (await context.create_consumer(NEWS)).set_message_listener(mends)
+        (await context.create_consumer(NEWS)).set_message_listener(mends)
         await send(context, "x", "y")
         await net.run(10)
         assert seen == [("x", 1), ("x", 2), ("x", 3), ("y", 1)]
@@ -161,7 +162,8 @@ async def test_a_listener_in_which_something_was_cancelled_has_failed_and_others
                 other.cancel()
                 await other
 
-        await (await context.create_consumer(NEWS)).set_message_listener(waits)
+        context.set_exception_listener(lambda _: None)
+        (await context.create_consumer(NEWS)).set_message_listener(waits)
         await send(context, "x", "y")
         await net.run(10)
         tries = [("x", count) for count in range(1, 7)] if mode is AUTO else [("x", 1)]
@@ -179,7 +181,7 @@ async def test_listeners_of_one_context_are_served_in_the_order_of_handing_over(
 
         for name in "xy":
             consumer = await context.create_consumer(Topic(name))
-            await consumer.set_message_listener(listener(name))
+            consumer.set_message_listener(listener(name))
         producer = context.create_producer()
         for number in range(3):
             for name in "yx":
@@ -215,17 +217,21 @@ async def test_a_decorated_listener_has_a_context_of_its_own_and_counts_with_its
         assert callable(never)
 
 
-@scene("a")
-async def test_what_nobody_listens_to_is_logged(net: testing.Network, caplog: pytest.LogCaptureFixture) -> None:
-    async with net.context("a") as context:
+def test_what_nobody_listens_to_is_logged_and_fails_the_test_that_it_is_in(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(_: Message) -> None:
+        raise RuntimeError("so it goes")
 
-        def fails(_: Message) -> None:
-            raise RuntimeError("so it goes")
-
-        await (await context.create_consumer(NEWS)).set_message_listener(fails)
-        with caplog.at_level(logging.WARNING, "carrypost.jms"):
+    async def scene() -> None:
+        async with testing.network("a", seed=1) as net, net.context("a") as context:
+            (await context.create_consumer(NEWS)).set_message_listener(fails)
             await send(context, "x")
             await net.run(1)
+
+    with caplog.at_level(logging.WARNING, "carrypost.jms"):
+        with pytest.raises(ExceptionGroup, match="listeners failed") as raised:
+            testing.run(scene)
+        (given_up,) = raised.value.exceptions
+        assert isinstance(given_up.__cause__, RuntimeError)
         assert len([each for each in caplog.records if each.levelno == logging.WARNING]) == 6
         (error,) = [each for each in caplog.records if each.levelno == logging.ERROR]
         assert "the listener failed 6 times, and does not get this again" in error.getMessage()
@@ -248,7 +254,7 @@ async def test_an_exception_listener_that_fails_hears_of_the_next_one(
         def fails(_: Message) -> None:
             raise RuntimeError
 
-        await (await context.create_consumer(NEWS)).set_message_listener(fails)
+        (await context.create_consumer(NEWS)).set_message_listener(fails)
         await send(context, "x", "y")
         await net.run(1)
         assert [type(each) for each in heard] == [ListenerException] * 2
@@ -271,7 +277,7 @@ async def test_draining_finishes_what_was_handed_out_and_sent_and_leaves_the_res
         await context.create_producer().send(Topic("answers"), "done", delivery_mode=DeliveryMode.NON_PERSISTENT)
         done.append(message.get_body(str))
 
-    await (await mailbox(context)).set_message_listener(slow)
+    (await mailbox(context)).set_message_listener(slow)
     await send(context, "x", "y")
     await asyncio.sleep(5)
     await context.drain()
@@ -297,7 +303,7 @@ async def test_draining_with_a_timeout_closes_whatever_hangs(net: testing.Networ
 
     match kind:
         case "set":
-            await (await mailbox(context)).set_message_listener(hangs)
+            (await mailbox(context)).set_message_listener(hangs)
         case "decorated":
             async with await mailbox(context):
                 pass
@@ -325,7 +331,7 @@ async def test_draining_wakes_who_waits_and_hands_out_nothing_more(net: testing.
         await asyncio.sleep(10)
 
     async with context.create_context() as beside:
-        await (await beside.create_consumer(NEWS)).set_message_listener(slow)
+        (await beside.create_consumer(NEWS)).set_message_listener(slow)
         waiting = asyncio.create_task(other.receive())
         draining = asyncio.create_task(context.drain())
         await send(beside, "x")
@@ -396,7 +402,7 @@ async def test_recover_within_a_listener_lets_its_message_come_again(net: testin
             if len(seen) == 2:
                 await context.recover()
 
-        await (await context.create_consumer(NEWS)).set_message_listener(recovers)
+        (await context.create_consumer(NEWS)).set_message_listener(recovers)
         await send(context, "x", "y", "z")
         await net.run(5)
         if mode in (AUTO, DUPS_OK):
@@ -415,7 +421,7 @@ async def test_with_a_prefetch_of_one_at_most_one_message_is_in_doubt_after_a_cr
         mail = await context.create_durable_consumer(NEWS, "mail", prefetch=1)
         await send(sender, *map(str, range(10)))
         if receive == "listener":
-            await mail.set_message_listener(lambda message: done.append(message.get_body(str)))
+            mail.set_message_listener(lambda message: done.append(message.get_body(str)))
             await net.run(2.7)
         else:
             done += [(await got(mail)).get_body(str) for _ in range(4)]

@@ -736,8 +736,8 @@ def test_a_received_message_is_acknowledged_by_its_session_and_another_by_nobody
         async def acknowledge(self, number: int) -> None:
             self.done.append(number)
 
-        async def release(self, number: int) -> None:
-            raise AssertionError(number)
+        async def release(self, number: int, message: Message, error: BaseException) -> None:
+            raise AssertionError(number, message, error)
 
     session = Session()
     message = from_handed(Handed(1, 17, described(to_draft(Message(), NEWS)), 1), b"", RECEIVED_US, session)

@@ -42,7 +42,7 @@ class Unknown:
 
 async def listening(context: Context) -> None:
     """The context has a listener."""
-    await (await context.create_consumer(NEWS)).set_message_listener(lambda _: None)
+    (await context.create_consumer(NEWS)).set_message_listener(lambda _: None)
 
 
 async def after(first: Awaitable[object], then: Callable[[], Awaitable[object]]) -> None:
@@ -65,7 +65,7 @@ async def listener_beside_receive(context: Context) -> None:
     waiting = asyncio.create_task(consumer.receive())
     await asyncio.sleep(0)
     try:
-        await consumer.set_message_listener(lambda _: None)
+        consumer.set_message_listener(lambda _: None)
     finally:
         waiting.cancel()
 
@@ -79,7 +79,7 @@ async def closed_consumer(context: Context) -> None:
 async def listener_of_a_closed_consumer(context: Context) -> None:
     consumer = await context.create_consumer(NEWS)
     await consumer.close()
-    await consumer.set_message_listener(lambda _: None)
+    consumer.set_message_listener(lambda _: None)
 
 
 async def late_client_id(context: Context) -> None:
@@ -110,7 +110,7 @@ async def receive_body(context: Context, kind: object) -> None:
 
 
 async def listen_by(context: Context, listener: object) -> None:
-    await (await context.create_consumer(NEWS)).set_message_listener(listener)  # type: ignore[arg-type]  # it is refused
+    (await context.create_consumer(NEWS)).set_message_listener(listener)  # type: ignore[arg-type]  # it is refused
 
 
 async def process(context: Context) -> None:
@@ -183,7 +183,7 @@ MISUSES: dict[str, Row] = {
     "prefetch that is no number": (
         lambda c: made(lambda: c.create_consumer(NEWS, prefetch="many")), Argument, "1 or more"),  # type: ignore[arg-type]
     "pattern": (
-        lambda c: c.create_consumer(NEWS, patterns={"a": "("}), InvalidDestinationException, "pattern .* is not valid"),
+        lambda c: c.create_consumer(NEWS, patterns={"a": "("}), InvalidSelectorException, "pattern .* is not valid"),
     "pattern of the destination": (
         lambda c: c.create_consumer(NEWS, patterns={"destination": "x"}), Argument, "the topic says where"),
     "negative timeout": (lambda c: receive(c, timeout=-1), Argument, "is a number of seconds, or a timedelta"),
@@ -330,7 +330,7 @@ async def test_what_a_closed_context_made_says_so(net: testing.Network) -> None:
         with pytest.raises(IllegalStateException, match="this context is closed: create another"):
             await call()
     with pytest.raises(IllegalStateException, match="this context is closed: create another"):
-        await consumer.set_message_listener(None)
+        consumer.set_message_listener(None)
     await consumer.close()
 
 

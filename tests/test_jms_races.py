@@ -245,10 +245,10 @@ async def test_listeners_come_and_go_while_messages_come(net: testing.Network) -
             heard.append(message.get_body(str))
 
         for number in range(20):
-            await consumer.set_message_listener(listener if number % 3 else None)
+            consumer.set_message_listener(listener if number % 3 else None)
             await sender.create_producer().send(NEWS, str(number))
             await asyncio.sleep(0.015 * (number % 2))
-        await consumer.set_message_listener(None)
+        consumer.set_message_listener(None)
         await asyncio.sleep(1)
         heard += await texts(consumer)
         assert heard == [str(number) for number in range(20)]

@@ -267,7 +267,7 @@ async def test_row_102_a_message_with_which_a_listener_fails_comes_six_times_and
                 raise RuntimeError(f"try {count}")
 
         async with context.create_durable_consumer(NEWS, "mail") as mail:
-            await mail.set_message_listener(fails)
+            mail.set_message_listener(fails)
             await send(context, "bad", "good")
             await net.run(5)
         assert counts == [*(("bad", count, count > 1) for count in range(1, 7)), ("good", 1, False)]
@@ -294,7 +294,7 @@ async def test_row_102_where_the_program_acknowledges_the_next_message_comes(
             counts.append((message.get_body(str), message.get_int_property("JMSXDeliveryCount")))
             raise RuntimeError
 
-        await (await context.create_consumer(NEWS)).set_message_listener(fails)
+        (await context.create_consumer(NEWS)).set_message_listener(fails)
         await send(context, "x", "y")
         await net.run(5)
         assert counts == [("x", 1), ("y", 1)]

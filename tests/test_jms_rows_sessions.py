@@ -144,7 +144,7 @@ async def test_row_59_stop_waits_for_the_listener_that_is_being_called(net: test
             done.append(message.get_body(str))
 
         consumer = await context.create_consumer(NEWS)
-        await consumer.set_message_listener(slow)
+        consumer.set_message_listener(slow)
         await send(context, "x", "y")
         await net.run(1)
         await context.stop()
@@ -205,7 +205,7 @@ async def test_row_61_a_listener_does_not_end_what_waits_for_it(net: testing.Net
                 found.append(error)
 
         if kind == "set":
-            await (await context.create_consumer(NEWS)).set_message_listener(ends)
+            (await context.create_consumer(NEWS)).set_message_listener(ends)
         else:
             context.listener(NEWS)(ends)
         await context.start()
@@ -260,7 +260,7 @@ async def test_row_63_an_exception_listener_may_close_its_context(net: testing.N
     context.set_exception_listener(give_up)
     async with net.context("a") as other:
         consumer = await context.create_consumer(NEWS)
-        await consumer.set_message_listener(lambda _: None)
+        consumer.set_message_listener(lambda _: None)
         context._connection.report(ListenerException("a test says so"))  # noqa: SLF001 - whatever it is about
         await asyncio.wait_for(closed.wait(), 10)
         await send(other, "x")
@@ -323,7 +323,7 @@ async def test_row_66_auto_acknowledges_when_the_listener_returned(net: testing.
             begun.append(message.get_body(str))
             await asyncio.sleep(10)
 
-        await mail.set_message_listener(listener)
+        mail.set_message_listener(listener)
         await send(context, "x", "y")
         await net.run(15)  # In the middle of the second.
         net.kill("a")
@@ -511,7 +511,7 @@ async def test_row_75_listeners_of_a_context_are_called_one_at_a_time_and_those_
             return called
 
         for name in "xy":
-            await (await context.create_consumer(NEWS)).set_message_listener(listener(name))  # type: ignore[arg-type]
+            (await context.create_consumer(NEWS)).set_message_listener(listener(name))  # type: ignore[arg-type]
         context.listener(NEWS)(listener("z"))
         await context.start()
         await send(context, "1", "2")
@@ -528,15 +528,15 @@ async def test_row_76_a_context_with_a_listener_has_no_receive_and_the_other_way
         waiting = asyncio.create_task(one.receive())
         await net.run(1)
         with pytest.raises(IllegalStateException, match="listeners need a context of their own"):
-            await other.set_message_listener(lambda _: None)
+            other.set_message_listener(lambda _: None)
         await one.close()
         assert await waiting is None
-        await other.set_message_listener(lambda _: None)
+        other.set_message_listener(lambda _: None)
         third = await context.create_consumer(NEWS)
         for call in (third.receive(), third.receive_no_wait(), anext(aiter(third)), other.receive(timeout=1)):
             with pytest.raises(IllegalStateException, match="receive in a context of its own"):
                 await call
-        await other.set_message_listener(None)
+        other.set_message_listener(None)
         assert other.message_listener is None
         await send(context, "x")
         assert (await got(third)).get_body(str) == "x"

@@ -68,7 +68,7 @@ def test_the_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for folder in (tmp_path / "file", tmp_path / "file" / "node"):
-        with pytest.raises(ConfigError, match=r"cannot use the folder .*file.*; choose another one with --data"):
+        with pytest.raises(ConfigError, match=r"cannot use the folder .*file.*; choose another one \(data\)"):
             Home(settings(folder)).create()
     assert (tmp_path / "file").read_text() == "mine"
 

@@ -12,6 +12,7 @@ pytest finds it wherever carrypost is installed::
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,11 @@ def carrypost_network() -> Play:
         limit_s: float = 86_400.0,
         **options: Any,  # noqa: ANN401 - whatever `testing.network` takes
     ) -> Any:  # noqa: ANN401 - whatever the scene returns
+        if not inspect.iscoroutinefunction(scene):
+            raise TypeError(
+                f"carrypost_network(scene, 'a', 'b'): the scene is an `async def` that takes the network, not {scene!r}"
+            )
+
         async def entered() -> Any:  # noqa: ANN401 - likewise
             async with testing.network(*names, **options) as net:
                 return await scene(net)

@@ -47,7 +47,7 @@ from carrypost.emu.scenario.checks import (
     microseconds,
 )
 from carrypost.emu.traces.contacts import read_contacts
-from carrypost.errors import RemoteError, RunawayError, StateError, StoreError
+from carrypost.errors import JMSException, ListenerException, RemoteError, RunawayError, StateError, StoreError
 from carrypost.events import (
     ClaimLost,
     Delivered,
@@ -138,9 +138,14 @@ class EmulatedDrive:
 
 
 class Network(engine.Network):
-    """A network in virtual time, with contexts for programs."""
+    """A network in virtual time, with contexts for programs.
+
+    A listener that fails with a message too often, and no exception listener to be told, is an error of the test: it is
+    raised when the network is left.
+    """
 
     _providers: dict[str, LocalProvider] | None = None
+    _unheard: tuple[ListenerException, ...] = ()
 
     def context(
         self, node: str, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE, *, client_id: str | None = None
@@ -170,6 +175,16 @@ class Network(engine.Network):
             drive = EmulatedDrive(self, node, self._checked(node))
             found = self._providers[node] = LocalProvider(drive)
         return found
+
+    def unheard(self, error: JMSException) -> None:
+        """A context has a problem, and no exception listener. Listeners that failed, as by an `assert`, are told."""
+        if isinstance(error, ListenerException):
+            self._unheard += (error,)
+
+    async def __aexit__(self, *raised: object) -> None:
+        await super().__aexit__(*raised)
+        if self._unheard and raised[1:2] == (None,):
+            raise ExceptionGroup("listeners failed, and no exception listener was told", self._unheard)
 
     def _route(self, _: float, node: str, event: Event) -> None:
         found = (self._providers or {}).get(node)
@@ -204,6 +219,10 @@ class _Seat:
 
     async def release(self) -> None:
         """Nodes stay while their network does."""
+
+    def unheard(self, error: JMSException) -> None:
+        """The network tells at its end what a program would have found in its log."""
+        self._network.unheard(error)
 
 
 def network(

@@ -34,6 +34,9 @@ class Source(Protocol):
     async def release(self) -> None:
         """It is not needed any more by this connection."""
 
+    def unheard(self, error: JMSException) -> None:
+        """There is a problem, and no exception listener to be told of it."""
+
 
 class Connection:
     """One connection, to which a provider tells what happens."""
@@ -172,6 +175,7 @@ class Connection:
             error = self._reports.popleft()
             if self._listener is None:
                 _log.error("%s", error, exc_info=error)
+                self._source.unheard(error)
                 continue
             failed = await called(self._listener, error)
             if failed is not None:

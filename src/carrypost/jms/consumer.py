@@ -81,7 +81,7 @@ class ConsumerSession(Protocol):
     def check_not_listening(self, what: str) -> None:
         """Raise if a listener calls."""
 
-    async def listeners_changed(self) -> None:
+    def listeners_changed(self) -> None:
         """A listener came or went."""
 
     async def leave(self, consumer: Consumer) -> None:
@@ -257,7 +257,7 @@ class Consumer:
         """What was set as listener; None if nothing was."""
         return self._listener_given
 
-    async def set_message_listener(self, listener: Listener | MessageListener | None) -> None:
+    def set_message_listener(self, listener: Listener | MessageListener | None) -> None:
         """Let a function, an async function or an object with `on_message` have every message; None: no more.
 
         All listeners of a context are called one at a time, in one task. One that raises gets the message again, up to
@@ -272,7 +272,7 @@ class Consumer:
         if found is not None and not callable(found):
             raise IllegalArgumentException(f"a listener is a function, or has on_message, not {listener!r}"[:200])
         self._listener, self._listener_given = found, listener
-        await self._session.listeners_changed()
+        self._session.listeners_changed()
 
     @property
     def listener(self) -> Listener | None:

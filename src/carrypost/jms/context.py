@@ -88,7 +88,9 @@ class Context:
     async def __aenter__(self) -> Self:
         return await self._open()
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
+            self._cut_off()  # As by Ctrl-C: what listeners are doing is cancelled as well.
         await self.close()
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -113,8 +115,9 @@ class Context:
     async def close(self) -> None:
         """Close it, and with the last context of its connection that one, too; twice is once.
 
-        Listeners finish the message that they have. Who waits in `receive` gets None. What was not acknowledged goes
-        back: durable subscriptions have it again, flagged. Sends that were begun are finished.
+        Listeners finish the message that they have, however long that takes: `drain` has a timeout, and leaving the
+        ``async with`` block by cancellation, as Ctrl-C does, cuts them off. Who waits in `receive` gets None. What was
+        not acknowledged goes back: durable subscriptions have it again, flagged. Sends that were begun are finished.
         """
         session = self._session
         if session is None:
@@ -136,6 +139,11 @@ class Context:
         """Its own, and those of the contexts that `listener` made."""
         found = (context._session for context in (self, *self._children))  # noqa: SLF001 - others of the same class
         return [session for session in found if session is not None]
+
+    def _cut_off(self) -> None:
+        """Wait for no listener any more; what they had comes again."""
+        for session in self._all_sessions():
+            session.cut_off()
 
     async def _listeners_stand(self) -> None:
         if self._listeners:
@@ -168,8 +176,7 @@ class Context:
                 await self._listeners_stand()
                 await asyncio.gather(*(session.drain() for session in self._all_sessions()))
         except (TimeoutError, asyncio.CancelledError) as over:
-            for session in self._all_sessions():
-                session.cut_off()
+            self._cut_off()
             if not isinstance(over, TimeoutError):
                 raise
         finally:
@@ -428,7 +435,7 @@ class Context:
         try:
             opened = await child
             consumer = await opened._consumer("listener", wanted)  # noqa: SLF001 - another of the same class
-            await consumer.set_message_listener(function)
+            consumer.set_message_listener(function)
         except JMSException as error:
             self._connection.report(error)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from carrypost.errors import CarrypostError, IllegalStateException, JMSException
+from carrypost.errors import CarrypostError, IllegalStateException, JMSException, StateError
 from carrypost.jms.local import LocalProvider
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.node.runtime import Node
@@ -98,6 +98,9 @@ class EmbeddedNode:
             await self.release()
             raise
 
+    def unheard(self, error: JMSException) -> None:
+        """The log has it."""
+
     async def release(self) -> None:
         """One user fewer. With the last one the node stops: what was sent is on disk by then."""
         nodes = _running[asyncio.get_running_loop()]
@@ -119,6 +122,8 @@ async def _start(found: _Running) -> None:
     node = Node(found.settings, privilege=found.privilege)
     try:
         await node.start()
+    except StateError as error:
+        raise IllegalStateException(f"{error}; inside testing.run, net.context(NAME) makes contexts") from error
     except CarrypostError as error:
         raise JMSException(f"the node cannot start: {error}") from error
     if not found.settings.core.messaging.enabled:

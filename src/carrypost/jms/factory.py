@@ -43,8 +43,15 @@ class ConnectionFactory:
             _PLACES.get(name, name): os.fspath(value) if isinstance(value, os.PathLike) else value
             for name, value in settings.items()
         }
+        if config is not None and Path(config).is_dir():
+            raise IllegalArgumentException(
+                f"{config} is a folder, not a settings file: give it as data={str(config)!r}"
+            )
         self._settings = load(None if config is None else Path(config), os.environ, keywords)
         self._privilege = privilege
+
+    def __repr__(self) -> str:
+        return f"<ConnectionFactory of the node in {self._settings.data}>"
 
     @property
     def settings(self) -> NodeSettings:

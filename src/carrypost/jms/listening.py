@@ -133,7 +133,7 @@ class Listening:
             if error is None:
                 return True
             if handed.count >= tries:
-                self._session.gave_up(_give_up(message, handed.count, error))
+                self._session.gave_up(given_up(message, handed.count, error))
                 return True
             if self._ends:
                 return False
@@ -152,7 +152,8 @@ async def _called(listener: Listener, message: Message) -> BaseException | None:
     return error
 
 
-def _give_up(message: Message, count: int, cause: BaseException) -> ListenerException:
+def given_up(message: Message, count: int, cause: BaseException) -> ListenerException:
+    """What is told when a program failed with a message too often."""
     made = ListenerException(f"the listener failed {count} times, and does not get this again: {message!r}", message)
     made.__cause__ = cause
     return made

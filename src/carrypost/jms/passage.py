@@ -69,7 +69,9 @@ def to_draft(message: object, to: Destination, sending: Sending = _PLAIN, limits
     """
     own, bounds = converted(message), limits or Limits()
     if isinstance(to, Topic) and has_wildcard(to.topic_name):
-        raise InvalidDestinationException(f"{to.topic_name!r} stands for many topics, and a message goes to one")
+        raise InvalidDestinationException(
+            f"{to.topic_name!r} stands for many topics, and a message goes to one: name it"
+        )
     payload = own.payload
     if len(payload) > bounds.message_bytes_max:
         raise MessageFormatException(

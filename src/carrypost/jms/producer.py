@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from carrypost.errors import IllegalArgumentException, InvalidDestinationException, MessageFormatException
 from carrypost.jms import durations
 from carrypost.jms.destinations import Destination, Queue
-from carrypost.jms.durations import Duration, seconds
+from carrypost.jms.durations import Duration
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, TextMessage, headers
 from carrypost.jms.messages.foreign import ForeignMessage
 from carrypost.jms.messages.properties import Properties, PropertyValue
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 class Producer:
     """Sends messages of one context; made by `Context.create_producer`."""
+
+    def __repr__(self) -> str:
+        return f"<Producer {self._delivery_mode.name}, priority {self._priority}>"
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -64,8 +67,9 @@ class Producer:
         """
         session, works = self._session, self._session.works
         if not _is_sendable(destination):
+            later = "; queues are not here yet" if isinstance(destination, Queue) else ""
             raise InvalidDestinationException(
-                f"messages are sent to a topic, made by create_topic, not to {destination!r}"[:200]
+                f"messages are sent to a topic, made by create_topic, not to {destination!r}"[:200] + later
             )
         mode = self._delivery_mode if delivery_mode is None else headers.mode("delivery_mode", delivery_mode)
         persistent = mode is DeliveryMode.PERSISTENT
@@ -93,8 +97,13 @@ class Producer:
     def _sending(
         self, session: Session, mode: DeliveryMode, priority: int | None, time_to_live: Duration | None, number: int
     ) -> Sending:
-        life_s = self._time_to_live_s if time_to_live is None else seconds(time_to_live, "time_to_live")
+        life_s = self._time_to_live_s if time_to_live is None else durations.seconds(time_to_live, "time_to_live")
         delay_us = round(self._delivery_delay_s * MICROSECONDS)
+        if 0 < life_s <= self._delivery_delay_s:
+            raise IllegalArgumentException(
+                f"a message that lives {life_s:,g} s and waits for {self._delivery_delay_s:,g} s reaches nobody: "
+                "give it a longer time to live, or a shorter delivery delay"
+            )
         return Sending(
             delivery_mode=mode,
             priority=self._priority if priority is None else headers.priority("priority", priority),
@@ -128,13 +137,15 @@ class Producer:
         return self._priority
 
     def set_time_to_live(
-        self, duration: Duration = 0.0, *, minutes: float = 0, hours: float = 0, days: float = 0
+        self, duration: Duration = 0.0, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
     ) -> Self:
-        """How long messages live: seconds or a timedelta, and as many minutes, hours and days.
+        """How long messages live: a number of seconds or a timedelta, and as many seconds, minutes, hours and days.
 
         0: as long as the node's settings say, since nothing is carried for ever.
         """
-        self._time_to_live_s = _summed(duration, "the time to live", minutes, hours, days)
+        self._time_to_live_s = _summed(
+            duration, "the time to live", seconds=seconds, minutes=minutes, hours=hours, days=days
+        )
         return self
 
     def set_time_to_live_ms(self, milliseconds: int) -> Self:
@@ -147,10 +158,12 @@ class Producer:
         return self._time_to_live_s
 
     def set_delivery_delay(
-        self, duration: Duration = 0.0, *, minutes: float = 0, hours: float = 0, days: float = 0
+        self, duration: Duration = 0.0, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
     ) -> Self:
         """Messages travel at once, and are delivered nowhere before this time has passed since they were sent."""
-        self._delivery_delay_s = _summed(duration, "the delivery delay", minutes, hours, days)
+        self._delivery_delay_s = _summed(
+            duration, "the delivery delay", seconds=seconds, minutes=minutes, hours=hours, days=days
+        )
         return self
 
     def set_delivery_delay_ms(self, milliseconds: int) -> Self:
@@ -235,9 +248,13 @@ def _is_sendable(destination: object) -> bool:
     return isinstance(destination, Destination) and not isinstance(destination, Queue)
 
 
-def _summed(duration: Duration, what: str, minutes: float, hours: float, days: float) -> float:
-    more = {"minutes": 60 * minutes, "hours": 3_600 * hours, "days": 86_400 * days}
-    return seconds(seconds(duration, what) + sum(seconds(part, name) for name, part in more.items()), what)
+def _summed(duration: Duration, what: str, **parts: float) -> float:
+    """A length of time, and as many more of the units that are named."""
+    more = sum(durations.seconds(part, name) * _UNITS_S[name] for name, part in parts.items())
+    return durations.seconds(durations.seconds(duration, what) + more, what)
+
+
+_UNITS_S = {"seconds": 1, "minutes": 60, "hours": 3_600, "days": 86_400}
 
 
 def _message_of(given: object) -> object:

@@ -5,6 +5,7 @@ A session is one line of work. APIs for programs have it behind their own object
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from carrypost.errors import (
@@ -18,7 +19,7 @@ from carrypost.jms.acknowledging import TransactedAcknowledging, acknowledging
 from carrypost.jms.completions import Completions
 from carrypost.jms.consumer import Consumer, Wanted
 from carrypost.jms.destinations import Topic
-from carrypost.jms.listening import Listening
+from carrypost.jms.listening import Listening, given_up
 from carrypost.jms.transactions import Transaction
 from carrypost.jms.translation import translated
 from carrypost.jms.works import SessionWorks
@@ -28,7 +29,7 @@ from carrypost.mom.commands import Subscribe
 
 if TYPE_CHECKING:
     from carrypost.errors import ListenerException
-    from carrypost.jms.messages.message import Acknowledger
+    from carrypost.jms.messages.message import Acknowledger, Message
     from carrypost.jms.modes import SessionMode
     from carrypost.jms.provider import Provider
 
@@ -142,7 +143,7 @@ class Session:
         """Here, and not with every `receive`: that would cost each of many consumers the number of all."""
         self.listens = any(each.listener is not None for each in self.consumers.values())
 
-    async def listeners_changed(self) -> None:
+    def listeners_changed(self) -> None:
         """A listener came or went."""
         self._look_for_listeners()
         if self.listens and self._listening is None:
@@ -172,9 +173,14 @@ class Session:
         self.works.check()
         await self.acknowledging.acknowledge(number)
 
-    async def release(self, number: int) -> None:
-        """Let a message come again that the program got and will not acknowledge."""
+    async def release(self, number: int, message: Message, error: BaseException) -> None:
+        """Let a message come again that the program failed with; too often, and it is given up."""
         self.works.check()
+        count = message.get_int_property("JMSXDeliveryCount")
+        if isinstance(error, Exception) and count >= self.works.provider.place.settings.tries:
+            await self.acknowledging.acknowledge(number)
+            self.gave_up(given_up(message, count, error))
+            return
         self.acknowledging.forget_one(number)
         await self.works.provider.recover(self.number, (), (number,))
 
@@ -242,6 +248,8 @@ def _asked(wanted: Wanted) -> Subscribe:
         raise InvalidDestinationException(f"a consumer takes a topic, made by create_topic, not {topic!r}"[:200])
     if selector is not None and not isinstance(selector, str):
         raise IllegalArgumentException(f"a selector is text, not a {type(selector).__name__}")
+    if not isinstance(patterns, Mapping):
+        raise IllegalArgumentException(f"patterns are texts by name of an attribute, not {patterns!r}"[:200])
     if DESTINATION in patterns:
         raise IllegalArgumentException("the topic says where messages go: patterns are for other attributes")
     try:

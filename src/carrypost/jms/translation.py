@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from carrypost.errors import (
     CarrypostError,
-    InvalidDestinationException,
+    InvalidSelectorException,
     JMSException,
     MessageFormatException,
     PatternError,
@@ -15,7 +15,7 @@ from carrypost.errors import (
 
 _TRANSLATIONS: tuple[tuple[type[CarrypostError], type[JMSException]], ...] = (
     (PayloadError, MessageFormatException),
-    (PatternError, InvalidDestinationException),
+    (PatternError, InvalidSelectorException),
     (StateError, ResourceAllocationException),
     (CarrypostError, JMSException),
 )

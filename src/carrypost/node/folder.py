@@ -72,7 +72,7 @@ class Home:
                     pid = file.read(32).strip().decode(errors="replace")
                     whose = f" (process {pid})" if pid.isdecimal() else ""
                     raise RunningError(
-                        f"a node is already running in {self.folder}{whose}; another one needs its own folder: --data"
+                        f"a node is already running in {self.folder}{whose}; another one needs its own folder (data)"
                     ) from None
             with contextlib.suppress(OSError):  # Who has it is good to know, but no reason not to start on a full disk.
                 file.truncate(0)
@@ -85,7 +85,7 @@ class Home:
         try:
             yield
         except OSError as error:
-            what, advice = f"cannot use the folder {self.folder}", "; choose another one with --data"
+            what, advice = f"cannot use the folder {self.folder}", "; choose another one (data)"
             raise refused(what, error, advice=advice, misnamed=misnamed, otherwise=NodeError) from None
 
     # --- identity ------------------------------------------------------------------------------------------

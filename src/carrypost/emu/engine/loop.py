@@ -132,14 +132,21 @@ def _ready(task: asyncio.Task[Any]) -> bool:
 
 
 def _place(waiting: object) -> str:
-    """Where a task waits: the innermost line that is not asyncio's own."""
-    place = "somewhere"
+    """Where a task waits: the innermost line that is neither asyncio's nor ours, and in which function of ours."""
+    place, ours = "", ""
     while isinstance(waiting, CoroutineType):
-        frame = waiting.cr_frame
-        if frame is not None and "asyncio" not in frame.f_globals.get("__name__", ""):
-            place = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
-        waiting = waiting.cr_await
-    return place
+        frame, waiting = waiting.cr_frame, waiting.cr_await
+        module = "" if frame is None else frame.f_globals.get("__name__", "")
+        if frame is None or "asyncio" in module:
+            continue
+        found = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
+        if not module.startswith("carrypost."):
+            place, ours = found, ""
+        elif not place:
+            place = found
+        else:
+            ours = ours or f", in {frame.f_code.co_qualname}"
+    return f"{place}{ours}" or "somewhere"
 
 
 def _refuse(name: str, what: str) -> NoReturn:

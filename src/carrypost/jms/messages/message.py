@@ -46,8 +46,8 @@ class Acknowledger(Protocol):
     async def acknowledge(self, number: int) -> None:
         """Do what the session's mode says, of the message that was handed over under this number."""
 
-    async def release(self, number: int) -> None:
-        """Let this message come again."""
+    async def release(self, number: int, message: Message, error: BaseException) -> None:
+        """The program failed with this message: let it come again, unless that happened too often."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,6 +149,8 @@ class Message:
     async def processing(self) -> AsyncIterator[Self]:
         """Acknowledge the message when the block ends; if it raises, the message comes again, flagged.
 
+        What was handed over `messaging.tries` times by then is given up, as with listeners.
+
         For contexts that acknowledge each message for itself (`SessionMode.INDIVIDUAL_ACKNOWLEDGE`).
         """
         session = self._acknowledger
@@ -159,9 +161,9 @@ class Message:
             )
         try:
             yield self
-        except BaseException:
+        except BaseException as error:
             with suppress(JMSException):  # Its session is gone: what was not acknowledged comes again anyway.
-                await session.release(self._number)
+                await session.release(self._number, self, error)
             raise
         await session.acknowledge(self._number)
 

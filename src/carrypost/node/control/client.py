@@ -44,7 +44,9 @@ class Client:
         except PermissionError:
             raise NoNodeError(f"the node at {path} belongs to another user") from None
         except (OSError, TimeoutError, NotImplementedError, AttributeError):
-            raise NoNodeError(f"no node answers at {path}; start one with: carrypost node") from None
+            raise NoNodeError(
+                f"no node answers at {path}; start one with: carrypost node (a program's own has no socket)"
+            ) from None
         return cls(reader, writer, path)
 
     async def __aenter__(self) -> Self:
