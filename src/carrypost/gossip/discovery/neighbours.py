@@ -404,13 +404,6 @@ class Neighbours:
                 neighbour.one_way_reported = True
                 self._outputs.tell(OneWay(neighbour.link.node))
 
-    def look_ahead(self) -> None:
-        """Find out when the next timer is due, now that it is known who was heard."""
-        for neighbour in self._neighbours.values():
-            if not neighbour.driver_asserted:
-                neighbour.link.timers.arm(FORGET, neighbour.heard_us + SILENT_PERIODS * neighbour.period_us)
-        self._links.schedule.refresh()
-
     def clock_stepped(self, delta_us: int) -> None:
         """The clock was set forward: that much silence was not silence."""
         for neighbour in self._neighbours.values():

@@ -153,17 +153,9 @@ class Strategy:
             contacts = self.contacts.all
         else:
             contacts = [] if contact is None else [contact]
-        offers, sends = self._answer(contacts, now)
-        if offers:
-            self.offer(now)
-        if sends:
-            self.transfers.flush(now)
-
-    def _answer(self, contacts: list[Contact], now: int) -> tuple[bool, bool]:
-        """Answer and acknowledge. Whether there is something to offer to somebody, and something to send."""
         offers = sends = False
-        for contact in contacts:
-            link, due = contact.link, contact.timers.due
+        for each in contacts:
+            link, due = each.link, each.timers.due
             inbox = link.inbox
             if inbox.answers or inbox.fresh or due[ACKNOWLEDGE] <= now:
                 self.transfers.requests.flush(link, now)
@@ -171,7 +163,10 @@ class Strategy:
                 offers = True
             if link.outbox.jobs:
                 sends = True
-        return offers, sends
+        if offers:
+            self.offer(now)
+        if sends:
+            self.transfers.flush(now)
 
     def _take_digest(self, link: Link, frame: fr.Digest, now: int) -> None:
         self.review.take(self.contacts.of(link), frame, now)
