@@ -447,8 +447,7 @@ class Host:
 
     def _begin(self, now: int) -> bool:
         """Expire what is due. Returns True if a step has to be finished for that alone."""
-        if self._holdings.now_us != now:
-            self._holdings.begin(now)
+        self._holdings.now_us = now
         changed = False
         if self._deadlines.due_us <= now:
             # Of all that a step may end with, only what was on its way to somebody can have changed.

@@ -56,9 +56,9 @@ class Recovery:
         """The incarnation is to be written again."""
         self._confine_us = 0
         """The room for what is carried is not made smaller again before this."""
-        self._relief_us = NEVER
+        self.relief_us = NEVER
         """When what is carried gets its room back."""
-        self._notes_us = NEVER
+        self.notes_us = NEVER
         """When what was not written is to be written again."""
         self.due_us = NEVER
         """The earlier of the two: when `tick` has something to do."""
@@ -139,8 +139,8 @@ class Recovery:
         self._works.undo(undone, serial, reason, now)
         if gone:
             self._confine(now)
-        self._notes_us = now + _RETRY_US
-        self.due_us = min(self._notes_us, self._relief_us)
+        self.notes_us = now + _RETRY_US
+        self.due_us = min(self.notes_us, self.relief_us)
 
     def _take_back(self, taken_back: Iterable[Descriptor], gone: dict[bytes, None]) -> None:
         """What depends on something that was lost is not delivered, or sent, either: own messages fail."""
@@ -157,7 +157,7 @@ class Recovery:
             self._confine_us = now + _PAUSE_US
             self._cache.confine(self._cache.bytes * 9 // 10)
         self._holdings.pause(now + _PAUSE_US)
-        self._relief_us = now + _RELIEF_US
+        self.relief_us = now + _RELIEF_US
 
     def _give_back(self, held: tuple[Event, ...], gone: dict[bytes, None], reason: str) -> None:
         """What was to be told once the batch is durable: later, otherwise, or not at all.
@@ -213,13 +213,13 @@ class Recovery:
 
     def tick(self, now: int) -> None:
         """Write again what was only a note; see whether there is room again."""
-        if now >= self._relief_us:
-            self._relief_us = NEVER
+        if now >= self.relief_us:
+            self.relief_us = NEVER
             self._cache.relieve()
-        if now >= self._notes_us:
-            self._notes_us = NEVER
+        if now >= self.notes_us:
+            self.notes_us = NEVER
             self._write_notes()
-        self.due_us = min(self._notes_us, self._relief_us)
+        self.due_us = min(self.notes_us, self.relief_us)
 
     def _write_notes(self) -> None:
         self._journal.delete_again()

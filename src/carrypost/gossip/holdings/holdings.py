@@ -52,7 +52,7 @@ class Holdings:
         self.cache = Cache(settings)
         self.index = ProfileIndex(settings.limits)
         self.now_us = 0
-        """The time of the step that is being done."""
+        """The time of the step that is being done: the host's to set."""
         self.withheld = 0
         """Slots of messages that must not be offered yet."""
         self._withholders: dict[int, int] = {}
@@ -77,10 +77,6 @@ class Holdings:
         """Break reference cycles: the host is gone."""
         self.index.close()
         self.cache.copies.clear()
-
-    def begin(self, now: int) -> None:
-        """Note the time of the step that begins."""
-        self.now_us = now
 
     def rank(self, descriptor: Descriptor) -> int:
         """The privilege of a message, by the papers' rule or the application's own."""
