@@ -8,7 +8,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from heapq import heappop, heappush
 
 _WORD_BITS = 64
@@ -25,13 +25,13 @@ class Slots:
         self._free: list[int] = []
         self._fresh = 0
 
-    def take(self, count: int = 1) -> Sequence[int]:
+    def take(self, count: int = 1) -> list[int]:
         """Take the lowest free slots, ascending."""
         free, fresh = self._free, self._fresh
         found = [heappop(free) for _ in range(min(count, len(free)))] if free else []
         self._fresh += count - len(found)
-        unused = range(fresh, self._fresh)
-        return [*found, *unused] if found else unused
+        found += range(fresh, self._fresh)
+        return found
 
     def release(self, slot: int) -> None:
         """Free a slot. The caller took it, and has cleared its bit everywhere."""
