@@ -94,11 +94,12 @@ class Journal:
     """Collects changes into batches and holds events until their batch is durable."""
 
     __slots__ = (
-        "_again", "_durability", "_held", "_open", "_serial", "_undeleted", "deletes", "permitted", "puts", "released",
+        "_again", "_durability", "_held", "_open", "_undeleted", "deletes", "permitted", "puts", "released", "serial",
     )  # fmt: skip
 
     def __init__(self, released: list[Event]) -> None:
-        self._serial = 0
+        self.serial = 1
+        """The number that the next batch gets."""
         self.puts: dict[Key, Value] = {}
         """What the next batch has so far, as has `deletes`; changed here only."""
         self.deletes: dict[Key, None] = {}
@@ -172,11 +173,6 @@ class Journal:
         permitted, self.permitted = self.permitted, []
         return permitted
 
-    @property
-    def serial(self) -> int:
-        """The number that the next batch gets."""
-        return self._serial + 1
-
     def update(self, rows: Mapping[Key, Value | None]) -> None:
         """Keep each of these values under its key; forget a key whose value is None."""
         for key, value in rows.items():
@@ -189,9 +185,10 @@ class Journal:
         """The changes since the last call, as one batch; None if there are none."""
         if not self.puts and not self.deletes:
             return None
-        self._serial += 1
-        batch = Batch(self._serial, self._durability, self.puts, tuple(self.deletes))
-        self._open[self._serial] = (batch, self._held, self._again)
+        serial = self.serial
+        batch = Batch(serial, self._durability, self.puts, tuple(self.deletes))
+        self._open[serial] = (batch, self._held, self._again)
+        self.serial = serial + 1
         self.puts, self.deletes, self._held, self._again = {}, {}, [], set()
         self._durability = _NORMAL
         return batch

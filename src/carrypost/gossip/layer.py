@@ -12,6 +12,7 @@ Every step of a host is: `expire`, then what was asked for (`take`, `published`,
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -113,6 +114,15 @@ class Layer:
         return ()
 
 
+@functools.cache
+def _overriding(kinds: tuple[type[Layer], ...]) -> Mapping[str, Sequence[int]]:
+    """Which of these layers override a method, by its name: found once, and not for each host of an emulation."""
+    return {
+        name: [at for at, kind in enumerate(kinds) if getattr(kind, name) is not getattr(Layer, name)]
+        for name in vars(Layer)
+    }
+
+
 class Layers:
     """The layers of one host, lowest first."""
 
@@ -130,17 +140,18 @@ class Layers:
 
     def _arrange(self, layers: Sequence[Layer]) -> None:
         self._all = tuple(layers)
-        self._companions = [each.companions for each in self._overriding("companions")]
-        self._links = [each.links for each in self._overriding("links")]
-        self.timed[:] = self._overriding("expire")
-        self._take = [each.take for each in self._overriding("take")]
-        self._published = [each.published for each in self._overriding("published")]
-        self._confirmed = [each.confirmed for each in self._overriding("confirmed")]
-        self._left = [each.left for each in self._overriding("left")]
-        self._finish = [each.finish for each in self._overriding("finish")]
-        self._rows = [each.rows for each in self._overriding("rows")]
-        self._durable = [each.durable for each in self._overriding("durable")]
-        self._lost = [each.lost for each in self._overriding("lost")]
+        places = _overriding(tuple(map(type, layers)))
+        self._companions = [layers[at].companions for at in places["companions"]]
+        self._links = [layers[at].links for at in places["links"]]
+        self.timed[:] = [layers[at] for at in places["expire"]]
+        self._take = [layers[at].take for at in places["take"]]
+        self._published = [layers[at].published for at in places["published"]]
+        self._confirmed = [layers[at].confirmed for at in places["confirmed"]]
+        self._left = [layers[at].left for at in places["left"]]
+        self._finish = [layers[at].finish for at in places["finish"]]
+        self._rows = [layers[at].rows for at in places["rows"]]
+        self._durable = [layers[at].durable for at in places["durable"]]
+        self._lost = [layers[at].lost for at in places["lost"]]
         self.announcing = bool(self._companions)
         """Whether any layer has frames that go beside announcements."""
         self.finishing = bool(self._finish)
@@ -152,16 +163,9 @@ class Layers:
         """One more from now on, as the highest below the application's side."""
         self._arrange((*self._all[:-1], layer, self._all[-1]))
 
-    def _overriding(self, name: str) -> list[Layer]:
-        return [layer for layer in self._all if getattr(type(layer), name) is not getattr(Layer, name)]
-
     def close(self) -> None:
         """The host is done with them: what refers to each other lets go."""
-        for methods in (self._companions, self._links, self._take, self._published, self._confirmed, self._left):
-            methods.clear()
-        for more in (self._finish, self._rows, self._durable, self._lost, self.timed):
-            more.clear()
-        self._all = ()
+        self._arrange(())
         self.handlers.clear()
 
     def restore(self, rows: Sequence[tuple[Key, Value]]) -> None:

@@ -95,7 +95,7 @@ class Outputs:
     def take_outgoing(self) -> list[Transmission]:
         """Take everything there is to send."""
         taken, self.outgoing = self.outgoing, []
-        return joined(taken)
+        return taken if len(taken) == 1 else joined(taken)
 
     def take_events(self) -> list[Event]:
         """Take everything there is to report."""

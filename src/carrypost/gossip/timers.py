@@ -46,7 +46,7 @@ class Timer(enum.IntEnum):
     REPORT_ONE_WAY = 8
     """Tell that the neighbour is heard, but does not hear this host."""
     FORGET = 9
-    """End a neighbour that fell silent. Hearing it need not arm this anew: it is postponed when it seems to end."""
+    """End a neighbour that fell silent."""
     SECOND_LOOK = 10
     """Ask for what was declined for want of room. Belongs to no neighbour: the host has a table for itself."""
     LEARN = 11

@@ -61,7 +61,8 @@ class HostDriver(ABC):
                 events = host.events()
                 if self._untold:
                     events, self._untold = [*self._untold, *events], []
-                self._report(events)
+                if events:
+                    self._report(events)
         finally:
             self._draining = False
             self._rearm()
@@ -97,7 +98,7 @@ class HostDriver(ABC):
 
     @abstractmethod
     def _report(self, events: Sequence[Event]) -> None:
-        """Tell the application what happened in this round, if anything did.
+        """Tell the application what happened in this round.
 
         They come together, because only the driver knows what becomes of the rest when the application fails with one
         of them, or ends the node.

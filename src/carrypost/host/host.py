@@ -200,8 +200,11 @@ class Host:
         draft = Draft(
             destination, payload, attributes or {}, lifetime_us, label, persistent, priority, ordering, headers
         )  # fmt: skip
-        with self.step(now):
+        self._begin(now)
+        try:
             return self._works.publish(draft, now).id
+        finally:
+            self._finish(now)
 
     def draft(self, session: int, draft: Draft, now: int) -> tuple[int, Descriptor | None]:
         """Keep a message for a work of this session, if there is one: its number as a draft, and what it is sent with.
@@ -338,13 +341,13 @@ class Host:
         schedule, recovery, neighbours = self._schedule, self._recovery, self._neighbours
         if self._begin(now):
             self._finish(now)
-        if recovery.notes_us <= now or recovery.relief_us <= now:
+        if recovery.due_us <= now:
             recovery.tick(now)
             self._finish(now)
         if not self._ready:
             return True
         if schedule.bound_us <= now or (schedule.marked and schedule.next_due_us() <= now):
-            neighbours.look_ahead()  # What was due may have come to pass meanwhile.
+            schedule.refresh()  # What was due may have come to pass meanwhile.
             if schedule.bound_us <= now:
                 neighbours.tick(now)
                 self._strategy.tick(now)
@@ -356,7 +359,7 @@ class Host:
                 self._finish(now)
                 more = True
             if schedule.bound_us < neighbours.beacon.due_us:
-                neighbours.look_ahead()  # Else what is no longer due would wake it before the next announcement.
+                schedule.refresh()  # Else what is no longer due would wake it before the next announcement.
         return more
 
     def next_deadline(self) -> int | None:
@@ -374,10 +377,8 @@ class Host:
                 due = schedule.bound_us
             if self._neighbours.beacon.due_us < due:
                 due = self._neighbours.beacon.due_us
-        if recovery.notes_us < due:
-            due = recovery.notes_us
-        if recovery.relief_us < due:
-            due = recovery.relief_us
+        if recovery.due_us < due:
+            due = recovery.due_us
         return None if due >= NEVER else due
 
     @property
@@ -449,8 +450,7 @@ class Host:
 
     def _begin(self, now: int) -> bool:
         """Expire what is due. Returns True if a step has to be finished for that alone."""
-        if self._holdings.now_us != now:
-            self._holdings.begin(now)
+        self._holdings.now_us = now
         changed = False
         if self._deadlines.due_us <= now:
             # Of all that a step may end with, only what was on its way to somebody can have changed.
@@ -471,26 +471,24 @@ class Host:
         `neighbour`: whom the step was with, if with one alone. Without `links` it was with none, and what is due on
         them waits for its tick.
         """
+        cache = self._holdings.cache
         if self._outputs.gathered:
             self._outputs.report()
         if self._receptions.news:
             self._strategy.news(now, *self._receptions.take_news())
         if self._layers.finishing:
             self._passage.finish(now)
-        if self._holdings.cache.changed:
+        if cache.changed:
             self._departures.sweep()
         if self._deliveries.burst:
             self._deliveries.flush()
-        if links and self._ready:
-            self._flush(now, neighbour)
-        elif self._holdings.cache.loosened:
-            self._strategy.room_appeared(now)
-
-    def _flush(self, now: int, neighbour: Neighbour | None) -> None:
-        """Say what this step wants said over the links."""
+        if not (links and self._ready):
+            if cache.loosened:
+                self._strategy.room_appeared(now)
+            return
         if self._neighbours.profiles_wanted:
             self._neighbours.ask_profiles(now)
         contact = None if neighbour is None else neighbour.contact
         self._strategy.flush(now, contact, everybody=neighbour is None)
         if self._schedule.bound_us <= now:
-            self._neighbours.look_ahead()  # Else the driver would wake the host at once, for what was just done.
+            self._schedule.refresh()  # Else the driver would wake the host at once, for what was just done.

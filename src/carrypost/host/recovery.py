@@ -60,6 +60,8 @@ class Recovery:
         """When what is carried gets its room back."""
         self.notes_us = NEVER
         """When what was not written is to be written again."""
+        self.due_us = NEVER
+        """The earlier of the two: when `tick` has something to do."""
 
     def restore(self, state: Iterable[tuple[Key, Value]], now: int) -> int:
         """Take in what the batches of an earlier life add up to, less payloads. Returns its incarnation."""
@@ -138,6 +140,7 @@ class Recovery:
         if gone:
             self._confine(now)
         self.notes_us = now + _RETRY_US
+        self.due_us = min(self.notes_us, self.relief_us)
 
     def _take_back(self, taken_back: Iterable[Descriptor], gone: dict[bytes, None]) -> None:
         """What depends on something that was lost is not delivered, or sent, either: own messages fail."""
@@ -216,6 +219,7 @@ class Recovery:
         if now >= self.notes_us:
             self.notes_us = NEVER
             self._write_notes()
+        self.due_us = min(self.notes_us, self.relief_us)
 
     def _write_notes(self) -> None:
         self._journal.delete_again()

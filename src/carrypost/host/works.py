@@ -19,7 +19,7 @@ from carrypost.gossip.holdings.ranking import rank_of
 from carrypost.local.publishing import Stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
@@ -68,6 +68,8 @@ class Works:
         self.publisher, self._order, self.layers, self._strategy = publisher, order, layers, strategy
         self._messaging: Messaging | None = None
         self._open: dict[int, Unanswered] = {}
+        self.unanswered: Mapping[int, Unanswered] = self._open
+        """Commands that nobody was told the end of. Looked at whenever events are taken."""
         self._messages: dict[MessageId, int] = {}
         """Of works that were not answered, by the number of the work."""
         self._again: list[Done | Undone] = []
@@ -80,11 +82,6 @@ class Works:
     def join(self, messaging: Messaging) -> None:
         """Messaging is awake: works may acknowledge from now on."""
         self._messaging = messaging
-
-    @property
-    def unanswered(self) -> bool:
-        """Whether there are commands that nobody was told the end of."""
-        return bool(self._open)
 
     # --- one message ---------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ in the cache, within bounds.
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from carrypost.events import Confirmed, Delivered, Delivery, Reason
@@ -20,7 +19,7 @@ from carrypost.gossip.slots import bits, mask_of
 from carrypost.local.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId
     from carrypost.model.pattern import Entry
 
-_LENGTH = attrgetter("descriptor.length")
 _GIVEN_MAX = 4_096
 
 
@@ -166,9 +164,8 @@ class Deliveries(Layer):
         of their group was given to anybody.
         """
         holdings, burst, asking = self._holdings, self.burst, self.subscriptions.asking
-        awaited = self._again
+        awaited, told = self._again, holdings.claimed
         claimed, self._claimed = self._claimed, {}
-        told = holdings.claimed
         new: list[Copy] = []
         done: list[Copy] = []
         noted: list[Copy] = []
@@ -199,7 +196,7 @@ class Deliveries(Layer):
         if not new:
             return noted
         holdings.mark_delivered(mask_of([copy.slot for copy in new]))
-        self._pin_all(new)
+        self._pin(new)
         self._cache.mark_done(new)  # Within one life it never comes again, also if it is not pinned and leaves.
         return copies if len(new) == len(copies) else new + noted
 
@@ -268,9 +265,10 @@ class Deliveries(Layer):
             copy = get(message)
             if copy is not None:
                 known.append(copy)
-            if message in unconfirmed:
-                pinned.append(unconfirmed.pop(message))
-        self._unconfirmed_bytes -= sum(map(_LENGTH, pinned))
+            copy = unconfirmed.pop(message, None)
+            if copy is not None:
+                pinned.append(copy)
+                self._unconfirmed_bytes -= copy.descriptor.length
         self._cache.unpin(pinned, DELIVERIES)
         self._holdings.confirm(known)
         if messages:
@@ -282,18 +280,18 @@ class Deliveries(Layer):
         self._holdings.keep_confirmations([copy for copy in copies if self._holdings.is_confirmed(copy)])
         self._journal.hold(Confirmed(tuple(messages)))
 
-    def _pin_all(self, copies: list[Copy]) -> None:
-        limits, nbytes = self._limits, sum(map(_LENGTH, copies))
-        if (
-            len(self._unconfirmed) + len(copies) <= limits.unconfirmed_max
-            and self._unconfirmed_bytes + nbytes <= limits.unconfirmed_bytes_max
-        ):
-            self._cache.pin(copies, DELIVERIES)
-            self._unconfirmed.update([(copy.id, copy) for copy in copies])
-            self._unconfirmed_bytes += nbytes
-        elif len(copies) > 1:
-            for copy in copies:
-                self._pin_all([copy])
+    def _pin(self, copies: Iterable[Copy]) -> None:
+        """Keep copies until they are confirmed, as far as the bounds allow."""
+        unconfirmed, nbytes, limits = self._unconfirmed, self._unconfirmed_bytes, self._limits
+        pinned: list[Copy] = []
+        for copy in copies:
+            length = copy.descriptor.length
+            if len(unconfirmed) < limits.unconfirmed_max and nbytes + length <= limits.unconfirmed_bytes_max:
+                unconfirmed[copy.id] = copy
+                nbytes += length
+                pinned.append(copy)
+        self._unconfirmed_bytes = nbytes
+        self._cache.pin(pinned, DELIVERIES)
 
     def restored(self, copy: Copy, *, delivered: bool, confirmed: bool) -> None:
         """A copy of an earlier life is back."""
@@ -304,7 +302,7 @@ class Deliveries(Layer):
         elif delivered:
             self._holdings.mark_delivered(1 << copy.slot)
             self._again.add(copy.id)
-            self._pin_all([copy])
+            self._pin((copy,))
 
 
 def _in_order(copy: Copy) -> tuple[int, int]:

@@ -101,9 +101,11 @@ class InboxApplication:
     def take(self, driver: EmulatedDriver, event: Event) -> None:
         """Something that the host tells. What has no readable payload is not delivered, whatever the event says."""
         if type(event) is Delivered:
-            event = Delivered(tuple(each for each in event.deliveries if self._got(driver, each)))
-            if not event.deliveries:
+            readable = tuple([each for each in event.deliveries if self._got(driver, each)])
+            if not readable:
                 return
+            if len(readable) < len(event.deliveries):
+                event = Delivered(readable)
             mine = [delivery.message for delivery in event.deliveries if delivery.subscriptions]
             if self._confirm and mine:
                 driver.host.confirm(mine, driver.now)

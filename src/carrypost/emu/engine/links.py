@@ -115,8 +115,11 @@ class Traffic:
 
     def count_frames(self, frames: Sequence[Frame], sizes: Sequence[int]) -> None:
         """Add frames by type."""
+        if len(frames) == 1:
+            self.count_frame(type(frames[0]), sizes[0])
+            return
         kinds = [type(frame) for frame in frames]
-        if kinds and kinds.count(kinds[0]) == len(kinds):  # As in most bursts, and wherever a frame is alone.
+        if kinds and kinds.count(kinds[0]) == len(kinds):  # As in most bursts.
             self.count_frame(kinds[0], sum(sizes), len(kinds))
             return
         for kind, size in zip(kinds, sizes, strict=True):

@@ -138,13 +138,12 @@ class Radio:
         ways = list(up.values()) if to is None else [up[to]] if to in up else []
         sizes = codec.wire_sizes(frames)
         sent = station.sent
+        sent.count_frames(frames, sizes)
         if len(sizes) == 1:
-            sent.count_frame(type(frames[0]), sizes[0])
             nbytes = sizes[0] + _OVERHEAD_BYTES
             datagrams = [Datagram(tuple(frames), nbytes)] if ways else []
             sent.datagrams += 1
         else:
-            sent.count_frames(frames, sizes)
             runs = codec.runs(sizes, mtu_bytes)
             datagrams = [Datagram(tuple(frames[start:stop]), size) for start, stop, size in runs]
             nbytes = sum(map(_SIZE, datagrams))

@@ -39,18 +39,18 @@ class Dispatch:
         self._neighbours = neighbours
         self._strategy = strategy
         self.accounts = Accounts(ground.limits)
-        self._handlers: dict[type, Callable[..., None]] = {
+        self._of_neighbours: dict[type, Callable[..., None]] = {
             fr.Profile: neighbours.take_profile,
             fr.ProfileRequest: neighbours.answer_profile,
             fr.Request: self._request,
-            **strategy.handlers,
         }
+        self._of_contacts, self._of_links = strategy.handlers, strategy.transfers.handlers
         self._of_layers = layers.handlers
         """Looked at for every frame that none of these takes: a layer may join a host that runs."""
 
     def close(self) -> None:
         """The host is done with it."""
-        self._handlers.clear()
+        self._of_neighbours.clear()
 
     def take(self, neighbour: Neighbour | None, frames: Sequence[fr.Frame], peer: str, now: int) -> bool:
         """Take the frames one by one, and small messages together. False: they said nothing new."""
@@ -89,23 +89,29 @@ class Dispatch:
         return new
 
     def _take(self, neighbour: Neighbour, frame: fr.Frame, now: int) -> None:
-        handler = self._handlers.get(type(frame)) or self._of_layers.get(type(frame))
-        if handler is None:  # Of a layer that this host has not, or not now.
-            self._outputs.refuse("kind", neighbour.link.peer)
-            return
+        kind = type(frame)
         try:
-            handler(neighbour.link, frame, now)
-            if neighbour.begun_us == NEVER and type(frame) not in _INTRODUCTIONS:
+            if (decide := self._of_contacts.get(kind)) is not None:
+                decide(neighbour.contact, frame, now)
+            elif (meet := self._of_neighbours.get(kind)) is not None:
+                meet(neighbour, frame, now)
+            elif (move := self._of_links.get(kind) or self._of_layers.get(kind)) is not None:
+                move(neighbour.link, frame, now)
+            else:  # Of a layer that this host has not, or not now.
+                self._outputs.refuse("kind", neighbour.link.peer)
+                return
+            if neighbour.begun_us == NEVER and kind not in _INTRODUCTIONS:
                 neighbour.begun(now)
         except RemoteError as error:
             self._outputs.refuse(error.reason, neighbour.link.peer)
 
-    def _request(self, link: Link, frame: fr.Request, now: int) -> None:
+    def _request(self, neighbour: Neighbour, frame: fr.Request, now: int) -> None:
         if frame.to != self._prefix:
-            self._outputs.refuse("not-for-me", link.peer)
+            self._outputs.refuse("not-for-me", neighbour.link.peer)
             return
-        self._neighbours.named(link, now)
-        self._strategy.request(link, frame, now)
+        contact = self._neighbours.named(neighbour, now)
+        if contact is not None:
+            self._strategy.take_request(contact, frame, now)
 
 
 def _listens_to(link: Link, frame: fr.Frame) -> bool:

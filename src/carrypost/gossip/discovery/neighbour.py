@@ -103,9 +103,12 @@ class Neighbour:
     def heard(self, now: int) -> None:
         """Anything at all from it shows that it is still there."""
         self.heard_us = now
+        overdue_us, period_us = NEVER, self.period_us
+        if not self.driver_asserted:
+            overdue_us = now + period_us + (period_us >> 1)
+            self.link.timers.arm(FORGET, now + SILENT_PERIODS * period_us)
         if self.contact is not None:
-            period_us = self.period_us
-            self.contact.heard(now, NEVER if self.driver_asserted else now + period_us + (period_us >> 1))
+            self.contact.heard(now, overdue_us)
 
     def begun(self, now: int) -> None:
         """The neighbour says what it says to those only with whom a contact has begun."""
@@ -127,7 +130,7 @@ class Neighbour:
         The short way for what hosts hear most: a beacon from a neighbour over a link that works (`prefix` is this
         host's). Anything that is not just like the last one goes the long way.
         """
-        contact, period_us = self.contact, frame.period_ms * 1000
+        contact, period_us, asserted = self.contact, frame.period_ms * 1000, self.driver_asserted
         if (
             frame.counter <= self.counter
             or frame.incarnation != self.incarnation
@@ -138,12 +141,14 @@ class Neighbour:
             or frame.begins
             or frame.node != self.link.node
             or prefix not in frame.heard
-            or not contact.announced(NEVER if self.driver_asserted else now + period_us + (period_us >> 1))
+            or not contact.announced(NEVER if asserted else now + period_us + (period_us >> 1))
         ):
             return False
         self.counter = frame.counter
         self.period_us = period_us
         self.heard_us = self.announced_us = now
+        if not asserted:
+            self.link.timers.arm(FORGET, now + SILENT_PERIODS * period_us)
         return True
 
     @property

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.interest.index import View
     from carrypost.gossip.layer import Layers
+    from carrypost.gossip.strategy.beliefs import Contact
     from carrypost.gossip.strategy.strategy import Strategy
     from carrypost.gossip.transfers.ground import Ground
 
@@ -278,13 +279,13 @@ class Neighbours:
         neighbour.incarnation = frame.incarnation
         return True
 
-    def named(self, link: Link, now: int) -> None:
-        """The neighbour's request names this host: so it hears it."""
-        neighbour = self._neighbours[link.peer]
+    def named(self, neighbour: Neighbour, now: int) -> Contact | None:
+        """The neighbour's request names this host: so it hears it. Returns the contact, which begins with that."""
         if neighbour.link.node and neighbour.state is not LINKED:
             neighbour.alive(now)
             self._sign(neighbour, Sign.LISTS_ME, now)
             self._need_profile(neighbour, now)
+        return neighbour.contact
 
     def _sign(self, neighbour: Neighbour, sign: Sign, now: int, *, answer: bool = False) -> None:
         before, neighbour.state = neighbour.state, NEIGHBOUR_TABLE[neighbour.state, sign]
@@ -361,9 +362,8 @@ class Neighbours:
             if neighbour.contact is not None:
                 self._strategy.unlearn(neighbour.contact)
 
-    def take_profile(self, link: Link, frame: Profile, now: int) -> None:
+    def take_profile(self, neighbour: Neighbour, frame: Profile, now: int) -> None:
         """A neighbour's profile, or a part of it; raises `RemoteError`."""
-        neighbour = self._neighbours[link.peer]
         if frame.digest != neighbour.profile:
             raise RemoteError("profile-stale")
         if frame.digest in self._learning or self._holdings.index.view(frame.digest) is not None:
@@ -389,12 +389,12 @@ class Neighbours:
                 if each.profile == digest:
                     self._need_profile(each, now)
 
-    def answer_profile(self, link: Link, frame: ProfileRequest, now: int) -> None:
+    def answer_profile(self, neighbour: Neighbour, frame: ProfileRequest, now: int) -> None:
         """Tell the profile to one who asks for it, but not as often as it likes; raises `RemoteError`."""
         if self._own.view is not None and frame.digest == self._own.view.digest:
-            if not link.budgets.answers.take(1, now):
+            if not neighbour.link.budgets.answers.take(1, now):
                 raise RemoteError("rate")
-            self._outputs.send(self._profile_frames(), link.peer)
+            self._outputs.send(self._profile_frames(), neighbour.link.peer)
 
     # --- time ----------------------------------------------------------------------------------------------
 
@@ -413,13 +413,6 @@ class Neighbours:
                 timers.cancel(REPORT_ONE_WAY)
                 neighbour.one_way_reported = True
                 self._outputs.tell(OneWay(neighbour.link.node))
-
-    def look_ahead(self) -> None:
-        """Find out when the next timer is due, now that it is known who was heard."""
-        for neighbour in self._neighbours.values():
-            if not neighbour.driver_asserted:
-                neighbour.link.timers.arm(FORGET, neighbour.heard_us + SILENT_PERIODS * neighbour.period_us)
-        self._links.schedule.refresh()
 
     def clock_stepped(self, delta_us: int) -> None:
         """The clock was set forward: that much silence was not silence."""

@@ -189,7 +189,8 @@ class Cache:
         room.enter((copy,))
         if held:
             self._hold(copy, held)
-        self._give_way(leaving)
+        if leaving or room.bytes > self._confined_bytes:
+            self._give_way(leaving)
         return copy
 
     def backdate(self, copy: Copy, received_us: int) -> None:
@@ -405,7 +406,8 @@ class Cache:
         """Give a slot and an empty copy to a message that is not known yet."""
         self._serial += 1
         (slot,) = self._slots.take()
-        copy = self._by_id[descriptor.id] = Copy(slot, self._serial, descriptor, descriptor.id)
+        message = descriptor.id
+        copy = self._by_id[message] = Copy(slot, self._serial, descriptor, message)
         self.copies[slot : slot + 1] = (copy,)  # It may be the first beyond the end.
         self.deadlines.add((copy,), len(self._by_id))
         return copy

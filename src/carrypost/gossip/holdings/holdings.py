@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _HANDLE_BASE_MAX = 2**24
 _BLANK = PayloadCodec.BLANK
+_NORMAL = Durability.NORMAL
 
 
 class Holdings:
@@ -51,7 +52,7 @@ class Holdings:
         self.cache = Cache(settings)
         self.index = ProfileIndex(settings.limits)
         self.now_us = 0
-        """The time of the step that is being done."""
+        """The time of the step that is being done: the host's to set."""
         self.withheld = 0
         """Slots of messages that must not be offered yet."""
         self._withholders: dict[int, int] = {}
@@ -76,10 +77,6 @@ class Holdings:
         """Break reference cycles: the host is gone."""
         self.index.close()
         self.cache.copies.clear()
-
-    def begin(self, now: int) -> None:
-        """Note the time of the step that begins."""
-        self.now_us = now
 
     def rank(self, descriptor: Descriptor) -> int:
         """The privilege of a message, by the papers' rule or the application's own."""
@@ -237,14 +234,13 @@ class Holdings:
 
     def confirm(self, copies: Iterable[Copy]) -> None:
         """Journal that somebody here has these, as far as they were given to anybody, and that was not said before."""
-        seen, delivered = self._seen, self._delivered | self._claimed
+        seen, given = self._seen, self._delivered | self._claimed
         done: list[Copy] = []
         for copy in copies:
             slot = copy.slot
-            if slot in seen or not delivered >> slot & 1:
-                continue
-            seen[slot] = copy.id
-            done.append(copy)
+            if slot not in seen and given >> slot & 1:
+                seen[slot] = copy.id
+                done.append(copy)
         self.cache.mark_done(done)
         self.keep_confirmations(done)
 
@@ -279,9 +275,13 @@ class Holdings:
 
     def keep_confirmations(self, copies: Sequence[Copy]) -> None:
         """Journal that these are never to be delivered again."""
-        seen: dict[Key, Value] = {(keys.SEEN, copy.id, 0): copy.descriptor for copy in copies}
-        persistent = [copy for copy in copies if copy.descriptor.persistent]
-        self._journal.put_all(seen, Durability.FULL if persistent else Durability.NORMAL)
+        seen: dict[Key, Value] = {}
+        durability = _NORMAL
+        for copy in copies:
+            seen[keys.SEEN, copy.id, 0] = copy.descriptor
+            if copy.descriptor.persistent:
+                durability = Durability.FULL
+        self._journal.put_all(seen, durability)
 
     def forget(self, descriptor: Descriptor, held: int) -> None:
         """Journal that the store may forget a copy."""

@@ -12,7 +12,6 @@ more than its part of either limit. Shares act only when room has to be made.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 from typing import NamedTuple
 
 from carrypost.config import UNBOUNDED, Settings
@@ -22,7 +21,6 @@ from carrypost.gossip.holdings.heaps import Heap
 
 CREATED_BITS = 54
 """`created_us` is at most 2**53."""
-_HELD_BYTES = attrgetter("held_bytes")
 
 
 def rank_of(privilege: int, interesting: bool, created_us: int) -> int:
@@ -168,9 +166,10 @@ class Room(Usage):
     def enter(self, copies: Sequence[Copy]) -> None:
         """Let copies in, which are marked as being here, with their ranks and their bytes."""
         self.messages += len(copies)
-        self.bytes += sum(map(_HELD_BYTES, copies))
-        for copy in copies if self._charging else ():
-            self._charge(copy)
+        for copy in copies:
+            self.bytes += copy.held_bytes
+            if self._charging:
+                self._charge(copy)
 
     def grow(self, copy: Copy, nbytes: int) -> None:
         """Charge so many bytes more to a copy that is in."""

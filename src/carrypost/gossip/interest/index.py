@@ -12,13 +12,14 @@ they neither cancel each other in the XOR nor stand twice in a listing, and who 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from carrypost.errors import LimitError, StateError
 from carrypost.gossip.interest.learning import Learning
 from carrypost.gossip.interest.matcher import Slotted
-from carrypost.gossip.interest.views import FINGERPRINT_BITS, ROOT_BITS, ROOT_BUCKETS, ROOT_SHIFT, View
+from carrypost.gossip.interest.views import FINGERPRINT_BITS, ROOT_BITS, ROOT_SHIFT, View
 from carrypost.gossip.slots import bits, mask_of
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class ProfileIndex:
     def __init__(self, limits: Limits) -> None:
         self.fingerprints: list[int] = []
         """By slot; -1 where the id is not known."""
-        self.by_bucket: list[set[int]] = [set() for _ in range(ROOT_BUCKETS)]
+        self.by_bucket: defaultdict[int, set[int]] = defaultdict(set)
         """The known slots by the top bits of their fingerprints."""
         self.twins = 0
         """Known slots whose fingerprint another one had before: 0, unless somebody makes them."""

@@ -36,8 +36,8 @@ class Own:
     """The interests of one node; at most `limits.profile_entries_max`, which fit `limits.profile_bytes_max`."""
 
     __slots__ = (
-        "_carried", "_changed", "_compiled", "_debt", "_distinct", "_entries", "_limits", "_made_of", "_nbytes",
-        "_newcomers", "_next", "_numbers", "_numbers_by_match", "_plain", "_recent", "_settings", "encoded", "revision",
+        "_carried", "_changed", "_compiled", "_debt", "_distinct", "_entries", "_limits", "_nbytes", "_newcomers",
+        "_next", "_numbers", "_numbers_by_match", "_plain", "_recent", "_settings", "encoded", "revision", "stale",
         "view",
     )  # fmt: skip
 
@@ -65,8 +65,8 @@ class Own:
         self._plain: dict[str, tuple[int, ...]] = {}
         """Who asks for each destination that nobody asks for otherwise, as long as all are compiled."""
         self._carried = carried_entries(settings)
-        self._made_of = 0
-        """The revision that the profile was made of."""
+        self.stale = False
+        """Whether entries came or went since the profile was made."""
         self.view: View | None = None
         """The profile as last made, against everything that is here."""
         self.encoded = b""
@@ -94,7 +94,8 @@ class Own:
             raise LocalError(f"the interest profile would have more than {limits.profile_bytes_max} bytes")
         self._distinct[entry] += 1
         self._nbytes = nbytes
-        self.revision += another
+        if another:
+            self._revise()
         number, self._next = self._next, self._next + 1
         self._entries[number] = self._recent[number] = entry
         self._changed = True
@@ -117,11 +118,15 @@ class Own:
             if not self._distinct[entry]:
                 del self._distinct[entry]
                 self._nbytes -= entry_bytes(entry)
-                self.revision += 1
+                self._revise()
         if gone:
             self._changed = True
             self._plain = {}
         return gone
+
+    def _revise(self) -> None:
+        self.revision += 1
+        self.stale = True
 
     # --- asking --------------------------------------------------------------------------------------------
 
@@ -188,14 +193,9 @@ class Own:
 
     # --- the profile ---------------------------------------------------------------------------------------
 
-    @property
-    def stale(self) -> bool:
-        """Whether entries came or went since the profile was made."""
-        return self._made_of != self.revision
-
     def renew(self, neighbours: Iterable[View], index: ProfileIndex, copies: Iterable[Slotted]) -> bool:
         """Make the profile, and match it against all copies that have a slot. False: it is the same as before."""
-        self._made_of = self.revision
+        self.stale = False
         theirs = (view.entries for view in neighbours)
         entries = profile_entries(self.entries, self._carried, theirs, self._settings)
         encoded = encode_entries(entries)

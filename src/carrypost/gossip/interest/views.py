@@ -42,7 +42,7 @@ class Known(Protocol):
         """The known slot of each fingerprint; of twins, one."""
 
     @property
-    def by_bucket(self) -> Sequence[Collection[int]]:
+    def by_bucket(self) -> Mapping[int, Collection[int]]:
         """The known slots by the top bits of their fingerprints."""
 
     @property
@@ -222,7 +222,7 @@ class View:
         index.apply()
         bucket = self._sorted[number]
         if bucket is None:
-            slots, matches = sorted(index.by_bucket[number]), self.matches
+            slots, matches = sorted(index.by_bucket.get(number, ())), self.matches
             if index.known & ~matches:
                 slots = [slot for slot in slots if matches >> slot & 1]
             slots.sort(key=index.fingerprints.__getitem__)

@@ -188,9 +188,5 @@ class Contacts:
         del self._by_link[contact.link]
         self._changed()
 
-    def of(self, link: Link) -> Contact:
-        """The contact over a usable link."""
-        return self._by_link[link]
-
     def _changed(self) -> None:
         self.all = [self._by_link[link] for link in self._links.usable if link in self._by_link]

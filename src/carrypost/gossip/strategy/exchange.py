@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from carrypost.gossip.strategy.offers import Offers
 from carrypost.gossip.strategy.states import SYNCED
 from carrypost.gossip.strategy.strategy import Strategy
-from carrypost.gossip.timers import REVIEW
+from carrypost.gossip.timers import OFFER_AGAIN, REVIEW
 
 if TYPE_CHECKING:
     from carrypost.gossip.strategy.beliefs import Contact
@@ -48,8 +48,10 @@ class Exchange(Strategy):
     def repeat(self, contact: Contact, now: int) -> None:
         """Do again what was lost: transfer frames, offers, requests, a review."""
         super().repeat(contact, now)
-        self.offers.tick(contact, now)
-        if contact.timers.due[REVIEW] <= now:
+        due = contact.timers.due
+        if due[OFFER_AGAIN] <= now:
+            self.offers.repeat(contact, now)
+        if due[REVIEW] <= now:
             self.review.ask(contact, now)
 
     def take_request(self, contact: Contact, frame: fr.Request, now: int) -> None:

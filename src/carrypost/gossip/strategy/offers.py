@@ -208,7 +208,7 @@ class Offers:
             self._note_offer(contact, 0, now)
             self._outputs.send((offer,), contact.link.peer)
 
-    def _repeat_offers(self, contact: Contact, now: int) -> None:
+    def repeat(self, contact: Contact, now: int) -> None:
         """Offers that nobody answered go out anew, under the same serial: an answer to either copy will do."""
         offering, copies = contact.offering, self._cache.copies
         if now > contact.overdue_us:
@@ -288,11 +288,6 @@ class Offers:
         agreement = contact.agreement
         if agreement.peer_lacks and not (contact.link.outbox.jobs or contact.offering.open):
             contact.timers.arm(REVIEW, now)
-
-    def tick(self, contact: Contact, now: int) -> None:
-        """Repeat offers that were lost."""
-        if contact.timers.due[OFFER_AGAIN] <= now:
-            self._repeat_offers(contact, now)
 
 
 def _idle(contact: Contact) -> bool:

@@ -42,12 +42,11 @@ class Strategy:
         self._cache = ground.holdings.cache
         self._schedule = ground.links.schedule
         self.handlers: dict[type, Callable[..., None]] = {
-            **transfers.handlers,
-            fr.Digest: self._take_digest,
-            fr.Offer: self._take_offer,
-            fr.Ack: self._take_ack,
+            fr.Digest: self.review.take,
+            fr.Offer: self.take_offer,
+            fr.Ack: self.take_ack,
         }
-        """Kinds of frames that are taken from a usable link as they come."""
+        """Kinds of frames that are taken as they come, each with the contact that it came by."""
 
     def close(self) -> None:
         """The host is done with it."""
@@ -99,7 +98,7 @@ class Strategy:
         self.transfers.repeat(contact.link, now)
 
     def take_request(self, contact: Contact, frame: fr.Request, now: int) -> None:
-        """The neighbour asks for something."""
+        """The neighbour asks this host for something."""
         self.transfers.serving.serve(contact.link, frame, contact.view, now, answers=False)
 
     def take_offer(self, contact: Contact, frame: fr.Offer, now: int) -> None:
@@ -111,10 +110,6 @@ class Strategy:
         self.transfers.serving.acknowledge(contact.link, frame, now)
 
     # --- what happens --------------------------------------------------------------------------------------
-
-    def request(self, link: Link, frame: fr.Request, now: int) -> None:
-        """A request that names this host came over a usable link."""
-        self.take_request(self.contacts.of(link), frame, now)
 
     def news(self, now: int, whole: bool, grown: bool) -> None:
         """Messages became whole, or others got another piece."""
@@ -153,17 +148,9 @@ class Strategy:
             contacts = self.contacts.all
         else:
             contacts = [] if contact is None else [contact]
-        offers, sends = self._answer(contacts, now)
-        if offers:
-            self.offer(now)
-        if sends:
-            self.transfers.flush(now)
-
-    def _answer(self, contacts: list[Contact], now: int) -> tuple[bool, bool]:
-        """Answer and acknowledge. Whether there is something to offer to somebody, and something to send."""
         offers = sends = False
-        for contact in contacts:
-            link, due = contact.link, contact.timers.due
+        for each in contacts:
+            link, due = each.link, each.timers.due
             inbox = link.inbox
             if inbox.answers or inbox.fresh or due[ACKNOWLEDGE] <= now:
                 self.transfers.requests.flush(link, now)
@@ -171,13 +158,7 @@ class Strategy:
                 offers = True
             if link.outbox.jobs:
                 sends = True
-        return offers, sends
-
-    def _take_digest(self, link: Link, frame: fr.Digest, now: int) -> None:
-        self.review.take(self.contacts.of(link), frame, now)
-
-    def _take_offer(self, link: Link, frame: fr.Offer, now: int) -> None:
-        self.take_offer(self.contacts.of(link), frame, now)
-
-    def _take_ack(self, link: Link, frame: fr.Ack, now: int) -> None:
-        self.take_ack(self.contacts.of(link), frame, now)
+        if offers:
+            self.offer(now)
+        if sends:
+            self.transfers.flush(now)

@@ -197,13 +197,8 @@ class Requests:
             link.timers.cancel(ACKNOWLEDGE)
             self._outputs.send((inbox.receipts.report(),), link.peer)
 
-    def tick(self, link: Link, now: int) -> None:
-        """Ask again."""
-        if link.timers.due[REQUEST_AGAIN] <= now:
-            self._repeat_requests(link, now)
-
-    def _repeat_requests(self, link: Link, now: int) -> None:
-        """Each want has its own patience: that others come does not mean that this one was heard."""
+    def repeat(self, link: Link, now: int) -> None:
+        """Ask again. Each want has its own patience: that others come does not mean that this one was heard."""
         inbox = link.inbox
         link.timers.cancel(REQUEST_AGAIN)
         silent = now - inbox.progress_us >= PATIENCE_US

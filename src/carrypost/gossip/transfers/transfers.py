@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.timers import ACKNOWLEDGE
+from carrypost.gossip.timers import ACKNOWLEDGE, REQUEST_AGAIN
 from carrypost.gossip.transfers.declined import Declined
 from carrypost.gossip.transfers.inbound import Inbound
 from carrypost.gossip.transfers.parcels import Parcels
@@ -73,7 +73,8 @@ class Transfers:
     def repeat(self, link: Link, now: int) -> None:
         """Send and ask again what was lost."""
         link.outbox.tick(now)
-        self.requests.tick(link, now)
+        if link.timers.due[REQUEST_AGAIN] <= now:
+            self.requests.repeat(link, now)
 
     def adopt_orphans(self) -> bool:
         """Ask others for what somebody was asked for in vain. Returns True if there is anything."""

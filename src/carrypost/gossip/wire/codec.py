@@ -86,11 +86,14 @@ def encode(frame: Frame) -> bytes:
 
 def wire_size(frame: Frame) -> int:
     """How many bytes `encode` makes of the frame; no blank or stored body is made for it."""
-    return wire_sizes((frame,))[0]
+    size = _SIZES.get(type(frame))
+    return len(_encode(frame)) if size is None else size(frame)
 
 
 def wire_sizes(frames: Sequence[Frame]) -> list[int]:
     """The `wire_size` of each."""
+    if len(frames) == 1:  # As most are sent.
+        return [wire_size(frames[0])]
     return [len(_encode(frame)) if (size := _SIZES.get(type(frame))) is None else size(frame) for frame in frames]
 
 
