@@ -263,6 +263,68 @@ def test_what_was_acknowledged_is_not_delivered_to_who_subscribes_later_without_
     assert deliveries(node) == [(kept, True)]
 
 
+@pytest.mark.parametrize("durable", [False, True])
+def test_what_was_acknowledged_while_a_plain_subscription_did_not_confirm_it_comes_again_to_that_alone(
+    node: OneNode, *, durable: bool
+) -> None:
+    node.host.subscribe("t", now=node.now)
+    session = node.session("me")
+    node.credit(node.consume(session, "t", name="mail" if durable else "", durable=durable))
+    message = node.publish("t")
+    node.write()
+    node.acknowledge(session, *node.handed())
+    node.write()
+    for _ in range(2):
+        node.crash()
+        node.events = []
+        node.host.subscribe("t", now=node.now)
+        node.consumer("t")
+        node.consumer("t", client="me", name="mail", durable=True)
+        node.write()
+        assert deliveries(node) == [(message, True)]
+        assert not node.handed()
+    node.host.confirm([message], node.now)
+    node.write()
+    assert {key[1][:1] for key in node.disk if key[0] == "mom"} == {b"S"}
+    node.crash()
+    node.events = []
+    node.host.subscribe("t", now=node.now)
+    node.consumer("t")
+    node.write()
+    assert not deliveries(node)
+    assert not node.handed()
+
+
+def test_the_note_of_an_acknowledgement_beside_a_plain_subscription_goes_with_the_message(node: OneNode) -> None:
+    node.host.subscribe("t", now=node.now)
+    session = node.session()
+    node.credit(node.consume(session, "t"))
+    node.publish("t", lifetime_s=10)
+    node.write()
+    node.acknowledge(session, *node.handed())
+    node.write()
+    assert [key for key in node.disk if key[0] == "mom"]
+    node.pass_time(11)
+    assert not [key for key in node.disk if key[0] == "mom"]
+
+
+def test_an_acknowledgement_beside_a_plain_subscription_that_is_undone_leaves_no_note(node: OneNode) -> None:
+    node.host.subscribe("t", now=node.now)
+    session = node.session()
+    node.credit(node.consume(session, "t"))
+    message = node.publish("t")
+    node.write()
+    (handed,) = node.handed()
+    node.work(Draft("u", b"x"), acks=[Ack(session, (handed.number,))])
+    node.lose()
+    node.pass_time(2)
+    assert not [key for key in node.disk if key[0] == "mom"]
+    node.crash()
+    node.consumer("t")
+    node.write()
+    assert ids(node.handed()) == [message]
+
+
 def test_a_message_is_delivered_to_the_record_once_whoever_comes_first(node: OneNode) -> None:
     node.host.subscribe("raw", now=node.now)
     node.consumer("both.*")

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from carrypost.mom.state import Backlog, Consumer, Subscription
 
 FAMILY = b"C"
+ACKNOWLEDGED = b"K"
+"""The family of notes of what was acknowledged, and is no claim any more."""
 _LATEST_MAX = 4_096
 """Sessions and destinations of which it is known how far they came."""
 _PLACE = attrgetter("place")
@@ -72,8 +74,8 @@ class Claims:
         self.number = 0
         """The last one under which something was handed over."""
         self._delayed: list[tuple[int, int, Claim]] = []
-        self._acknowledged: dict[MessageId, None] = {}
-        """Acknowledged, and not confirmed, as the application has still to confirm them as well."""
+        self._acknowledged: set[MessageId] = set()
+        """Acknowledged, and not confirmed, as the application has still to confirm them as well. Each has a row."""
         self._tentative: dict[MessageId, int] = {}
         """How many acknowledged what was first acknowledged by a commit that may be undone."""
         self._again: dict[MessageId, int] = {}
@@ -177,6 +179,15 @@ class Claims:
         self._file(claim, _due_us(copy), now)
         if not self.claimable(copy):
             self._holdings.mark_claimed(1 << copy.slot)  # Else whoever claims it next does, and that is its delivery.
+
+    def restore_acknowledged(self, messages: Iterable[MessageId]) -> None:
+        """What an earlier life acknowledged while the application had still to confirm it: as it has now."""
+        for message in messages:
+            copy = self._cache.get(message)
+            if copy is not None and self._deliveries.owes(copy):
+                self._acknowledged.add(message)
+            else:
+                self._ledger.delete(ACKNOWLEDGED + message)
 
     def inherit(self, copy: Copy) -> None:
         """An earlier life claimed it, and nobody acknowledged it: it may have been handed over."""
@@ -299,7 +310,8 @@ class Claims:
         if undoable:
             self._tentative[copy.id] = 1
         if self._deliveries.owes(copy):
-            self._acknowledged[copy.id] = None
+            self._acknowledged.add(copy.id)
+            self._ledger.put(ACKNOWLEDGED + copy.id, b"")
         else:
             self._holdings.confirm((copy,))
             self._ledger.confirmed(copy)
@@ -312,15 +324,16 @@ class Claims:
         if self._tentative[copy.id]:
             return
         del self._tentative[copy.id]
-        self._acknowledged.pop(copy.id, None)
+        self.forget_acknowledged((copy.id,))
         self._ledger.unconfirmed(copy)
         self._holdings.unconfirm(copy)
         self._deliveries.wishes.found.append(copy)  # Who subscribed meanwhile was not given it.
 
     def forget_acknowledged(self, messages: Iterable[MessageId]) -> None:
-        """The application confirmed these as well, so that they count as confirmed."""
-        for message in messages if self._acknowledged else ():
-            self._acknowledged.pop(message, None)
+        """That they were acknowledged needs no note any more: the application confirmed them as well, or they left."""
+        for message in self._acknowledged.intersection(messages) if self._acknowledged else ():
+            self._acknowledged.remove(message)
+            self._ledger.delete(ACKNOWLEDGED + message)
 
     def keep(self, done: Iterable[Acknowledged]) -> None:
         """A commit is durable."""
@@ -369,7 +382,7 @@ class Claims:
     def left(self, copy: Copy, reason: Reason) -> None:
         """A copy is gone, and with it the claims to it. Those that did not end with its life are told."""
         self._again.pop(copy.id, None)
-        self._acknowledged.pop(copy.id, None)
+        self.forget_acknowledged((copy.id,))
         self._out_of_order.discard(copy.id)
         self._tentative.pop(copy.id, None)
         self._ledger.unconfirmed(copy)
