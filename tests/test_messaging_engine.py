@@ -1079,6 +1079,23 @@ def test_a_subscription_that_could_not_replace_another_leaves_it_as_it_was(node:
     assert ids(node.handed()) == [message, later]
 
 
+def test_an_acknowledgement_after_the_lease_ended_does_not_bring_the_subscription_back() -> None:
+    node = OneNode(messaging={"subscription_lease_s": 10.0})
+    session = node.session("me")
+    consumer = node.consume(session, "t", name="mail", durable=True)
+    node.credit(consumer)
+    node.publish("t")
+    node.write()
+    (handed,) = node.handed()
+    node.host.messaging.close_consumer(consumer, node.now)
+    node.pass_time(11)
+    node.acknowledge(session, handed)
+    node.write()
+    assert not [key for key in node.disk if key[0] == "mom"]
+    node.crash()
+    assert node.host.messaging.overview().subscriptions == 0  # type: ignore[union-attr]
+
+
 def test_a_subscription_whose_lease_ended_while_another_was_to_replace_it_is_not_brought_back() -> None:
     node = OneNode(messaging={"subscription_lease_s": 10.0})
     session = node.session("me")

@@ -196,7 +196,7 @@ class Topics:
 
     def renew(self, subscription: Subscription, now: int) -> None:
         """A durable subscription is used: its lease begins anew. That is written only now and then."""
-        if not subscription.durable:
+        if not subscription.durable or subscription.ended:
             return
         lease_s = self._settings.subscription_lease_s
         lease_us = None if lease_s is None else now + round(lease_s * 1e6)
