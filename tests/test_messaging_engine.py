@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from tests.one_node import OneNode, S
 
@@ -20,6 +22,7 @@ from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.pattern import entry
 from carrypost.mom.commands import Ack, Subscribe, Work
+from carrypost.mom.state import Claim
 
 
 @pytest.fixture
@@ -29,6 +32,11 @@ def node() -> OneNode:
 
 def ids(handed: list[Handed]) -> list[bytes]:
     return [each.message for each in handed]
+
+
+def claims_in_memory() -> int:
+    gc.collect()
+    return sum(type(each) is Claim for each in gc.get_objects())
 
 
 def counts(handed: list[Handed]) -> list[int]:
@@ -224,6 +232,32 @@ def test_delivery_waits_for_its_time(node: OneNode) -> None:
     assert not node.handed()
     node.pass_time(1)
     assert ids(node.handed()) == [later]
+
+
+def test_delivery_waits_for_its_time_also_across_a_restart(node: OneNode) -> None:
+    node.consumer("t", client="me", name="mail", durable=True)
+    later = node.publish("t", headers=Headers(delivery_time_us=10 * S))
+    node.write()
+    node.crash()
+    node.consumer("t", client="me", name="mail", durable=True)
+    node.pass_time(9)
+    assert not node.handed()
+    node.pass_time(1)
+    assert [(each.message, each.count) for each in node.handed()] == [(later, 1)]
+
+
+def test_programs_that_come_and_go_leave_no_claims_to_what_is_due_in_years(node: OneNode) -> None:
+    before = claims_in_memory()
+    for n in range(3):
+        node.publish("t", b"%d" % n, headers=Headers(delivery_time_us=10**15 + n))
+    for _ in range(20):
+        session = node.session()
+        node.credit(node.consume(session, "t"))
+        node.write()
+        assert node.host.messaging.overview().claims == 3  # type: ignore[union-attr]
+        node.host.messaging.close_session(session, node.now)
+        node.write()
+    assert claims_in_memory() <= before + 3
 
 
 def test_no_local_leaves_out_what_its_own_connection_sent(node: OneNode) -> None:

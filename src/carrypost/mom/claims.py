@@ -11,14 +11,13 @@ after a crash.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from carrypost.events import ClaimLost, Handed, Reason
-from carrypost.model.times import NEVER
+from carrypost.mom.delays import Delays
 from carrypost.mom.pins import Pins
 from carrypost.mom.state import Claim, ClaimState, Move
 
@@ -73,7 +72,7 @@ class Claims:
         self._place = 0
         self.number = 0
         """The last one under which something was handed over."""
-        self._delayed: list[tuple[int, int, Claim]] = []
+        self._delays = Delays()
         self._acknowledged: set[MessageId] = set()
         """Acknowledged, and not confirmed, as the application has still to confirm them as well. Each has a row."""
         self._tentative: dict[MessageId, int] = {}
@@ -151,7 +150,7 @@ class Claims:
     def _file(self, claim: Claim, due_us: int, now: int) -> None:
         if due_us > now:
             claim.state = ClaimState.DELAYED
-            heappush(self._delayed, (due_us, claim.place, claim))
+            self._delays.add(claim, due_us)
         else:
             claim.subscription.backlog.add(claim)
             self.ready[claim.subscription] = None
@@ -198,16 +197,14 @@ class Claims:
     @property
     def due_us(self) -> int:
         """When the next delivery time comes."""
-        return self._delayed[0][0] if self._delayed else NEVER
+        return self._delays.due_us
 
     def expire(self, now: int) -> None:
         """Let wait for a consumer what is due by now."""
-        while self._delayed and self._delayed[0][0] <= now:
-            claim = heappop(self._delayed)[2]
-            if claim.state is ClaimState.DELAYED:
-                claim.move(Move.DUE)
-                claim.subscription.backlog.add(claim)
-                self.ready[claim.subscription] = None
+        for claim in self._delays.take_due(now):
+            claim.move(Move.DUE)
+            claim.subscription.backlog.add(claim)
+            self.ready[claim.subscription] = None
 
     def hand_out(self) -> None:
         """Give consumers with credit what waits for them."""
@@ -363,10 +360,8 @@ class Claims:
         """A subscription ended. What was `handed` to sessions they may acknowledge, or give back; no row says so."""
         for claim in handed:
             self._ledger.delete(_row_name(subscription, claim.copy.id))
-        delayed = [claim for _, _, claim in self._delayed if claim.subscription is subscription]
-        for claim in [*subscription.backlog, *delayed]:
-            if claim.state is not ClaimState.ENDED:
-                self._end(claim)
+        for claim in [*subscription.backlog, *self._delays.of(subscription)]:
+            self._end(claim)
 
     def note_handed(self, claims: Iterable[Claim]) -> None:
         """Whoever claims these messages next hears how often they were handed over."""
@@ -396,6 +391,7 @@ class Claims:
         self._tell(ClaimLost(claim.subscription.name, claim.copy.descriptor, reason))
 
     def _drop(self, claim: Claim, move: Move) -> None:
+        delayed = claim.state is ClaimState.DELAYED
         if claim.state is ClaimState.WAITING:
             claim.subscription.backlog.discard(claim)
         elif claim.state is ClaimState.HANDED and claim.consumer is not None:
@@ -403,6 +399,8 @@ class Claims:
             if self._journal.retract_handed((claim.number,)):
                 self._return_credit(claim)
         claim.move(move)
+        if delayed:
+            self._delays.note_ended()
         if claim.subscription.durable:
             self._ledger.delete(_row_name(claim.subscription, claim.copy.id))
         self._pins.unpin(claim)
