@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import random
 
 import pytest
 from tests.one_node import OneNode, S
 
+from carrypost.config import Settings
 from carrypost.errors import (
     IllegalStateException,
     InvalidClientIDException,
@@ -14,15 +16,18 @@ from carrypost.errors import (
     JMSException,
     LocalError,
     ResourceAllocationException,
+    StateError,
 )
 from carrypost.events import ClaimLost, Delivered, Done, Failed, Handed, Stored, Undone
 from carrypost.gossip.layer import Draft
+from carrypost.host import Host
 from carrypost.model import address
 from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.pattern import entry
 from carrypost.mom.commands import Ack, Subscribe, Work
 from carrypost.mom.state import Claim
+from carrypost.security.identity import Identity
 
 
 @pytest.fixture
@@ -564,6 +569,10 @@ def test_misuse_is_told_with_what_to_do(node: OneNode) -> None:
     node.session("me")
     with pytest.raises(InvalidClientIDException, match="choose another"):
         node.session("me")
+    with pytest.raises(InvalidClientIDException, match=r"at most [\d,]+ characters, not 100,000"):
+        node.session("x" * 100_000)
+    with pytest.raises(JMSException, match="do without no_local, or do not share it"):
+        node.consumer("t", name="crew", shared=True, no_local=True)
     with pytest.raises(IllegalStateException, match="give one to the connection factory"):
         node.consumer("t", name="mail", durable=True)
     with pytest.raises(JMSException, match="letters, digits"):
@@ -638,6 +647,31 @@ def test_a_new_subscription_claims_what_a_plain_one_was_given_and_did_not_confir
     node.consumer("t", ordering=ordering)
     node.write()
     assert ids(node.handed()) == [open_one]
+
+
+def test_messaging_is_not_opened_before_what_an_earlier_life_left_is_known() -> None:
+    host = Host(Identity.plain("n"), Settings.emulated(), random.Random(1))
+    with pytest.raises(StateError, match="start or restore the host first"):
+        host.messaging.open(0)
+    host.start(now=0)
+    host.messaging.open(0)
+    assert host.messaging.is_open
+
+
+def test_no_local_leaves_out_what_its_own_connection_sent_also_where_the_node_makes_it_durable() -> None:
+    node = OneNode(messaging={"non_durable": "as_durable"})
+    messaging = node.host.messaging
+    for _ in range(2):
+        connection = messaging.connect(node.now)
+        session = messaging.open_session(connection, node.now)
+        node.credit(node.consume(session, "t", no_local=True))
+        node.publish("t", headers=Headers(connection=connection))
+        others = node.publish("t", headers=Headers(connection=connection + 100))
+        node.write()
+        handed = node.handed()
+        assert ids(handed) == [others]
+        node.acknowledge(session, *handed)
+        messaging.disconnect(connection, node.now)
 
 
 # --- works -------------------------------------------------------------------------------------------------

@@ -239,6 +239,7 @@ class Messaging(Layer):
                 self._claims.note_handed([*known.backlog, *self._sessions.handed_for(known)])
         else:
             subscription = known
+            subscription.connection = found.connection.number
             self._topics.renew(subscription, now)
         consumer = self._sessions.consume(found, subscription)
         subscription.consumers.append(consumer)
