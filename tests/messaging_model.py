@@ -76,7 +76,10 @@ class Letter:
     """In an earlier life, or by somebody who is gone: it may come flagged."""
 
     def alive(self, now: int) -> bool:
-        return self.here and (self.deadline is None or now < self.deadline)
+        return self.here and not self.is_over(now)
+
+    def is_over(self, now: int) -> bool:
+        return self.deadline is not None and self.deadline <= now
 
     @property
     def acknowledged(self) -> Truth:
@@ -454,7 +457,7 @@ class Model:
     def _not_acknowledged(self, command: Command) -> None:
         for session, number, consumer, sub, owed in command.acked:
             if not owed.letter.here:
-                if owed.letter.evicted and owed.letter.deadline is None:
+                if owed.letter.evicted and not owed.letter.is_over(self.now):
                     self._lose(sub, owed)
                 continue
             owed.late = True
@@ -639,8 +642,7 @@ class Model:
         self._untold.clear()
 
     def _come_back(self, letter: Letter, *, there: bool, settled: bool, full: bool) -> None:
-        dead = letter.deadline is not None and letter.deadline <= self.now
-        if letter.here and not dead and letter.answered:
+        if letter.alive(self.now) and letter.answered:
             # What should have been deleted, and was not, may take its place.
             assert there or (full and not settled), "stored, and gone with the crash"
         if letter.here or not there:

@@ -12,10 +12,12 @@ import pytest
 from carrypost.emu.engine.driver import EmulatedDriver
 from carrypost.emu.verify import programs
 from carrypost.emu.verify import soak as search
+from carrypost.emu.verify.account import Account
 from carrypost.emu.verify.programs import Programs
 from carrypost.emu.verify.soak import SeedOutcome, attempt_messaging, draw, draw_messaging, draw_ordered, main, soak
 from carrypost.events import Done, Event, Handed, Undone
 from carrypost.host.messaging import HostMessaging
+from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.mom.claims import Claims
 from carrypost.mom.state import Claim
 
@@ -68,7 +70,7 @@ def test_programs_do_everything_that_there_is(searched: Search) -> None:
     assert searched.told[Handed] > 1_000
 
 
-@pytest.mark.parametrize("seed", [54, 66, 100])
+@pytest.mark.parametrize("seed", [54, 66, 100, 819])
 def test_seeds_that_failed_once_pass(seed: int) -> None:
     assert attempt_messaging(seed).problems == ()
 
@@ -116,6 +118,16 @@ def test_claims_that_are_not_written_are_found_out(monkeypatch: pytest.MonkeyPat
 def test_counts_that_do_not_rise_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Claim, "count", property(lambda _: 1, lambda *_: None))
     assert finds("comes with count 1, as it did before", range(1, 20))
+
+
+def test_a_subscription_that_may_not_be_there_after_a_crash_is_owed_nothing() -> None:
+    account = Account("t")
+    one, other = (Descriptor("n1", 1, at, 0, None, "t", 0, 0, PayloadCodec.PLAIN, b"", 64) for at in (1, 2))
+    account.start_anew()
+    account.delivered(one)
+    account.doubtful = False
+    account.delivered(other)
+    assert account.overdue(10) == ["n1:1:2 was delivered, is alive, and was not handed over"]
 
 
 def broken(seed: int) -> SeedOutcome:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import random
+
 import pytest
 from tests.one_node import OneNode, S
 
+from carrypost.config import Settings
 from carrypost.errors import (
     IllegalStateException,
     InvalidClientIDException,
@@ -12,14 +16,18 @@ from carrypost.errors import (
     JMSException,
     LocalError,
     ResourceAllocationException,
+    StateError,
 )
 from carrypost.events import ClaimLost, Delivered, Done, Failed, Handed, Stored, Undone
 from carrypost.gossip.layer import Draft
+from carrypost.host import Host
 from carrypost.model import address
 from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.pattern import entry
 from carrypost.mom.commands import Ack, Subscribe, Work
+from carrypost.mom.state import Claim
+from carrypost.security.identity import Identity
 
 
 @pytest.fixture
@@ -29,6 +37,11 @@ def node() -> OneNode:
 
 def ids(handed: list[Handed]) -> list[bytes]:
     return [each.message for each in handed]
+
+
+def claims_in_memory() -> int:
+    gc.collect()
+    return sum(type(each) is Claim for each in gc.get_objects())
 
 
 def counts(handed: list[Handed]) -> list[int]:
@@ -226,6 +239,32 @@ def test_delivery_waits_for_its_time(node: OneNode) -> None:
     assert ids(node.handed()) == [later]
 
 
+def test_delivery_waits_for_its_time_also_across_a_restart(node: OneNode) -> None:
+    node.consumer("t", client="me", name="mail", durable=True)
+    later = node.publish("t", headers=Headers(delivery_time_us=10 * S))
+    node.write()
+    node.crash()
+    node.consumer("t", client="me", name="mail", durable=True)
+    node.pass_time(9)
+    assert not node.handed()
+    node.pass_time(1)
+    assert [(each.message, each.count) for each in node.handed()] == [(later, 1)]
+
+
+def test_programs_that_come_and_go_leave_no_claims_to_what_is_due_in_years(node: OneNode) -> None:
+    before = claims_in_memory()
+    for n in range(3):
+        node.publish("t", b"%d" % n, headers=Headers(delivery_time_us=10**15 + n))
+    for _ in range(20):
+        session = node.session()
+        node.credit(node.consume(session, "t"))
+        node.write()
+        assert node.host.messaging.overview().claims == 3  # type: ignore[union-attr]
+        node.host.messaging.close_session(session, node.now)
+        node.write()
+    assert claims_in_memory() <= before + 3
+
+
 def test_no_local_leaves_out_what_its_own_connection_sent(node: OneNode) -> None:
     messaging = node.host.messaging
     connection = messaging.connect(node.now)
@@ -261,6 +300,68 @@ def test_what_was_acknowledged_is_not_delivered_to_who_subscribes_later_without_
     node.host.subscribe("t", now=node.now)
     node.write()
     assert deliveries(node) == [(kept, True)]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_what_was_acknowledged_while_a_plain_subscription_did_not_confirm_it_comes_again_to_that_alone(
+    node: OneNode, *, durable: bool
+) -> None:
+    node.host.subscribe("t", now=node.now)
+    session = node.session("me")
+    node.credit(node.consume(session, "t", name="mail" if durable else "", durable=durable))
+    message = node.publish("t")
+    node.write()
+    node.acknowledge(session, *node.handed())
+    node.write()
+    for _ in range(2):
+        node.crash()
+        node.events = []
+        node.host.subscribe("t", now=node.now)
+        node.consumer("t")
+        node.consumer("t", client="me", name="mail", durable=True)
+        node.write()
+        assert deliveries(node) == [(message, True)]
+        assert not node.handed()
+    node.host.confirm([message], node.now)
+    node.write()
+    assert {key[1][:1] for key in node.disk if key[0] == "mom"} == {b"S"}
+    node.crash()
+    node.events = []
+    node.host.subscribe("t", now=node.now)
+    node.consumer("t")
+    node.write()
+    assert not deliveries(node)
+    assert not node.handed()
+
+
+def test_the_note_of_an_acknowledgement_beside_a_plain_subscription_goes_with_the_message(node: OneNode) -> None:
+    node.host.subscribe("t", now=node.now)
+    session = node.session()
+    node.credit(node.consume(session, "t"))
+    node.publish("t", lifetime_s=10)
+    node.write()
+    node.acknowledge(session, *node.handed())
+    node.write()
+    assert [key for key in node.disk if key[0] == "mom"]
+    node.pass_time(11)
+    assert not [key for key in node.disk if key[0] == "mom"]
+
+
+def test_an_acknowledgement_beside_a_plain_subscription_that_is_undone_leaves_no_note(node: OneNode) -> None:
+    node.host.subscribe("t", now=node.now)
+    session = node.session()
+    node.credit(node.consume(session, "t"))
+    message = node.publish("t")
+    node.write()
+    (handed,) = node.handed()
+    node.work(Draft("u", b"x"), acks=[Ack(session, (handed.number,))])
+    node.lose()
+    node.pass_time(2)
+    assert not [key for key in node.disk if key[0] == "mom"]
+    node.crash()
+    node.consumer("t")
+    node.write()
+    assert ids(node.handed()) == [message]
 
 
 def test_a_message_is_delivered_to_the_record_once_whoever_comes_first(node: OneNode) -> None:
@@ -468,6 +569,10 @@ def test_misuse_is_told_with_what_to_do(node: OneNode) -> None:
     node.session("me")
     with pytest.raises(InvalidClientIDException, match="choose another"):
         node.session("me")
+    with pytest.raises(InvalidClientIDException, match=r"at most [\d,]+ characters, not 100,000"):
+        node.session("x" * 100_000)
+    with pytest.raises(JMSException, match="do without no_local, or do not share it"):
+        node.consumer("t", name="crew", shared=True, no_local=True)
     with pytest.raises(IllegalStateException, match="give one to the connection factory"):
         node.consumer("t", name="mail", durable=True)
     with pytest.raises(JMSException, match="letters, digits"):
@@ -542,6 +647,31 @@ def test_a_new_subscription_claims_what_a_plain_one_was_given_and_did_not_confir
     node.consumer("t", ordering=ordering)
     node.write()
     assert ids(node.handed()) == [open_one]
+
+
+def test_messaging_is_not_opened_before_what_an_earlier_life_left_is_known() -> None:
+    host = Host(Identity.plain("n"), Settings.emulated(), random.Random(1))
+    with pytest.raises(StateError, match="start or restore the host first"):
+        host.messaging.open(0)
+    host.start(now=0)
+    host.messaging.open(0)
+    assert host.messaging.is_open
+
+
+def test_no_local_leaves_out_what_its_own_connection_sent_also_where_the_node_makes_it_durable() -> None:
+    node = OneNode(messaging={"non_durable": "as_durable"})
+    messaging = node.host.messaging
+    for _ in range(2):
+        connection = messaging.connect(node.now)
+        session = messaging.open_session(connection, node.now)
+        node.credit(node.consume(session, "t", no_local=True))
+        node.publish("t", headers=Headers(connection=connection))
+        others = node.publish("t", headers=Headers(connection=connection + 100))
+        node.write()
+        handed = node.handed()
+        assert ids(handed) == [others]
+        node.acknowledge(session, *handed)
+        messaging.disconnect(connection, node.now)
 
 
 # --- works -------------------------------------------------------------------------------------------------
@@ -1016,6 +1146,23 @@ def test_a_subscription_that_could_not_replace_another_leaves_it_as_it_was(node:
     node.credit(node.consume(session, "t", name="mail", durable=True))
     node.write()
     assert ids(node.handed()) == [message, later]
+
+
+def test_an_acknowledgement_after_the_lease_ended_does_not_bring_the_subscription_back() -> None:
+    node = OneNode(messaging={"subscription_lease_s": 10.0})
+    session = node.session("me")
+    consumer = node.consume(session, "t", name="mail", durable=True)
+    node.credit(consumer)
+    node.publish("t")
+    node.write()
+    (handed,) = node.handed()
+    node.host.messaging.close_consumer(consumer, node.now)
+    node.pass_time(11)
+    node.acknowledge(session, handed)
+    node.write()
+    assert not [key for key in node.disk if key[0] == "mom"]
+    node.crash()
+    assert node.host.messaging.overview().subscriptions == 0  # type: ignore[union-attr]
 
 
 def test_a_subscription_whose_lease_ended_while_another_was_to_replace_it_is_not_brought_back() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from carrypost.errors import IllegalStateException
+from carrypost.errors import IllegalStateException, StateError
 from carrypost.mom.messaging import Messaging, MessagingOverview
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ class HostMessaging:
         """Wake messaging: durable subscriptions of earlier lives collect from now on. A second time does nothing."""
         if self._messaging is not None:
             return
+        if not self._host.incarnation:
+            raise StateError("start or restore the host first: what an earlier life left would not be found")
         with self._host.step(now):
             self._messaging = Messaging(self._ground, self._deliveries, self._host.incarnation)
             self._layers.insert(self._messaging)

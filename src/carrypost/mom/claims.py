@@ -11,14 +11,13 @@ after a crash.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from carrypost.events import ClaimLost, Handed, Reason
-from carrypost.model.times import NEVER
+from carrypost.mom.delays import Delays
 from carrypost.mom.pins import Pins
 from carrypost.mom.state import Claim, ClaimState, Move
 
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from carrypost.mom.state import Backlog, Consumer, Subscription
 
 FAMILY = b"C"
+ACKNOWLEDGED = b"K"
+"""The family of notes of what was acknowledged, and is no claim any more."""
 _LATEST_MAX = 4_096
 """Sessions and destinations of which it is known how far they came."""
 _PLACE = attrgetter("place")
@@ -71,9 +72,9 @@ class Claims:
         self._place = 0
         self.number = 0
         """The last one under which something was handed over."""
-        self._delayed: list[tuple[int, int, Claim]] = []
-        self._acknowledged: dict[MessageId, None] = {}
-        """Acknowledged, and not confirmed, as the application has still to confirm them as well."""
+        self._delays = Delays()
+        self._acknowledged: set[MessageId] = set()
+        """Acknowledged, and not confirmed, as the application has still to confirm them as well. Each has a row."""
         self._tentative: dict[MessageId, int] = {}
         """How many acknowledged what was first acknowledged by a commit that may be undone."""
         self._again: dict[MessageId, int] = {}
@@ -149,7 +150,7 @@ class Claims:
     def _file(self, claim: Claim, due_us: int, now: int) -> None:
         if due_us > now:
             claim.state = ClaimState.DELAYED
-            heappush(self._delayed, (due_us, claim.place, claim))
+            self._delays.add(claim, due_us)
         else:
             claim.subscription.backlog.add(claim)
             self.ready[claim.subscription] = None
@@ -178,6 +179,15 @@ class Claims:
         if not self.claimable(copy):
             self._holdings.mark_claimed(1 << copy.slot)  # Else whoever claims it next does, and that is its delivery.
 
+    def restore_acknowledged(self, messages: Iterable[MessageId]) -> None:
+        """What an earlier life acknowledged while the application had still to confirm it: as it has now."""
+        for message in messages:
+            copy = self._cache.get(message)
+            if copy is not None and self._deliveries.owes(copy):
+                self._acknowledged.add(message)
+            else:
+                self._ledger.delete(ACKNOWLEDGED + message)
+
     def inherit(self, copy: Copy) -> None:
         """An earlier life claimed it, and nobody acknowledged it: it may have been handed over."""
         self._again[copy.id] = max(1, self._again.get(copy.id, 0))
@@ -187,16 +197,14 @@ class Claims:
     @property
     def due_us(self) -> int:
         """When the next delivery time comes."""
-        return self._delayed[0][0] if self._delayed else NEVER
+        return self._delays.due_us
 
     def expire(self, now: int) -> None:
         """Let wait for a consumer what is due by now."""
-        while self._delayed and self._delayed[0][0] <= now:
-            claim = heappop(self._delayed)[2]
-            if claim.state is ClaimState.DELAYED:
-                claim.move(Move.DUE)
-                claim.subscription.backlog.add(claim)
-                self.ready[claim.subscription] = None
+        for claim in self._delays.take_due(now):
+            claim.move(Move.DUE)
+            claim.subscription.backlog.add(claim)
+            self.ready[claim.subscription] = None
 
     def hand_out(self) -> None:
         """Give consumers with credit what waits for them."""
@@ -299,7 +307,8 @@ class Claims:
         if undoable:
             self._tentative[copy.id] = 1
         if self._deliveries.owes(copy):
-            self._acknowledged[copy.id] = None
+            self._acknowledged.add(copy.id)
+            self._ledger.put(ACKNOWLEDGED + copy.id, b"")
         else:
             self._holdings.confirm((copy,))
             self._ledger.confirmed(copy)
@@ -312,15 +321,16 @@ class Claims:
         if self._tentative[copy.id]:
             return
         del self._tentative[copy.id]
-        self._acknowledged.pop(copy.id, None)
+        self.forget_acknowledged((copy.id,))
         self._ledger.unconfirmed(copy)
         self._holdings.unconfirm(copy)
         self._deliveries.wishes.found.append(copy)  # Who subscribed meanwhile was not given it.
 
     def forget_acknowledged(self, messages: Iterable[MessageId]) -> None:
-        """The application confirmed these as well, so that they count as confirmed."""
-        for message in messages if self._acknowledged else ():
-            self._acknowledged.pop(message, None)
+        """That they were acknowledged needs no note any more: the application confirmed them as well, or they left."""
+        for message in self._acknowledged.intersection(messages) if self._acknowledged else ():
+            self._acknowledged.remove(message)
+            self._ledger.delete(ACKNOWLEDGED + message)
 
     def keep(self, done: Iterable[Acknowledged]) -> None:
         """A commit is durable."""
@@ -350,10 +360,8 @@ class Claims:
         """A subscription ended. What was `handed` to sessions they may acknowledge, or give back; no row says so."""
         for claim in handed:
             self._ledger.delete(_row_name(subscription, claim.copy.id))
-        delayed = [claim for _, _, claim in self._delayed if claim.subscription is subscription]
-        for claim in [*subscription.backlog, *delayed]:
-            if claim.state is not ClaimState.ENDED:
-                self._end(claim)
+        for claim in [*subscription.backlog, *self._delays.of(subscription)]:
+            self._end(claim)
 
     def note_handed(self, claims: Iterable[Claim]) -> None:
         """Whoever claims these messages next hears how often they were handed over."""
@@ -369,7 +377,7 @@ class Claims:
     def left(self, copy: Copy, reason: Reason) -> None:
         """A copy is gone, and with it the claims to it. Those that did not end with its life are told."""
         self._again.pop(copy.id, None)
-        self._acknowledged.pop(copy.id, None)
+        self.forget_acknowledged((copy.id,))
         self._out_of_order.discard(copy.id)
         self._tentative.pop(copy.id, None)
         self._ledger.unconfirmed(copy)
@@ -383,6 +391,7 @@ class Claims:
         self._tell(ClaimLost(claim.subscription.name, claim.copy.descriptor, reason))
 
     def _drop(self, claim: Claim, move: Move) -> None:
+        delayed = claim.state is ClaimState.DELAYED
         if claim.state is ClaimState.WAITING:
             claim.subscription.backlog.discard(claim)
         elif claim.state is ClaimState.HANDED and claim.consumer is not None:
@@ -390,6 +399,8 @@ class Claims:
             if self._journal.retract_handed((claim.number,)):
                 self._return_credit(claim)
         claim.move(move)
+        if delayed:
+            self._delays.note_ended()
         if claim.subscription.durable:
             self._ledger.delete(_row_name(claim.subscription, claim.copy.id))
         self._pins.unpin(claim)

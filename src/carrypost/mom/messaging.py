@@ -98,8 +98,11 @@ class Messaging(Layer):
             if name[:1] == topic_rows.FAMILY:
                 self._topics.restore(int.from_bytes(name[1:], "big"), value, now)
         self._deliveries.wishes.pass_over(self._holdings.claimed)  # The claims to those are rows, or have ended.
+        self._claims.restore_acknowledged(
+            [MessageId(name[1:]) for name, _ in found if name[:1] == claim_rows.ACKNOWLEDGED]
+        )
         for copy in self._copies(self._holdings.claimed):
-            if not self._holdings.is_confirmed(copy):
+            if self._claims.claimable(copy):
                 self._claims.inherit(copy)
         claims: list[tuple[Subscription, MessageId, bytes]] = []
         for name, value in found:
@@ -236,6 +239,7 @@ class Messaging(Layer):
                 self._claims.note_handed([*known.backlog, *self._sessions.handed_for(known)])
         else:
             subscription = known
+            subscription.connection = found.connection.number
             self._topics.renew(subscription, now)
         consumer = self._sessions.consume(found, subscription)
         subscription.consumers.append(consumer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, InvalidClientIDException
+from carrypost.model.headers import TEXT_MAX
 from carrypost.mom.state import Connection, Consumer, Session
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class Sessions:
 
     def connect(self, client: str) -> Connection:
         """One more connection. A client id belongs to one at a time."""
+        if len(client) > TEXT_MAX:  # It travels with messages.
+            raise InvalidClientIDException(f"a client id has at most {TEXT_MAX:,} characters, not {len(client):,}")
         if client and any(each.client == client for each in self._connections.values()):
             raise InvalidClientIDException(
                 f"the client id {client!r} is in use on this node: close the connection that has it, or choose another"

@@ -231,7 +231,7 @@ class Subscription:
         self.asked = asked
         self.client = client
         self.connection = connection
-        """Whose it is, where it is live."""
+        """Whose it is; of one with a client id, its name is."""
         self.consumers: list[Consumer] = []
         self.backlog = Backlog()
         self.interest: Interest | None = None
@@ -267,8 +267,8 @@ class Subscription:
         headers = descriptor.headers
         if not self.asked.no_local or headers is None or descriptor.node != here.node:
             return True
-        if self.durable:
-            return not self.client or headers.client != self.client
+        if self.durable and self.client:
+            return headers.client != self.client
         return headers.connection != self.connection or descriptor.incarnation != here.incarnation
 
     def next_consumer(self) -> Consumer | None:

@@ -107,6 +107,11 @@ class Topics:
                 "a durable subscription belongs to a client id, and this connection has none: "
                 "give one to the connection factory, or share the subscription"
             )
+        if asked.shared and asked.no_local:
+            raise JMSException(
+                f"the shared subscription {asked.name!r} is of no one connection, whose messages it could leave out: "
+                "do without no_local, or do not share it"
+            )
         _check_name(asked.name)
         known = self._named.get((client, asked.name, asked.durable))
         if known is None:
@@ -196,7 +201,7 @@ class Topics:
 
     def renew(self, subscription: Subscription, now: int) -> None:
         """A durable subscription is used: its lease begins anew. That is written only now and then."""
-        if not subscription.durable:
+        if not subscription.durable or subscription.ended:
             return
         lease_s = self._settings.subscription_lease_s
         lease_us = None if lease_s is None else now + round(lease_s * 1e6)

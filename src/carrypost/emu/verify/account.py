@@ -32,8 +32,11 @@ class Account:
     """Whether there is such a subscription only the host knows."""
 
     def delivered(self, descriptor: Descriptor) -> None:
-        """A message is delivered to the node, which may have handed it over already."""
-        if descriptor.destination == self.topic and descriptor.id not in self.counts:
+        """A message is delivered to the node, which may have handed it over already.
+
+        A subscription that may not be there is owed nothing: others may acknowledge the message before it is made.
+        """
+        if not self.doubtful and descriptor.destination == self.topic and descriptor.id not in self.counts:
             self.owed[descriptor.id] = descriptor
 
     def handed(self, event: Handed) -> list[str]:

@@ -265,10 +265,7 @@ class Programs:
         elif isinstance(event, Done):
             for seat, _, message in work.acks:
                 seat.account.acknowledged.add(message)
-                # Where the plain application has still to confirm it, nothing is written for a live subscription: after
-                # a crash it comes again, to that application and to whoever subscribes then.
-                if seat.wish.topic not in place.plain:
-                    place.acknowledged.add(message)
+                place.acknowledged.add(message)
         else:
             self._undone(place, work)
 
