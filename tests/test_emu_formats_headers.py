@@ -42,7 +42,6 @@ def test_names_of_columns_are_known_however_they_are_written(header: str, positi
     [
         ("gps-csv", "seen,user,lat,lon", "column t is missing"),
         ("gps-csv", "longitude,latitude,whom,moment", "columns t, node are missing"),
-        ("gps-csv", "time (ms),node,x,y", "column t is missing"),
         ("pairs", "left,right,when", "columns i, j are missing"),
         ("contacts-csv", "a,b,start,until", "column end is missing"),
     ],

@@ -61,3 +61,28 @@ def test_nights_do_not_join_contacts_of_haslemere(tmp_path: Path) -> None:
     ours = ingest(_request(path, "haslemere", tmp_path / "ours"))
     assert bare.facts["counts"]["contacts"] == 24_511
     assert ours.facts["counts"]["contacts"] == 24_820
+
+
+@pytest.mark.parametrize(
+    ("files", "options"),
+    [
+        ("kaist/KAIST_30sec_*.txt", Options(node_from_name=True)),
+        (
+            "cabspotting/new_*.txt",
+            Options(node_from_name=True, columns=("lat", "lon", "fare", "t"), unsorted=True, same_time="first"),
+        ),
+    ],
+)
+def test_traces_with_a_file_per_node_are_read_whole(tmp_path: Path, files: str, options: Options) -> None:
+    paths = sorted(Path(DATA).glob(files))
+    if not paths:
+        pytest.skip(f"CARRYPOST_DATA has no {files}")
+    report = ingest(
+        IngestRequest(
+            paths=paths, format="gps-csv", scenario="s", out=tmp_path, options=options, lenient=True, engine="local"
+        )
+    )
+    counts = report.facts["counts"]
+    assert counts["nodes"] == len(paths)
+    assert counts["lines"] == sum(len(path.read_text().split("\n")) - 1 for path in paths)
+    assert counts["rows"] == counts["lines"] - counts["bad_lines"]

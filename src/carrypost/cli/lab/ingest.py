@@ -19,6 +19,8 @@ from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_o
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
+    from carrypost.lab.ingest.run import Report
+
 _FORMATS = (
     "one-connections, one-movement, ns2, kth, imote, gps-csv (or csv), pairs, haslemere, gtfs, ion, ccp, contacts-csv."
 )
@@ -39,12 +41,31 @@ ShapesOption = Annotated[
 ColumnsOption = Annotated[
     str, typer.Option("--columns", help="In place of a header: t,node,lat,lon.", metavar="NAMES", show_default=False)
 ]
+NodeFromNameOption = Annotated[
+    bool,
+    typer.Option("--node-from-name", help="gps-csv: a file per node, called like it: of new_abboip.txt, new_abboip."),
+]
+TimeUnitOption = Annotated[
+    Literal["s", "ms", "us", "ns", "min", "h"],
+    typer.Option("--time-unit", help="What times count that are numbers, as ms."),
+]
+DateOption = Annotated[
+    str, typer.Option("--date", metavar="DATE", show_default=False,
+                      help="Times are times of day, as 08:15:30, of this day (UTC), as 2014-06-03."),
+]  # fmt: skip
+RouteTypeOption = Annotated[
+    str,
+    typer.Option(
+        "--route-type", metavar="TYPES", help="gtfs: only such routes, as bus,ferry or 3,4.", show_default=False
+    ),
+]
 UnsortedOption = Annotated[bool, typer.Option("--unsorted", help="Lines may come in any order of time.")]
 SameTimeOption = Annotated[
     Literal["error", "first", "last"], typer.Option("--same-time", help="What to do with a node in two places at once.")
 ]
 OverlapsOption = Annotated[
-    bool, typer.Option("--overlaps", help="pairs: rows that overlap are one contact, too, not only consecutive ones.")
+    bool,
+    typer.Option("--overlaps", help="pairs, contacts-csv: rows of a pair that overlap, as 0-60 and 50-90, are one."),
 ]
 BothWaysOption = Annotated[bool, typer.Option("--both-ways", help="ion, ccp: a line stands for both directions.")]
 LenientOption = Annotated[bool, typer.Option("--lenient", help="Also if more than 1 % of the lines are bad.")]
@@ -64,7 +85,11 @@ def ingest(
     distance_m: DistanceOption = None,
     day: DayOption = None,
     shapes: ShapesOption = True,
+    route_type: RouteTypeOption = "",
     columns: ColumnsOption = "",
+    node_from_name: NodeFromNameOption = False,
+    time_unit: TimeUnitOption = "s",
+    date: DateOption = "",
     unsorted: UnsortedOption = False,
     same_time: SameTimeOption = "error",
     overlaps: OverlapsOption = False,
@@ -88,9 +113,9 @@ def ingest(
 
     * `carrypost lab ingest taxis.csv.gz --format gps-csv --scenario taxis --out taxis`, columns t, node, lat, lon
 
-    * `carrypost lab ingest feed.zip --format gtfs --day 2014-06-03 --scenario cairns --out cairns`
+    * `carrypost lab ingest new_*.txt -f csv --node-from-name --columns lat,lon,fare,t --unsorted --scenario sf -o sf`
 
-    * `carrypost lab ingest plan.ccp --format ccp --both-ways --scenario bus --out bus`
+    * `carrypost lab ingest feed.zip --format gtfs --day 2014-06-03 --route-type bus --scenario cairns --out cairns`
     """
     needs_emulator()
     from carrypost.emu.traces.formats import Options  # noqa: PLC0415 - needed by this command only
@@ -98,27 +123,31 @@ def ingest(
 
     options = Options(
         interval_s=interval_s, distance_m=distance_m, unsorted=unsorted, same_time=same_time,
-        columns=tuple(each.strip() for each in columns.split(",") if columns),
-        overlaps=overlaps, both_ways=both_ways,
+        columns=_words(columns), node_from_name=node_from_name, time_unit=time_unit, date=date, overlaps=overlaps,
+        both_ways=both_ways,
     )  # fmt: skip
     request = run.IngestRequest(
         paths=files, format=format_, scenario=scenario, out=out, options=options, day=day, shapes=shapes,
-        lenient=lenient, engine=engine, spark=spark_options(master, memory, conf),
+        route_types=_words(route_type), lenient=lenient, engine=engine, spark=spark_options(master, memory, conf),
     )  # fmt: skip
     with orderly(), bar(scenario, _columns, total=1.0) as update:
         report = run.ingest(request, None if update is None else partial(_moved, update, scenario))
+    _show(report, json=wants_json(json))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(each.strip() for each in text.split(",")) if text else ()
+
+
+def _show(report: Report, *, json: bool) -> None:
     for each in report.said:
         say(each)
-    _show(report.facts, json=wants_json(json))
-
-
-def _show(facts: Mapping[str, object], *, json: bool) -> None:
     if json:
-        line(facts)
+        line(report.facts)
         return
-    counts = facts["counts"]
+    counts = report.facts["counts"]
     assert isinstance(counts, Mapping)
-    rows: list[tuple[str, object]] = [("table", facts["table"])]
+    rows: list[tuple[str, object]] = [("table", report.facts["table"])]
     rows += [(name.replace("_", " "), value) for name, value in _flat(counts) if value != "0" or name == "bad_lines"]
     pairs(rows)
 

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from carrypost.emu.mobility.hours import clock_s
+from carrypost.emu.mobility.routes import RouteTypes, told
 from carrypost.emu.scenario.csvfiles import CsvRow, Line, read_text, rows
 from carrypost.errors import ConfigError, LocalError
 from carrypost.files import refused
@@ -105,11 +106,13 @@ class Feed:
         """Rows by file, of those that were read."""
         self.shapes_seen = 0
         """Different shapes, if they were read."""
+        self._types: dict[str, tuple[Line, str]] = {}
+        """Types of routes by route, and where the feed tells them."""
         self._days: set[str] = set()
         """First and last days of services, and days of exceptions."""
 
-    def service(self, day: dt.date) -> Service:
-        """All trips of a day, with their stops."""
+    def service(self, day: dt.date, types: RouteTypes | None = None) -> Service:
+        """All trips of a day, on routes of these types, with their stops."""
         services = self._services(day)
         names = self._route_names()
         chosen = {
@@ -120,6 +123,8 @@ class Feed:
         if not chosen:
             known = f"; its calendar goes from {min(self._days)} to {max(self._days)}" if self._days else ""
             raise LocalError(f"{self._path}: no trip runs on {day.isoformat()}{known}")
+        if types:
+            chosen = self._of_types(chosen, types, day)
         stops = self._stops_of(chosen)
         places = {row.text("stop_id"): row for row in self._rows("stops", ("stop_id",), ("stop_lat", "stop_lon"))}
         repeats = self._frequencies()
@@ -183,8 +188,29 @@ class Feed:
         return found
 
     def _route_names(self) -> dict[str, str]:
-        routes = self._rows("routes", ("route_id",), ("route_short_name",), needed=False)
-        return {row.text("route_id"): _optional(row, "route_short_name") for row in routes}
+        names: dict[str, str] = {}
+        for row in self._rows("routes", ("route_id",), ("route_short_name", "route_type"), needed=False):
+            names[row.text("route_id")] = _optional(row, "route_short_name")
+            self._types[row.text("route_id")] = row.line, _optional(row, "route_type")
+        return names
+
+    def _of_types(self, trips: dict[str, CsvRow], types: RouteTypes, day: dt.date) -> dict[str, CsvRow]:
+        """Those of the trips whose routes are of these types."""
+        numbers: dict[str, int] = {}
+        for row in trips.values():
+            route = row.text("route_id")
+            if route not in self._types:
+                raise row.line.error(f"there is no route {route!r} in routes.txt, so that its type is not known")
+            line, number = self._types[route]
+            if not (number.isascii() and number.isdecimal()):
+                raise line.error(f"route_type must be a number of GTFS such as 3, not {number!r}")
+            numbers[route] = int(number)
+        chosen = {trip: row for trip, row in trips.items() if numbers[row.text("route_id")] in types}
+        if not chosen:
+            there = told(numbers[row.text("route_id")] for row in trips.values())
+            wanted = " or ".join(types.words)
+            raise LocalError(f"{self._path}: no trip of {day.isoformat()} is by {wanted}; trips by type: {there}")
+        return chosen
 
     def _stops_of(self, trips: dict[str, CsvRow]) -> dict[str, list[_Stop]]:
         """The stops of these trips, in order of their sequence."""

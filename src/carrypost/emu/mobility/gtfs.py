@@ -24,11 +24,12 @@ from typing import NamedTuple
 import numpy as np
 
 from carrypost.config import DAY_S
-from carrypost.config.rules import flag, number, table, text
+from carrypost.config.rules import flag, number, table, text, texts
 from carrypost.emu.arrays import Floats
 from carrypost.emu.mobility.feed import Feed, Shape, StopTime, Trip
 from carrypost.emu.mobility.hours import clock_s
 from carrypost.emu.mobility.paths import Sample, presences, since
+from carrypost.emu.mobility.routes import RouteTypes
 from carrypost.emu.mobility.shapes import Place, Plane, Polyline, placed
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.tracks import Movement, Tracks
@@ -52,12 +53,15 @@ class Gtfs:
     """And at most so long after it arrived. One that waits longer for its next trip is away in between."""
     shapes: bool = flag(default=True)
     """Whether trips follow their shapes, where the feed has them; otherwise they go straight from stop to stop."""
+    route_types: tuple[str, ...] = texts('a list of types of routes, as ["bus", "ferry"]')
+    """Only routes of these types, by word or by number of GTFS; none: all."""
 
     def __post_init__(self) -> None:
         if not self.file:
             raise ConfigError("mobility.file is missing: a GTFS zip file or folder")
         clock_s(self.start, "mobility.start")
         self._date()
+        RouteTypes(self.route_types, "mobility.route_types")
 
     def move(self, seed: int | str, duration_us: int) -> Movement:  # noqa: ARG002 - the same day for every seed
         """Where every vehicle is, and when."""
@@ -75,7 +79,7 @@ class Gtfs:
     def drive(self) -> Day:
         """The whole day: who drives, and what the feed holds."""
         feed = Feed(self.file)
-        service = feed.service(self._date())
+        service = feed.service(self._date(), RouteTypes(self.route_types, "mobility.route_types"))
         shapes = feed.shapes(service.trips)
         plane = Plane((call.lat, call.lon) for trip in service.trips for call in trip.calls)
         trips, made = _Planner(plane, shapes if self.shapes else {}).made(service.trips)

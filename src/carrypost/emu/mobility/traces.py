@@ -25,9 +25,9 @@ from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.formats import FORMATS, Options, assemble_whole, read_whole
 from carrypost.emu.traces.formats.events import is_walkers
 from carrypost.emu.traces.formats.keys import column, ranked
-from carrypost.emu.traces.formats.lines import no_number
 from carrypost.emu.traces.formats.orders import standing
 from carrypost.emu.traces.formats.tables import OneMovement
+from carrypost.emu.traces.formats.words import no_number
 from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError, LocalError
 from carrypost.model.times import MICROSECONDS

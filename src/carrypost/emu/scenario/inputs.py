@@ -14,7 +14,8 @@ from carrypost.emu.engine.workload import Publication, check_script, read_script
 from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.scenario.csvfiles import Line
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.traces.contacts import Contact, Presence, read_meetings, read_presences
+from carrypost.emu.scenario.tables import FROM_CONTACTS
+from carrypost.emu.traces.contacts import Contact, Presence, presences_of, read_meetings, read_presences
 from carrypost.errors import ConfigError
 from carrypost.files import refused
 from carrypost.model.times import MICROSECONDS
@@ -77,14 +78,15 @@ def _who_and_whom(scenario: Scenario, seed: int | str) -> tuple[list[Presence] |
         return presences, [], []
     known = None if presences is None else {presence.node for presence in presences}
     contacts, met = read_meetings(scenario.path(scenario.contacts.file), known)
-    there, start_us = bool(contacts), round(scenario.contacts.start_s * MICROSECONDS)
-    if start_us:
-        contacts = [
-            Contact(a, b, since - start_us, until - start_us) for a, b, since, until in contacts if until > start_us
-        ]
-    if there and not any(contact.start_us < scenario.duration_us for contact in contacts):
-        raise _of_another_time(scenario, contacts)
-    return presences, contacts, met
+    if start_us := round(scenario.contacts.start_s * MICROSECONDS):
+        contacts = [Contact(a, b, since - start_us, until - start_us) for a, b, since, until in contacts]
+    if scenario.contacts.presence == FROM_CONTACTS:
+        # Of all contacts: who met somebody before the run begins, and will again, is there from the start.
+        presences = presences_of(contacts, scenario.duration_us)
+    coming = [contact for contact in contacts if contact.end_us > 0]
+    if contacts and not any(contact.start_us < scenario.duration_us for contact in coming):
+        raise _of_another_time(scenario, coming)
+    return presences, coming, met
 
 
 def _check_labels(scenario: Scenario, scripts: dict[int, list[Publication]]) -> None:

@@ -185,10 +185,19 @@ class _ScenarioReader:
             raise error("contacts", "contacts come from [contacts] or from [mobility], not from both")
         if made.nodes.file and made.nodes.count is not None:
             raise error("nodes", "nodes come from nodes.file or from nodes.count, not from both")
+        if made.contacts.presence == tables.FROM_CONTACTS:
+            self._check_presence(made)
         if made.radio.airtime == "shared" and made.radio.rate_bytes_per_s is None:
             raise error("radio.airtime", 'radio.airtime = "shared" means nothing without radio.rate_bytes_per_s')
         self._check_workloads(made)
         self._check_links(made)
+
+    def _check_presence(self, made: Scenario) -> None:
+        told = f'contacts.presence = "{made.contacts.presence}"'
+        if not made.contacts.file:
+            raise self._document.error("contacts.presence", f"{told} means nothing without contacts.file")
+        if made.nodes.file or made.nodes.count is not None:
+            raise self._document.error("contacts.presence", f"presences come from {told} or [nodes], not from both")
 
     def _check_workloads(self, made: Scenario) -> None:
         error, topics = self._document.error, dict[str, int]()

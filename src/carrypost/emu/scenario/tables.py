@@ -13,6 +13,7 @@ from carrypost.config import DAY_S, HOUR_S, UNBOUNDED, YEAR_S
 from carrypost.config.rules import choice, flag, number, number_or_none, table, text, whole, whole_or_none
 
 FAITHFUL, IDEAL = "faithful", "ideal"
+THROUGHOUT, FROM_CONTACTS = "throughout", "contacts"
 ORDERINGS = ("none", "causal", "delta-causal")
 FAULTS = ("away", "suspend", "crash", "crash-lost", "disk-full", "clock-step")
 _NODES_MAX = 1_000_000
@@ -37,7 +38,7 @@ class RunTable:
 
 @table("nodes")
 class NodesTable:
-    """Who takes part, and when; without this table all nodes that contacts or scripts name, throughout."""
+    """Who takes part, and when; without this table: whom contacts or scripts name, as `contacts.presence` says."""
 
     file: str = text("", "a CSV file")
     """CSV `node,join,leave`; several rows of a node: it comes back, cache kept; an empty leave: end of the run."""
@@ -53,6 +54,8 @@ class ContactsTable:
     """CSV `a,b,start,end`, half open; The ONE's connection events, `t CONN a b up`; or a table of the laboratory."""
     start_s: float = number(0.0, 0.0, 100 * YEAR_S)
     """Time in the file at which the run begins."""
+    presence: Literal["throughout", "contacts"] = choice(THROUGHOUT, (THROUGHOUT, FROM_CONTACTS))
+    """Without `[nodes]`: nodes are there throughout, or each from its first contact in the file to its last."""
 
 
 @table("radio")

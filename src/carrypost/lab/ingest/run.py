@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,8 @@ import pyarrow.compute as pc
 
 from carrypost.emu.traces.formats import ALIASES, FORMATS, Options
 from carrypost.emu.traces.formats.places import SPEED_MAX_M_PER_S
+from carrypost.emu.traces.formats.tables import node_of
+from carrypost.emu.traces.formats.words import UNITS, plain_name
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest import local, sources
@@ -25,6 +28,7 @@ from carrypost.lab.ingest.stages import told_bad
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
 from carrypost.lab.spark.session import SparkOptions, session
 from carrypost.model.times import MICROSECONDS
+from carrypost.security.identity import Identity
 
 GTFS = "gtfs"
 NAMES = (*FORMATS, *ALIASES, GTFS)
@@ -32,7 +36,10 @@ LOCAL_BYTES_MAX = 256 << 20
 """Of text, of which one process needs about seven times as much memory; up to there it is also quicker."""
 SPAN_DEG_MAX = 5.0
 """Beyond, distances at the edge are more than a few per cent off."""
-_OPTIONS = ("interval_s", "distance_m", "columns", "overlaps", "unsorted", "both_ways", "same_time")
+_OPTIONS = (
+    "interval_s", "distance_m", "columns", "node_from_name", "time_unit", "date", "overlaps", "unsorted", "both_ways",
+    "same_time",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +54,8 @@ class IngestRequest:
     day: str | None = None
     shapes: bool = True
     """Whether vehicles keep to the shapes of a timetable; else they go straight from stop to stop."""
+    route_types: tuple[str, ...] = ()
+    """Of a timetable: only routes of these types."""
     lenient: bool = False
     engine: Literal["auto", "local", "spark"] = "auto"
     spark: SparkOptions = field(default_factory=SparkOptions)
@@ -67,7 +76,10 @@ class IngestRequest:
             raise LocalError(f"--format {self.name} {told}")
         if not self.shapes and self.name != GTFS:
             raise LocalError(f"--no-shapes means nothing with {self.name}; it is for {GTFS}")
+        if self.route_types and self.name != GTFS:
+            raise LocalError(f"--route-type means nothing with {self.name}; it is for {GTFS}")
         _check_numbers(self.options)
+        _check_times(self.options)
 
     @property
     def name(self) -> str:
@@ -92,6 +104,32 @@ def _check_numbers(options: Options) -> None:
         raise LocalError(f"--distance-m must be a number from 0 to 1,000,000, not {options.distance_m:g}")
 
 
+def _check_times(options: Options) -> None:
+    if options.time_unit not in UNITS:
+        raise LocalError(f"--time-unit must be one of {', '.join(UNITS)}, not {options.time_unit!r}")
+    if not options.date:
+        return
+    if options.time_unit != "s":
+        raise LocalError("--time-unit is for times that are numbers, --date for times of day; there is no use for both")
+    try:
+        date.fromisoformat(options.date)
+    except ValueError:
+        raise LocalError(f"--date must be a day such as 2014-06-03, not {options.date!r}") from None
+
+
+def _check_file_names(paths: Sequence[Path]) -> None:
+    """Files of one node each must have names that tell nodes apart, and that nodes can have."""
+    files: dict[str, Path] = {}
+    for path in paths:
+        node = node_of(str(path))
+        try:
+            Identity.plain(plain_name(node))
+        except LocalError as error:
+            raise LocalError(f"{path} is of no node, with --node-from-name: {error}") from None
+        if (other := files.setdefault(node, path)) != path:
+            raise LocalError(f"{other} and {path} would both be of node {node}, with --node-from-name; rename one")
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What there is to tell."""
@@ -111,6 +149,8 @@ def ingest(request: IngestRequest, tell: Tell | None = None) -> Report:
             raise LocalError(f"{path} is a folder; name the files in it")
         if list(request.paths).count(path) > 1:
             raise LocalError(f"{path} is named twice")
+    if request.options.node_from_name:
+        _check_file_names(request.paths)
     table = request.table
     _folder(request.out)
     _own(request, table)
@@ -184,11 +224,14 @@ def _timetable(request: IngestRequest) -> tuple[dict[str, Any], dict[str, Any], 
 
     if len(request.paths) != 1 or request.day is None:
         raise LocalError("--format gtfs takes one feed at a time")
-    rows, counts = timetable.positions(request.paths[0], day=request.day, shapes=request.shapes)
+    rows, counts = timetable.positions(
+        request.paths[0], day=request.day, shapes=request.shapes, route_types=request.route_types
+    )
     named = rows.append_column("scenario", pa.array([request.scenario] * rows.num_rows, pa.string()))
     folders.write_arrow(named, request.out, POSITIONS)
     told = {"positions": rows.num_rows, "nodes": len(pc.unique(rows["node"])), **counts}
-    return {"day": request.day, "shapes": request.shapes}, told, []
+    types = {"route_types": list(request.route_types)} if request.route_types else {}
+    return {"day": request.day, "shapes": request.shapes, **types}, told, []
 
 
 def _lines(request: IngestRequest, tell: Tell | None) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
@@ -197,7 +240,7 @@ def _lines(request: IngestRequest, tell: Tell | None) -> tuple[dict[str, Any], d
         format=request.name, paths=request.paths, rules=rules, options=request.options, scenario=request.scenario,
         folder=request.out, lenient=request.lenient, block_bytes=request.block_bytes, tell=tell,
     )  # fmt: skip
-    said = [rule.said for rule in rules if rule.said]
+    said = _assumed(work)
     engine = request.engine
     if engine == "auto":
         engine = "local" if sum(map(sources.text_bytes, request.paths)) <= LOCAL_BYTES_MAX else "spark"
@@ -209,6 +252,16 @@ def _lines(request: IngestRequest, tell: Tell | None) -> tuple[dict[str, Any], d
     else:
         found = local.ingest(work)
     return _parameters(request, found, engine), _counts(work, found), [*said, *_said(work, found)]
+
+
+def _assumed(work: Work) -> list[str]:
+    """What was assumed about files, once for all of which the same was."""
+    alike: dict[str, list[str]] = {}
+    for name, rule in zip(work.names, work.rules, strict=True):
+        if rule.said:
+            alike.setdefault(rule.said.removeprefix(name), []).append(name)
+    more = {text: f" ({len(names) - 1:,} more files likewise)" for text, names in alike.items() if names[1:]}
+    return [f"{names[0]}{text}{more.get(text, '')}" for text, names in alike.items()]
 
 
 def _parameters(request: IngestRequest, found: Ingested, engine: str) -> dict[str, Any]:
@@ -240,6 +293,8 @@ def _counts(work: Work, found: Ingested) -> dict[str, Any]:
         "last_s": found.last_us / MICROSECONDS,
     }
     more = dict(found.counts)
+    if renamed := read.renamed:
+        more["renamed_nodes"] = len(renamed)
     if (lasting_us := more.pop("lasting_us", None)) is not None:
         counts["mean_s"] = round(lasting_us / max(1, found.written) / MICROSECONDS, 3)
     return counts | more
@@ -250,8 +305,10 @@ def _said(work: Work, found: Ingested) -> list[str]:
     if found.found.bad_lines:
         said.append(f"bad lines: {found.found.bad_lines:,} of {found.found.lines:,}")
         said += told_bad(found.found, work.names).splitlines()
-    said += _wide(found)
+    said += [*_wide(found), *_renamed(found.found.renamed)]
     counts = found.counts
+    if count := counts.get("joined_rows"):
+        said.append(f"rows that overlap another of their pair, and are one contact with it: {count:,}")
     if found.options.both_ways and not work.options.both_ways:
         said.append("no pair has lines of both directions: each line is taken to stand for both")
     if fast := counts.get("fast_moves"):
@@ -269,6 +326,11 @@ def _said(work: Work, found: Ingested) -> list[str]:
         hint = "; to let sightings hold for a while: --interval-s" if work.format == "imote" else ""
         said.append(f"left out: {_many(count)} without any length{hint}")
     return said
+
+
+def _renamed(names: list[str]) -> list[str]:
+    others = f", and {len(names) - 1:,} more likewise" if names[1:] else ""
+    return [f"names of nodes have no colons: {name} is {plain_name(name)}{others}" for name in names[:1]]
 
 
 def _wide(found: Ingested) -> list[str]:

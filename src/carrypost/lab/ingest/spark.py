@@ -143,7 +143,7 @@ def _first_lines(spark: SparkSession, blocks: list[_Block], work: Work, scratch:
                 ends = sources.part(Path(block.path), block.start, block.end).count(b"\n")
                 yield pa.RecordBatch.from_pydict({"block": [index], "ends": [ends]})
 
-    frame = _range(spark, blocks).mapInArrow(count, "block bigint, ends bigint")
+    frame = _range(spark, blocks, work.block_bytes).mapInArrow(count, "block bigint, ends bigint")
     counted = dict(_watched(spark, work, "counting lines", lambda: [tuple(row) for row in frame.collect()]))
     numbers: list[int] = []
     for file in sorted({block.file for block in blocks}):
@@ -152,8 +152,11 @@ def _first_lines(spark: SparkSession, blocks: list[_Block], work: Work, scratch:
     return numbers
 
 
-def _range(spark: SparkSession, blocks: list[_Block]) -> DataFrame:
-    return spark.range(0, len(blocks), 1, max(1, len(blocks)))
+def _range(spark: SparkSession, blocks: list[_Block], block_bytes: int) -> DataFrame:
+    """The numbers of blocks, in parts of about so many bytes: of many small files a task reads several."""
+    total = sum(block.end - block.start for block in blocks)
+    parts = max(spark.sparkContext.defaultParallelism, -(-total // block_bytes))
+    return spark.range(0, len(blocks), 1, max(1, min(parts, len(blocks))))
 
 
 def _used(name: str) -> pa.Schema:
@@ -176,7 +179,7 @@ def _read(spark: SparkSession, blocks: list[_Block], numbers: list[int], work: W
                 total.add(parsed)
                 yield from _batches(parsed.rows.select(used.names), schema, total.text())
 
-    return _range(spark, blocks).mapInArrow(parse, _ddl(schema))
+    return _range(spark, blocks, work.block_bytes).mapInArrow(parse, _ddl(schema))
 
 
 def _batches(rows: pa.Table, schema: pa.Schema, note: str) -> Iterator[pa.RecordBatch]:

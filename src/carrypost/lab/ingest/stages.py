@@ -16,6 +16,7 @@ from carrypost.emu.traces.formats import Format, Options, Parsed
 from carrypost.emu.traces.formats.events import back
 from carrypost.emu.traces.formats.rules import BAD_SHOWN, Bad, FileFault, first, where
 from carrypost.emu.traces.formats.tables import Positions, median
+from carrypost.emu.traces.formats.words import plain_name
 from carrypost.errors import LocalError
 
 BAD_SHARE_MAX = 0.01
@@ -36,6 +37,7 @@ class Sum:
     most: dict[str, float] = field(default_factory=dict)
     spread: dict[str, dict[int, int]] = field(default_factory=dict)
     orders: list[tuple[int, int, int, int]] = field(default_factory=list)
+    spelt: dict[str, int] = field(default_factory=dict)
 
     def add(self, parsed: Parsed) -> None:
         """Add one more block."""
@@ -44,7 +46,7 @@ class Sum:
         self.join(
             Sum(
                 parsed.lines, parsed.passed, parsed.left_out, parsed.rows.num_rows, parsed.bad_lines, list(parsed.bad),
-                faults, parsed.least, parsed.most, parsed.spread, orders,
+                faults, parsed.least, parsed.most, parsed.spread, orders, parsed.spelt,
             )
         )  # fmt: skip
 
@@ -55,6 +57,7 @@ class Sum:
         self.bad = sorted([*self.bad, *other.bad])[:BAD_SHOWN]
         self.faults += other.faults
         self.orders += other.orders
+        self.spelt |= {name: min(line, self.spelt.get(name, line)) for name, line in other.spelt.items()}
         self.least |= {key: min(value, self.least.get(key, value)) for key, value in other.least.items()}
         self.most |= {key: max(value, self.most.get(key, value)) for key, value in other.most.items()}
         for axis, counts in other.spread.items():
@@ -62,6 +65,11 @@ class Sum:
             for cell, count in counts.items():
                 mine[cell] = mine.get(cell, 0) + count
         return self
+
+    @property
+    def renamed(self) -> list[str]:
+        """Names that became others: nodes cannot have colons."""
+        return sorted(name for name in self.spelt if ":" in name)
 
     def text(self) -> str:
         """For the way from an executor."""
@@ -93,7 +101,7 @@ def checked(
     if not found.rows:
         raise LocalError(f"{names[0]}: there is nothing in it that can be read as {format_.name} ({format_.line})")
     faults = [] if format_.log and options.unsorted else [*found.faults, *_order(found), *_mixed(found)]
-    if (fault := first(faults)) is not None:
+    if (fault := first([*faults, *_same_name(found)])) is not None:
         raise fault.told(list(names))
     if isinstance(rule, Positions) and rule.geographic:
         north, middle = (median(found.spread[each]) for each in "yx")
@@ -133,6 +141,20 @@ def _mixed(found: Sum) -> list[FileFault]:
     one, two = sorted(int(found.least[each]) for each in ("absolute", "relative"))
     message = "relative and absolute times are mixed, see {other}: nothing says when the relative ones begin"
     return [FileFault(two, message, one)]
+
+
+def _same_name(found: Sum) -> list[FileFault]:
+    """Where a node would be called what another one is called."""
+    faults = []
+    homes: dict[str, str] = {}
+    for place, name in sorted((place, name) for name, place in found.spelt.items()):
+        other = homes.setdefault(plain_name(name), name)
+        if other != name:
+            message = (
+                f"{name} and {other} of {{other}} would be one node: names have no colons, and these become hyphens"
+            )
+            faults.append(FileFault(place, message, found.spelt[other]))
+    return faults
 
 
 def told_bad(found: Sum, names: Sequence[str]) -> str:

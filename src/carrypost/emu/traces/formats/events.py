@@ -17,17 +17,9 @@ import pyarrow.compute as pc
 
 from carrypost.emu.arrays import Flags, Floats, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX, brief
-from carrypost.emu.traces.formats.lines import (
-    Cells,
-    Checks,
-    Lines,
-    flags,
-    microseconds,
-    no_number,
-    numbers,
-    out_of_bounds,
-)
+from carrypost.emu.traces.formats.lines import Cells, Checks, Lines, flags
 from carrypost.emu.traces.formats.rules import FileFault, Headless, Options, Parsed, at, ends_first, pairs, parsed
+from carrypost.emu.traces.formats.words import SECONDS, microseconds, no_number, numbers
 from carrypost.emu.traces.tracks import COORDINATE_M_MAX
 
 DOWN, UP = 0, 1
@@ -122,7 +114,7 @@ class Walkers(Headless):
         kind = pc.fill_null(pc.index_in(cells.text(1), pa.array(list(_FORMS))), -1).to_numpy(zero_copy_only=False)
         forms = list(_FORMS.values())
         wanted = "must be an event: create, setdest or destroy"
-        cells.mark(kind < 0, lambda row: f"{wanted}, not {lines.text[row].as_py()!r}")
+        cells.mark(kind < 0, lambda row: f"{wanted}, not {cells.shown(row)!r}")
         cells.mark(cells.count != _WORDS[kind], lambda row: cells.misread(row, forms[kind[row]]))
         t_us, node = cells.times(0, "the time", -TIME_S_MAX), cells.name(2, "node")
         placed, sent = kind != DESTROY, kind == SETDEST
@@ -157,7 +149,7 @@ class Ns2(Headless):
         ours = flags(pc.match_substring_regex(lines.text, _NS2_NODE))
         ours &= flags(pc.match_substring_regex(lines.text, _NS2_ORDER))
         checks = Checks(lines.where(ours))
-        text = checks.lines.text
+        text = pc.ascii_trim_whitespace(checks.lines.text)
         order, place = pc.extract_regex(text, _NS2_SETDEST), pc.extract_regex(text, _NS2_PLACE)
         ordered, placed = flags(order.is_valid()), flags(place.is_valid())
         t_s, x, y, v = (numbers(order.field(each)) for each in ("t", "x", "y", "v"))
@@ -233,8 +225,7 @@ def _plan_times(cells: Cells, index: int) -> tuple[Ints, Flags]:
         found[dated] = each[encoded.indices.to_numpy()]
     wrong = ~((found >= 0) & (found <= TIME_S_MAX))
     cells.mark(wrong & dated, lambda _: "a date that is in no calendar")
-    bounds = 0.0, TIME_S_MAX, "s"
-    cells.mark(wrong, lambda row: out_of_bounds(cells.word(index, row).removeprefix("+"), "the time", *bounds))
+    cells.mark(wrong, lambda row: SECONDS.wrong(cells.word(index, row).removeprefix("+"), "the time", 0.0))
     return microseconds(found), dated
 
 

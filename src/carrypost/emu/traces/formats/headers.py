@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from carrypost.emu.scenario.csvfiles import Line
-from carrypost.emu.traces.formats.lines import cut, is_number, separator_of, words_of
+from carrypost.emu.traces.formats.lines import cut, separator_of, words_of
 from carrypost.emu.traces.formats.rules import Options, shortened
+from carrypost.emu.traces.formats.words import UNITS, is_number, is_time
 from carrypost.errors import LocalError
 
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
@@ -43,10 +44,11 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "distance": ("distance_m", "distance"),
 }  # fmt: skip
 """Names of each column; case, spaces, hyphens and underscores do not tell them apart."""
+_TIMES = ("t", "start", "end", "first", "last")
 _UNIT = re.compile(r"\s*[(\[]\s*([^()\[\]]*?)\s*[)\]]\s*$")
 _OTHER_UNITS = {
-    "ms", "msec", "millis", "milliseconds", "us", "µs", "μs", "microseconds", "ns", "nanoseconds", "min", "minutes",
-    "h", "hours", "days", "mm", "cm", "km", "ft", "feet", "mi", "miles", "yd", "rad", "radians",
+    "days", "mm", "cm", "km", "ft", "feet", "mi", "miles", "yd", "rad", "radians",
+    *(name for unit, each in UNITS.items() if unit != "s" for name in each.called),
 }  # fmt: skip
 """A column in one of these is not the one that its name without the unit would be."""
 _HEADER_SHOWN = 400
@@ -60,53 +62,75 @@ class Header:
     separator: str | None
     positions: Mapping[str, int]
     width: int
-    """Cells that a line may have; 0: any number."""
+    """Cells that a line has."""
+    told: str
+    """Who says so."""
     line: int
     """Where it stands; 0: there is none."""
     said: str = ""
+    open_ended: bool = False
+    """Whether the last of these cells is empty in the header, so that lines need not have it."""
 
 
-def head_lines(head: bytes, name: str) -> list[tuple[int, str]]:
-    """The first lines that say something, with their numbers."""
+def first_line(head: bytes, name: str) -> tuple[int, str]:
+    """The first line that says something, and its number."""
     found = cut(head)
     if not len(found.number):
         raise LocalError(f"{name}, line 1: the file is empty")
-    return list(zip(found.number.tolist(), found.text.to_pylist(), strict=True))
+    return int(found.number[0]), found.text[0].as_py()
 
 
 def find(
     head: bytes, name: str, wanted: Sequence[Sequence[str]], options: Options, *, usual: bool = True, hint: str = _HINT
 ) -> Header:
     """The columns of one of the sets in `wanted`, the first that is there; `usual`: without a header, in that order."""
-    number, line = head_lines(head, name)[0]
+    number, line = first_line(head, name)
     separator = separator_of(line)
     cells = words_of(line, separator)
-    told = Line(name, number)
     if options.columns:
-        named = _positions(options.columns, wanted, "--columns")
-        if named is None:
-            raise LocalError(f"--columns must name {_or(wanted)}, not {','.join(options.columns)}")
-        if _has_numbers(cells, named):
-            return Header(separator, named, 0, 0)
-        return Header(separator, named, 0, number, f"{name}, line {number}: is taken for a header: {shortened(line)}")
-    found = _positions(cells, wanted, f"{name}, line {number}", hint)
+        return _as_told(options, wanted, Line(name, number), line)
+    found = _positions(cells, wanted, f"{name}, line {number}", options.time_unit, hint)
     if found is not None:
-        return Header(separator, found, len(cells), number)
+        told = f"the header names {len(cells)} columns"
+        return Header(separator, found, len(cells), told, number, open_ended=not cells[-1])
     order = dict(zip(wanted[0], range(len(wanted[0])), strict=True))
     if usual and len(cells) >= len(order) and _is_data(cells, order):
         # Where there is but one way to read it, a header is not missed.
-        said = f"{name}: there is no header; columns are taken to be {', '.join(order)}"
-        return Header(separator, order, 0, 0, said if wanted[1:] else "")
+        said = f"{name}: there is no header; columns are taken to be {', '.join(order)}" if wanted[1:] else ""
+        return Header(separator, order, len(cells), f"the first one {len(cells)}", 0, said, open_ended=not cells[-1])
     if usual and (len(cells) < len(order) or is_number(cells[0])):
-        raise told.error(
-            f"must be a header that names {_or(wanted)}, or a row of {' '.join(wanted[0])}, not {line!r}{hint}"
-        )
-    # Told of the set of which most is there: who has a latitude does not want to hear of x.
-    nearest = max(wanted, key=lambda names: sum(bool(_at(cells, column)) for column in names))
-    missing = [column for column in nearest if not _at(cells, column)]
+        form = f"a header that names {_or(wanted)}, or a row of {' '.join(wanted[0])}"
+        raise Line(name, number).error(f"must be {form}, not {line.strip()!r}{hint}")
+    raise _missing(options, wanted, Line(name, number), cells, hint)
+
+
+def _as_told(options: Options, wanted: Sequence[Sequence[str]], first: Line, line: str) -> Header:
+    """The columns that the user tells; a first line without any number among them is a header, and passed over."""
+    named = _positions(options.columns, wanted, "--columns", options.time_unit)
+    if named is None:
+        raise LocalError(f"--columns must name {_or(wanted)}, not {','.join(options.columns)}")
+    separator, width = separator_of(line), len(options.columns)
+    told = f"--columns names {width}"
+    cells = words_of(line, separator)
+    if any(is_time(cells[index]) for index in named.values() if index < len(cells)):
+        return Header(separator, named, width, told, 0)
+    said = f"{first.name}, line {first.number}: is taken for a header: {shortened(line)}"
+    return Header(separator, named, width, told, first.number, said)
+
+
+def _missing(
+    options: Options, wanted: Sequence[Sequence[str]], first: Line, cells: Sequence[str], hint: str
+) -> LocalError:
+    """What a header lacks, of the set of which most is there: who has a latitude does not want to hear of x."""
+    nearest = max(wanted, key=lambda names: sum(bool(_at(cells, column, options.time_unit)) for column in names))
+    missing = [column for column in nearest if not _at(cells, column, options.time_unit)]
     lacks = f"column {missing[0]} is" if len(missing) == 1 else f"columns {', '.join(missing)} are"
+    for unit in () if options.metres else UNITS:
+        times = [cells[index] for column in missing if column in _TIMES for index in _at(cells, column, unit)]
+        if times:
+            hint = f"; if {times[0]} is meant: --time-unit {unit}"
     there = shortened(", ".join(cells), _HEADER_SHOWN)
-    raise told.error(f"{lacks} missing; the header must name {_or(wanted)}, found {there}{hint}")
+    return first.error(f"{lacks} missing; the header must name {_or(wanted)}, found {there}{hint}")
 
 
 def _or(wanted: Sequence[Sequence[str]]) -> str:
@@ -124,17 +148,28 @@ def _bare(cell: str) -> str:
 _BARE = {column: {_bare(each) for each in names} for column, names in SYNONYMS.items()}
 
 
-def _at(cells: Sequence[str], column: str) -> list[int]:
+def _in_unit(cell: str, unit: str) -> str:
+    """The name of a column less the unit that it ends in, as `time (ms)` and `time_ms` do; empty if it does not."""
+    bare = re.sub(r"[\s_()\[\]-]+", "", cell.lower())
+    return next((bare.removesuffix(each) for each in UNITS[unit].called if bare.endswith(each)), "")
+
+
+def _at(cells: Sequence[str], column: str, unit: str) -> list[int]:
+    """Where a column is; one of times that names the unit of times comes before others."""
+    if column in _TIMES and unit != "s":
+        found = [index for index, cell in enumerate(cells) if _in_unit(cell, unit) in _BARE[column]]
+        if found:
+            return found
     names = [_bare(cell) for cell in cells]
     exact = [index for index, cell in enumerate(names) if cell == column]
     return exact or [index for index, cell in enumerate(names) if cell in _BARE[column]]
 
 
 def _positions(
-    cells: Sequence[str], wanted: Sequence[Sequence[str]], where: str, hint: str = ""
+    cells: Sequence[str], wanted: Sequence[Sequence[str]], where: str, unit: str, hint: str = ""
 ) -> dict[str, int] | None:
     for names in wanted:
-        places = {column: _at(cells, column) for column in names}
+        places = {column: _at(cells, column, unit) for column in names}
         if all(places.values()):
             for column, found in places.items():
                 if len(found) > 1:
@@ -148,15 +183,9 @@ _TEXTS = {"node", "i", "j", "a", "b"}
 
 
 def _is_data(cells: Sequence[str], positions: Mapping[str, int]) -> bool:
-    """Whether what must be numbers are; dates count."""
+    """Whether what must be numbers are; dates and times of day count."""
     return all(
-        index < len(cells) and (is_number(cells[index]) or (column == "t" and cells[index][:4].isdecimal()))
+        index < len(cells) and (is_time(cells[index]) if column in _TIMES else is_number(cells[index]))
         for column, index in positions.items()
         if column not in _TEXTS
     )
-
-
-def _has_numbers(cells: Sequence[str], positions: Mapping[str, int]) -> bool:
-    """Whether any of what is wanted is a number or a date: no header has that."""
-    words = [cells[index] for index in positions.values() if index < len(cells)]
-    return any(is_number(word) or word[:4].isdecimal() for word in words)

@@ -79,8 +79,8 @@ def rank_within(key: Ints) -> Ints:
     return np.arange(len(key)) - np.repeat(start, lengths)
 
 
-def joined(key: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-    """The union of intervals of each key: those that overlap or touch are one. Sorted by key and start."""
+def joined(key: Ints, start: Ints, end: Ints, *, touching: bool = True) -> tuple[Ints, Ints, Ints]:
+    """Intervals of each key: those that overlap, and those that are `touching`, are one. Sorted by key and start."""
     order = np.lexsort((end, start, key))
     key, start, end = key[order], start[order], end[order]
     if not len(key):
@@ -91,7 +91,7 @@ def joined(key: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
     highest = np.maximum.accumulate(number * len(values) + rank)
     until = values[highest - number * len(values)]
     fresh = begins(key)
-    fresh[1:] |= start[1:] > until[:-1]
+    fresh[1:] |= (start[1:] > until[:-1]) if touching else (start[1:] >= until[:-1])
     first = np.flatnonzero(fresh)
     last = np.append(first[1:], len(key)) - 1
     return key[first], start[first], until[last]

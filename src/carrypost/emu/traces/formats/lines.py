@@ -9,11 +9,8 @@ No loop here goes over the lines of a block.
 from __future__ import annotations
 
 import csv
-import math
-import re
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
 from typing import NamedTuple
 
 import numpy as np
@@ -22,19 +19,15 @@ import pyarrow.compute as pc
 
 from carrypost.emu.arrays import Flags, Floats, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX
-from carrypost.errors import LocalError
+from carrypost.emu.traces.formats.words import SECONDS, Clock, no_name, no_number, numbers, out_of_bounds, whole
 from carrypost.model.times import MICROSECONDS
-from carrypost.security.identity import PLAIN_NAME_BYTES_MAX, Identity
+from carrypost.security.identity import PLAIN_NAME_BYTES_MAX
 
-NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-_NUMBER = f"^{NUMBER}$"
-_MILLISECONDS = 1e11
-"""A time in seconds that is larger was probably meant in milliseconds."""
-_DATE = (
-    r"^(?P<there>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?) ?"
-    r"(?:[Zz]|UTC|(?P<zone>[-+](?:[01]\d|2[0-3])(?::?[0-5]\d)?))?$"
-)
-_NAME_WITHOUT = r"[:\p{C}\x{FFFD}]"
+_NAME_WITHOUT = r"[\p{C}\x{FFFD}]"
+_RESPELT = "[:-]"
+"""Names with one of these may become one and the same name."""
+_BLANKS = " \r\n\v\f"
+"""A tab at either end of a line may stand beside an empty cell."""
 _BOM = b"\xef\xbb\xbf"
 _LINE_END = 10
 _UNIT = "\x1f"
@@ -63,8 +56,9 @@ def cut(data: bytes, first: int = 1) -> Lines:
         ends = np.append(ends, len(data))
     offsets = np.concatenate(([0], ends)).astype(np.int32)
     made = pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(data))
-    text = pc.ascii_trim_whitespace(made)
-    says = flags(pc.greater(pc.binary_length(text), 0)) & ~flags(pc.starts_with(text, "#"))
+    text = pc.ascii_trim(made, _BLANKS)
+    bare = pc.ascii_ltrim_whitespace(text)
+    says = flags(pc.greater(pc.binary_length(bare), 0)) & ~flags(pc.starts_with(bare, "#"))
     return Lines(text, np.arange(first, first + len(text), dtype=np.int64)).where(says)
 
 
@@ -84,7 +78,7 @@ def words_of(line: str, separator: str | None) -> list[str]:
 
 def separator_of(line: str) -> str | None:
     """What stands between the cells of this line; None: white space."""
-    return next((each for each in ("\t", ";", ",") if each in line), None)
+    return next((each for each in ("\t", ";", ",") if each in line.strip()), None)
 
 
 class Checks:
@@ -92,6 +86,9 @@ class Checks:
 
     def __init__(self, lines: Lines) -> None:
         self.lines = lines
+        self.respelt: list[tuple[list[str], Ints]] = []
+        """For each column of names: those with a colon or a hyphen, as the file has them, and of each line which of
+        them it has; -1: none."""
         self.wrong: Flags = np.zeros(len(lines.number), np.bool_)
         self._reasons: list[tuple[Flags, Callable[[int], str]]] = []
 
@@ -107,7 +104,11 @@ class Checks:
 
     def misread(self, row: int, form: str) -> str:
         """Tell that a line should read like `form`."""
-        return f"must read {form}, not {self.lines.text[row].as_py()!r}"
+        return f"must read {form}, not {self.shown(row)!r}"
+
+    def shown(self, row: int) -> str:
+        """A line as it is quoted."""
+        return str(self.lines.text[row].as_py()).strip()
 
     def why(self, row: int) -> str:
         """What is wrong with a line."""
@@ -127,6 +128,8 @@ class Cells(Checks):
         self._cells = words.values
 
     def _split(self, text: pa.Array) -> pa.Array:
+        if self._separator is None:
+            text = pc.ascii_trim_whitespace(text)
         if flags(pc.match_substring(text, '"')).any():
             return pc.split_pattern(self._unquoted(text), _UNIT)
         if self._separator is None:
@@ -175,16 +178,19 @@ class Cells(Checks):
         return found
 
     def times(
-        self, index: int, what: str, least_s: float = 0.0, *, dates: bool = False, where: Flags | bool = True
+        self, index: int, what: str, least_s: float = 0.0, *, clock: Clock = SECONDS, where: Flags | bool = True
     ) -> Ints:
-        """A column of seconds as whole microseconds; with `dates` also as 2026-11-15 12:00:00+01:00 (else UTC)."""
-        text = self.text(index)
-        found = numbers(text)
-        if dates and (left := np.isnan(found)).any():
-            found[left] = _dates(text.filter(pa.array(left)))
-        wrong = ~((found >= least_s) & (found <= TIME_S_MAX)) & where
-        self.mark(wrong, lambda row: self._out_of_bounds(index, row, what, (least_s, TIME_S_MAX, "s")))
-        return microseconds(found)
+        """A column of times as whole microseconds."""
+        t_us = clock.microseconds(self.text(index))
+        wrong = ~((t_us >= least_s * MICROSECONDS) & (t_us <= TIME_S_MAX * MICROSECONDS)) & where
+        self.mark(wrong, lambda row: self._no_time(index, row, what, clock, least_s))
+        return whole(t_us)
+
+    def _no_time(self, index: int, row: int, what: str, clock: Clock, least_s: float) -> str:
+        word = self.word(index, row)
+        if self._form and no_number(word, what):
+            return self.misread(row, self._form)
+        return clock.wrong(word, what, least_s)
 
     def _out_of_bounds(self, index: int, row: int, what: str, bounds: tuple[float, float, str]) -> str:
         word = self.word(index, row)
@@ -193,91 +199,29 @@ class Cells(Checks):
         return out_of_bounds(word, what, *bounds)
 
     def name(self, index: int, what: str) -> pa.Array:
-        """A column of names that nodes can have."""
+        """A column of names that nodes can have: colons, as in MAC addresses, become hyphens."""
         found = self.text(index)
         encoded = found.dictionary_encode()
         each = encoded.dictionary
         length = pc.binary_length(each)
         fits = flags(pc.and_(pc.greater(length, 0), pc.less_equal(length, PLAIN_NAME_BYTES_MAX)))
         fits &= ~flags(pc.match_substring_regex(each, _NAME_WITHOUT))
+        codes = encoded.indices.fill_null(len(each)).to_numpy(zero_copy_only=False)
         if not fits.all() or found.null_count:
-            codes = encoded.indices.fill_null(len(each)).to_numpy(zero_copy_only=False)
             self.mark(~np.append(fits, False)[codes], lambda row: no_name(self.word(index, row), what))
-        return found
+        some = flags(pc.match_substring_regex(each, _RESPELT))
+        if not some.any():
+            return found
+        which = np.append(np.where(some, np.cumsum(some) - 1, -1), -1)
+        self.respelt.append((each.filter(pa.array(some)).to_pylist(), which[codes]))
+        return plain_names(each).take(encoded.indices)
+
+    def named(self, name: str) -> pa.Array:
+        """The same name for all lines."""
+        self.respelt.append(([name], np.zeros(len(self.lines.number), np.int64)))
+        return plain_names(pa.array([name] * len(self.lines.number), pa.string()))
 
 
-def numbers(text: pa.Array) -> Floats:
-    """Texts as numbers, nan where they are none."""
-    try:
-        made = pc.cast(text, pa.float64())
-    except pa.ArrowInvalid:
-        fits = pc.match_substring_regex(text, _NUMBER)
-        made = pc.cast(pc.if_else(fits, text, pa.scalar(None, pa.string())), pa.float64())
-    return np.array(made.to_numpy(zero_copy_only=False), dtype=np.float64)
-
-
-def _dates(text: pa.Array) -> Floats:
-    read = pc.extract_regex(text, _DATE)
-    bare = pc.if_else(read.is_valid(), read.field("there"), pa.scalar(None, pa.string()))
-    try:
-        made = pc.cast(bare, pa.timestamp("us"))
-    except pa.ArrowInvalid:  # A day that is in no calendar: rare enough to look at them one by one.
-        made = pa.array([_date(each) for each in bare.to_pylist()], pa.timestamp("us"))
-    found: Floats = np.array(made.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.float64)
-    zones = pc.fill_null(read.field("zone"), "").dictionary_encode()
-    ahead_s = np.array([_ahead_s(each) for each in zones.dictionary.to_pylist()], dtype=np.float64)
-    found -= ahead_s[zones.indices.to_numpy()] * MICROSECONDS
-    return found / MICROSECONDS
-
-
-def _ahead_s(zone: str) -> int:
-    """Seconds by which clocks there are ahead of UTC: of +02:00, +0200 or +02."""
-    digits = zone[1:].replace(":", "").ljust(4, "0")
-    return (-1 if zone.startswith("-") else 1) * (int(digits[:2]) * 3600 + int(digits[2:]) * 60)
-
-
-def _date(text: str | None) -> datetime | None:
-    try:
-        return None if text is None else datetime.fromisoformat(text)
-    except ValueError:
-        return None
-
-
-def microseconds(seconds: Floats) -> Ints:
-    """Seconds as whole microseconds; 0 for those that are no time."""
-    with np.errstate(invalid="ignore"):
-        return np.where(np.abs(seconds) <= TIME_S_MAX, np.rint(seconds * MICROSECONDS), 0).astype(np.int64)
-
-
-# ------------------------------------------------------------------------------------- what is wrong with a word
-def is_number(word: str) -> bool:
-    """Whether this is how a number is written."""
-    return re.fullmatch(NUMBER, word) is not None
-
-
-def no_number(word: str, what: str) -> str:
-    """Why a word is no number at all; nothing if it is one, finite or not."""
-    if not word:
-        return f"{what} must not be empty"
-    return "" if is_number(word) or word.lower() in {"nan", "inf", "-inf"} else f"{what} must be a number, not {word!r}"
-
-
-def out_of_bounds(word: str, what: str, least: float, most: float, unit: str) -> str:
-    """Why a word is not a number within these bounds."""
-    if math.isinf(most) or no_number(word, what):
-        return no_number(word, what) or f"{what} must be a number, not {word!r}"
-    hint = "; are these milliseconds?" if unit == "s" and float(word) > _MILLISECONDS else ""
-    return f"{what} must be a number from {least:,.0f} to {most:,.0f} {unit}, not {float(word):g}{hint}"
-
-
-def no_name(word: str, what: str) -> str:
-    """Why a word is not the name of a node."""
-    if not word:
-        return f"{what} must not be empty"
-    if not word.isprintable() or "\ufffd" in word:
-        return f"{what} has characters that cannot be shown: {word!r}"
-    try:
-        Identity.plain(word)
-    except LocalError as error:
-        return str(error)
-    return f"{what} cannot be {word!r}"
+def plain_names(names: pa.Array) -> pa.Array:
+    """Names as nodes can have them, as `plain_name` has one."""
+    return pc.replace_substring(names, ":", "-")

@@ -80,8 +80,8 @@ def _consecutive(key: Ints, start_us: Ints, end_us: Ints) -> tuple[Ints, Ints, I
     return key[first], start_us[first], end_us[last]
 
 
-def exact(rows: pa.Table, options: Options) -> Assembled:  # noqa: ARG001 - as all formats
-    """Contacts as they are; that two of a pair overlap is an error."""
+def exact(rows: pa.Table, options: Options) -> Assembled:
+    """Contacts as they are; that two of a pair overlap is an error, unless those are to be one."""
     pairs = Pairs.of(rows)
     key, at = pairs.key, column(rows, "at")
     start_us, end_us = column(rows, "t_us"), column(rows, "until_us")
@@ -89,17 +89,26 @@ def exact(rows: pa.Table, options: Options) -> Assembled:  # noqa: ARG001 - as a
     empty = len(key) - len(order)
     order = order[np.lexsort((end_us[order], start_us[order], key[order]))]
     key, at, start_us, end_us = key[order], at[order], start_us[order], end_us[order]
-    faults = []
+    if options.overlaps:
+        found = joined(key, start_us, end_us, touching=False)
+        made = _assembled(pairs, found, [], {"joined_rows": len(key) - len(found[0])})
+    else:
+        made = _assembled(pairs, (key, start_us, end_us), _overlap(pairs, (key, start_us, end_us), at), {})
+    made.counts["empty_contacts"] = empty
+    return made
+
+
+def _overlap(pairs: Pairs, intervals: tuple[Ints, Ints, Ints], at: Ints) -> list[FileFault]:
+    """The first line whose contact overlaps another of its pair; they are sorted by pair and start."""
+    key, start_us, end_us = intervals
     over = np.flatnonzero((key[1:] == key[:-1]) & (start_us[1:] < end_us[:-1]))
     later = np.where(at[over + 1] > at[over], over + 1, over)
     for index in np.argsort(at[later])[:1]:
         one, two = later[index], 2 * over[index] + 1 - later[index]
         times = f"[{brief(int(start_us[two]))}, {brief(int(end_us[two]))}) s of {{other}}"
-        message = f"this contact of {pairs.told(int(key[one]))} overlaps {times}; those of one pair must not"
-        faults.append(FileFault(int(at[one]), message, int(at[two])))
-    made = _assembled(pairs, (key, start_us, end_us), faults, {})
-    made.counts["empty_contacts"] = empty
-    return made
+        message = f"this contact of {pairs.told(int(key[one]))} overlaps {times}; to make one of both: --overlaps"
+        return [FileFault(int(at[one]), message, int(at[two]))]
+    return []
 
 
 def events(rows: pa.Table, options: Options) -> Assembled:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from carrypost.emu.arrays import Flags, Ints
 from carrypost.emu.scenario.csvfiles import brief
 from carrypost.emu.traces.formats.lines import Checks, Lines, flags
+from carrypost.emu.traces.formats.words import Clock
 from carrypost.errors import LocalError
 
 BAD_SHOWN = 10
@@ -92,6 +93,12 @@ class Options:
     """Rows of a pair that overlap are one contact, not only those that follow each other to the instant."""
     columns: tuple[str, ...] = ()
     """In place of a header."""
+    node_from_name: bool = False
+    """Each file is of one node, which is called what the file is called."""
+    time_unit: str = "s"
+    """What numbers that are times count."""
+    date: str = ""
+    """The day that times of day are of; where it is given, all times are times of day."""
     metres: bool = False
     """Places must be x and y, and a header must say so."""
     unsorted: bool = False
@@ -108,6 +115,11 @@ class Options:
     """Degrees north and east of where most places are, where these are degrees."""
     middle: float = 0.0
     """The latter, as places have it."""
+
+    @property
+    def clock(self) -> Clock:
+        """How tables write times."""
+        return Clock(self.time_unit, self.date, dates=True, optional=not self.metres)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -130,6 +142,8 @@ class Parsed:
     """Of places in degrees: how many are around each hundredth of a degree, by axis."""
     order: tuple[int, int, int, int] | None = None
     """Of event logs: line and time of the first row and of the last."""
+    spelt: dict[str, int] = field(default_factory=dict)
+    """Names with colons or hyphens as lines have them, and the first line of each: two may have become one."""
 
 
 class LineRule(Protocol):
@@ -175,10 +189,24 @@ def parsed(
         passed=count - len(lines.number),
         bad_lines=len(found),
         bad=[
-            Bad(at(file, int(lines.number[row])), shortened(lines.text[row].as_py()), checks.why(row))
+            Bad(at(file, int(lines.number[row])), shortened(checks.shown(row)), checks.why(row))
             for row in found[:BAD_SHOWN].tolist()
         ],
+        spelt=_spelt(checks, file),
     )
+
+
+def _spelt(checks: Checks, file: int) -> dict[str, int]:
+    found: dict[str, int] = {}
+    good = np.flatnonzero(~checks.wrong)[::-1]
+    for names, which in checks.respelt:
+        row = np.full(len(names) + 1, -1)
+        row[which[good]] = good  # From the last line to the first, which is the one that stays.
+        for name, first_row in zip(names, row[:-1].tolist(), strict=True):
+            if first_row >= 0:
+                place = at(file, int(checks.lines.number[first_row]))
+                found[name] = min(place, found.get(name, place))
+    return found
 
 
 def ends_first(

@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -15,8 +17,9 @@ from carrypost.emu.arrays import Floats, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX, Line
 from carrypost.emu.traces.formats import headers
 from carrypost.emu.traces.formats.headers import Header
-from carrypost.emu.traces.formats.lines import Cells, Lines, cut, is_number, numbers
+from carrypost.emu.traces.formats.lines import Cells, Lines, cut
 from carrypost.emu.traces.formats.rules import Options, Parsed, ends_first, pairs, parsed
+from carrypost.emu.traces.formats.words import SECONDS, Clock, is_number, numbers
 from carrypost.emu.traces.tracks import COORDINATE_M_MAX
 from carrypost.model.times import MICROSECONDS
 
@@ -27,17 +30,26 @@ _DEGREES = {"lat": 90.0, "lon": 360.0}
 _LOOKED_AT = 1000
 """Lines among which one must have a place, or longitudes are counted from 0."""
 CELLS_A_DEGREE = 100
+_PACKED = re.compile(r"\.(?:gz|xz|zip)$", re.IGNORECASE)
+_ENDING = re.compile(r"(?<=.)\.[A-Za-z]\w{0,4}$")
+"""Not a number: trace.1 and trace.2 are two."""
 
 
 def _without(lines: Lines, header: int) -> Lines:
     return lines.where(lines.number != header) if header else lines
 
 
-@dataclass(frozen=True, slots=True)
+def node_of(called: str) -> str:
+    """The node of a file of one node: what the file is called, less folder and endings."""
+    return _ENDING.sub("", _PACKED.sub("", Path(called).name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _TableRule:
     """The rule of a table whose columns are known by a header."""
 
     header: Header
+    clock: Clock = SECONDS
 
     @property
     def said(self) -> str:
@@ -45,39 +57,45 @@ class _TableRule:
         return self.header.said
 
     def _cells(self, lines: Lines) -> Cells:
-        """The rows below the header; those with too few or too many cells are wrong."""
+        """The rows below the header; those with another number of cells are wrong, as every cell may be another one."""
         header = self.header
         cells = Cells(_without(lines, header.line), header.separator)
         for column, index in header.positions.items():
             cells.miscounted(cells.count <= index, f"{column} is missing: the row has {{}} cells")
-        if header.width and (cells.count > header.width).any():
-            # Whoever writes numbers with a comma has more cells than columns, and every number is another one.
-            more = cells.text(header.width).fill_null("").to_numpy(zero_copy_only=False) != ""
-            told = f"the row has {{}} cells, the header names {header.width} columns"
-            cells.miscounted(more | (cells.count > header.width + 1), told)
+        count, width = cells.count, header.width
+        other = (count < width - header.open_ended) | (count > width)
+        if other.any():
+            # A separator after the last cell parts it from nothing.
+            other &= (count != width + 1) | (cells.text(width).fill_null("").to_numpy(zero_copy_only=False) != "")
+            cells.miscounted(other, f"the row has {{}} cells, {header.told}")
         return cells
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Positions(_TableRule):
     """Where nodes are, row by row."""
 
     east_of: float = 0.0
     """Longitudes are counted from here, so that the date line cuts nothing."""
+    node: str = ""
+    """Whose places they are; empty: each row says it."""
 
     @classmethod
     def begin(cls, head: bytes, called: str, options: Options) -> Positions:
         """By the first lines of the file."""
         if options.metres:
-            return cls(headers.find(head, called, (("node", "t", "x", "y"),), options, usual=False, hint=""))
-        rule = cls(headers.find(head, called, (_PLACE, _GEOGRAPHIC), options))
+            header = headers.find(head, called, (("node", "t", "x", "y"),), options, usual=False, hint="")
+            return cls(header=header, clock=options.clock)
+        node = node_of(called) if options.node_from_name else ""
+        wanted = [tuple(each for each in columns if not (node and each == "node")) for columns in (_PLACE, _GEOGRAPHIC)]
+        rule = cls(header=headers.find(head, called, wanted, options), clock=options.clock, node=node)
         if not rule.geographic:
             return rule
         lines = cut(head)
         cells = rule._cells(Lines(lines.text[:_LOOKED_AT], lines.number[:_LOOKED_AT]))
         lat, lon = (numbers(cells.text(rule.header.positions[each])) for each in ("lat", "lon"))
         placed = ~cells.wrong & np.isfinite(lat) & np.isfinite(lon) & ((lat != 0.0) | (lon != 0.0))
-        return cls(rule.header, float(lon[placed][0])) if placed.any() else rule
+        return replace(rule, east_of=float(lon[placed][0])) if placed.any() else rule
 
     @property
     def geographic(self) -> bool:
@@ -87,8 +105,8 @@ class Positions(_TableRule):
     def parse(self, lines: Lines, file: int) -> Parsed:
         """Places; those in degrees with longitudes from `east_of`."""
         cells, index = self._cells(lines), self.header.positions
-        t_us = cells.times(index["t"], "t", -TIME_S_MAX, dates=True)
-        node = cells.name(index["node"], "node")
+        t_us = cells.times(index["t"], "t", -TIME_S_MAX, clock=self.clock)
+        node = cells.named(self.node) if self.node else cells.name(index["node"], "node")
         if self.geographic:
             y, east = (cells.number(index[each], each, most, "degrees") for each, most in _DEGREES.items())
             cells.mark((y == 0.0) & (east == 0.0), lambda _: "0, 0 is no fix of a receiver")
@@ -130,24 +148,25 @@ class OneMovement:
     @classmethod
     def begin(cls, head: bytes, called: str, options: Options) -> OneMovement:  # noqa: ARG003 - as all formats
         """By the first lines of the file."""
-        number, line = headers.head_lines(head, called)[0]
+        number, line = headers.first_line(head, called)
         words = line.split()
         if len(words) not in _ONE_HEADER or not all(map(is_number, words)):
             wanted = "minTime maxTime minX maxX minY maxY, six numbers"
-            raise Line(called, number).error(f"the header must be {wanted}, not {line!r}")
+            raise Line(called, number).error(f"the header must be {wanted}, not {line.strip()!r}")
         bounds = [float(word) for word in words]
         return cls(number, bounds[0], bounds[2], bounds[4])
 
     def parse(self, lines: Lines, file: int) -> Parsed:
         """Places, counted from the least of the header."""
         cells = Cells(_without(lines, self.header), None, form := "TIME NODE X Y")
-        cells.require(cells.count >= len(_PLACE), form)
+        # The fifth is a height.
+        cells.require((cells.count >= len(_PLACE)) & (cells.count <= len(_PLACE) + 1), form)
         t_us, node = cells.times(0, "the time", -TIME_S_MAX), cells.name(1, "node")
         x, y = (cells.number(index, axis, COORDINATE_M_MAX, "m") for index, axis in enumerate("xy", 2))
         return parsed(cells, file, {"a": node, "t_us": t_us, "x": x - self.x_0, "y": y - self.y_0})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sightings(_TableRule):
     """Pairs of nodes, and when they were seen together; to be joined."""
 
@@ -159,20 +178,22 @@ class Sightings(_TableRule):
     def pairs(cls, head: bytes, called: str, options: Options) -> Sightings:
         """A row covers the interval before its time."""
         interval_s = 20.0 if options.interval_s is None else options.interval_s
-        return cls(headers.find(head, called, (("t", "i", "j"),), options), "pairs", round(interval_s * MICROSECONDS))
+        header = headers.find(head, called, (("t", "i", "j"),), options)
+        return cls(header=header, clock=options.clock, kind="pairs", interval_us=round(interval_s * MICROSECONDS))
 
     @classmethod
     def haslemere(cls, head: bytes, called: str, options: Options) -> Sightings:
         """Steps of five minutes from 7 to 23 o'clock."""
         wanted = (("step", "i", "j", "distance"),)
         header = headers.find(head, called, wanted, options, hint="")
-        return cls(header, "haslemere", 300 * MICROSECONDS, options.distance_m)
+        return cls(header=header, kind="haslemere", interval_us=300 * MICROSECONDS, distance_m=options.distance_m)
 
     @classmethod
     def imote(cls, head: bytes, called: str, options: Options) -> Sightings:
         """When one node saw another first and last; it is taken to be there for an interval more."""
         header = headers.find(head, called, (("i", "j", "first", "last"),), options, hint="")
-        return cls(header, "imote", round((options.interval_s or 0.0) * MICROSECONDS))
+        interval_us = round((options.interval_s or 0.0) * MICROSECONDS)
+        return cls(header=header, clock=options.clock, kind="imote", interval_us=interval_us)
 
     def parse(self, lines: Lines, file: int) -> Parsed:
         """Sightings."""
@@ -191,9 +212,10 @@ class Sightings(_TableRule):
     def _times(self, cells: Cells) -> tuple[Ints, Ints]:
         index = self.header.positions
         if self.kind == "imote":
-            return cells.times(index["first"], "first"), cells.times(index["last"], "last")
+            first_us, last_us = (cells.times(index[each], each, clock=self.clock) for each in ("first", "last"))
+            return first_us, last_us
         if self.kind == "pairs":
-            t_us = cells.times(index["t"], "t", dates=True)
+            t_us = cells.times(index["t"], "t", clock=self.clock)
             return t_us - self.interval_us, t_us
         cells.number(index["distance"], "distance")
         step = cells.number(index["step"], "step")
@@ -209,20 +231,21 @@ _STEPS_MAX = 1e6
 _FIRST_STEP_S = 7 * 3600
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContactIntervals(_TableRule):
     """Contacts as they are."""
 
     @classmethod
     def begin(cls, head: bytes, called: str, options: Options) -> ContactIntervals:
         """By the first line of the file."""
-        return cls(headers.find(head, called, (("a", "b", "start", "end"),), options, usual=False))
+        header = headers.find(head, called, (("a", "b", "start", "end"),), options, usual=False)
+        return cls(header=header, clock=options.clock)
 
     def parse(self, lines: Lines, file: int) -> Parsed:
         """Contacts."""
         cells, index = self._cells(lines), self.header.positions
         a, b, same = pairs(*(cells.name(index[each], each) for each in "ab"))
-        start_us, until_us = (cells.times(index[each], each) for each in ("start", "end"))
+        start_us, until_us = (cells.times(index[each], each, clock=self.clock) for each in ("start", "end"))
         cells.mark(same, lambda row: f"{a[row]} is in contact with itself")
         made = parsed(cells, file, {"a": a, "b": b, "t_us": start_us, "until_us": until_us})
         made.fault = ends_first(cells, start_us, until_us, file)
