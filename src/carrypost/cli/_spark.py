@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from carrypost.cli._output import say
 from carrypost.errors import LocalError
 
 if TYPE_CHECKING:
@@ -24,6 +25,17 @@ MemoryOption = Annotated[
 ConfOption = Annotated[
     list[str], typer.Option("--conf", metavar="KEY=VALUE", help="Any of Spark's own settings.", show_default=False)
 ]
+
+EngineOption = Annotated[
+    Literal["spark", "local"],
+    typer.Option("--engine", help="local: in this process, for small inputs, and without Java; the same tables."),
+]
+
+
+def suggest_local(engine: str, options: SparkOptions, *, small: bool) -> None:
+    """Say that Spark takes longer to start than the work would, where it does."""
+    if engine == "spark" and small and options.starts:
+        say("so little is done sooner without Spark: --engine local")
 
 
 def spark_options(master: str, memory: str, conf: Sequence[str]) -> SparkOptions:

@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -72,6 +73,15 @@ class SparkOptions:
     def on_this_machine(self) -> bool:
         """Whether nobody else has to reach the driver."""
         return _LOCAL.fullmatch(self.master) is not None
+
+    @property
+    def starts(self) -> bool:
+        """Whether a session has to be started on this machine: there is none, and no cluster was named."""
+        if not self.in_process or find_spec("pyspark") is None:
+            return False
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded only where Spark is used
+
+        return SparkSession.getActiveSession() is None
 
     @property
     def cores(self) -> int:
