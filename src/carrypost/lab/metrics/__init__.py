@@ -7,7 +7,7 @@ of the nearest rank. What a crash brought a second time is never counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from carrypost.lab.metrics import causal, dissemination, presence, statistics
 from carrypost.lab.metrics import families as f
 from carrypost.lab.metrics.causal import Delays
 from carrypost.lab.metrics.dissemination import Delivered, Spread
-from carrypost.lab.metrics.parts import Family, Slice, Tally, made
+from carrypost.lab.metrics.parts import Family, Part, Slice, Tally, made
 from carrypost.lab.metrics.presence import Presence, of_meetings, of_stays
 from carrypost.lab.metrics.rows import Rows
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from carrypost.lab.schemas import Table
 
-__all__ = ["FAMILIES", "WINDOW_S", "tables"]
+__all__ = ["FAMILIES", "WINDOW_S", "finished", "joined", "parts", "tables"]
 
 WINDOW_S = 60.0
 
@@ -57,12 +57,29 @@ FAMILIES: Mapping[Table, Family] = MappingProxyType(
 """Families, and what makes them: all that there are, in the order in which documents and commands list them."""
 
 
+def parts(rows: pa.Table, wanted: Iterable[Table], *, window_s: float = WINDOW_S) -> list[Part]:
+    """What these rows of a run come to, for each part that these families are made of."""
+    these = Slice(Rows(rows), window_s=window_s)
+    return [part(these) for part in _needed(wanted)]
+
+
+def joined(one: Sequence[Part], other: Sequence[Part]) -> list[Part]:
+    """What two slices of a run come to, of each of which parts are known."""
+    return [mine.joined(yours) for mine, yours in zip(one, other, strict=True)]
+
+
+def finished(run: str, found: Sequence[Part], wanted: Sequence[Table]) -> dict[str, pa.Table]:
+    """By name, the tables of a run out of the parts of all of it."""
+    known = dict(zip(_needed(wanted), found, strict=True))
+    return {table.name: made(table, run, FAMILIES[table].rows(known[FAMILIES[table].part])) for table in wanted}
+
+
 def tables(run: str, rows: pa.Table, wanted: Iterable[Table], *, window_s: float = WINDOW_S) -> dict[str, pa.Table]:
     """By name, the tables of one run out of its rows."""
-    whole, parts, found = Slice(Rows(rows), window_s=window_s), {}, {}
-    for table in wanted:
-        family = FAMILIES[table]
-        if family.part not in parts:
-            parts[family.part] = family.part(whole)
-        found[table.name] = made(table, run, family.rows(parts[family.part]))
-    return found
+    chosen = list(wanted)
+    return finished(run, parts(rows, chosen, window_s=window_s), chosen)
+
+
+def _needed(wanted: Iterable[Table]) -> list[Callable[[Slice], Part]]:
+    """What parts are made by, each once."""
+    return list(dict.fromkeys(FAMILIES[table].part for table in wanted))

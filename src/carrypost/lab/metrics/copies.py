@@ -27,7 +27,8 @@ NEVER = np.iinfo(np.int64).min
 ENDLESS = (1 << 62) - 1
 """The deadline of what has none."""
 HOPS_MAX = (1 << 12) - 1
-_TOLD = (Kind.PUBLISH, Kind.RECEIVE, Kind.DELIVER, Kind.EXPIRE)
+TOLD = (Kind.PUBLISH, Kind.RECEIVE, Kind.DELIVER, Kind.EXPIRE)
+"""Kinds of rows that tell of copies."""
 _KIND_BITS = 2
 _BITS = 63
 
@@ -113,15 +114,15 @@ class Copies:
         place = np.cumsum(begins) - 1
         node, message = np.divmod(copy[begins], max(1, len(rows.messages)))
         kind = key & ((1 << _KIND_BITS) - 1)
-        times = {each: np.full(len(node), NEVER) for each in _TOLD}
-        for number, each in enumerate(_TOLD):
+        times = {each: np.full(len(node), NEVER) for each in TOLD}
+        for number, each in enumerate(TOLD):
             mine = kind == number
             times[each][place[mine]] = rows.t_us[row[mine]]
-        came = kind == _TOLD.index(Kind.RECEIVE)
+        came = kind == TOLD.index(Kind.RECEIVE)
         hops = np.zeros(len(node), np.int32)
         told = rows.whole("hops", row[came]).fill_null(0).to_numpy(zero_copy_only=False)
         hops[place[came]] = np.clip(told, 0, HOPS_MAX)
-        received_us, delivered_us, expired_us = (times[each] for each in _TOLD[1:])
+        received_us, delivered_us, expired_us = (times[each] for each in TOLD[1:])
         publications = Publications.of(rows)
         at_us = np.where(received_us != NEVER, received_us, np.where(delivered_us != NEVER, delivered_us, expired_us))
         at_us = np.where(at_us == NEVER, ENDLESS, at_us)
@@ -181,7 +182,7 @@ def _first(rows: Rows, at: Ints) -> tuple[Ints, Ints]:
     """Of each copy and kind the first row, in order of copies: node, message and kind as one number, and the row."""
     order = np.zeros(max(1, len(rows.kinds)), np.int64)
     for code, name in enumerate(rows.kinds.to_pylist()):
-        order[code] = _TOLD.index(name) if name in _TOLD else 0
+        order[code] = TOLD.index(name) if name in TOLD else 0
     copy = rows.node[at].astype(np.int64) * len(rows.messages) + rows.message[at]
     key = (copy << _KIND_BITS) | order[rows.kind[at]]
     bits = max(1, len(rows) - 1).bit_length()

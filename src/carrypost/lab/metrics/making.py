@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,7 +20,7 @@ import pyarrow.parquet as pq
 import carrypost
 from carrypost.errors import CarrypostError, LocalError
 from carrypost.lab import folders
-from carrypost.lab.metrics import FAMILIES, WINDOW_S, kept, lines, records, tables
+from carrypost.lab.metrics import FAMILIES, WINDOW_S, finished, joined, kept, lines, records, slices, tables
 from carrypost.lab.metrics.records import RunFiles, Source
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Order:
     window_s: float
     target: str
     """Where the tables go."""
+    slices: int
+    """More than one: it is too large for one task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,8 @@ class Wanted:
     """In place of `metrics` beside the records."""
     window_s: float = WINDOW_S
     merge_runs: bool = False
+    slice_rows: int = slices.SLICE_ROWS
+    """Runs with more are cut into slices; it changes the cost, never the result."""
 
 
 def make(
@@ -155,14 +160,28 @@ def _make(
         lacking = tuple(name for name, there in before.items() if there.digests.get(of.run) != digests[of.run])
         if lacking:
             target = home.absolute() / _PARTS / f"{records.digest([digests[of.run], *lacking], ())}.arrow"
-            orders[of.run] = Order(of, lacking, wanted.window_s, str(target))
-    for answer in engine.each("metrics", measured, list(orders.values()), told):
+            count = -(-sum(group.rows for group in of.groups()) // wanted.slice_rows)
+            orders[of.run] = Order(of, lacking, wanted.window_s, str(target), max(1, count))
+    large = [order for order in orders.values() if order.slices > 1 and not Path(order.target).exists()]
+    for answer in engine.each("metrics", measured, [order for order in orders.values() if order.slices == 1], told):
         _good(answer)
+    for order in large:
+        _sliced(engine, order)
     with kept.Appending(home, wanted.tables) as appending:
         for of in runs:
             new = kept.read(Path(orders[of.run].target)) if of.run in orders else {}
             old = {name: there.rows(of.run) for name, there in before.items() if name not in new}
             appending.append(of.run, digests[of.run], old | new)
+
+
+def _sliced(engine: Engine, order: Order) -> None:
+    """A large run, slice by slice."""
+    folder = f"{order.target}.slices"
+    (pieces,) = engine.each("cutting a run", slices.cut, [slices.Cutting(order.of, order.slices, folder)])
+    each = [replace(piece, families=order.families, window_s=order.window_s) for piece in _good(pieces)]
+    found = [_good(answer) for answer in engine.each(f"metrics of {order.of.run}", slices.measured, each)]
+    kept.write(Path(order.target), finished(order.of.run, reduce(joined, found), chosen(order.families)))
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _good(answer: T | CarrypostError) -> T:

@@ -7,10 +7,11 @@ writes to a file that ends so. Which run a file is of, its statistics tell; only
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +21,7 @@ from carrypost.files import refused
 from carrypost.lab import folders
 from carrypost.lab.metrics.rows import COLUMNS, TEXTS
 from carrypost.lab.schemas import RECORDS
+from carrypost.model.times import MICROSECONDS
 
 REAL = "node"
 """What runs of real nodes begin with, before a stroke."""
@@ -56,6 +58,38 @@ def _files_of_lines(path: Path) -> list[Path]:
     return found if not any(folder.glob("*.parquet")) else []
 
 
+class RowGroup(NamedTuple):
+    """A row group of a file, and from when to when its rows are, as far as its statistics tell."""
+
+    file: str
+    number: int
+    rows: int
+    first_us: float
+    last_us: float
+
+    def touches(self, first_us: float, last_us: float) -> bool:
+        """Whether rows of this time may be in it."""
+        return self.first_us <= last_us and self.last_us >= first_us
+
+
+def _row_groups(path: str) -> Iterator[tuple[int, Any]]:
+    try:
+        told = pq.read_metadata(path)
+    except (OSError, pa.ArrowException) as error:
+        raise refused(f"{path} is no record that can be read", error) from None
+    for number in range(told.num_row_groups):
+        yield number, told.row_group(number)
+
+
+def _span_us(group: Any) -> tuple[float, float]:  # noqa: ANN401 - Arrow has no types
+    """Without statistics it may be any time."""
+    columns = (group.column(at) for at in range(group.num_columns))
+    told = next((each.statistics for each in columns if each.path_in_schema == "t"), None)
+    if told is None or not told.has_min_max:
+        return -math.inf, math.inf
+    return round(told.min * MICROSECONDS), round(told.max * MICROSECONDS)
+
+
 @dataclass(frozen=True, slots=True)
 class RunFiles:
     """Where the rows of a run are."""
@@ -68,19 +102,31 @@ class RunFiles:
     shared: bool
     """Whether there are other runs in them."""
 
-    def rows(self) -> pa.Table:
-        """The columns that families need."""
-        names = [*COLUMNS, "run"] if self.shared else list(COLUMNS)
-        parts = []
-        for file in self.files:
-            try:
-                part = pq.ParquetFile(file, read_dictionary=[*TEXTS, "run"]).read(columns=names)
-            except (OSError, pa.ArrowException) as error:
-                raise refused(f"{file} is no record that can be read", error) from None
-            if self.shared:
-                part = part.filter(pc.is_in(part["run"].cast(pa.string()), pa.array(self.names))).drop_columns(["run"])
-            parts.append(part)
-        return pa.concat_tables(parts)
+    def groups(self) -> list[RowGroup]:
+        """The row groups of its files."""
+        return [
+            RowGroup(file, number, told.num_rows, *_span_us(told))
+            for file in self.files
+            for number, told in _row_groups(file)
+        ]
+
+    def rows(self, groups: Sequence[RowGroup] | None = None, columns: Sequence[str] = COLUMNS) -> pa.Table:
+        """Some columns of its rows, of all row groups or of some; all that families need if none are named."""
+        wanted: dict[str, list[int]] = {file: [] for file in self.files} if groups is None else {}
+        for group in groups or ():
+            wanted.setdefault(group.file, []).append(group.number)
+        return pa.concat_tables([self._read(file, numbers, columns) for file, numbers in wanted.items()])
+
+    def _read(self, path: str, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        names = [*columns, "run"] if self.shared else list(columns)
+        try:
+            file = pq.ParquetFile(path, read_dictionary=[name for name in (*TEXTS, "run") if name in names])
+            found = file.read_row_groups(groups, columns=names) if groups else file.read(columns=names)
+        except (OSError, pa.ArrowException) as error:
+            raise refused(f"{path} is no record that can be read", error) from None
+        if not self.shared:
+            return found
+        return found.filter(pc.is_in(found["run"].cast(pa.string()), pa.array(self.names))).drop_columns(["run"])
 
 
 def runs(files: Mapping[str, Iterable[str]], *, merge: bool) -> list[RunFiles]:

@@ -125,11 +125,11 @@ class Rows:
 
     def _codes(self, name: str) -> tuple[Codes, pa.Array]:
         if name not in self._known:
-            self._known[name] = _encoded(self._table[name])
+            self._known[name] = encoded(self._table[name])
         return self._known[name]
 
 
-def _encoded(column: pa.ChunkedArray) -> tuple[Codes, pa.Array]:
+def encoded(column: pa.ChunkedArray) -> tuple[Codes, pa.Array]:
     """Codes and what they stand for."""
     if not pa.types.is_dictionary(column.type):
         column = column.cast(pa.string()).dictionary_encode()
