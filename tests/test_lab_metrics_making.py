@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.order_records import Story
 
+import carrypost
 from carrypost.cli.app import run as command
 from carrypost.emu.records.files import Sink, table_of
 from carrypost.errors import FileError, LocalError
@@ -188,10 +189,18 @@ def test_a_record_without_rows_has_no_run_and_one_with_the_first_alone_has_no_me
     assert not any(rows.values())
 
 
-def test_statistics_tell_the_run_of_a_file_without_looking_into_it(tmp_path: Path) -> None:
-    path = tmp_path / "one.parquet"
-    pq.write_table(table_of(story("s/d/1")), path)
-    assert records.names_in(path) == ["s/d/1"]
+def test_footer_and_statistics_tell_the_run_of_a_file_without_looking_into_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = put(tmp_path, "one", story("s/d/1"))
+    told = pq.read_metadata(path)
+    assert told.metadata[b"carrypost.run"] == b"s/d/1"
+    assert told.metadata[b"carrypost.version"] == carrypost.__version__.encode()
+    columns = {told.row_group(0).column(at).path_in_schema: told.row_group(0).column(at) for at in range(11)}
+    assert (columns["run"].statistics.min, columns["kind"].statistics.max) == ("s/d/1", "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(pq.ParquetFile, "read_row_group", None)
+        assert records.names_in(path) == ["s/d/1"]
     shutil.copy(path, tmp_path / "broken")
     (tmp_path / "broken").write_bytes(b"nothing")
     with pytest.raises(FileError, match="is no record that can be read"):

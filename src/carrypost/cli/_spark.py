@@ -38,8 +38,8 @@ def suggest_local(engine: str, options: SparkOptions, *, small: bool) -> None:
         say("so little is done sooner without Spark: --engine local")
 
 
-def spark_options(master: str, memory: str, conf: Sequence[str]) -> SparkOptions:
-    """The three options as one value; raises `LocalError` for a setting that is none of Spark's."""
+def spark_options(master: str, memory: str, conf: Sequence[str], what: str = "") -> SparkOptions:
+    """The three options as one value, for a command; raises `LocalError` for a setting that is none of Spark's."""
     from carrypost.lab.spark.session import SparkOptions  # noqa: PLC0415 - needed by these commands only
 
     settings: dict[str, str] = {}
@@ -48,4 +48,4 @@ def spark_options(master: str, memory: str, conf: Sequence[str]) -> SparkOptions
         if not (equals and key.startswith("spark.")):
             raise LocalError(f"--conf takes KEY=VALUE with a key of Spark, as spark.executor.memory=2g, not {each!r}")
         settings[key] = value
-    return SparkOptions(master=master, memory=memory, conf=settings)
+    return SparkOptions(master=master, memory=memory, conf=settings, name=f"carrypost {what}".rstrip())

@@ -99,7 +99,7 @@ def ingest(
     )  # fmt: skip
     request = run.IngestRequest(
         paths=files, format=format_, scenario=scenario, out=out, options=options, day=day, shapes=shapes,
-        lenient=lenient, engine=engine, spark=spark_options(master, memory, conf),
+        lenient=lenient, engine=engine, spark=spark_options(master, memory, conf, "lab ingest"),
     )  # fmt: skip
     suggest_local(engine, request.spark, small=request.small)
     with orderly(), bar(scenario, _columns, total=1.0) as update:

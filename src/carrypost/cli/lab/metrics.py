@@ -55,7 +55,7 @@ def metrics(
 
     * `carrypost lab metrics campaign --engine local` for records of some megabytes
     """
-    options = spark_options(master, memory, conf)
+    options = spark_options(master, memory, conf, "lab metrics")
     needs_emulator()
     from carrypost.lab import engines  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.metrics import making  # noqa: PLC0415

@@ -39,7 +39,7 @@ def report(
 
     For example: `carrypost lab report results --out report.html`
     """
-    study = made(folder, out, spark_options(master, memory, conf), engine=engine)
+    study = made(folder, out, spark_options(master, memory, conf, "lab report"), engine=engine)
     runs, failed = len(study.runs), len(study.failures)
     found = {"page": str(out), "bytes": out.stat().st_size, "runs": runs, "failed": failed}
     figures(found, json=wants_json(json))
