@@ -1,33 +1,37 @@
-"""Metrics of records: on Spark by the functions of `lab metrics`, beside SQL in duckdb with as many threads.
+"""Metrics of records by the functions of `lab metrics`, on Spark and in one process, beside SQL in duckdb.
 
-Both read the same Parquet files (`_lab_records`), put together the copies of messages, and answer five questions:
-Table V (processing), Table VI (delays), 99 percentiles of transmission delay and of latency, the median transmission
-delay of every node, and deliveries and the last of them of every message. What they find is compared, and must be
-equal: numbers exactly, means and deviations to a millionth of a second. Spark is measured in a session that has done
-the same before, duckdb in a program of its own, the second time too.
+All read the same Parquet files (`_lab_records`), put together the copies of messages, and answer five questions: Table
+V (processing), Table VI (delays), 99 percentiles of transmission delay and of latency, the median transmission delay of
+every node, and deliveries and the last of them of every message. What they find is compared, and must be equal: numbers
+exactly, means and deviations to a millionth of a second. Then all families are made, of which these are a part. Spark
+is measured in a session whose workers have started, duckdb in a program of its own, the second time too.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
+import numpy as np
 from benchmarks import _lab_records
-from benchmarks._lab_weigh import Weighed, weigh, weigh_apart
+from benchmarks._lab_weigh import weigh, weigh_apart
 from benchmarks._processes import BenchmarkError, Row, say
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from carrypost.lab import folders
-from carrypost.lab.metrics import Material, causal, material
-from carrypost.lab.metrics.families import DELAYS, LTCY, TDELAY
-from carrypost.lab.metrics.percentiles import milliseconds, thinned_counts
-from carrypost.lab.schemas import RECORDS
+from carrypost.lab.engines import Engine, LocalEngine, SparkEngine
+from carrypost.lab.metrics import making, records
+from carrypost.lab.metrics.causal import Delays, processing, processing_part
+from carrypost.lab.metrics.copies import NEVER
+from carrypost.lab.metrics.distribution import milliseconds
+from carrypost.lab.metrics.families import DELAYS, TDELAY
+from carrypost.lab.metrics.parts import Slice
+from carrypost.lab.metrics.records import RunFiles, Source
+from carrypost.lab.metrics.rows import Rows
+from carrypost.lab.spark.session import SparkOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,14 +41,13 @@ TITLE: Final = "Analytics: metrics of records, Spark and duckdb"
 ROWS: Final = (1_500_000, 15_000_000)
 ROWS_QUICK: Final = (50_000,)
 THREADS: Final = 2
-GOAL: Final = 2.5
+GOAL: Final = 1.0
 MEGABYTE: Final = 1_000_000
 SHARES: Final = tuple(range(1, 100))
-NODE_STEPS: Final = 64
 _CLOSE_US: Final = 1.0
-
-WARM: Final = 2
-"""Runs on Spark before those that count: it compiles as it goes."""
+_FIVE: Final = "Spark, five questions"
+_ALL: Final = "Spark, all families"
+_DUCKDB: Final = "duckdb, five questions"
 
 Found = dict[str, Any]
 """By question, the answer as it came."""
@@ -52,51 +55,67 @@ Answer = dict[tuple[Any, ...], list[Any]]
 """An answer by key, for comparison."""
 
 
-# --- Spark -------------------------------------------------------------------------------------------------
+# --- by run ------------------------------------------------------------------------------------------------
 
 
-def on_spark(spark: SparkSession, home: Path, steps: dict[str, float] | None = None) -> Found:
-    """All answers; `steps` gets how long each took."""
-    began_s = time.perf_counter()
-    found: Found = {}
+def answers(of: RunFiles) -> dict[str, Answer]:
+    """A task: the answers of one run, by key."""
+    whole = Slice(Rows(of.rows()), window_s=60.0)
+    copies, nodes, messages = whole.copies, whole.rows.nodes, whole.rows.messages
+    counts, delays = processing(processing_part(whole)), Delays.of(whole)
+    spreads, ranks = {}, {}
+    for number, name in enumerate(DELAYS):
+        moments = delays.moments[name]
+        of_all = moments.seconds
+        means = [(of_all[each] or 0.0) * 1e6 for each in ("avg_s", "stdev_s")]
+        spreads[of.run, number] = [moments.count, moments.least, moments.most, *means]
+        if number < 2:
+            ranks[of.run, number] = [delays.counts[name].percentile(share) for share in SHARES]
+    delivered = np.bincount(copies.message[copies.delivered_us != NEVER], minlength=len(messages))
+    last = np.full(len(messages), NEVER)
+    np.maximum.at(last, copies.message, copies.delivered_us)
+    return {
+        "processing": {(of.run,): [int(counts[name][0]) for name in ("bcast", "rcvd", "codlvd", "expd", "left")]},
+        "delays": spreads,
+        "percentiles": ranks,
+        "medians": {(of.run, nodes[node].as_py()): [value] for node, value in _medians(whole)},
+        "deliveries": {
+            (of.run, name): [count, when if when != NEVER else None]
+            for name, count, when in zip(messages.to_pylist(), delivered.tolist(), last.tolist(), strict=True)
+        },
+    }
 
-    def done(name: str, answer: pa.Table) -> None:
-        nonlocal began_s
-        found[name] = answer
-        if steps is not None:
-            steps[name] = time.perf_counter() - began_s
-        began_s = time.perf_counter()
 
-    with material(folders.read(spark, home, RECORDS)) as of:
-        done("nodes", of.nodes.select("run", "run_name", "node", "node_name").toArrow())
-        done("messages", of.messages.select("message", "run_name", "name").toArrow())
-        done("processing", causal.processing(of.copies, of.runs).toArrow())
-        done("delays", of.spreads.toArrow())
-        done("percentiles", _percentiles(of))
-        done("medians", _medians(of))
-        done("deliveries", _deliveries(of))
+def _medians(whole: Slice) -> list[tuple[int, int]]:
+    """By node, the median of transmission delays, of the nearest rank."""
+    known, delay_us = whole.copies.delays[TDELAY]
+    node, value = whole.copies.node[known], milliseconds(delay_us[known])
+    order = np.lexsort((value, node))
+    found, first, count = np.unique(node[order], return_index=True, return_counts=True)
+    middle = value[order][first + (count + 1) // 2 - 1]
+    return list(zip(found.tolist(), middle.tolist(), strict=True))
+
+
+def asked(engine: Engine, home: Path) -> dict[str, Answer]:
+    """All answers of all runs."""
+    files = {str(file): records.names_in(file) for file in Source.find(home).files}
+    found: dict[str, Answer] = {}
+    for each in engine.each("five questions", answers, records.runs(files, merge=False)):
+        for name, answer in each.items():
+            found.setdefault(name, {}).update(answer)
     return found
 
 
-def _percentiles(of: Material) -> pa.Table:
-    values = causal.values(of.copies, (TDELAY, LTCY))
-    return thinned_counts(values, ["run", "metric"], 100, limits=causal.limits(of.spreads)).toArrow()
+def made(engine: Engine, home: Path) -> int:
+    """All families of all runs, none of which is there."""
+    out = home / f"metrics-{time.monotonic_ns()}"
+    making.make(engine, Source.find(home), making.Wanted(out=out))
+    return sum(1 for _ in out.glob("*/*.parquet"))
 
 
-def _medians(of: Material) -> pa.Table:
-    delays = of.copies.select("node", milliseconds(causal.delay_columns()[TDELAY]).alias("value")).dropna()
-    # Those of a node lie between the least and the most of its run, which are known.
-    tdelays = causal.limits(of.spreads).where(F.col("metric") == DELAYS.index(TDELAY))
-    limits = of.nodes.join(F.broadcast(tdelays), on="run", how="inner").select("node", "least", "most")
-    return thinned_counts(delays, ["node"], 2, steps=NODE_STEPS, limits=limits).toArrow()
-
-
-def _deliveries(of: Material) -> pa.Table:
-    return (
-        of.copies.groupBy("message")
-        .agg(F.count("delivered_us").alias("delivered"), F.max("delivered_us").alias("last"))
-        .toArrow()
-    )
+def made_here(home: Path) -> int:
+    """The same in one process."""
+    return made(LocalEngine(), home)
 
 
 # --- duckdb ------------------------------------------------------------------------------------------------
@@ -163,15 +182,14 @@ def on_duckdb(home: Path, repeats: int) -> tuple[list[tuple[float, float]], Foun
 # --- the same answers --------------------------------------------------------------------------------------
 
 
-def compare(spark: Found, duckdb: Found) -> None:
+def compare(ours: Mapping[str, Answer], duckdb: Found) -> None:
     """Whether both found the same; otherwise there is nothing to measure."""
-    ours, theirs = _of_spark(spark), _of_duckdb(duckdb)
-    for name, answer in theirs.items():
+    for name, answer in _of_duckdb(duckdb).items():
         if ours[name].keys() != answer.keys():
-            raise BenchmarkError(f"{name}: Spark has {len(ours[name]):,} rows, duckdb {len(answer):,}")
+            raise BenchmarkError(f"{name}: we have {len(ours[name]):,} rows, duckdb {len(answer):,}")
         for key, values in answer.items():
             if not _same(ours[name][key], values):
-                raise BenchmarkError(f"{name} of {key}: Spark finds {ours[name][key]}, duckdb {values}")
+                raise BenchmarkError(f"{name} of {key}: we find {ours[name][key]}, duckdb {values}")
 
 
 def _same(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
@@ -180,37 +198,6 @@ def _same(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
         mine == yours or (isinstance(mine, float) and yours is not None and abs(mine - yours) < _CLOSE_US)
         for mine, yours in zip(one, other, strict=True)
     )
-
-
-def _of_spark(found: Found) -> dict[str, Answer]:
-    runs = {row["run"]: row["run_name"] for row in found["nodes"].to_pylist()}
-    nodes = {row["node"]: (row["run_name"], row["node_name"]) for row in found["nodes"].to_pylist()}
-    messages = {row["message"]: (row["run_name"], row["name"]) for row in found["messages"].to_pylist()}
-    counts = ("bcast", "rcvd", "codlvd", "expd", "left")
-    ranks: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
-    for row in found["percentiles"].to_pylist():
-        ranks[runs[row["run"]], row["metric"]].append((row["value"], row["cumulative"], row["total"]))
-    medians: dict[tuple[str, str], int] = {}
-    for row in found["medians"].to_pylist():
-        if 2 * row["cumulative"] >= row["total"]:
-            key = nodes[row["node"]]
-            medians[key] = min(medians.get(key, row["value"]), row["value"])
-    return {
-        "processing": {(row["run"],): [row[each] for each in counts] for row in found["processing"].to_pylist()},
-        "delays": {
-            (runs[row["run"]], row["metric"]): [row[each] for each in ("count", "min", "max", "avg", "stdev")]
-            for row in found["delays"].to_pylist()
-        },
-        "percentiles": {key: [_nearest(rows, share) for share in SHARES] for key, rows in ranks.items()},
-        "medians": {key: [value] for key, value in medians.items()},
-        "deliveries": {
-            messages[row["message"]]: [row["delivered"], row["last"]] for row in found["deliveries"].to_pylist()
-        },
-    }
-
-
-def _nearest(rows: list[tuple[int, int, int]], share: int) -> int:
-    return min(value for value, cumulative, total in rows if cumulative * 100 >= total * share)
 
 
 def _of_duckdb(found: Found) -> dict[str, Answer]:
@@ -224,43 +211,41 @@ def _of_duckdb(found: Found) -> dict[str, Answer]:
 
 
 def measure(spark: SparkSession, folder: Path, *, quick: bool, repeats: int) -> list[Row]:
-    """What each number of rows took on each engine, the first time and after that."""
+    """What each number of rows took on each engine."""
+    del spark  # The session that is there is the one that engines use.
     rows: list[Row] = []
-    before = 0 if quick else WARM
-    for count in ROWS_QUICK if quick else ROWS:
-        say(f"{count:,} rows: making them")
-        home = _lab_records.written(count, folder)
-        say(f"{count:,} rows: duckdb")
-        apart = weigh_apart(on_duckdb, home, repeats)
-        times, theirs = apart.result
-        warm_s, warm_cpu_s = _middle(times[1:])
-        shown: list[tuple[str, float, float, int]] = [
-            ("duckdb, first", *times[0], apart.peak_bytes), ("duckdb, warm", warm_s, warm_cpu_s, apart.peak_bytes),
-        ]  # fmt: skip
-        weighed: list[Weighed[Found]] = []
-        steps: list[dict[str, float]] = []
-        for number in range(before + repeats):
-            say(f"{count:,} rows: Spark, {number + 1} of {before + repeats}")
-            steps.append({})
-            weighed.append(weigh(partial(on_spark, spark, home, steps[-1])))
-        compare(weighed[-1].result, theirs)
-        for name, each in steps[-1].items():
-            say(f"{count:,} rows: Spark, {name}: {each:.2f} s")
-        first = weighed[0]
-        spark_s, spark_cpu_s = _middle([(each.wall_s, each.cpu_s) for each in weighed[before:]])
-        peak = max(each.peak_bytes for each in weighed[before:])
-        shown += [
-            ("Spark, first", first.wall_s, first.cpu_s, first.peak_bytes),
-            ("Spark, warm", spark_s, spark_cpu_s, peak),
-        ]
-        rows += [
-            {
-                "rows": count, "engine": engine, "wall s": wall_s, "CPU s": cpu_s, "peak MB": peak_bytes / MEGABYTE,
-                "by duckdb, warm": wall_s / warm_s,
-            }
-            for engine, wall_s, cpu_s, peak_bytes in shown
-        ]  # fmt: skip
+    with ExitStack() as ending:
+        engine = SparkEngine(SparkOptions(), ending)
+        for count in ROWS_QUICK if quick else ROWS:
+            say(f"{count:,} rows: making them")
+            home = _lab_records.written(count, folder)
+            say(f"{count:,} rows: duckdb")
+            apart = weigh_apart(on_duckdb, home, repeats)
+            times, theirs = apart.result
+            shown = [(_DUCKDB, *_middle(times[1:]), apart.peak_bytes)]
+            compare(asked(engine, home), theirs)  # Workers have started, and import what they need, by then.
+            shown.append((_FIVE, *_weighed(f"{count:,} rows: Spark", partial(asked, engine, home), repeats)))
+            shown.append((_ALL, *_weighed(f"{count:,} rows: Spark, all", partial(made, engine, home), repeats)))
+            say(f"{count:,} rows: one process")
+            here = weigh_apart(made_here, home)
+            shown.append(("one process, all families", here.wall_s, here.cpu_s, here.peak_bytes))
+            rows += [
+                {
+                    "rows": count, "engine": name, "wall s": wall_s, "CPU s": cpu_s, "peak MB": peak_bytes / MEGABYTE,
+                    "CPU by duckdb's": cpu_s / shown[0][2],
+                }
+                for name, wall_s, cpu_s, peak_bytes in shown
+            ]  # fmt: skip
     return rows
+
+
+def _weighed(what: str, do: Callable[[], object], repeats: int) -> tuple[float, float, int]:
+    """Medians of wall and CPU seconds, and the most memory."""
+    found = []
+    for number in range(repeats):
+        say(f"{what}, {number + 1} of {repeats}")
+        found.append(weigh(do))
+    return *_middle([(each.wall_s, each.cpu_s) for each in found]), max(each.peak_bytes for each in found)
 
 
 def _middle(times: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -270,9 +255,12 @@ def _middle(times: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def goals(rows: list[Row]) -> list[Row]:
-    """Spark, warm, beside duckdb, warm, at the most rows."""
+    """CPU time of Spark beside that of duckdb, at the most rows."""
     most = max(row["rows"] for row in rows if isinstance(row["rows"], int))
-    (found,) = (row["by duckdb, warm"] for row in rows if row["rows"] == most and row["engine"] == "Spark, warm")
-    assert isinstance(found, float)
-    what = f"analytics, {most:,} rows: Spark's wall time by duckdb's, both warm"
-    return [{"what": what, "measured": found, "goal": f"at most {GOAL}", "met": found <= GOAL}]
+    found: list[Row] = []
+    for engine in (_FIVE, _ALL):
+        (share,) = (row["CPU by duckdb's"] for row in rows if row["rows"] == most and row["engine"] == engine)
+        assert isinstance(share, float)
+        what = f"{most:,} rows: CPU of {engine} by that of {_DUCKDB}"
+        found.append({"what": what, "measured": share, "goal": f"at most {GOAL}", "met": share <= GOAL})
+    return found

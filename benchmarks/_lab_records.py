@@ -8,6 +8,7 @@ receptions and deliveries, as in real records.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ LATENCY_S = 19.0
 SIZE = 1_000
 ROWS_PER_MESSAGE = 2 * sum(COPIES) / len(COPIES) + 2
 _GROUP = 100_000
+_CHUNK = 10_000_000
 _PUBLISH, _RECEIVE, _DELIVER, _EXPIRE = range(4)
 _KINDS = ("publish", "receive", "deliver", "expire")
 
@@ -42,7 +44,7 @@ def written(rows: int, folder: Path) -> Path:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             messages = round(rows / ROWS_PER_MESSAGE / len(LIFETIMES_S))
-            _write(path, f"ostermalm/{lifetime_s}s/1", _run(messages, COPIES[number], lifetime_s, number))
+            _write(path, f"ostermalm/{lifetime_s}s/1", [_run(messages, COPIES[number], lifetime_s, number)])
     return home
 
 
@@ -77,31 +79,49 @@ def _run(messages: int, copies: int, lifetime_s: int, seed: int) -> dict[str, In
     return found | {"source": source[found["message"]]}
 
 
-def _write(path: Path, run: str, columns: dict[str, Ints]) -> None:
+def one(rows: int, folder: Path) -> Path:
+    """About so many rows of a single run, as `records` in a folder of its own; made once, some millions at a time."""
+    home = folder / f"one-{rows}"
+    path = home / "records" / "ostermalm.parquet"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lifetime_s, copies = LIFETIMES_S[1], COPIES[1]
+        messages = round(min(rows, _CHUNK) / (2 * copies + 2))
+        chunks = max(1, round(rows / _CHUNK))
+        _write(path, f"ostermalm/{lifetime_s}s/1", (_run(messages, copies, lifetime_s, at) for at in range(chunks)))
+    return home
+
+
+def _write(path: Path, run: str, chunks: Iterable[dict[str, Ints]]) -> None:
+    """Columns of one chunk after the other; each begins when all messages of the one before are over."""
     nodes = pa.array([f"walker{number:04}" for number in range(NODES)])
-    total = int(columns["message"].max()) + 1
-    messages = pa.array([f"walker{number % NODES:04}-{number:06}" for number in range(total)])
     kinds, runs, details = pa.array(_KINDS), pa.array([run]), pa.array(["2"])
     partial = path.with_name(f".{path.name}.partial")
+    begin_us = known = 0
     with pq.ParquetWriter(partial, ARROW_SCHEMA, compression="zstd", compression_level=1) as writer:
-        for at in range(0, len(columns["kind"]), _GROUP):
-            part = {name: column[at : at + _GROUP] for name, column in columns.items()}
-            count = len(part["kind"])
-            received, published = part["kind"] == _RECEIVE, part["kind"] == _PUBLISH
-            arrays = {
-                "run": _coded(np.zeros(count, np.int64), runs),
-                "t": pa.array(part["t_us"] / 1e6),
-                "kind": _coded(part["kind"], kinds),
-                "node": _coded(part["node"], nodes),
-                "peer": _coded(part["source"], nodes, ~received),
-                "message": _coded(part["message"], messages),
-                "source": _coded(part["source"], nodes),
-                "hops": pa.array(part["hops"].astype(np.int32), mask=~received),
-                "size": pa.array(np.full(count, SIZE)),
-                "detail": _coded(np.zeros(count, np.int64), details, ~published),
-                "attrs": pa.nulls(count, ARROW_SCHEMA.field("attrs").type),
-            }
-            writer.write_table(pa.table(arrays).cast(ARROW_SCHEMA))
+        for columns in chunks:
+            total = int(columns["message"].max()) + 1
+            messages = pa.array([f"walker{each % NODES:04}-{each:06}" for each in range(known, known + total)])
+            for at in range(0, len(columns["kind"]), _GROUP):
+                part = {name: column[at : at + _GROUP] for name, column in columns.items()}
+                count = len(part["kind"])
+                received, published = part["kind"] == _RECEIVE, part["kind"] == _PUBLISH
+                arrays = {
+                    "run": _coded(np.zeros(count, np.int64), runs),
+                    "t": pa.array((part["t_us"] + begin_us) / 1e6),
+                    "kind": _coded(part["kind"], kinds),
+                    "node": _coded(part["node"], nodes),
+                    "peer": _coded(part["source"], nodes, ~received),
+                    "message": _coded(part["message"], messages),
+                    "source": _coded(part["source"], nodes),
+                    "hops": pa.array(part["hops"].astype(np.int32), mask=~received),
+                    "size": pa.array(np.full(count, SIZE)),
+                    "detail": _coded(np.zeros(count, np.int64), details, ~published),
+                    "attrs": pa.nulls(count, ARROW_SCHEMA.field("attrs").type),
+                }
+                writer.write_table(pa.table(arrays).cast(ARROW_SCHEMA))
+            begin_us += int(columns["t_us"].max()) + 1
+            known += total
     partial.replace(path)
 
 

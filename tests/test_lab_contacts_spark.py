@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from carrypost.cli.app import run
 from carrypost.emu.traces.encounters import Rules
 from carrypost.lab import folders
+from carrypost.lab.contacts import telling
 from carrypost.lab.contacts.contacts import found
 from carrypost.lab.contacts.contacts_here import found_here
 from carrypost.lab.metrics import families
@@ -83,8 +84,8 @@ def test_the_command_gives_the_same_files_of_both_engines_and_statistics(spark: 
     rows = pa.concat_tables([crowd("one", 20, 3), crowd("two", 25, 4)])
     folders.write_arrow(rows, tmp_path, POSITIONS)
     command = ["lab", "contacts", str(tmp_path), "--range-m", "60", "--max-gap-s", "40"]
-    assert run([*command, "--engine", "local", "--out", str(tmp_path / "local")]) == 0
-    assert run([*command, "--engine", "spark", "--statistics", "--out", str(tmp_path / "spark")]) == 0
+    for engine in ("local", "spark"):
+        assert run([*command, "--engine", engine, "--statistics", "--out", str(tmp_path / engine)]) == 0
     local, other = (folders.read_arrow(tmp_path / name, CONTACTS) for name in ("local", "spark"))
     assert local.equals(other)
     told = [folders.manifest(tmp_path / name)["contacts"] for name in ("local", "spark")]
@@ -96,6 +97,10 @@ def test_the_command_gives_the_same_files_of_both_engines_and_statistics(spark: 
         assert row == pytest.approx({"run": scenario, **each})
     activity = folders.read_arrow(tmp_path / "spark" / "statistics", families.ACTIVITY_SUMMARY).to_pylist()
     assert {row["run"]: row["nodes"] for row in activity} == {"one": 20, "two": 25}
+    for table in telling.TABLES:
+        here, there = (folders.read_arrow(tmp_path / name / "statistics", table) for name in ("local", "spark"))
+        assert here.num_rows > 0
+        assert here.equals(there)
 
 
 def test_two_nodes_with_one_id_are_told_in_a_sentence_and_nothing_is_left(

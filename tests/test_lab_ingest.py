@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import gzip
 import hashlib
@@ -97,11 +98,11 @@ def test_several_files_are_one_trace(tmp_path: Path) -> None:
     (tmp_path / "1.csv").write_text("t,node,x,y\n0,a,1,2\n", encoding="utf-8")
     (tmp_path / "2.csv").write_text("node;y;x;t\na;4;3;5\nb;0;0;0\n", encoding="utf-8")
     paths = [tmp_path / "1.csv", tmp_path / "2.csv"]
-    ingest(IngestRequest(paths=paths, format="csv", scenario="s", out=tmp_path / "out"))
+    ingest(IngestRequest(paths=paths, format="csv", scenario="s", out=tmp_path / "out", engine="local"))
     rows = _table(tmp_path / "out", "gps-csv").select(["node", "t", "x", "y"]).to_pylist()
     assert [tuple(row.values()) for row in rows] == [("a", 0, 1, 2), ("a", 5, 3, 4), ("b", 0, 0, 0)]
     with pytest.raises(LocalError, match=r"1.csv, line 2: the time of node a goes back, from 5 s to 0 s"):
-        ingest(IngestRequest(paths=paths[::-1], format="csv", scenario="s", out=tmp_path / "out"))
+        ingest(IngestRequest(paths=paths[::-1], format="csv", scenario="s", out=tmp_path / "out", engine="local"))
 
 
 # -------------------------------------------------------------------------------------------------------- tables
@@ -185,7 +186,7 @@ def test_a_table_is_replaced_by_its_own_scenario_only(tmp_path: Path) -> None:
     _ingested(tmp_path, "pairs", "20 a b\n60 a b\n")
     assert _table(tmp_path / "out", "pairs").num_rows == 2
     (tmp_path / "trace.txt").write_text("20 a b\n", encoding="utf-8")
-    other = IngestRequest(paths=[tmp_path / "trace.txt"], format="pairs", scenario="other", out=tmp_path / "out")
+    other = dataclasses.replace(_request(tmp_path / "trace.txt", "pairs", tmp_path / "out"), scenario="other")
     with pytest.raises(LocalError, match=r"holds the scenario 's'; choose another --out, or the same --scenario"):
         ingest(other)
     assert _table(tmp_path / "out", "pairs").num_rows == 2
@@ -300,7 +301,7 @@ def test_the_command_tells_counts_on_stdout_and_the_rest_on_stderr(
     path, out = tmp_path / "trace.txt", tmp_path / "out"
     path.write_text("0 a 0 0\n" * 200 + "east\n", encoding="utf-8")
     order = ["lab", "ingest", str(path), "--format", "csv", "--scenario", "walk", "--out", str(out)]
-    assert run(order) == 0
+    assert run([*order, "--engine", "local"]) == 0
     told = capsys.readouterr()
     assert json.loads(told.out)["counts"]["positions"] == 1
     assert f"{path}, line 201: node is missing: the row has 1 cells (east)" in told.err

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not DATA, reason="CARRYPOST_DATA names no folder
 
 
 def _request(path: Path, name: str, out: Path, options: Options | None = None) -> IngestRequest:
-    return IngestRequest(paths=[path], format=name, scenario="s", out=out, options=options or Options())
+    return IngestRequest(paths=[path], format=name, scenario="s", out=out, options=options or Options(), engine="local")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Metrics of emulated runs with order, loss, churn and crashes: by Spark, and by other code from the same records.
+"""Metrics of emulated runs with order, loss, churn and crashes: by `lab metrics`, and by other code from the records.
 
 All families are made once, by the command, from one folder of records; every test looks at some of them.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from carrypost.cli.app import run as command
@@ -57,11 +58,24 @@ class Made:
 
 
 @pytest.fixture(scope="module")
-def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    assert spark is not None
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     found = Made(tmp_path_factory.mktemp("metrics"))
-    assert command(["lab", "metrics", str(found.folder), "--window-s", "100"]) == 0
+    assert command(["lab", "metrics", str(found.folder), "--window-s", "100", "--engine", "local"]) == 0
     return found
+
+
+def test_spark_makes_the_same_tables(made: Made, spark: SparkSession, tmp_path: Path) -> None:
+    assert spark is not None
+    assert command(["lab", "metrics", str(made.folder), "--window-s", "100", "--out", str(tmp_path)]) == 0
+    for table in FAMILIES:
+        assert folders.read_arrow(tmp_path, table).equals(folders.read_arrow(made.folder / "metrics", table))
+
+
+def test_each_run_is_a_row_group_that_statistics_tell(made: Made) -> None:
+    for table in FAMILIES:
+        file = pq.ParquetFile(made.folder / "metrics" / table.name / "part-0.parquet")
+        told = [file.metadata.row_group(each).column(0).statistics for each in range(file.num_row_groups)]
+        assert [each.min for each in told] == [each.max for each in told] == sorted(made.facts)
 
 
 def test_every_family_is_there_and_the_manifest_tells_where_from(made: Made) -> None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.order_records import Story
 
 from carrypost.cli.app import run as command
+from carrypost.emu.records.files import Sink
 from carrypost.lab import folders
 from carrypost.lab.metrics import families
+from carrypost.lab.metrics.distribution import Counts, Moments, dominated
 from carrypost.record import Kind, Record
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+chance = random.Random(7)
 
 
 def oracle(values: list[int], ranks: int) -> list[tuple[int, int]]:
@@ -26,35 +29,47 @@ def oracle(values: list[int], ranks: int) -> list[tuple[int, int]]:
     return [(value, sum(each <= value for each in values)) for value in sorted(wanted)]
 
 
-def test_ranks_are_those_of_a_sorted_list_however_values_lie(spark: SparkSession) -> None:
-    from carrypost.lab.metrics.percentiles import thinned_counts  # noqa: PLC0415 - needs Spark
+@pytest.mark.parametrize(
+    "values",
+    [
+        [5], [-3, 8], [4] * 50, [chance.randrange(5) for _ in range(333)],
+        [chance.randrange(10**6) for _ in range(1_000)], [0] * 900 + [chance.randrange(10**9) for _ in range(100)],
+        [chance.randrange(-1_000, 1_000) for _ in range(200)], list(range(100)), list(range(101)),
+    ],
+    ids=["one", "two", "same", "few", "many", "skewed", "negative", "hundred", "hundred and one"],
+)  # fmt: skip
+def test_ranks_are_those_of_a_sorted_list_however_values_lie(values: list[int]) -> None:
+    shuffled = random.Random(7).sample(values, len(values))
+    half = len(values) // 2
+    parts = [Counts.of(np.array(each, np.int64)) for each in (shuffled[:half], shuffled[half:])]
+    found = parts[0].joined(parts[1])
+    kept = found.reaching(100)
+    assert list(zip(found.value[kept].tolist(), found.cumulative[kept].tolist(), strict=True)) == oracle(values, 100)
+    assert all(count == values.count(value) for value, count in zip(found.value, found.count, strict=True))
+    for share in families.PERCENTILES:
+        assert found.percentile(share) == sorted(values)[-(-share * len(values) // 100) - 1]
 
-    chance = random.Random(7)
-    cases = {
-        "one": [5],
-        "two": [-3, 8],
-        "same": [4] * 50,
-        "few": [chance.randrange(5) for _ in range(333)],
-        "many": [chance.randrange(10**6) for _ in range(1_000)],
-        "skewed": [0] * 900 + [chance.randrange(10**9) for _ in range(100)],
-        "negative": [chance.randrange(-1_000, 1_000) for _ in range(200)],
-        "hundred": list(range(100)),
-        "hundred and one": list(range(101)),
-    }
-    rows = [(name, value) for name, values in cases.items() for value in values]
-    chance.shuffle(rows)
-    frame = spark.createDataFrame(rows, "name string, value bigint")
-    found = thinned_counts(frame, ["name"], 100, steps=16).collect()
-    for name, values in cases.items():
-        got = sorted((row["value"], row["cumulative"]) for row in found if row["name"] == name)
-        assert got == oracle(values, 100), name
-        assert all(row["count"] == values.count(row["value"]) for row in found if row["name"] == name)
+
+def test_sums_are_exact_whatever_the_size_of_values() -> None:
+    values = [chance.randrange(-(2**51), 2**51) for _ in range(5_000)]
+    found = Moments.of(np.array(values[:7], np.int64)).joined(Moments.of(np.array(values[7:], np.int64)))
+    assert (found.count, found.least, found.most) == (5_000, min(values), max(values))
+    assert (found.total, found.squares) == (sum(values), sum(value * value for value in values))
+
+
+@given(
+    st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), max_size=40),
+    st.lists(st.tuples(st.integers(-10, 10), st.integers(-10, 10)), max_size=9),
+)
+def test_pairs_above_and_below_are_counted(pairs: list[tuple[int, int]], asked: list[tuple[int, int]]) -> None:
+    columns = [np.array([pair[at] for pair in each], np.int64) for each in (pairs, asked) for at in (0, 1)]
+    expected = [sum(first > above and second < below for first, second in pairs) for above, below in asked]
+    assert dominated(*columns).tolist() == expected
 
 
 def test_real_nodes_records_meet_across_nodes_if_they_are_taken_as_one_run(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert spark is not None
     a, b = Record("node/a"), Record("node/b")
     for record, node in ((a, "a"), (b, "b")):
         record.add(Kind.RUN, 0, node)
@@ -69,7 +84,7 @@ def test_real_nodes_records_meet_across_nodes_if_they_are_taken_as_one_run(
     with (tmp_path / "b.jsonl").open("a") as file:
         file.write("no row\n")
     options = ["--family", "processing", "--family", "delays"]
-    assert command(["lab", "metrics", str(tmp_path), "--merge-runs", *options]) == 0
+    assert command(["lab", "metrics", str(tmp_path), "--merge-runs", "--engine", "local", *options]) == 0
     assert "1 lines are no rows of a record, and are passed over" in capsys.readouterr().err
     (counts,) = folders.read_arrow(tmp_path / "metrics", families.PROCESSING).to_pylist()
     assert (counts["run"], counts["bcast"], counts["rcvd"], counts["codlvd"]) == ("node", 1, 1, 2)
@@ -78,11 +93,8 @@ def test_real_nodes_records_meet_across_nodes_if_they_are_taken_as_one_run(
 
 
 def test_the_command_tells_what_became_of_each_run_of_one_record(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from carrypost.emu.records.files import Sink  # noqa: PLC0415 - a record as a file
-
-    assert spark is not None
     story = Story("abc")
     story.publish(1, "a", "p")
     story.receive(2, "b", "p")
@@ -94,7 +106,7 @@ def test_the_command_tells_what_became_of_each_run_of_one_record(
     story.deliver(9, "b", "p", detail="redelivered")
     with Sink(tmp_path / "one.parquet") as sink:
         sink.take(story.end(999))
-    options = ["-f", "processing", "-f", "delays", "--out", str(tmp_path / "tables")]
+    options = ["-f", "processing", "-f", "delays", "--engine", "local", "--out", str(tmp_path / "tables")]
     assert command(["lab", "metrics", str(tmp_path / "one.parquet"), *options]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told == {

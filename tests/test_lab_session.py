@@ -15,10 +15,11 @@ from pyspark.errors import PySparkException
 
 import carrypost
 from carrypost.cli._spark import spark_options
+from carrypost.cli.app import run as command
 from carrypost.errors import LabError, LocalError
 from carrypost.lab.campaign.shipping import package_zip
 from carrypost.lab.spark.explain import explained
-from carrypost.lab.spark.session import SparkOptions, session
+from carrypost.lab.spark.session import SparkOptions, conf_folder, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,6 +63,41 @@ def test_what_is_asked_of_spark_itself_wins() -> None:
     settings = options.settings
     assert (settings["spark.driver.memory"], settings["spark.sql.shuffle.partitions"]) == ("512m", "7")
     assert settings["spark.x"] == "a=b"
+
+
+def test_settings_of_a_spark_of_ones_own_win_over_ours_and_those_of_the_command_over_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(
+        "# ours\nspark.ui.enabled true\nspark.driver.memory=3g\n\nspark.master  yarn\n", encoding="utf-8"
+    )
+    plain = SparkOptions(master="local[2]").settings
+    assert "spark.ui.enabled" not in plain
+    assert "spark.driver.memory" not in plain
+    assert plain["spark.master"] == "local[2]"
+    asked = SparkOptions(memory="1g", conf={"spark.ui.enabled": "false"}).settings
+    assert (asked["spark.driver.memory"], asked["spark.ui.enabled"]) == ("1g", "false")
+    assert conf_folder() == tmp_path / "conf"
+
+
+def test_shuffles_of_a_cluster_do_not_follow_the_processors_of_the_driver() -> None:
+    assert SparkOptions(master="local[3]").settings["spark.sql.shuffle.partitions"] == "6"
+    assert "spark.sql.shuffle.partitions" not in SparkOptions(master="spark://10.0.0.9:7077").settings
+
+
+def test_applications_are_called_what_they_do() -> None:
+    assert spark_options("local[2]", "", [], "lab metrics").settings["spark.app.name"] == "carrypost lab metrics"
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/records", "hdfs://host:9000/records", "gs:/bucket"])
+def test_a_folder_that_is_in_no_file_system_is_refused(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for order in (["lab", "metrics", place], ["lab", "campaign", "campaign.toml", "--out", place]):
+        assert command(order) == 2
+        assert f"{place.split('/', maxsplit=1)[0]}" in (told := capsys.readouterr().err)
+        assert "no path: files and folders are those of a file system" in " ".join(told.replace("│", " ").split())
 
 
 def test_a_session_that_is_there_is_used_and_stays(spark: SparkSession) -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import pytest
 from carrypost.cli.app import run
 from carrypost.errors import FileError, LocalError
 from carrypost.lab import folders
+from carrypost.lab.metrics import tables
 from carrypost.lab.metrics.families import DELAY_CDF, DELAY_SPREAD, TIMELINE
 from carrypost.lab.schemas import RECORDS
 from carrypost.lab.stream.live import COUNTS, NODES, Live
@@ -74,11 +76,20 @@ ODD = (
 )
 """Numbers that no node has, and a clock that is far ahead: neither may stop the stream, or silence others."""
 ON_TIME = (*FIRST, *SECOND, *LATER, ODD[2])
+BY_VALUE = [("metric", "ascending"), ("value_ms", "ascending")]
+
+
+def finished(rows: Sequence[dict[str, Any]]) -> dict[str, pa.Table]:
+    """What `lab metrics` makes of these rows."""
+    columns = {name: [each.get(name) for each in rows] for name in RECORDS.names}
+    columns["attrs"] = [None if each is None else list(each.items()) for each in columns["attrs"]]
+    return tables("live", pa.table(columns, schema=RECORDS.arrow), [TIMELINE, DELAY_SPREAD, DELAY_CDF], window_s=60)
 
 
 def test_a_stream_tells_what_a_finished_record_would(
     tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert spark is not None
     source, out = tmp_path / "records", tmp_path / "live"
     write(source / "a", "first", *FIRST, "no JSON", '{"t": 1}', *ODD)
     write(source / "b", "second", *SECOND)
@@ -104,15 +115,14 @@ def test_a_stream_tells_what_a_finished_record_would(
     assert (nodes["e"]["ahead"], nodes["e"]["refused"], nodes["e"]["published"]) == (1, 1, 0)
     assert nodes["d"]["last"] == BEGIN_S + 21
 
-    # Windows are those of the function for finished records, but for the row that came too late.
-    from carrypost.lab.metrics.timeline import timeline  # noqa: PLC0415 - loads Spark
-
-    rows = [tuple("live" if name == "run" else each.get(name) for name in RECORDS.names) for each in ON_TIME]
-    finished = timeline(spark.createDataFrame(rows, RECORDS.spark), 60).toArrow()
-    assert (
-        folders.read_arrow(out / "metrics", TIMELINE).to_pylist()
-        == finished.sort_by([("run", "ascending"), ("t", "ascending"), ("kind", "ascending")]).to_pylist()
-    )
+    # Windows are those of finished records, but for the row that came too late; delays those with it.
+    assert folders.read_arrow(out / "metrics", TIMELINE).equals(finished(ON_TIME)[TIMELINE.name])
+    whole = finished((*ON_TIME, *LATE))
+    assert folders.read_arrow(out / "metrics", DELAY_CDF).sort_by(BY_VALUE).equals(whole[DELAY_CDF.name])
+    expected = {each["metric"]: each for each in whole[DELAY_SPREAD.name].to_pylist()}
+    for row in folders.read_arrow(out / "metrics", DELAY_SPREAD).to_pylist():
+        assert row == pytest.approx(expected.pop(row["metric"]), abs=1e-6)
+    assert not expected
 
     delays = {each["metric"]: each for each in folders.read_arrow(out / "metrics", DELAY_SPREAD).to_pylist()}
     tdelay, ltcy, codlvdelay = delays["tdelay"], delays["ltcy"], delays["codlvdelay"]

@@ -6,6 +6,7 @@ for the folder that one is in, and answers for files of other users before a com
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,18 @@ from typing import Any
 import typer
 
 Parser = Callable[[str | Path], Path]
+_ELSEWHERE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/{1,2}(?=[^/])")
+"""As object stores are written: s3://bucket/folder. Windows has drives of one letter."""
 
 
 def path(text: str | Path) -> Path:
     """The path that a text names; an empty one names none."""
     if not str(text):
         raise typer.BadParameter("an empty text is no path (the folder that you are in is called .)")
+    if elsewhere := _ELSEWHERE.match(str(text)):
+        raise typer.BadParameter(
+            f"{elsewhere[0]}… is no path: files and folders are those of a file system that all machines see; mount it"
+        )
     return Path(text)
 
 

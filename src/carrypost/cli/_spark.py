@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from carrypost.cli._output import say
 from carrypost.errors import LocalError
 
 if TYPE_CHECKING:
@@ -25,9 +26,20 @@ ConfOption = Annotated[
     list[str], typer.Option("--conf", metavar="KEY=VALUE", help="Any of Spark's own settings.", show_default=False)
 ]
 
+EngineOption = Annotated[
+    Literal["spark", "local"],
+    typer.Option("--engine", help="local: in this process, for small inputs, and without Java; the same tables."),
+]
 
-def spark_options(master: str, memory: str, conf: Sequence[str]) -> SparkOptions:
-    """The three options as one value; raises `LocalError` for a setting that is none of Spark's."""
+
+def suggest_local(engine: str, options: SparkOptions, *, small: bool) -> None:
+    """Say that Spark takes longer to start than the work would, where it does."""
+    if engine == "spark" and small and options.starts:
+        say("so little is done sooner without Spark: --engine local")
+
+
+def spark_options(master: str, memory: str, conf: Sequence[str], what: str = "") -> SparkOptions:
+    """The three options as one value, for a command; raises `LocalError` for a setting that is none of Spark's."""
     from carrypost.lab.spark.session import SparkOptions  # noqa: PLC0415 - needed by these commands only
 
     settings: dict[str, str] = {}
@@ -36,4 +48,4 @@ def spark_options(master: str, memory: str, conf: Sequence[str]) -> SparkOptions
         if not (equals and key.startswith("spark.")):
             raise LocalError(f"--conf takes KEY=VALUE with a key of Spark, as spark.executor.memory=2g, not {each!r}")
         settings[key] = value
-    return SparkOptions(master=master, memory=memory, conf=settings)
+    return SparkOptions(master=master, memory=memory, conf=settings, name=f"carrypost {what}".rstrip())

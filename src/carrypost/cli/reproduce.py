@@ -57,7 +57,7 @@ def reproduce(
     from carrypost.lab.spark.java import java_home  # noqa: PLC0415
 
     recipe, chosen = recipes.recipe(name), recipes.seeds_of(seeds)
-    options = spark_options(master, memory, conf)
+    options = spark_options(master, memory, conf, f"reproduce {name}")
     folder = out if out is not None else Path(f"reproduce-{name}{'-quick' if quick else ''}")
     page.check(folder / recipes.PAGE)
     if not recipes.is_complete(recipe, folder, chosen, quick=quick):

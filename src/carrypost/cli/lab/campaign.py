@@ -87,7 +87,7 @@ def campaign(
 
 
 def _options(master: str, memory: str, conf: list[str], jobs: int | None) -> SparkOptions:
-    options = spark_options(master, memory, conf)
+    options = spark_options(master, memory, conf, "lab campaign")
     if options.in_process:
         cores = "*" if options.master == _LOCAL else str(options.cores)
         if options.master.count(",") == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,7 @@ from carrypost.cli._extras import needs_emulator
 from carrypost.cli._output import JsonOption, line, table, wants_json
 from carrypost.cli._progress import bar
 from carrypost.cli._signals import orderly
-from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
+from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options, suggest_local
 from carrypost.errors import LocalError
 from carrypost.model.times import MICROSECONDS
 
@@ -35,13 +35,9 @@ MaxGapOption = Annotated[float, _seconds("--max-gap-s", "Samples further apart a
 MergeGapOption = Annotated[float, _seconds("--merge-gap-s", "Contacts of a pair no further apart are one.")]
 MinDurationOption = Annotated[float, _seconds("--min-duration-s", "Shorter ones, once merged, are left out.")]
 StatisticsOption = Annotated[
-    bool, typer.Option("--statistics", help="Also write DIR/statistics: durations, neighbours, activity (Spark).")
+    bool, typer.Option("--statistics", help="Also write DIR/statistics: durations, neighbours, activity.")
 ]
 WindowOption = Annotated[float, _seconds("--window-s", "Of means over time, with --statistics.")]
-EngineOption = Annotated[
-    Literal["auto", "local", "spark"],
-    typer.Option("--engine", help="auto: this process up to 2 million samples, Spark beyond."),
-]
 SlabOption = Annotated[float | None, _seconds("--slab-s", "For tuning: it changes the cost, never the result.")]
 
 
@@ -55,7 +51,7 @@ def contacts(
     min_duration_s: MinDurationOption = 0.0,
     statistics: StatisticsOption = False,
     window_s: WindowOption = 60.0,
-    engine: EngineOption = "auto",
+    engine: EngineOption = "spark",
     slab_s: SlabOption = None,
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",
@@ -77,7 +73,9 @@ def contacts(
     """
     needs_emulator()
     from carrypost.emu.traces.encounters import Rules  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab.contacts.extract import Engine, Wanted, extract  # noqa: PLC0415
+    from carrypost.lab import engines  # noqa: PLC0415
+    from carrypost.lab.contacts.contacts_here import SAMPLES_HERE_MAX  # noqa: PLC0415
+    from carrypost.lab.contacts.extract import Wanted, extract, samples  # noqa: PLC0415
 
     rules = Rules(
         range_m=range_m,
@@ -87,14 +85,14 @@ def contacts(
     )
     wanted = Wanted(
         rules=rules,
-        engine=Engine(engine),
         slab_us=None if slab_s is None else max(1, _microseconds("--slab-s", slab_s)),
         statistics=statistics,
         window_s=max(1, _microseconds("--window-s", window_s)) / MICROSECONDS,
-        options=spark_options(master, memory, conf),
     )
-    with orderly(), bar(f"searching {positions}", _columns):
-        found = extract(positions, out, wanted)
+    options = spark_options(master, memory, conf, "lab contacts")
+    suggest_local(engine, options, small=samples(positions) <= SAMPLES_HERE_MAX)
+    with orderly(), bar(f"searching {positions}", _columns), engines.opened(engine, options) as on:
+        found = extract(positions, out, wanted, on)
     _show(found, json=wants_json(json))
 
 

@@ -14,7 +14,7 @@ from carrypost.cli._extras import needs_emulator
 from carrypost.cli._output import JsonOption, line, pairs, say, wants_json
 from carrypost.cli._progress import bar
 from carrypost.cli._signals import orderly
-from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
+from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options, suggest_local
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
@@ -69,10 +69,6 @@ OverlapsOption = Annotated[
 ]
 BothWaysOption = Annotated[bool, typer.Option("--both-ways", help="ion, ccp: a line stands for both directions.")]
 LenientOption = Annotated[bool, typer.Option("--lenient", help="Also if more than 1 % of the lines are bad.")]
-EngineOption = Annotated[
-    Literal["auto", "local", "spark"],
-    typer.Option("--engine", help="One process, or Spark; auto: by the size of files."),
-]
 
 
 def ingest(
@@ -95,7 +91,7 @@ def ingest(
     overlaps: OverlapsOption = False,
     both_ways: BothWaysOption = False,
     lenient: LenientOption = False,
-    engine: EngineOption = "auto",
+    engine: EngineOption = "spark",
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",
     conf: ConfOption = [],  # noqa: B006 - typer makes a new list
@@ -128,8 +124,10 @@ def ingest(
     )  # fmt: skip
     request = run.IngestRequest(
         paths=files, format=format_, scenario=scenario, out=out, options=options, day=day, shapes=shapes,
-        route_types=_words(route_type), lenient=lenient, engine=engine, spark=spark_options(master, memory, conf),
+        route_types=_words(route_type), lenient=lenient, engine=engine,
+        spark=spark_options(master, memory, conf, "lab ingest"),
     )  # fmt: skip
+    suggest_local(engine, request.spark, small=request.small)
     with orderly(), bar(scenario, _columns, total=1.0) as update:
         report = run.ingest(request, None if update is None else partial(_moved, update, scenario))
     _show(report, json=wants_json(json))

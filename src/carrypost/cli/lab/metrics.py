@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,10 +10,11 @@ from typing import Annotated
 import typer
 
 from carrypost.cli import _paths
+from carrypost.cli._extras import needs_emulator
 from carrypost.cli._output import JsonOption, line, say, table, wants_json
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly
-from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
+from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options, suggest_local
 
 _COUNTS = ("bcast", "rcvd", "codlvd", "expd", "left")
 _HEADS = {"codlvratio": "ratio", "tdelay_s": "tdelay", "ltcy_s": "ltcy"}
@@ -35,6 +35,7 @@ def metrics(
         typer.Option("--merge-runs", help="Take the records of all real nodes as one run: delays are across nodes."),
     ] = False,
     out: Annotated[Path | None, _paths.option("--out -o", "In place of DIR/metrics.", "FOLDER")] = None,
+    engine: EngineOption = "spark",
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",
     conf: ConfOption = [],  # noqa: B006 - typer makes a new list
@@ -51,21 +52,22 @@ def metrics(
     * `carrypost lab metrics records.parquet --family processing --family delays --out tables`
 
     * `carrypost lab metrics node-records --merge-runs` for a folder of what real nodes wrote
+
+    * `carrypost lab metrics campaign --engine local` for records of some megabytes
     """
-    options = spark_options(master, memory, conf)
-    from carrypost.lab.spark import session  # noqa: PLC0415 - needed by this command only
+    options = spark_options(master, memory, conf, "lab metrics")
+    needs_emulator()
+    from carrypost.lab import engines  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.metrics import making  # noqa: PLC0415
+    from carrypost.lab.metrics.records import Source  # noqa: PLC0415
 
-    session.needs_extra()
-    from carrypost.lab.metrics import making  # noqa: PLC0415 - needs the extra
-
-    tables, source = making.chosen(family), making.Source.find(folder)
-    over = itertools.count(1)
-    with orderly(), session.session(options) as spark, progress("metrics", "families", even=False) as move:
-        if unreadable := source.unreadable(spark):
-            say(f"{unreadable:,} lines are no rows of a record, and are passed over")
+    tables, source = making.chosen(family), Source.find(folder)
+    suggest_local(engine, options, small=source.nbytes <= making.SMALL_BYTES)
+    wanted = making.Wanted(tables=tables, out=out, window_s=window_s, merge_runs=merge_runs)
+    with orderly(), engines.opened(engine, options) as on, progress("metrics", "runs") as move:
         home = making.make(
-            spark, source, tables, out=out, window_s=window_s, merge_runs=merge_runs,
-            told=lambda made: move(next(over), len(tables), f" ({made.name})"),
+            on, source, wanted, told=lambda done, total: move(done, total, ""),
+            unreadable=lambda count: say(f"{count:,} lines are no rows of a record, and are passed over"),
         )  # fmt: skip
     _show(home, {each.name for each in tables}, json=wants_json(json))
 

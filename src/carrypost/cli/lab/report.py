@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +11,7 @@ from carrypost.cli._extras import needs_reports
 from carrypost.cli._output import JsonOption, figures, say, wants_json
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly
-from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
+from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options, suggest_local
 
 if TYPE_CHECKING:
     from carrypost.lab.report.study import Study
@@ -27,6 +26,7 @@ def report(
         Path,
         _paths.option("--out -o", "The page (HTML).", "FILE", parser=_paths.ending_in(".html", ".htm"), default=True),
     ] = Path("report.html"),
+    engine: EngineOption = "spark",
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",
     conf: ConfOption = [],  # noqa: B006 - typer makes a new list
@@ -39,27 +39,28 @@ def report(
 
     For example: `carrypost lab report results --out report.html`
     """
-    study = made(folder, out, spark_options(master, memory, conf))
+    study = made(folder, out, spark_options(master, memory, conf, "lab report"), engine=engine)
     runs, failed = len(study.runs), len(study.failures)
     found = {"page": str(out), "bytes": out.stat().st_size, "runs": runs, "failed": failed}
     figures(found, json=wants_json(json))
 
 
 @orderly()
-def made(folder: Path, out: Path, options: SparkOptions, command: str = "") -> Study:
+def made(folder: Path, out: Path, options: SparkOptions, command: str = "", *, engine: str = "spark") -> Study:
     """The page of a campaign, written; what it was made of."""
     needs_reports()
     from carrypost.lab.report import page  # noqa: PLC0415 - needed by this command only
 
     def make(campaign: Path, tables: Sequence[Table]) -> None:
-        from carrypost.lab.metrics import making  # noqa: PLC0415 - needed where metrics are missing only
-        from carrypost.lab.spark.session import session  # noqa: PLC0415
+        from carrypost.lab import engines  # noqa: PLC0415 - needed where metrics are missing only
+        from carrypost.lab.metrics import making  # noqa: PLC0415
+        from carrypost.lab.metrics.records import Source  # noqa: PLC0415
 
         say(f"{campaign} lacks {len(tables)} families of metrics; they are made now")
-        source = making.Source.find(campaign)
-        with session(options) as spark, progress("metrics", "families", even=False) as move:
-            over = itertools.count(1)
-            making.make(spark, source, tables, told=lambda _: move(next(over), len(tables), ""))
+        source, wanted = Source.find(campaign), making.Wanted(tables=tables)
+        suggest_local(engine, options, small=source.nbytes <= making.SMALL_BYTES)
+        with engines.opened(engine, options) as on, progress("metrics", "runs") as move:
+            making.make(on, source, wanted, told=lambda done, total: move(done, total, ""))
 
     page.check(out)
     study = page.complete(folder, make)

@@ -62,7 +62,11 @@ def stream(
     options = StreamOptions(window_s=window_s, watermark_s=watermark_s, horizon_s=horizon_s, skew_s=skew_s)
     into = out if out is not None else source.with_name(f"{source.name}-live")
     begin(source, into, options)
-    with orderly(), session(spark_options(master, memory, conf)) as spark, _shown(json=wants_json(json)) as show:
+    with (
+        orderly(),
+        session(spark_options(master, memory, conf, "lab stream")) as spark,
+        _shown(json=wants_json(json)) as show,
+    ):
         try:
             follow(spark, source, into, options, every_s=None if once else every_s, told=show)
         except KeyboardInterrupt:

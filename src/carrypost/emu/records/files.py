@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from carrypost import __version__
 from carrypost.errors import FileError, LocalError
 from carrypost.files import clear, partial, refused
 from carrypost.model.times import MICROSECONDS
@@ -39,6 +40,8 @@ def _schema(texts: pa.DataType) -> pa.Schema:
 ARROW_SCHEMA = _schema(pa.string())
 """The schema of the record, as readers see it."""
 _ENCODED = _schema(_CODES)
+_STATISTICS = ["run", "t", "kind"]
+"""By which readers skip row groups, and know which run a file is of; the footer names it, too, for people."""
 
 
 class Records:
@@ -107,9 +110,19 @@ def _opened(path: Path, *, lines: bool) -> tuple[Callable[[Record], object], Cal
         file = path.open("w", encoding="utf-8", newline="\n")
         return lambda record: file.writelines(f"{line}\n" for line in record.json_lines()), file.close
     writer = pq.ParquetWriter(
-        path, _ENCODED, compression="zstd", compression_level=1, store_schema=False, write_statistics=["t"]
+        path, _ENCODED, compression="zstd", compression_level=1, store_schema=False, write_statistics=_STATISTICS
     )
-    return lambda record: writer.write_batch(_batch(record)), writer.close
+    runs: dict[str, None] = {}
+
+    def write(record: Record) -> None:
+        runs[record.run] = None
+        writer.write_batch(_batch(record))
+
+    def close() -> None:
+        writer.add_key_value_metadata({"carrypost.run": ", ".join(runs), "carrypost.version": __version__})
+        writer.close()
+
+    return write, close
 
 
 class Sink:

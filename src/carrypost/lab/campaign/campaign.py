@@ -31,12 +31,11 @@ from carrypost.lab.campaign.visible import check
 from carrypost.lab.schemas import RECORDS
 from carrypost.lab.spark import java
 from carrypost.lab.spark.explain import explained
+from carrypost.lab.spark.jobs import collected
 
 if TYPE_CHECKING:
     from pyspark import Broadcast
     from pyspark.sql import SparkSession
-
-_LOOK_S = 0.5
 
 
 class CampaignProgress(NamedTuple):
@@ -219,46 +218,24 @@ def _sent(spark: SparkSession, runs: Sequence[CampaignRun]) -> Iterator[dict[str
 
 
 class _Job:
-    """The runs as a job of Spark, in a thread of its own; the folder tells how far it is."""
+    """The runs as a job of Spark; the folder tells how far it is."""
 
     def __init__(self, spark: SparkSession, place: Place, task: TaskContext, runs: Sequence[CampaignRun]) -> None:
-        self._context = spark.sparkContext
+        self._spark = spark
         self._place = place
         self._task = task
         self._runs = runs
         self._pending = {run.name: place.state(run) for run in runs}
         self._counts = {DONE: 0, FAILED: 0}
-        self._ended: list[State] = []
-        self._error: Exception | None = None
 
     def wait(self, watch: Watch | None) -> list[State]:
         """Until all runs have ended; Ctrl-C ends those that have not."""
-        from pyspark import InheritableThread  # noqa: PLC0415 - loaded only where Spark is used
 
-        thread = InheritableThread(target=self._do, daemon=True)
-        thread.start()
-        try:
-            while thread.is_alive():
-                thread.join(_LOOK_S)
-                if watch is not None:
-                    watch(self._look())
-        except BaseException:
-            with suppress(Exception):  # Spark may be gone.
-                self._context.cancelJobGroup(self._task.token)
-            thread.join(_LOOK_S)
-            raise
-        if self._error is not None:
-            raise self._error
-        return self._ended
+        def look(_: int) -> None:
+            if watch is not None:
+                watch(self._look())
 
-    def _do(self) -> None:
-        context = self._context
-        try:
-            context.setJobGroup(self._task.token, "campaign")
-            orders = context.parallelize(self._runs, len(self._runs))
-            self._ended = orders.map(partial(play, self._task)).collect()
-        except Exception as error:  # noqa: BLE001 - told by whoever waits
-            self._error = error
+        return collected(self._spark, "campaign", partial(play, self._task), self._runs, look)
 
     def _look(self) -> CampaignProgress:
         there = {entry.name for entry in os.scandir(self._place.states)}

@@ -7,11 +7,9 @@ as tables of `lab.metrics.families` whose `run` is the name of the scenario.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,23 +19,11 @@ import pyarrow.parquet as pq
 from carrypost.emu.traces.encounters import Rules
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.contacts.contacts_here import SAMPLES_HERE_MAX, found_here, microseconds
+from carrypost.lab.contacts import telling
+from carrypost.lab.contacts.contacts_here import found_here, microseconds
+from carrypost.lab.engines import Engine, SparkEngine
+from carrypost.lab.metrics.parts import window_us
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
-from carrypost.lab.spark.session import SparkOptions, session
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-STATISTICS = "statistics"
-
-
-class Engine(Enum):
-    """Where contacts are searched."""
-
-    AUTO = "auto"
-    """In this process if there are few samples, else on Spark."""
-    LOCAL = "local"
-    SPARK = "spark"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,44 +31,43 @@ class Wanted:
     """What is to be made, and how."""
 
     rules: Rules
-    engine: Engine = Engine.AUTO
     slab_us: int | None = None
     statistics: bool = False
     window_s: float = 60.0
     """Of means over time."""
-    options: SparkOptions | None = None
 
 
-def extract(positions: Path, out: Path, wanted: Wanted) -> list[dict[str, Any]]:
+def extract(positions: Path, out: Path, wanted: Wanted, engine: Engine) -> list[dict[str, Any]]:
     """Write the contacts of these positions to a folder; what is told of each scenario that has any."""
-    samples = sum(pq.read_metadata(file).num_rows for file in folders.parquet_files(positions, POSITIONS))
+    count = samples(positions)
     scenarios = _scenarios(positions, POSITIONS)
     if (out / CONTACTS.name).is_dir():
         for other in sorted(_scenarios(out / CONTACTS.name, CONTACTS) - scenarios):
             raise LocalError(f"{out / CONTACTS.name} holds the scenario {other!r}; choose another --out")
-    engine = wanted.engine
-    if engine is Engine.AUTO:
-        engine = Engine.LOCAL if samples <= SAMPLES_HERE_MAX else Engine.SPARK
-    with ExitStack() as ending:
-        spark = None
-        if wanted.statistics or engine is Engine.SPARK:
-            spark = ending.enter_context(session(wanted.options))
-        if spark is None or engine is Engine.LOCAL:
-            rows = folders.read_arrow(positions, POSITIONS)
-            folders.write_arrow(found_here(rows, wanted.rules, slab_us=wanted.slab_us), out, CONTACTS)
-        else:
-            from carrypost.lab.contacts.contacts import found  # noqa: PLC0415 - loaded only where Spark is
+    if isinstance(engine, SparkEngine):
+        from carrypost.lab.contacts.contacts import found  # noqa: PLC0415 - loaded only where Spark is
 
-            frame = folders.read(spark, positions, POSITIONS)
-            folders.write(found(frame, wanted.rules, slab_us=wanted.slab_us), out, CONTACTS)
-        told = list(summaries(out, scenarios))
-        folders.note(out, CONTACTS, _facts(positions, samples, engine, wanted.rules, told))
-        if spark is not None and wanted.statistics:
-            _statistics(spark, positions, out, wanted)
+        frame = folders.read(engine.start(), positions, POSITIONS)
+        folders.write(found(frame, wanted.rules, slab_us=wanted.slab_us), out, CONTACTS)
+    else:
+        rows = folders.read_arrow(positions, POSITIONS)
+        folders.write_arrow(found_here(rows, wanted.rules, slab_us=wanted.slab_us), out, CONTACTS)
+    told = list(summaries(out, scenarios))
+    folders.note(out, CONTACTS, _facts(positions, count, engine, wanted.rules, told))
+    if wanted.statistics:
+        telling.make(
+            engine, positions, out, sorted(scenarios), max_gap_us=wanted.rules.max_gap_us,
+            window_us=window_us(wanted.window_s),
+        )  # fmt: skip
     return told
 
 
-def _facts(positions: Path, samples: int, engine: Engine, rules: Rules, told: list[dict[str, Any]]) -> dict[str, Any]:
+def samples(positions: Path) -> int:
+    """How many there are."""
+    return sum(pq.read_metadata(file).num_rows for file in folders.parquet_files(positions, POSITIONS))
+
+
+def _facts(positions: Path, count: int, engine: Engine, rules: Rules, told: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "source": str(positions),
         "parameters": {
@@ -91,8 +76,8 @@ def _facts(positions: Path, samples: int, engine: Engine, rules: Rules, told: li
             "merge_gap_s": rules.merge_gap_us / 1e6,
             "min_duration_s": rules.min_duration_us / 1e6,
         },
-        "engine": engine.value,
-        "samples": samples,
+        "engine": engine.name,
+        "samples": count,
         "rows": sum(each["contacts"] for each in told),
         "scenarios": told,
     }
@@ -122,23 +107,3 @@ def summaries(folder: Path, scenarios: set[str]) -> Iterator[dict[str, Any]]:
             "avg_s": float(np.mean(lasting_us)) / 1e6,
             "stdev_s": float(np.std(lasting_us)) / 1e6,
         }
-
-
-def _statistics(spark: SparkSession, positions: Path, out: Path, wanted: Wanted) -> None:
-    from carrypost.lab.metrics import families, statistics  # noqa: PLC0415 - loaded only where Spark is
-
-    contacts = statistics.of_trace(folders.read(spark, out, CONTACTS))
-    samples = folders.read(spark, positions, POSITIONS)
-    target = out / STATISTICS
-    folders.write(statistics.activity_of_positions(samples, wanted.rules.max_gap_us), target, families.ACTIVITY)
-    activity = folders.read(spark, target, families.ACTIVITY)
-    made = {
-        families.ACTIVITY_SUMMARY: statistics.activity_summary(activity),
-        families.CONTACT_SUMMARY: statistics.contact_summary(contacts),
-        families.CONTACT_CDF: statistics.contact_cdf(contacts),
-        families.INTER_CONTACT_CDF: statistics.inter_contact_cdf(contacts),
-        families.NEIGHBOURS: statistics.neighbours(contacts, activity),
-        families.NEIGHBOURS_TIMELINE: statistics.neighbours_timeline(contacts, activity, wanted.window_s),
-    }
-    for table, frame in made.items():
-        folders.write(frame, target, table)

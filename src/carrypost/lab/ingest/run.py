@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +22,7 @@ from carrypost.emu.traces.formats.tables import node_of
 from carrypost.emu.traces.formats.words import UNITS, plain_name
 from carrypost.errors import LocalError
 from carrypost.lab import folders
+from carrypost.lab.engines import EngineName
 from carrypost.lab.ingest import local, sources
 from carrypost.lab.ingest.local import Ingested, Tell, Work
 from carrypost.lab.ingest.stages import told_bad
@@ -32,7 +33,7 @@ from carrypost.security.identity import Identity
 
 GTFS = "gtfs"
 NAMES = (*FORMATS, *ALIASES, GTFS)
-LOCAL_BYTES_MAX = 256 << 20
+SMALL_BYTES = 256 << 20
 """Of text, of which one process needs about seven times as much memory; up to there it is also quicker."""
 SPAN_DEG_MAX = 5.0
 """Beyond, distances at the edge are more than a few per cent off."""
@@ -57,9 +58,16 @@ class IngestRequest:
     route_types: tuple[str, ...] = ()
     """Of a timetable: only routes of these types."""
     lenient: bool = False
-    engine: Literal["auto", "local", "spark"] = "auto"
+    engine: EngineName = "spark"
     spark: SparkOptions = field(default_factory=SparkOptions)
     block_bytes: int = sources.BLOCK_BYTES
+
+    @property
+    def small(self) -> bool:
+        """Whether one process has read it before Spark has started; of a timetable nothing is done on Spark."""
+        if self.name == GTFS or not all(path.is_file() for path in self.paths):
+            return False
+        return sum(path.stat().st_size for path in self.paths) <= SMALL_BYTES
 
     def __post_init__(self) -> None:
         if self.name not in (*FORMATS, GTFS):
@@ -241,17 +249,14 @@ def _lines(request: IngestRequest, tell: Tell | None) -> tuple[dict[str, Any], d
         folder=request.out, lenient=request.lenient, block_bytes=request.block_bytes, tell=tell,
     )  # fmt: skip
     said = _assumed(work)
-    engine = request.engine
-    if engine == "auto":
-        engine = "local" if sum(map(sources.text_bytes, request.paths)) <= LOCAL_BYTES_MAX else "spark"
-    if engine == "spark":
+    if request.engine == "spark":
         from carrypost.lab.ingest import spark  # noqa: PLC0415 - small work goes without Spark
 
         with session(request.spark) as active:
             found = spark.ingest(active, work)
     else:
         found = local.ingest(work)
-    return _parameters(request, found, engine), _counts(work, found), [*said, *_said(work, found)]
+    return _parameters(request, found), _counts(work, found), [*said, *_said(work, found)]
 
 
 def _assumed(work: Work) -> list[str]:
@@ -264,7 +269,7 @@ def _assumed(work: Work) -> list[str]:
     return [f"{names[0]}{text}{more.get(text, '')}" for text, names in alike.items()]
 
 
-def _parameters(request: IngestRequest, found: Ingested, engine: str) -> dict[str, Any]:
+def _parameters(request: IngestRequest, found: Ingested) -> dict[str, Any]:
     usual = Options()
     asked = {each: getattr(request.options, each) for each in _OPTIONS}
     told: dict[str, Any] = {each: value for each, value in asked.items() if value != getattr(usual, each)}
@@ -276,7 +281,7 @@ def _parameters(request: IngestRequest, found: Ingested, engine: str) -> dict[st
         told["lenient"] = True
     if found.options.origin is not None:
         told["origin"] = {"lat": found.options.origin[0], "lon": found.options.origin[1]}
-    return {**told, "engine": engine}
+    return {**told, "engine": request.engine}
 
 
 def _counts(work: Work, found: Ingested) -> dict[str, Any]:

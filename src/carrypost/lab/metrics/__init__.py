@@ -1,52 +1,85 @@
 """The metrics of the papers, as tables that are made from records.
 
-Every metric is a function from frames to a frame, with the tables stated at both ends
-(`carrypost.lab.metrics.families`); `FAMILIES` says which function makes which family out of what. Percentiles are of
-the nearest rank. What a crash brought a second time is never counted.
+Every metric is made of parts of one run's rows, without Spark (`carrypost.lab.metrics.parts`); `FAMILIES` says how.
+`tables` makes those of one run, `carrypost.lab.metrics.making` those of many, each a task of its own. Percentiles are
+of the nearest rank. What a crash brought a second time is never counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from carrypost.lab.metrics import causal, dissemination, presence, statistics, timeline
+from carrypost.lab.metrics import causal, dissemination, presence, statistics
 from carrypost.lab.metrics import families as f
-from carrypost.lab.metrics.material import Material, material
+from carrypost.lab.metrics.causal import Delays
+from carrypost.lab.metrics.dissemination import Delivered, Spread
+from carrypost.lab.metrics.parts import Family, Part, Slice, Tally, made
+from carrypost.lab.metrics.presence import Presence, of_meetings, of_stays
+from carrypost.lab.metrics.rows import Rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
 
     from carrypost.lab.schemas import Table
 
-__all__ = ["FAMILIES", "Material", "material"]
+__all__ = ["FAMILIES", "WINDOW_S", "finished", "joined", "parts", "tables"]
 
+WINDOW_S = 60.0
 
-FAMILIES: Mapping[Table, Callable[[Material], DataFrame]] = MappingProxyType(
+FAMILIES: Mapping[Table, Family] = MappingProxyType(
     {
-        f.PROCESSING: lambda of: causal.processing(of.copies, of.runs),
-        f.PROCESSING_BY_NODE: lambda of: causal.processing_by_node(of.copies, of.nodes),
-        f.DELAY_SPREAD: lambda of: causal.delays(of.spreads, of.distribution, of.runs),
-        f.DELAY_CDF: lambda of: causal.delay_cdf(of.distribution, of.runs),
-        f.DELAY_GRID: lambda of: causal.delay_grid(of.copies, of.spreads, of.runs),
-        f.REGISTRIES: lambda of: presence.registries(of.rest),
-        f.REGISTRY_SIZES: lambda of: presence.registry_sizes(of.rest),
-        f.BARRIERS: lambda of: dissemination.barriers(of.messages),
-        f.DELIVERY: lambda of: of.delivery,
-        f.DELIVERY_RATIO: lambda of: dissemination.delivery_ratio(of.delivery),
-        f.HOPS: lambda of: dissemination.hops(of.copies, of.nodes),
-        f.SPREAD: lambda of: dissemination.spread(of.copies, of.messages),
-        f.THROUGHPUT: lambda of: dissemination.throughput(of.copies, of.runs),
-        f.TRAFFIC: lambda of: presence.traffic(of.rest),
-        f.TIMELINE: lambda of: timeline.timeline(of.records, of.window_s),
-        f.CONTACT_SUMMARY: lambda of: statistics.contact_summary(of.contacts),
-        f.CONTACT_CDF: lambda of: statistics.contact_cdf(of.contacts),
-        f.INTER_CONTACT_CDF: lambda of: statistics.inter_contact_cdf(of.contacts),
-        f.NEIGHBOURS: lambda of: statistics.neighbours(of.contacts, of.activity),
-        f.NEIGHBOURS_TIMELINE: lambda of: statistics.neighbours_timeline(of.contacts, of.activity, of.window_s),
-        f.ACTIVITY: lambda of: of.activity,
-        f.ACTIVITY_SUMMARY: lambda of: statistics.activity_summary(of.activity),
+        f.PROCESSING: Family(causal.processing_part, causal.processing),
+        f.PROCESSING_BY_NODE: Family(causal.processing_part, causal.processing_by_node),
+        f.DELAY_SPREAD: Family(Delays.of, causal.delays),
+        f.DELAY_CDF: Family(Delays.of, causal.delay_cdf),
+        f.DELAY_GRID: Family(Delays.of, causal.delay_grid),
+        f.REGISTRIES: Family(presence.registries_part, presence.registries),
+        f.REGISTRY_SIZES: Family(presence.registry_sizes_part, presence.registry_sizes),
+        f.BARRIERS: Family(dissemination.barriers_part, Tally.columns),
+        f.DELIVERY: Family(Delivered.of, dissemination.delivery),
+        f.DELIVERY_RATIO: Family(Delivered.of, dissemination.delivery_ratio),
+        f.HOPS: Family(dissemination.hops_part, dissemination.hops),
+        f.SPREAD: Family(Spread.of, dissemination.spread),
+        f.THROUGHPUT: Family(dissemination.throughput_part, dissemination.throughput),
+        f.TRAFFIC: Family(presence.traffic_part, Tally.columns),
+        f.TIMELINE: Family(presence.timeline_part, presence.timeline),
+        f.CONTACT_SUMMARY: Family(Presence.of, of_meetings(statistics.contact_summary)),
+        f.CONTACT_CDF: Family(Presence.of, of_meetings(statistics.contact_cdf)),
+        f.INTER_CONTACT_CDF: Family(Presence.of, of_meetings(statistics.inter_contact_cdf)),
+        f.NEIGHBOURS: Family(Presence.of, presence.neighbours),
+        f.NEIGHBOURS_TIMELINE: Family(Presence.of, presence.neighbours_timeline),
+        f.ACTIVITY: Family(Presence.of, of_stays(statistics.activity)),
+        f.ACTIVITY_SUMMARY: Family(Presence.of, of_stays(statistics.activity_summary)),
     }
 )
 """Families, and what makes them: all that there are, in the order in which documents and commands list them."""
+
+
+def parts(rows: pa.Table, wanted: Iterable[Table], *, window_s: float = WINDOW_S) -> list[Part]:
+    """What these rows of a run come to, for each part that these families are made of."""
+    these = Slice(Rows(rows), window_s=window_s)
+    return [part(these) for part in _needed(wanted)]
+
+
+def joined(one: Sequence[Part], other: Sequence[Part]) -> list[Part]:
+    """What two slices of a run come to, of each of which parts are known."""
+    return [mine.joined(yours) for mine, yours in zip(one, other, strict=True)]
+
+
+def finished(run: str, found: Sequence[Part], wanted: Sequence[Table]) -> dict[str, pa.Table]:
+    """By name, the tables of a run out of the parts of all of it."""
+    known = dict(zip(_needed(wanted), found, strict=True))
+    return {table.name: made(table, run, FAMILIES[table].rows(known[FAMILIES[table].part])) for table in wanted}
+
+
+def tables(run: str, rows: pa.Table, wanted: Iterable[Table], *, window_s: float = WINDOW_S) -> dict[str, pa.Table]:
+    """By name, the tables of one run out of its rows."""
+    chosen = list(wanted)
+    return finished(run, parts(rows, chosen, window_s=window_s), chosen)
+
+
+def _needed(wanted: Iterable[Table]) -> list[Callable[[Slice], Part]]:
+    """What parts are made by, each once."""
+    return list(dict.fromkeys(FAMILIES[table].part for table in wanted))

@@ -1,174 +1,197 @@
 """The metrics of CAUSAL §VI-A d: what became of messages, and how long it took.
 
-What they are is said in `carrypost.emu.records.causal`, here they are counted on Spark: transmission delay (tdelay),
-co-delivery latency (ltcy) and co-delivery delay. Messages without an order are counted too: they are delivered as they
-come.
+What they are is said in `carrypost.emu.records.causal`: transmission delay (tdelay), co-delivery latency (ltcy) and
+co-delivery delay. Messages without an order are counted too: they are delivered as they come.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from carrypost.emu.arrays import Ints
 from carrypost.emu.records import causal
-from carrypost.lab.metrics.copies import seconds
-from carrypost.lab.metrics.families import (
-    CODLVDELAY,
-    DELAY_CDF,
-    DELAY_GRID,
-    DELAY_SPREAD,
-    DELAYS,
-    LTCY,
-    PERCENTILES,
-    PROCESSING,
-    PROCESSING_BY_NODE,
-    TDELAY,
-)
-from carrypost.lab.metrics.percentiles import milliseconds, percentile, thinned_counts
+from carrypost.lab.metrics.copies import NEVER, Copies
+from carrypost.lab.metrics.distribution import Columns, Counts, Moments, cdf, counted, milliseconds, summed
+from carrypost.lab.metrics.families import DELAY_SPREAD, DELAYS, LTCY, PERCENTILES, TDELAY
+from carrypost.lab.metrics.parts import Slice, Tally, listed, ratio
+from carrypost.model.times import MICROSECONDS
 
 RANKS = 1_000
 """Points of a distribution that are kept."""
 CELLS = 60
 """Of a grid, either way, at least a third of it."""
-_CELL_US_MIN = 1_000.0
+_COUNTS = ("bcast", "rcvd", "codlvd", "expd", "left")
+_CELL_US_MIN = 1_000
 _NICE = (1, 2, 5, 10)
+_MS_PER_S = 1_000
 
 
-def processing(copies: DataFrame, runs: DataFrame) -> DataFrame:
-    """Table PROCESSING out of COPIES and the names of runs; a run without messages is there too."""
-    return PROCESSING.conform(_counted(copies, ["run"], runs))
-
-
-def processing_by_node(copies: DataFrame, nodes: DataFrame) -> DataFrame:
-    """Table PROCESSING_BY_NODE out of COPIES and NODES."""
-    named = nodes.where(F.col("node_name") != "").select("node", "run_name", "node_name")
-    found = _counted(copies, ["node"], named)
-    return PROCESSING_BY_NODE.conform(found.withColumn("node", F.col("node_name")))
-
-
-def _counted(copies: DataFrame, keys: list[str], names: DataFrame) -> DataFrame:
-    counts = copies.groupBy(*keys).agg(*counts_of_copies())
-    filled = names.join(counts, on=keys, how="left").fillna(0, ["bcast", "rcvd", "codlvd", "expd", "left"])
-    return filled.withColumns(
-        {
-            "run": F.col("run_name"),
-            "codlvratio": causal.co_delivery_ratio(F.col("bcast"), F.col("rcvd"), F.col("codlvd"), F.try_divide),
-            "expratio": causal.expiry_ratio(F.col("rcvd"), F.col("expd"), F.try_divide),
-        }
+# --- what became of messages ----------------------------------------------------------------------------------
+def processing_part(of: Slice) -> Tally:
+    """Copies counted, by node; every node that there is a row of, and the run itself, which has no name."""
+    copies, rows = of.copies, of.rows
+    count = len(rows.nodes)
+    received, delivered, expired = (
+        each != NEVER for each in (copies.received_us, copies.delivered_us, copies.expired_us)
     )
-
-
-def counts_of_copies() -> list[Column]:
-    """Aggregates over rows of COPIES."""
-    left = causal.left(F.col("delivered_us").isNotNull(), F.col("expired_us").isNotNull())
-    return [
-        F.sum("broadcasts").alias("bcast"),
-        F.count("received_us").alias("rcvd"),
-        F.count("delivered_us").alias("codlvd"),
-        F.count("expired_us").alias("expd"),
-        F.count(F.when(F.col("received_us").isNotNull() & left, 1)).alias("left"),
-    ]
-
-
-def delay_columns() -> dict[str, Column]:
-    """The three delays of a row of COPIES in microseconds; none at authors, or where something is not known."""
-    published_us, received_us, delivered_us = map(F.col, ("published_us", "received_us", "delivered_us"))
-    tdelay = F.when(~F.col("own"), causal.transmission_delay(published_us, received_us))
-    ltcy = F.when(~F.col("own"), causal.co_delivery_latency(received_us, delivered_us))
-    return {TDELAY: tdelay, LTCY: ltcy, CODLVDELAY: causal.co_delivery_delay(tdelay, ltcy)}
-
-
-def values(copies: DataFrame, metrics: Sequence[str] = DELAYS) -> DataFrame:
-    """Run, metric (by its place among the three) and delay of every copy that has it."""
-    columns = delay_columns()
-    each = [F.struct(F.lit(DELAYS.index(name)).alias("metric"), columns[name].alias("us")) for name in metrics]
-    found = copies.where(F.col("received_us").isNotNull()).select("run", F.inline(F.array(*each)))
-    return found.where(F.col("us").isNotNull()).withColumn("value", milliseconds(F.col("us")))
-
-
-def spreads(copies: DataFrame) -> DataFrame:
-    """Count, least, most, mean and deviation of the three delays, which are told as in `values`."""
-    figures = {"count": F.count, "min": F.min, "max": F.max, "avg": F.avg, "stdev": F.stddev_pop}
-    known = copies.select("run", *(column.alias(name) for name, column in delay_columns().items()))
-    # All of a run in one row first: three rows for each copy would be three times the work.
-    wide = known.groupBy("run").agg(
-        *(make(name).alias(f"{name}_{figure}") for name in DELAYS for figure, make in figures.items())
+    of_copies = (received, delivered, expired, received & causal.left(delivered, expired))
+    counts = (
+        np.bincount(copies.publications.author, minlength=count),
+        *(np.bincount(copies.node[each], minlength=count) for each in of_copies),
     )
-    each = [
-        F.struct(F.lit(number).alias("metric"), *(F.col(f"{name}_{figure}").alias(figure) for figure in figures))
-        for number, name in enumerate(DELAYS)
-    ]
-    return wide.select("run", F.inline(F.array(*each))).where(F.col("count") > 0)
+    heard = np.bincount(rows.node, minlength=count) > 0  # A dictionary may name more than its rows do.
+    columns = {name: each[heard] for name, each in zip(_COUNTS, counts, strict=True)}
+    return Tally.of({"node": rows.nodes.filter(pa.array(heard)), **columns}, ["node"], **dict.fromkeys(_COUNTS, "sum"))
 
 
-def distribution(values: DataFrame, spreads: DataFrame) -> DataFrame:
-    """How `values` are distributed, at a thousand points each; their `spreads` are known."""
-    return thinned_counts(values, ["run", "metric"], RANKS, limits=limits(spreads))
+def processing(part: Tally) -> Columns:
+    """Table PROCESSING; a run without messages is there too."""
+    return _with_ratios({name: np.array([pc.sum(part.figures[name]).as_py() or 0]) for name in _COUNTS})
 
 
-def limits(spreads: DataFrame) -> DataFrame:
-    """Least and most in whole milliseconds, for `thinned_counts`."""
-    least, most = (milliseconds(F.col(name)) for name in ("min", "max"))
-    return spreads.select("run", "metric", least.alias("least"), most.alias("most"))
+def processing_by_node(part: Tally) -> Columns:
+    """Table PROCESSING_BY_NODE."""
+    columns = part.columns()
+    there = pc.not_equal(columns["node"], "")
+    named = {name: each.filter(there) for name, each in columns.items()}
+    return {"node": named["node"], **_with_ratios({name: named[name].to_numpy() for name in _COUNTS})}
 
 
-def delays(spreads: DataFrame, distribution: DataFrame, runs: DataFrame) -> DataFrame:
-    """Table DELAY_SPREAD out of `spreads` and `distribution`."""
-    shares = distribution.groupBy("run", "metric").agg(
-        *((percentile(share) / 1_000).alias(f"p{share}_s") for share in PERCENTILES)
-    )
-    joined = spreads.join(shares, on=["run", "metric"], how="left")
-    in_s = {f"{name}_s": seconds(F.col(name)) for name in ("min", "max", "avg", "stdev")}
-    return DELAY_SPREAD.conform(_named(joined.withColumns(in_s), runs))
+def _with_ratios(counts: Mapping[str, Ints]) -> Columns:
+    bcast, rcvd, codlvd, expd, _ = counts.values()
+    return {
+        **counts,
+        "codlvratio": causal.co_delivery_ratio(bcast, rcvd, codlvd, ratio),
+        "expratio": causal.expiry_ratio(rcvd, expd, ratio),
+    }
 
 
-def delay_cdf(distribution: DataFrame, runs: DataFrame) -> DataFrame:
-    """Table DELAY_CDF out of `distribution`."""
-    share = F.col("cumulative") / F.col("total")
-    return DELAY_CDF.conform(
-        _named(distribution.withColumns({"value_ms": F.col("value"), "share": share}), runs).orderBy(
-            "run", "metric", "value_ms"
+# --- how long it took -----------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class Delays:
+    """The three delays, summed up and counted by milliseconds; and two of them against each other."""
+
+    moments: Mapping[str, Moments]
+    counts: Mapping[str, Counts]
+    grid: Grid
+
+    @classmethod
+    def of(cls, of: Slice) -> Delays:
+        """Of the copies of a slice."""
+        found = {name: delay_us[known] for name, (known, delay_us) in of.copies.delays.items()}
+        moments = {name: Moments.of(each) for name, each in found.items()}
+        counts = {name: Counts.of(milliseconds(each)) for name, each in found.items()}
+        return cls(moments, counts, Grid.of(of.copies, moments))
+
+    def joined(self, other: Delays) -> Delays:
+        """Of both."""
+        return Delays(
+            {name: self.moments[name].joined(other.moments[name]) for name in DELAYS},
+            {name: self.counts[name].joined(other.counts[name]) for name in DELAYS},
+            self.grid.joined(other.grid),
         )
-    )
 
 
-def _named(frame: DataFrame, runs: DataFrame) -> DataFrame:
-    """Names in place of numbers of runs and metrics."""
-    metrics = F.element_at(F.array(*(F.lit(name) for name in DELAYS)), F.col("metric") + 1)
-    joined = frame.join(F.broadcast(runs), on="run", how="inner")
-    return joined.withColumns({"run": F.col("run_name"), "metric": metrics})
+def delays(part: Delays) -> Columns:
+    """Table DELAY_SPREAD."""
+    rows = []
+    for name in DELAYS:
+        moments, counts = part.moments[name], part.counts[name]
+        if moments.count:
+            ranks = {f"p{share}_s": (counts.percentile(share) or 0) / _MS_PER_S for share in PERCENTILES}
+            rows.append({"metric": name, "count": moments.count, **moments.seconds, **ranks})
+    return listed(DELAY_SPREAD, rows)
 
 
-def delay_grid(copies: DataFrame, spreads: DataFrame, runs: DataFrame) -> DataFrame:
-    """Table DELAY_GRID out of COPIES: 20 to 60 cells either way, whose edges are round numbers of seconds."""
-    most = spreads.groupBy("run").agg(
-        *(F.max(F.when(F.col("metric") == number, F.col("max"))).alias(f"{name}_most") for number, name in _AXES)
-    )
-    columns = delay_columns()
-    known = copies.select("run", *(columns[name].alias(name) for _, name in _AXES)).dropna()
-    sized = known.join(F.broadcast(most), on="run", how="inner")
-    cells = {name: F.floor(F.col(name) / _cell_us(F.col(f"{name}_most"))) for _, name in _AXES}
-    widths = {f"{name}_width": _cell_us(F.col(f"{name}_most")) for _, name in _AXES}
-    keys = ["run", *cells, *widths]
-    found = sized.withColumns(widths).withColumns(cells).groupBy(*keys).agg(F.count("*").alias("copies"))
-    edges = {f"{name}_s": F.col(name) * F.col(f"{name}_width") / 1e6 for _, name in _AXES}
-    in_s = {f"{name}_width_s": F.col(f"{name}_width") / 1e6 for _, name in _AXES}
-    named = found.withColumns(edges | in_s).join(F.broadcast(runs), on="run", how="inner")
-    return DELAY_GRID.conform(named.withColumn("run", F.col("run_name")))
+def delay_cdf(part: Delays) -> Columns:
+    """Table DELAY_CDF, by metric and value."""
+    return _joined([{"metric": name, **cdf(part.counts[name], RANKS)} for name in sorted(DELAYS)])
 
 
-_AXES = ((0, TDELAY), (1, LTCY))
+def _joined(parts: list[dict[str, Any]]) -> Columns:
+    """Columns of some metrics as columns of all."""
+    tables = []
+    for columns in parts:
+        metric, rest = columns.pop("metric"), pa.table(columns)
+        tables.append(rest.append_column("metric", pa.repeat(metric, len(rest))))
+    found = pa.concat_tables(tables)
+    return {name: found[name] for name in found.column_names}
 
 
-def _cell_us(most_us: Column) -> Column:
-    """The least of 1, 2, 5, 10 and so on that makes at most so many cells of it, in microseconds."""
-    wanted = F.greatest(most_us / CELLS, F.lit(_CELL_US_MIN))
-    power = F.pow(F.lit(10.0), F.floor(F.log10(wanted)))
-    return functools.reduce(
-        lambda other, nice: F.when(power * nice >= wanted, power * nice).otherwise(other),
-        reversed(_NICE),
-        power * _NICE[-1],
-    )
+# --- one delay against the other ------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Latency against transmission delay, counted in cells of 1, 10, 100 ms and so on.
+
+    They are as wide as the widest of these that is no wider than the cells of the table: so cells of parts, and then
+    those of the table, are made by taking some together, whatever the longest delay turns out to be.
+    """
+
+    most_us: tuple[int, int]
+    cells: Ints
+    """Two columns of places."""
+    copies: Ints
+
+    @classmethod
+    def of(cls, copies: Copies, moments: Mapping[str, Moments]) -> Grid:
+        """Of the copies that have both."""
+        (known, tdelay), (delivered, ltcy) = copies.delays[TDELAY], copies.delays[LTCY]
+        both = known & delivered
+        most = moments[TDELAY].most, moments[LTCY].most
+        places = np.stack([each[both] // _power_us(us) for each, us in zip((tdelay, ltcy), most, strict=True)], axis=1)
+        return cls(most, *_counted_pairs(places, np.ones(len(places), np.int64)))
+
+    def joined(self, other: Grid) -> Grid:
+        """Of both, in the wider cells."""
+        most = max(self.most_us[0], other.most_us[0]), max(self.most_us[1], other.most_us[1])
+        widths = [_power_us(each) for each in most]
+        places = np.concatenate([self.places(widths), other.places(widths)])
+        return Grid(most, *_counted_pairs(places, np.concatenate([self.copies, other.copies])))
+
+    def places(self, widths_us: list[int]) -> Ints:
+        """Of the cells, in wider ones."""
+        times = [wide // _power_us(most) for wide, most in zip(widths_us, self.most_us, strict=True)]
+        found: Ints = self.cells // np.array(times)
+        return found
+
+
+def delay_grid(part: Delays) -> Columns:
+    """Table DELAY_GRID: 20 to 60 cells either way, whose edges are round numbers of seconds."""
+    widths = [_cell_us(each) for each in part.grid.most_us]
+    cells, copies = _counted_pairs(part.grid.places(widths), part.grid.copies)
+    columns: dict[str, Any] = {"copies": copies}
+    for axis, name in enumerate((TDELAY, LTCY)):
+        columns[f"{name}_s"] = cells[:, axis] * widths[axis] / MICROSECONDS
+        columns[f"{name}_width_s"] = np.full(len(cells), widths[axis] / MICROSECONDS)
+    return columns
+
+
+def _counted_pairs(places: Ints, weights: Ints) -> tuple[Ints, Ints]:
+    """Pairs that there are, in order, and the weight of each."""
+    if not len(places):
+        return places, weights
+    least = places.min(axis=0)
+    high = int(places[:, 1].max() - least[1]) + 1
+    keys = (places[:, 0] - least[0]) * high + (places[:, 1] - least[1])
+    found, weight = counted(keys) if (weights == 1).all() else summed(keys, weights)
+    return np.stack(np.divmod(found, high), axis=1) + least, weight
+
+
+def _power_us(most_us: int) -> int:
+    """The greatest power of ten that is no wider than the cells for this longest delay."""
+    power = _CELL_US_MIN
+    while power * 10 * CELLS <= most_us:
+        power *= 10
+    return power
+
+
+def _cell_us(most_us: int) -> int:
+    """The least of 1, 2, 5, 10 and so on that makes at most so many cells of it."""
+    power = _power_us(most_us)
+    return next(power * nice for nice in _NICE if power * nice * CELLS >= most_us or nice == _NICE[-1])

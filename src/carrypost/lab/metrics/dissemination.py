@@ -6,148 +6,215 @@ given anew after a crash, the life is from the first publication to the last dea
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from dataclasses import dataclass
 
-from carrypost.lab.metrics.copies import US, code, seconds, t_us
-from carrypost.lab.metrics.families import BARRIERS, DELIVERY, DELIVERY_RATIO, HOPS, SPREAD, THROUGHPUT
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-_ALWAYS_US = (1 << 62) - 1
+from carrypost.emu.arrays import Flags, Ints
+from carrypost.lab.metrics.copies import NEVER, Copies
+from carrypost.lab.metrics.distribution import Columns, dominated
+from carrypost.lab.metrics.parts import Slice, Tally, ratio
+from carrypost.lab.metrics.presence import Presence
+from carrypost.lab.metrics.rows import numbers
+from carrypost.lab.metrics.statistics import coded
+from carrypost.model.times import MICROSECONDS
 
-
-def barriers(messages: DataFrame) -> DataFrame:
-    """Table BARRIERS out of MESSAGES."""
-    ordered = messages.where(F.col("entries").isNotNull())
-    return BARRIERS.conform(
-        ordered.groupBy(F.col("run_name").alias("run"), "entries").agg(F.count("*").alias("messages"))
-    )
-
-
-def hops(copies: DataFrame, nodes: DataFrame) -> DataFrame:
-    """Table HOPS out of COPIES and NODES; receptions of which hops are not known are left out."""
-    found = (
-        copies.where(F.col("received_us").isNotNull() & F.col("hops").isNotNull())
-        .groupBy("node")
-        .agg(
-            F.count("*").alias("received"),
-            F.count(F.when(F.col("hops") == 1, 1)).alias("direct"),
-            F.avg("hops").alias("mean"),
-            F.max("hops").alias("max"),
-        )
-    )
-    named = found.join(F.broadcast(nodes.drop("run")), on="node", how="inner")
-    return HOPS.conform(named.withColumns({"run": F.col("run_name"), "node": F.col("node_name")}))
+_ENTRIES_MAX = 1 << 53
 
 
-def throughput(copies: DataFrame, runs: DataFrame) -> DataFrame:
-    """Table THROUGHPUT out of COPIES; what came in no time at all has none."""
-    delay_us = F.col("received_us") - F.col("published_us")
-    rate = F.when(delay_us > 0, F.col("size") * US / delay_us)
-    found = (
-        copies.where(_of_others() & F.col("size").isNotNull() & F.col("published_us").isNotNull())
-        .groupBy("run", "size")
-        .agg(F.count("*").alias("copies"), F.avg(rate).alias("bytes_per_s"))
-    )
-    named = found.join(F.broadcast(runs), on="run", how="inner")
-    return THROUGHPUT.conform(named.withColumn("run", F.col("run_name")))
+def barriers_part(of: Slice) -> Tally:
+    """Publications counted by the entries of their barriers; one without an order has none."""
+    entries = numbers(of.rows.texts("detail", of.copies.publications.row))
+    whole = entries[np.isfinite(entries) & (np.abs(entries) < _ENTRIES_MAX)].astype(np.int64)
+    return Tally.of({"entries": whole, "messages": np.ones(len(whole), np.int64)}, ["entries"], messages="sum")
 
 
-def spread(copies: DataFrame, messages: DataFrame) -> DataFrame:
-    """Table SPREAD out of COPIES and MESSAGES."""
-    known = copies.where(_of_others() & F.col("published_us").isNotNull())
-    counts = known.groupBy("run", "message").agg(F.count("*").alias("nodes"))
-    first = lives(messages)
-    best = Window.partitionBy("run").orderBy(F.desc("nodes"), "published_us", "name")
-    chosen = (
-        counts.join(first.select("message", "run_name", "name", "published_us"), on="message", how="inner")
-        .withColumn("place", F.row_number().over(best))
-        .where(F.col("place") == 1)
-        .select("message", "run_name", "name")
-    )
-    one = known.join(F.broadcast(chosen), on="message", how="inner")
-    in_order = Window.partitionBy("message").orderBy("received_us", "node")
-    return SPREAD.conform(
-        one.select(
-            F.col("run_name").alias("run"),
-            F.col("name").alias("message"),
-            F.row_number().over(in_order).alias("reached"),
-            seconds(F.col("received_us") - F.col("published_us")).alias("after_s"),
-        )
-    )
+def hops_part(of: Slice) -> Tally:
+    """Receptions and their hops, by node; those of which hops are not known are left out."""
+    copies, nodes = of.copies, of.rows.nodes
+    known = np.flatnonzero((copies.received_us != NEVER) & (copies.hops > 0))
+    node, hops = copies.node[known], copies.hops[known]
+    most = np.zeros(len(nodes), np.int32)
+    np.maximum.at(most, node, hops)
+    received, total = np.bincount(node, minlength=len(nodes)), np.bincount(node, hops, len(nodes)).astype(np.int64)
+    direct = np.bincount(node[hops == 1], minlength=len(nodes))
+    there = received > 0
+    columns = {
+        "node": nodes.filter(pa.array(there)),
+        "received": received[there],
+        "direct": direct[there],
+        "total": total[there],
+        "max": most[there],
+    }
+    return Tally.of(columns, ["node"], received="sum", direct="sum", total="sum", max="max")
 
 
-def lives(messages: DataFrame) -> DataFrame:
-    """Every message once: from its first publication to its last deadline."""
-    deadline = F.max(F.coalesce("deadline_us", F.lit(_ALWAYS_US)))
-    return messages.groupBy("run", "message").agg(
-        *(F.first(name).alias(name) for name in ("run_name", "name", "author", "source")),
-        F.min("published_us").alias("published_us"),
-        deadline.alias("deadline_us"),
-    )
+def hops(part: Tally) -> Columns:
+    """Table HOPS."""
+    columns = part.columns()
+    return {**columns, "mean": columns["total"].to_numpy() / columns["received"].to_numpy()}
 
 
-def delivery(copies: DataFrame, messages: DataFrame, activity: DataFrame) -> DataFrame:
-    """Table DELIVERY out of COPIES, MESSAGES and ACTIVITY."""
-    living = lives(messages)
-    got = (
-        copies.where(~F.col("own") & F.col("delivered_us").isNotNull())
-        .join(living.select("message", "deadline_us"), on="message", how="inner")
-        .where(F.col("delivered_us") < F.col("deadline_us"))
-        .groupBy("message")
-        .agg(F.count("*").alias("delivered"))
-    )
-    found = (
-        living.join(_recipients(living, activity), on="message", how="left")
-        .join(got, on="message", how="left")
-        .fillna(0, ["recipients", "delivered"])
-    )
-    return DELIVERY.conform(
-        found.select(
-            F.col("run_name").alias("run"),
-            F.col("name").alias("message"),
-            "source",
-            seconds(F.col("published_us")).alias("published"),
-            "recipients",
-            "delivered",
-            F.try_divide("delivered", "recipients").alias("ratio"),
-        )
-    )
+def throughput_part(of: Slice) -> Tally:
+    """Receptions by size of messages, and their rates added up; what came in no time at all has none."""
+    copies = of.copies
+    known = np.flatnonzero(_came(copies) & (copies.size >= 0))
+    size, delay_us = copies.size[known], copies.received_us[known] - copies.published_us[known]
+    sizes, place = np.unique(size, return_inverse=True)
+    timed = delay_us > 0
+    rates = np.divide(size * float(MICROSECONDS), delay_us, out=np.zeros(len(size)), where=timed)
+    columns = {
+        "size": sizes,
+        "copies": np.bincount(place, minlength=len(sizes)),
+        "timed": np.bincount(place[timed], minlength=len(sizes)),
+        "rates": np.bincount(place, rates, len(sizes)),
+    }
+    return Tally.of(columns, ["size"], copies="sum", timed="sum", rates="sum")
 
 
-def _recipients(living: DataFrame, activity: DataFrame) -> DataFrame:
-    """By message, nodes that were there while it lived."""
-    before = F.lag("end_us").over(Window.partitionBy("node").orderBy("start_us"))
-    there = (
-        activity.select(
-            code("run").alias("run"), code("run", "node").alias("node"), t_us("start").alias("start_us"),
-            t_us("end").alias("end_us"),
-        ).withColumn("before_us", F.coalesce(before, F.lit(-_ALWAYS_US)))
-    )  # fmt: skip
-    return (
-        living.alias("of")
-        .join(F.broadcast(there).alias("there"), on=_first_in_life(), how="inner")
-        .groupBy("of.message")
-        .agg(F.count("*").alias("recipients"))
-    )
+def throughput(part: Tally) -> Columns:
+    """Table THROUGHPUT."""
+    columns = part.columns()
+    return {**columns, "bytes_per_s": ratio(columns["rates"].to_numpy(), columns["timed"].to_numpy())}
 
 
-def _first_in_life() -> Column:
-    """Whether a stay is the first of its node that a message's life touches: so a node that comes back counts once."""
-    return (
-        (F.col("of.run") == F.col("there.run"))
-        & (F.col("of.author") != F.col("there.node"))
-        & (F.col("there.start_us") < F.col("of.deadline_us"))
-        & (F.col("there.end_us") > F.col("of.published_us"))
-        & (F.col("there.before_us") <= F.col("of.published_us"))
-    )
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """How the message that most nodes got came to them."""
+
+    message: str | None
+    """None: nothing came to anybody."""
+    published_us: int
+    after_us: Ints
+
+    @classmethod
+    def of(cls, of: Slice) -> Spread:
+        """Of the messages of a slice the one that most nodes got, the first of these."""
+        copies, rows = of.copies, of.rows
+        known = np.flatnonzero(_came(copies))
+        if not len(known):
+            return cls(None, 0, np.zeros(0, np.int64))
+        counts = np.bincount(copies.message[known], minlength=len(rows.messages))
+        first_us = np.zeros(len(rows.messages), np.int64)
+        publications = copies.publications
+        first_us[publications.message[publications.first]] = publications.t_us[publications.first]
+        most = np.flatnonzero(counts == counts.max())
+        first = most[first_us[most] == first_us[most].min()]
+        name, message = min((rows.messages[int(code)].as_py(), int(code)) for code in first)
+        mine = known[copies.message[known] == message]
+        mine = mine[np.argsort(copies.received_us[mine], kind="stable")]
+        return cls(name, int(first_us[message]), copies.received_us[mine] - copies.published_us[mine])
+
+    def joined(self, other: Spread) -> Spread:
+        """The one that more nodes got."""
+        return min(self, other, key=lambda each: (-len(each.after_us), each.published_us, each.message or ""))
 
 
-def delivery_ratio(delivery: DataFrame) -> DataFrame:
-    """Table DELIVERY_RATIO out of DELIVERY."""
-    return DELIVERY_RATIO.conform(
-        delivery.groupBy("run").agg(F.count("ratio").alias("messages"), F.avg("ratio").alias("ratio"))
-    )
+def spread(part: Spread) -> Columns:
+    """Table SPREAD."""
+    count = len(part.after_us)
+    return {
+        "message": pa.repeat(part.message or "", count),
+        "reached": np.arange(1, count + 1),
+        "after_s": part.after_us / MICROSECONDS,
+    }
 
 
-def _of_others() -> Column:
-    return ~F.col("own") & F.col("received_us").isNotNull()
+def _came(copies: Copies) -> Flags:
+    """Which copies came from elsewhere, and are of a publication that is known."""
+    found: Flags = ~copies.own & copies.published & (copies.received_us != NEVER)
+    return found
+
+
+# --- who got it of those who could ----------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class Delivered:
+    """Of each message its life and how many others got it meanwhile; and who was there when."""
+
+    lives: pa.Table
+    presence: Presence
+
+    @classmethod
+    def of(cls, of: Slice) -> Delivered:
+        """Of the messages of a slice."""
+        copies, rows, publications = of.copies, of.rows, of.copies.publications
+        first = publications.first
+        message = publications.message[first]
+        deadline_us = np.maximum.reduceat(publications.deadline_us, first) if len(first) else publications.deadline_us
+        ends_us = np.full(len(rows.messages), NEVER)
+        ends_us[message] = deadline_us
+        got = ~copies.own & (copies.delivered_us != NEVER)
+        got[got] = copies.delivered_us[got] < ends_us[copies.message[got]]
+        columns = {
+            "message": rows.messages.take(pa.array(message)),
+            "source": rows.nodes.take(pa.array(publications.author[first])),
+            "published_us": publications.t_us[first],
+            "deadline_us": deadline_us,
+            "delivered": np.bincount(copies.message[got], minlength=len(rows.messages))[message],
+        }
+        return cls(pa.table(columns), Presence.of(of))
+
+    def joined(self, other: Delivered) -> Delivered:
+        """Of both: they have no message in common."""
+        return Delivered(pa.concat_tables([self.lives, other.lives]), self.presence.joined(other.presence))
+
+
+def delivery(part: Delivered) -> Columns:
+    """Table DELIVERY, by time of publication."""
+    lives = part.lives.sort_by([("published_us", "ascending"), ("message", "ascending")])
+    recipients, delivered = _recipients(lives, part.presence), lives["delivered"].to_numpy()
+    return {
+        "message": lives["message"],
+        "source": lives["source"],
+        "published": lives["published_us"].to_numpy() / MICROSECONDS,
+        "recipients": recipients,
+        "delivered": delivered,
+        "ratio": ratio(delivered, recipients),
+    }
+
+
+def delivery_ratio(part: Delivered) -> Columns:
+    """Table DELIVERY_RATIO."""
+    ratios = delivery(part)["ratio"]
+    counts = [len(ratios) - ratios.null_count] if len(ratios) else []
+    return {"messages": pa.array(counts, pa.int64()), "ratio": pa.array([pc.mean(ratios).as_py()][: len(counts)])}
+
+
+def _recipients(lives: pa.Table, presence: Presence) -> Ints:
+    """By message, nodes other than its author that were there while it lived.
+
+    Of each node the stay counts that is the first to end after the publication, if it begins before the deadline: so
+    a node that comes back counts once. Those that begin before the deadline are counted, then those taken away that
+    had ended by the publication, and those that are not their node's first by then.
+    """
+    stays = presence.stays()
+    (node, author), _ = coded(stays.node, lives["source"])
+    born_us = lives["published_us"].to_numpy()
+    dead_us = np.maximum(lives["deadline_us"].to_numpy(), born_us)
+    order = np.lexsort((stays.start_us, node))
+    node, start_us, end_us = node[order], stays.start_us[order], stays.end_us[order]
+    again = np.flatnonzero(np.diff(node, prepend=-1) == 0)
+    before_us = np.full(len(node), NEVER)
+    before_us[again] = end_us[again - 1]
+    begun = np.searchsorted(np.sort(start_us), dead_us)
+    over = np.searchsorted(np.sort(end_us), born_us, side="right")
+    later = dominated(before_us[again], start_us[again], born_us, dead_us)
+    found: Ints = begun - over - later - _authors_there(author, born_us, dead_us, (node, start_us, end_us))
+    return found
+
+
+def _authors_there(author: Ints, born_us: Ints, dead_us: Ints, stays: tuple[Ints, Ints, Ints]) -> Ints:
+    """By message, 1 where its author was there while it lived."""
+    node, start_us, end_us = stays
+    if not len(node):
+        return np.zeros(len(author), np.int64)
+    times_us = np.unique(np.concatenate([end_us, born_us]))
+    span = len(times_us) + 1
+    keys = node * span + np.searchsorted(times_us, end_us)
+    place = np.searchsorted(keys, author * span + np.searchsorted(times_us, born_us), side="right")
+    place = np.minimum(place, len(node) - 1)
+    there = (node[place] == author) & (end_us[place] > born_us) & (start_us[place] < dead_us)
+    found: Ints = there.astype(np.int64)
+    return found

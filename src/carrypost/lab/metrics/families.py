@@ -41,58 +41,6 @@ _CUMULATIVE = (
     Column("share", "float64", "of all, this or less"),
 )
 
-_RUN_CODE = Column("run", "int64", "number of the run")
-_NODE_CODE = Column("node", "int64", "number of the node in its run")
-_MESSAGE_CODE = Column("message", "int64", "number of the message in its run")
-COPIES = Table(
-    "copies",
-    "every message at every node that it reached, its author included; what most families are made from",
-    (
-        _RUN_CODE,
-        _NODE_CODE,
-        _MESSAGE_CODE,
-        Column("own", "bool", "whether this is its author"),
-        Column("broadcasts", "int32", "how often it was published here: 2 and more if a crash took it and its id"),
-        Column("size", "int64", "payload bytes", nullable=True),
-        Column("hops", "int32", "1: from the author", nullable=True),
-        Column("published_us", "int64", "when its author published it", nullable=True),
-        Column("received_us", "int64", "when it came here; none at its author's", nullable=True),
-        Column("delivered_us", "int64", "when the application got it", nullable=True),
-        Column("expired_us", "int64", "when it was given up", nullable=True),
-    ),
-)
-"""Not one of the families: kept while these are made. Numbers in place of texts make it several times quicker."""
-NODES = Table(
-    "nodes",
-    "whom the numbers of nodes and runs stand for",
-    (
-        _RUN_CODE,
-        _NODE_CODE,
-        Column("run_name", "string", "scenario/settings/seed"),
-        Column("node_name", "string", "who; empty for the run itself"),
-        Column("until_us", "int64", "its last row"),
-    ),
-)
-MESSAGES = Table(
-    "messages",
-    "every publication",
-    (
-        _RUN_CODE,
-        _MESSAGE_CODE,
-        Column("run_name", "string", "scenario/settings/seed"),
-        Column("name", "string", "label or id"),
-        Column("author", "int64", "number of the author"),
-        Column("source", "string", "author"),
-        Column("size", "int64", "payload bytes", nullable=True),
-        Column("entries", "int64", "of its barrier; none: it has no order", nullable=True),
-        Column("published_us", "int64", "when"),
-        Column("deadline_us", "int64", "until when it lives; none: without end", nullable=True),
-        Column("since_us", "int64", "copies from here on are of this publication; of the first, all before too"),
-        Column("before_us", "int64", "and up to here: a crash may take a message, and its id is given anew"),
-        Column("broadcasts", "int32", "how many publications the message has"),
-    ),
-)
-
 PROCESSING = Table("processing", "what became of messages (CAUSAL, Tables II and V)", (_RUN, *_COUNTS))
 PROCESSING_BY_NODE = Table("processing_by_node", "the same for each node", (_RUN, _NODE, *_COUNTS))
 DELAY_SPREAD = Table(

@@ -1,34 +1,38 @@
-"""From a folder of records to a folder of metrics: reads, lets families be made, writes each whole or not at all.
+"""From a folder of records to a folder of metrics: each run by itself, by either engine.
 
-Records are Parquet, as `lab campaign` and `emu run` write them, or lines of JSON, as real nodes do and as `emu run`
-writes to a file that ends so. Families go to ``metrics`` beside the records; the manifest there tells where from.
+The driver knows which files hold which runs, and nothing of their rows. A task reads the rows of one run, makes its
+tables and leaves them in a file (`kept`); the driver appends them. Families go to ``metrics`` beside the records, each
+whole or not at all, and the manifest there tells where from. Runs of which a family is there, made of the same record
+in the same way, are not looked at again; nor are those that were done when the command was killed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow.parquet as pq
 
-from carrypost.errors import LocalError
+import carrypost
+from carrypost.errors import CarrypostError, LocalError
 from carrypost.lab import folders
-from carrypost.lab.metrics import FAMILIES
-from carrypost.lab.metrics.copies import merged
-from carrypost.lab.metrics.material import WINDOW_S, material
-from carrypost.lab.schemas import RECORDS, Table
-from carrypost.lab.stream import json_lines
-from carrypost.lab.stream.json_lines import READABLE
+from carrypost.lab.metrics import FAMILIES, WINDOW_S, finished, joined, kept, lines, records, slices, tables
+from carrypost.lab.metrics.records import RunFiles, Source
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from carrypost.lab.engines import Engine
+    from carrypost.lab.schemas import Table
+
+T = TypeVar("T")
 
 METRICS = "metrics"
-_AT_A_TIME = 3
-_LINES = ("*.jsonl", "*.ndjson")
+SMALL_BYTES = 64 << 20
+"""Records of at most so many bytes are done in one process before Spark has started."""
+_PARTS = ".parts"
 
 
 def chosen(names: Sequence[str]) -> list[Table]:
@@ -40,81 +44,148 @@ def chosen(names: Sequence[str]) -> list[Table]:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Files of records."""
+class Order:
+    """What a task makes."""
 
-    path: Path
-    files: tuple[Path, ...]
-    lines: bool
-    """They are lines of JSON, not Parquet."""
-
-    @classmethod
-    def find(cls, path: Path) -> Self:
-        """The records in a folder, or one file; what is no record is refused."""
-        lines = _files_of_lines(path)
-        return cls(path, tuple(lines or folders.parquet_files(path, RECORDS)), bool(lines))
-
-    def read(self, spark: SparkSession) -> DataFrame:
-        """Table RECORDS."""
-        if not self.lines:
-            return RECORDS.conform(spark.read.parquet(*(str(file.absolute()) for file in self.files)))
-        return RECORDS.conform(self._judged(spark).where(READABLE))
-
-    def unreadable(self, spark: SparkSession) -> int:
-        """How many lines are no rows of a record; they are passed over."""
-        return self._judged(spark).where(f"NOT {READABLE}").count() if self.lines else 0
-
-    def _judged(self, spark: SparkSession) -> DataFrame:
-        names = [str(file.absolute()) for file in self.files]
-        return json_lines.judged(spark.read.schema(json_lines.SCHEMA).options(**json_lines.OPTIONS).json(names))
+    of: RunFiles
+    families: tuple[str, ...]
+    window_s: float
+    target: str
+    """Where the tables go."""
+    slices: int
+    """More than one: it is too large for one task."""
 
 
-def _files_of_lines(path: Path) -> list[Path]:
-    """Files of JSON lines, if it is these that are there."""
-    if path.is_file():
-        return [path] if any(path.match(pattern) for pattern in _LINES) else []
-    folder = path / RECORDS.name if (path / RECORDS.name).is_dir() else path
-    found = sorted(file for pattern in _LINES for file in folder.glob(pattern) if not file.name.startswith("."))
-    return found if not any(folder.glob("*.parquet")) else []
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """A file of lines that is to be one of Parquet."""
+
+    lines: str
+    target: str
+
+
+def measured(order: Order) -> CarrypostError | None:
+    """A task: the tables of a run, in their file; what is wrong with its record, where something is."""
+    target = Path(order.target)
+    if target.exists():
+        return None  # Whoever was killed had come that far.
+    try:
+        kept.write(target, tables(order.of.run, order.of.rows(), chosen(order.families), window_s=order.window_s))
+    except CarrypostError as error:
+        return error
+    return None
+
+
+def converted(order: Conversion) -> tuple[list[str], int] | CarrypostError:
+    """A task: lines of JSON as Parquet; the runs that are in them, and how many lines are no rows."""
+    try:
+        rows, unreadable = lines.read(Path(order.lines))
+        with folders.staged(Path(order.target)) as written:
+            pq.write_table(rows, written, compression="zstd", compression_level=1)
+        return records.names_in(Path(order.target)), unreadable
+    except CarrypostError as error:
+        return error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be made."""
+
+    tables: Sequence[Table] = tuple(FAMILIES)
+    out: Path | None = None
+    """In place of `metrics` beside the records."""
+    window_s: float = WINDOW_S
+    merge_runs: bool = False
+    slice_rows: int = slices.SLICE_ROWS
+    """Runs with more are cut into slices; it changes the cost, never the result."""
 
 
 def make(
-    spark: SparkSession,
+    engine: Engine,
     source: Source,
-    tables: Sequence[Table],
+    wanted: Wanted,
     *,
-    out: Path | None = None,
-    window_s: float = WINDOW_S,
-    merge_runs: bool = False,
-    told: Callable[[Table], None] = lambda _: None,
+    told: Callable[[int, int], None] = lambda _, __: None,
+    unreadable: Callable[[int], None] = lambda _: None,
 ) -> Path:
-    """Make these families of the records that are there; gives the folder they are in. `told`: of each that is done."""
-    records = source.read(spark)
-    home = out or (source.path.parent if source.path.is_file() else source.path) / METRICS
-    facts = {"source": str(source.path), "parameters": {"window_s": window_s, "merge_runs": merge_runs}}
-    with material(merged(records) if merge_runs else records, window_s=window_s) as of:
-        frames = [(FAMILIES[table](of), home, table) for table in tables]
-        for _, _, table in _written(frames):
-            folders.note(home, table, facts | {"rows": sum(_rows(home / table.name))})
-            told(table)
+    """Make these families of the records that are there; gives the folder they are in.
+
+    `told`: how many runs are done, of how many; `unreadable`: how many lines are no rows of a record.
+    """
+    home = wanted.out or (source.path.parent if source.path.is_file() else source.path) / METRICS
+    parts = home.absolute() / _PARTS
+    with folders.told_of(parts):
+        parts.mkdir(parents=True, exist_ok=True)
+    try:
+        _make(engine, _runs(engine, source, wanted, parts, unreadable), wanted, home, told)
+    except KeyboardInterrupt:
+        raise  # What is done is there for whoever goes on.
+    except BaseException:
+        shutil.rmtree(parts, ignore_errors=True)
+        raise
+    shutil.rmtree(parts, ignore_errors=True)
+    facts = {
+        "source": str(source.path),
+        "parameters": {"window_s": wanted.window_s, "merge_runs": wanted.merge_runs},
+    }
+    for table in wanted.tables:
+        rows = pq.read_metadata(home / table.name / kept.FILE).num_rows
+        folders.note(home, table, facts | {"rows": rows})
     return home
 
 
-def _written(frames: Sequence[tuple[DataFrame, Path, Table]]) -> Iterator[tuple[DataFrame, Path, Table]]:
-    """Write these; the first alone, as it makes what the others share, those some at a time: most are small."""
-    for each in frames[:1]:
-        folders.write(*each)
-        yield each
-    with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        waiting = {pool.submit(folders.write, *each): each for each in frames[1:]}
-        try:
-            for done in as_completed(waiting):
-                done.result()
-                yield waiting[done]
-        finally:
-            pool.shutdown(cancel_futures=True)
+def _runs(
+    engine: Engine, source: Source, wanted: Wanted, parts: Path, unreadable: Callable[[int], None]
+) -> list[RunFiles]:
+    """The runs of a source; lines of JSON are made Parquet first."""
+    paths = [str(file.absolute()) for file in source.files]
+    if not source.lines:
+        return records.runs({path: records.names_in(Path(path)) for path in paths}, merge=wanted.merge_runs)
+    orders = [Conversion(path, str(parts / f"lines-{number}.parquet")) for number, path in enumerate(paths)]
+    found = [_good(each) for each in engine.each("reading lines", converted, orders)]
+    if bad := sum(count for _, count in found):
+        unreadable(bad)
+    there = {order.target: names for order, (names, _) in zip(orders, found, strict=True)}
+    return records.runs(there, merge=wanted.merge_runs)
 
 
-def _rows(folder: Path) -> Iterator[int]:
-    for file in folder.glob("*.parquet"):
-        yield pq.ParquetFile(file).metadata.num_rows
+def _make(
+    engine: Engine, runs: Sequence[RunFiles], wanted: Wanted, home: Path, told: Callable[[int, int], None]
+) -> None:
+    how = f"{carrypost.__version__} {wanted.window_s!r}"
+    digests = {of.run: records.digest([how, of.run, *of.names], of.files) for of in runs}
+    before = {table.name: kept.KeptTable(home, table) for table in wanted.tables}
+    orders: dict[str, Order] = {}
+    for of in runs:
+        lacking = tuple(name for name, there in before.items() if there.digests.get(of.run) != digests[of.run])
+        if lacking:
+            target = home.absolute() / _PARTS / f"{records.digest([digests[of.run], *lacking], ())}.arrow"
+            count = -(-sum(group.rows for group in of.groups()) // wanted.slice_rows)
+            orders[of.run] = Order(of, lacking, wanted.window_s, str(target), max(1, count))
+    large = [order for order in orders.values() if order.slices > 1 and not Path(order.target).exists()]
+    for answer in engine.each("metrics", measured, [order for order in orders.values() if order.slices == 1], told):
+        _good(answer)
+    for order in large:
+        _sliced(engine, order)
+    with kept.Appending(home, wanted.tables) as appending:
+        for of in runs:
+            new = kept.read(Path(orders[of.run].target)) if of.run in orders else {}
+            old = {name: there.rows(of.run) for name, there in before.items() if name not in new}
+            appending.append(of.run, digests[of.run], old | new)
+
+
+def _sliced(engine: Engine, order: Order) -> None:
+    """A large run, slice by slice."""
+    folder = f"{order.target}.slices"
+    (pieces,) = engine.each("cutting a run", slices.cut, [slices.Cutting(order.of, order.slices, folder)])
+    each = [replace(piece, families=order.families, window_s=order.window_s) for piece in _good(pieces)]
+    found = [_good(answer) for answer in engine.each(f"metrics of {order.of.run}", slices.measured, each)]
+    kept.write(Path(order.target), finished(order.of.run, reduce(joined, found), chosen(order.families)))
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _good(answer: T | CarrypostError) -> T:
+    """An answer; an error is raised."""
+    if isinstance(answer, CarrypostError):
+        raise answer
+    return answer

@@ -1,89 +1,205 @@
-"""Who was there when, who was in range of whom, and what nodes told of themselves: sizes of registries, bytes sent.
-
-All of it is made from the few rows of a record that are not about copies of messages.
-"""
+"""Who was there when, who was in range of whom, and what nodes told of themselves: sizes of registries, bytes sent."""
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from carrypost.emu.arrays import Ints
 from carrypost.emu.engine.samples import AT, AT_LEAVE, CACHE
 from carrypost.emu.engine.samples import REGISTRIES as ORDERED
-from carrypost.lab.metrics.copies import seconds
-from carrypost.lab.metrics.families import ACTIVITY, REGISTRIES, REGISTRY_SIZES, TRAFFIC
+from carrypost.lab.metrics import statistics
+from carrypost.lab.metrics.distribution import Columns, summed
+from carrypost.lab.metrics.parts import Slice, Tally, ratio, window_us
+from carrypost.lab.metrics.rows import Rows, microseconds, numbers
+from carrypost.lab.metrics.statistics import Meetings, Stays
+from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind
 
-_DURATION = r"(?m)^duration_s *= *([0-9.eE+-]+)"
+_DURATION = re.compile(r"(?m)^duration_s *= *([0-9.eE+-]+)")
 """In the text of a scenario, whose own keys stand before those of its tables."""
+_SIZES = (*ORDERED, CACHE)
 
 
-def ends(rest: DataFrame, nodes: DataFrame) -> DataFrame:
-    """By run, when it ended: as its scenario says, or its last row."""
-    last = nodes.groupBy(F.col("run_name").alias("run")).agg(seconds(F.max("until_us")).alias("last"))
-    told = (
-        rest.where(F.col("kind") == Kind.RUN.value)
-        .select("run", F.regexp_extract(F.expr("attrs['defaults']"), _DURATION, 1).alias("text"))
-        .groupBy("run")
-        .agg(F.max(F.expr("try_cast(nullif(text, '') AS double)")).alias("told"))
-    )
-    return last.join(told, on="run", how="left").select("run", F.coalesce("told", "last").alias("until"))
+# --- who was there --------------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class Presence:
+    """Comings and goings, contacts, and when the run ended, as far as some rows tell."""
+
+    moves: pa.Table
+    """Node, t_us, leaves."""
+    meetings: Meetings
+    last_us: int | None
+    duration_us: int | None
+    """As the scenario says."""
+    window_us: int
+
+    @classmethod
+    def of(cls, of: Slice) -> Presence:
+        """What a slice tells."""
+        rows = of.rows
+        at = rows.of(Kind.JOIN, Kind.LEAVE)
+        leaves = pc.equal(rows.texts("kind", at), Kind.LEAVE.value)
+        moves = pa.table({"node": rows.texts("node", at), "t_us": rows.t_us[at], "leaves": leaves})
+        return cls(moves, _meetings(rows), rows.last_us, _duration_us(rows), window_us(of.window_s))
+
+    def joined(self, other: Presence) -> Presence:
+        """What both tell."""
+        return Presence(
+            pa.concat_tables([self.moves, other.moves]),
+            self.meetings.joined(other.meetings),
+            _later(self.last_us, other.last_us),
+            _later(self.duration_us, other.duration_us),
+            self.window_us,
+        )
+
+    def stays(self) -> Stays:
+        """From each coming to the next going; whoever does not leave is there to the end."""
+        (node,), names = statistics.coded(self.moves["node"])
+        t_us = self.moves["t_us"].to_numpy()
+        leaves = self.moves["leaves"].to_numpy()
+        order = np.lexsort((~leaves, t_us, node))  # At one instant nodes leave before they come.
+        node, t_us, leaves = node[order], t_us[order], leaves[order]
+        # A node that comes while it is there, or goes while it is not, does nothing.
+        first = np.diff(node, prepend=-1) != 0
+        comes = np.flatnonzero(~leaves & (first | np.roll(leaves, 1)))
+        goes = np.append(np.flatnonzero(leaves), len(node))
+        at = goes[np.searchsorted(goes, comes)]
+        ended = np.append(node, -1)[at] == node[comes]
+        until_us = self.duration_us if self.duration_us is not None else self.last_us
+        end_us = np.where(ended, np.append(t_us, 0)[at], np.maximum(t_us[comes], until_us or 0))
+        lasting = t_us[comes] < end_us
+        which = comes[lasting]
+        return Stays(names.take(pa.array(node[which])), t_us[which], end_us[lasting])
 
 
-def activity(rest: DataFrame, nodes: DataFrame) -> DataFrame:
-    """Table ACTIVITY out of rows `join` and `leave`; whoever does not leave is there to the end."""
-    rows = rest.where(F.col("kind").isin(Kind.JOIN.value, Kind.LEAVE.value)).select("run", "node", "t", "kind")
-    leaves = F.when(F.col("kind") == Kind.LEAVE.value, F.col("t"))
-    # At one instant nodes leave before they come.
-    in_order = Window.partitionBy("run", "node").orderBy("t", F.desc("kind"))
-    told = rows.withColumns(
-        {
-            "before": F.coalesce(F.lag("kind").over(in_order), F.lit(Kind.LEAVE.value)),
-            "left": F.min(leaves).over(in_order.rowsBetween(1, Window.unboundedFollowing)),
-        }
-    ).where((F.col("kind") == Kind.JOIN.value) & (F.col("before") == Kind.LEAVE.value))
-    found = told.join(F.broadcast(ends(rest, nodes)), on="run", how="inner").select(
-        "run", "node", F.col("t").alias("start"), F.coalesce("left", F.greatest("until", "t")).alias("end")
-    )
-    return ACTIVITY.conform(found.where(F.col("start") < F.col("end")))
+def _later(one: int | None, other: int | None) -> int | None:
+    return max((each for each in (one, other) if each is not None), default=None)
 
 
-def contacts(rest: DataFrame) -> DataFrame:
-    """Who was in range of whom, out of rows `contact`: run, a, b, start, end."""
-    found = rest.where(F.col("kind") == Kind.CONTACT.value).select(
-        "run",
-        F.col("node").alias("a"),
-        F.col("peer").alias("b"),
-        F.col("t").alias("start"),
-        F.expr("try_cast(attrs['end'] AS double)").alias("end"),
-    )
-    return found.dropna().where(F.col("start") < F.col("end"))
+def _duration_us(rows: Rows) -> int | None:
+    """How long the scenario is, where a row tells."""
+    found = None
+    for text in rows.attribute("defaults", rows.of(Kind.RUN)).to_pylist():
+        if text is not None and (told := _DURATION.search(text)):
+            (seconds,) = numbers(pa.array([told[1]])).tolist()
+            if np.isfinite(seconds):
+                found = _later(found, int(microseconds(np.array(seconds))))
+    return found
 
 
-def registries(rest: DataFrame) -> DataFrame:
-    """Table REGISTRIES; sizes of all order groups of a node together."""
-    rows = _samples(rest)
-    sizes = (F.sum(F.when(F.col("registry") == name, F.col("size"))).alias(name) for name in (*ORDERED, CACHE))
-    return REGISTRIES.conform(rows.groupBy("run", "node", "t", "leaving").agg(*sizes))
+def _meetings(rows: Rows) -> Meetings:
+    """Who was in range of whom."""
+    at = rows.of(Kind.CONTACT)
+    ends = numbers(rows.attribute("end", at))
+    known = np.isfinite(ends) & ~rows.texts("peer", at).is_null().to_numpy(zero_copy_only=False)
+    start_us, end_us = rows.t_us[at[known]], microseconds(ends[known])
+    lasting = start_us < end_us
+    at = at[known][lasting]
+    return Meetings(rows.texts("node", at), rows.texts("peer", at), start_us[lasting], end_us[lasting])
 
 
-def registry_sizes(rest: DataFrame) -> DataFrame:
-    """Table REGISTRY_SIZES; each order group of a node is a sample."""
-    regular = F.when(~F.col("leaving"), F.col("size"))
-    found = _samples(rest).groupBy("run", "registry")
-    return REGISTRY_SIZES.conform(
-        found.agg(F.count(regular).alias("samples"), F.avg(regular).alias("mean"), F.max("size").alias("max"))
-    )
+def of_meetings(columns: Callable[[Meetings], Columns]) -> Callable[[Presence], Columns]:
+    """A table that contacts alone tell."""
+    return lambda part: columns(part.meetings)
 
 
-def _samples(rest: DataFrame) -> DataFrame:
-    leaving = F.coalesce(F.expr(f"attrs['{AT}']") == AT_LEAVE, F.lit(False))
-    rows = rest.where((F.col("kind") == Kind.REGISTRY.value) & F.col("detail").isNotNull() & F.col("size").isNotNull())
-    return rows.select("run", "node", "t", leaving.alias("leaving"), F.col("detail").alias("registry"), "size")
+def of_stays(columns: Callable[[Stays], Columns]) -> Callable[[Presence], Columns]:
+    """A table that presences alone tell."""
+    return lambda part: columns(part.stays())
 
 
-def traffic(rest: DataFrame) -> DataFrame:
-    """Table TRAFFIC."""
-    rows = rest.where((F.col("kind") == Kind.TRAFFIC.value) & F.col("size").isNotNull())
-    found = rows.groupBy("run", "node", F.coalesce("detail", F.lit("?")).alias("frame"))
-    return TRAFFIC.conform(found.agg(F.sum("size").alias("bytes")))
+def neighbours(part: Presence) -> Columns:
+    """Table NEIGHBOURS."""
+    return statistics.neighbours(part.meetings, part.stays())
+
+
+def neighbours_timeline(part: Presence) -> Columns:
+    """Table NEIGHBOURS_TIMELINE."""
+    return statistics.neighbours_timeline(part.meetings, part.stays(), part.window_us)
+
+
+# --- what nodes told of themselves ----------------------------------------------------------------------------
+def registries_part(of: Slice) -> Tally:
+    """Sizes by node and time; those of all order groups of a node together."""
+    rows, at, size, leaving = _samples(of)
+    name = rows.texts("detail", at)
+    sizes = {each: pc.if_else(pc.equal(name, each), size, pa.scalar(None, pa.int64())) for each in _SIZES}
+    columns = {"node": rows.texts("node", at), "t_us": rows.t_us[at], "leaving": leaving, **sizes}
+    return Tally.of(columns, ["node", "t_us", "leaving"], **dict.fromkeys(_SIZES, "sum"))
+
+
+def registries(part: Tally) -> Columns:
+    """Table REGISTRIES."""
+    columns = part.columns()
+    return {**columns, "t": columns["t_us"].to_numpy() / MICROSECONDS}
+
+
+def registry_sizes_part(of: Slice) -> Tally:
+    """Samples by registry: each order group of a node is one; nodes about to leave are no part of means."""
+    rows, at, size, leaving = _samples(of)
+    regular = pc.invert(leaving)
+    columns = {
+        "registry": rows.texts("detail", at),
+        "samples": regular.cast(pa.int64()),
+        "total": pc.if_else(regular, size, 0),
+        "max": size,
+    }
+    return Tally.of(columns, ["registry"], samples="sum", total="sum", max="max")
+
+
+def registry_sizes(part: Tally) -> Columns:
+    """Table REGISTRY_SIZES."""
+    columns = part.columns()
+    return {**columns, "mean": ratio(columns["total"].to_numpy(), columns["samples"].to_numpy())}
+
+
+def _samples(of: Slice) -> tuple[Rows, Ints, pa.Array, pa.Array]:
+    """Which rows are samples of registries, their sizes, and whether the node was about to leave."""
+    rows = of.rows
+    at = rows.of(Kind.REGISTRY)
+    known = pc.and_(rows.texts("detail", at).is_valid(), rows.whole("size", at).is_valid())
+    at = at[known.to_numpy(zero_copy_only=False)]
+    leaving = pc.fill_null(pc.equal(rows.attribute(AT, at), AT_LEAVE), False)
+    return rows, at, rows.whole("size", at), leaving
+
+
+def traffic_part(of: Slice) -> Tally:
+    """Bytes sent, by node and kind of frame."""
+    rows, at = of.rows, of.rows.of(Kind.TRAFFIC)
+    at = at[rows.whole("size", at).is_valid().to_numpy(zero_copy_only=False)]
+    frame = pc.fill_null(rows.texts("detail", at), "?")
+    return Tally.of(
+        {"node": rows.texts("node", at), "frame": frame, "bytes": rows.whole("size", at)}, ["node", "frame"],
+        bytes="sum",
+    )  # fmt: skip
+
+
+def timeline_part(of: Slice) -> Tally:
+    """Rows and their sizes, by window and kind."""
+    rows, width_us = of.rows, window_us(of.window_s)
+    size = rows.whole("size")
+    sized = size.is_valid().to_numpy(zero_copy_only=False)
+    window, kinds = rows.t_us // width_us, max(1, len(rows.kinds))
+    keys = window * kinds + rows.kind
+    sizes = size.fill_null(0).to_numpy(zero_copy_only=False)
+    found, count, with_size, total = summed(keys, np.ones(len(keys), np.int64), sized.astype(np.int64), sizes)
+    number, kind = np.divmod(found, kinds)
+    columns = {
+        "t_us": number * width_us,
+        "kind": rows.kinds.take(pa.array(kind)),
+        "count": count,
+        "size": pa.array(total, mask=with_size == 0),
+    }
+    return Tally.of(columns, ["t_us", "kind"], count="sum", size="sum")
+
+
+def timeline(part: Tally) -> Columns:
+    """Table TIMELINE."""
+    columns = part.columns()
+    return {**columns, "t": columns["t_us"].to_numpy() / MICROSECONDS}

@@ -1,8 +1,7 @@
 """What contacts and presences tell by themselves: counts, durations, times between, neighbours, activity.
 
-Frames go in and tables of `lab.metrics.families` come out, each key `run` on its own; where a trace is looked at rather
-than a run, the name of its scenario stands there. Contacts have the columns run, a, b, start, end, and those of a pair
-do not overlap; activity is ACTIVITY, and a node's intervals do not overlap. Both are half open.
+Both are half open; contacts of a pair do not overlap, nor do the stays of a node. Functions give the columns of tables
+of `lab.metrics.families`, of a run or of a trace.
 
 All sums are of whole microseconds, so nothing depends on the order of work. Means over time are by events: +1 where
 something begins and -1 where it ends, summed up; never by looking every so often. Neighbours are counted only while a
@@ -11,235 +10,201 @@ node is there, whatever contacts say.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+import numpy as np
+import pyarrow as pa
 
-from carrypost.errors import LocalError
-from carrypost.lab.metrics.families import (
-    ACTIVITY,
-    ACTIVITY_SUMMARY,
-    CONTACT_CDF,
-    CONTACT_SUMMARY,
-    INTER_CONTACT_CDF,
-    NEIGHBOURS,
-    NEIGHBOURS_TIMELINE,
-)
-from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
-WINDOW_S = 60.0
-_SECOND = 1e6
-_BY_PAIR = ("run", "a", "b")
-_MEANS = ("active", "neighbours")
-"""What timelines are of."""
+from carrypost.emu.arrays import Ints
+from carrypost.lab.metrics.distribution import Columns, Counts, Moments, cdf, milliseconds, summed
+from carrypost.model.times import MICROSECONDS
 
 
-# ----------------------------------------------------------------------------------------------------- contacts
-def of_trace(contacts: DataFrame) -> DataFrame:
-    """CONTACTS of traces, with scenarios as runs."""
-    return CONTACTS.conform(contacts).withColumnRenamed("scenario", "run")
+@dataclass(frozen=True, eq=False)
+class Meetings:
+    """Contacts: who, with whom, from when to when."""
+
+    a: pa.Array
+    b: pa.Array
+    start_us: Ints
+    end_us: Ints
+
+    def joined(self, other: Meetings) -> Meetings:
+        """Of both."""
+        return Meetings(
+            pa.concat_arrays([self.a, other.a]),
+            pa.concat_arrays([self.b, other.b]),
+            np.concatenate([self.start_us, other.start_us]),
+            np.concatenate([self.end_us, other.end_us]),
+        )
+
+    @property
+    def lasting_us(self) -> Ints:
+        """How long each is."""
+        return self.end_us - self.start_us
 
 
-def contact_summary(contacts: DataFrame) -> DataFrame:
-    """How many contacts, of whom, and how long they are."""
-    lasting = _times(contacts).withColumn("value_us", F.col("end_us") - F.col("start_us"))
-    pairs = lasting.groupBy(*_BY_PAIR).agg(F.lit(1).alias("one")).groupBy("run").agg(F.count("one").alias("pairs"))
-    nodes = _sides(lasting).select("run", "node").distinct().groupBy("run").agg(F.count("node").alias("nodes"))
-    spread = lasting.groupBy("run").agg(F.count(F.lit(1)).alias("contacts"), *_spread("value_us"))
-    return CONTACT_SUMMARY.conform(spread.join(pairs, "run", "inner").join(nodes, "run", "inner"))
+@dataclass(frozen=True, eq=False)
+class Stays:
+    """Who was there, from when to when."""
+
+    node: pa.Array
+    start_us: Ints
+    end_us: Ints
 
 
-def contact_cdf(contacts: DataFrame) -> DataFrame:
-    """How durations of contacts are distributed."""
-    lasting = _times(contacts).withColumn("value_us", F.col("end_us") - F.col("start_us"))
-    return _distribution(lasting, CONTACT_CDF)
+def coded(*columns: pa.Array | pa.ChunkedArray) -> tuple[list[Ints], pa.Array]:
+    """Numbers for the texts of some columns, by order of texts, and the texts that they stand for."""
+    chunks = [each for column in columns for each in (column.chunks if hasattr(column, "chunks") else [column])]
+    encoded = pa.concat_arrays([chunk.cast(pa.string()) for chunk in chunks]).dictionary_encode() if chunks else None
+    if encoded is None:
+        return [np.zeros(0, np.int64) for _ in columns], pa.array([], pa.string())
+    order = encoded.dictionary.to_numpy(zero_copy_only=False).argsort(kind="stable")
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    codes = rank[encoded.indices.to_numpy(zero_copy_only=False)]
+    return np.split(codes, np.cumsum([len(column) for column in columns])[:-1]), encoded.dictionary.take(order)
 
 
-def inter_contact_cdf(contacts: DataFrame) -> DataFrame:
-    """How times between contacts of a pair are distributed; before the first and after the last there is none."""
-    along = Window.partitionBy(*_BY_PAIR).orderBy("start_us")
-    between = _times(contacts).withColumn("value_us", F.col("start_us") - F.lag("end_us").over(along))
-    return _distribution(between.where(F.col("value_us").isNotNull()), INTER_CONTACT_CDF)
+# --- contacts -------------------------------------------------------------------------------------------------
+def contact_summary(met: Meetings) -> Columns:
+    """Table CONTACT_SUMMARY: how many contacts, of whom, and how long they are; nothing where there is none."""
+    (a, b), names = coded(met.a, met.b)
+    moments = Moments.of(met.lasting_us)
+    found = {
+        "contacts": moments.count,
+        "pairs": len(np.unique(a * len(names) + b)),
+        "nodes": len(np.unique(np.concatenate([a, b]))),
+        **moments.seconds,
+    }
+    return _row(found, there=moments.count > 0)
 
 
-# --------------------------------------------------------------------------------------------------- neighbours
-def neighbours(contacts: DataFrame, activity: DataFrame) -> DataFrame:
-    """How long nodes had so many neighbours, while they were there."""
-    counted = _levels(contacts, activity).groupBy("run", "neighbours")
-    lasting = counted.agg(F.sum(F.col("end_us") - F.col("start_us")).alias("node_us"))
-    upto = Window.partitionBy("run").orderBy("neighbours").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    share = F.sum("node_us").over(upto) / F.sum("node_us").over(Window.partitionBy("run"))
-    made = lasting.select("run", "neighbours", (F.col("node_us") / _SECOND).alias("node_s"), share.alias("share"))
-    return NEIGHBOURS.conform(made).orderBy("run", "neighbours")
+def contact_cdf(met: Meetings) -> Columns:
+    """Table CONTACT_CDF: how durations are distributed."""
+    return cdf(Counts.of(milliseconds(met.lasting_us)))
 
 
-def neighbours_timeline(contacts: DataFrame, activity: DataFrame, window_s: float = WINDOW_S) -> DataFrame:
-    """How many were there and how many neighbours they had, as means over windows of time.
+def inter_contact_cdf(met: Meetings) -> Columns:
+    """Table INTER_CONTACT_CDF, of times between contacts of a pair: before the first and after the last is none."""
+    (a, b), names = coded(met.a, met.b)
+    pair = a * len(names) + b
+    order = np.lexsort((met.start_us, pair))
+    again = np.flatnonzero(np.diff(pair[order], prepend=-1) == 0)
+    return cdf(Counts.of(milliseconds(met.start_us[order[again]] - met.end_us[order[again - 1]])))
+
+
+# --- neighbours -----------------------------------------------------------------------------------------------
+class Levels(NamedTuple):
+    """From when to when some node that is there has how many neighbours."""
+
+    start_us: Ints
+    end_us: Ints
+    neighbours: Ints
+
+
+def levels(met: Meetings, stays: Stays) -> Levels:
+    """Of all nodes, while they are there."""
+    (there, a, b), _ = coded(stays.node, met.a, met.b)
+    node = np.concatenate([there, there, a, b, a, b])
+    t_us = np.concatenate([stays.start_us, stays.end_us, met.start_us, met.start_us, met.end_us, met.end_us])
+    stay, meet = np.ones(len(there), np.int64), np.ones(2 * len(a), np.int64)
+    active = np.concatenate([stay, -stay, 0 * meet, 0 * meet])
+    neighbours = np.concatenate([0 * stay, 0 * stay, meet, -meet])
+    order = np.lexsort((t_us, node))
+    node, t_us = node[order], t_us[order]
+    # Each that begins ends: sums that run through all nodes are 0 where the next one begins.
+    active, neighbours = np.cumsum(active[order]), np.cumsum(neighbours[order])
+    last = np.ones(len(node), np.bool_)
+    last[:-1] = (np.diff(node) != 0) | (np.diff(t_us) != 0)  # The last of an instant: what is so from then on.
+    at = np.flatnonzero(last)
+    until = np.flatnonzero((active[at][:-1] > 0) & (np.diff(node[at]) == 0)) if len(at) else at
+    return Levels(t_us[at[until]], t_us[at[until + 1]], neighbours[at[until]])
+
+
+def neighbours(met: Meetings, stays: Stays) -> Columns:
+    """Table NEIGHBOURS: how long nodes had so many neighbours, while they were there."""
+    found = levels(met, stays)
+    number, node_us = summed(found.neighbours, found.end_us - found.start_us)
+    share = np.cumsum(node_us) / node_us.sum() if len(node_us) else node_us.astype(np.float64)
+    return {"neighbours": number, "node_s": node_us / MICROSECONDS, "share": share}
+
+
+def neighbours_timeline(met: Meetings, stays: Stays, window_us: int) -> Columns:
+    """Table NEIGHBOURS_TIMELINE: how many were there and how many neighbours they had, as means over windows of time.
 
     Windows begin at whole multiples of their length, the first where somebody is there first; one that reaches beyond
     the time when anybody is there is a window like the others.
     """
-    window_us = round(window_s * _SECOND)
-    if window_us < 1:
-        raise LocalError(f"a window must be at least 1 µs long, not {window_s!r} s")
-    by_window = _filled(_by_window(_levels(contacts, activity), window_us), window_us)
-    made = by_window.select(
-        "run",
-        (F.col("number") * F.lit(window_us) / _SECOND).alias("t"),
-        (F.col("active") / F.lit(window_us)).alias("active"),
-        F.when(F.col("active") > 0, F.col("neighbours") / F.col("active")).alias("neighbours"),
-    )
-    return NEIGHBOURS_TIMELINE.conform(made).orderBy("run", "t")
+    found = levels(met, stays)
+    if not len(found.start_us):
+        return {"t": np.zeros(0), "active": np.zeros(0), "neighbours": np.zeros(0)}
+    first, last = int(found.start_us.min()) // window_us, -(-int(found.end_us.max()) // window_us)
+    edges = np.arange(first, last + 1) * window_us
+    active = np.diff(_integral(found, np.ones(len(found.start_us), np.int64), edges))
+    met_us = np.diff(_integral(found, found.neighbours, edges))
+    means = pa.array(met_us / np.maximum(active, 1), mask=active == 0)
+    return {"t": edges[:-1] / MICROSECONDS, "active": active / window_us, "neighbours": means}
 
 
-def _by_window(levels: DataFrame, window_us: int) -> DataFrame:
-    """Of each window in which something changes: node-microseconds there, with neighbours, and what is so at its end.
-
-    What lasts through a window counts its whole length, what changes in it counts from there on.
-    """
-    width = F.lit(window_us)
-    changes = _changes(levels, ("run",), active=F.lit(1), neighbours=F.col("neighbours"))
-    late = F.col("t_us") - F.col("number") * width
-    summed = (
-        changes.withColumn("number", F.floor(F.col("t_us") / width))
-        .groupBy("run", "number")
-        .agg(
-            *(F.sum(name).alias(f"{name}_more") for name in _MEANS),
-            *(F.sum(F.col(name) * late).alias(f"{name}_late") for name in _MEANS),
-        )
-    )
-    upto = Window.partitionBy("run").orderBy("number").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    known = summed.select(
-        "run", "number", *(F.sum(f"{name}_more").over(upto).alias(f"{name}_then") for name in _MEANS),
-        *(f"{name}_late" for name in _MEANS),
-    )  # fmt: skip
-    return known.select(
-        "run",
-        "number",
-        *(f"{name}_then" for name in _MEANS),
-        *((F.col(f"{name}_then") * width - F.col(f"{name}_late")).alias(name) for name in _MEANS),
-    )
+def _integral(of: Levels, amount: Ints, until_us: Ints) -> Ints:
+    """What amounts that hold from start to end come to until each of these times, in microseconds."""
+    t_us = np.concatenate([of.start_us, of.end_us])
+    order = np.argsort(t_us, kind="stable")
+    t_us, level = t_us[order], np.cumsum(np.concatenate([amount, -amount])[order])
+    before = np.concatenate([[0], np.cumsum(level[:-1] * np.diff(t_us))])
+    at = np.searchsorted(t_us, until_us, side="right") - 1
+    found: Ints = np.where(at >= 0, before[at] + level[at] * (until_us - t_us[at]), 0)
+    return found
 
 
-def _filled(by_window: DataFrame, window_us: int) -> DataFrame:
-    """With the windows between, in which nothing changes; without one at the end in which nobody is there any more."""
-    following = F.lead("number").over(Window.partitionBy("run").orderBy("number"))
-    ranged = by_window.withColumn("following", following)
-    ended = F.col("following").isNull() & (F.col("active") == 0)
-    until = F.coalesce(F.col("following") - 1, F.col("number"))
-    every = ranged.where(~ended).withColumn("at", F.explode(F.sequence("number", until)))
-    changed = F.col("at") == F.col("number")
-    means = (
-        F.when(changed, F.col(name)).otherwise(F.col(f"{name}_then") * F.lit(window_us)).alias(name) for name in _MEANS
-    )
-    return every.select("run", F.col("at").alias("number"), *means)
-
-
-def _levels(contacts: DataFrame, activity: DataFrame) -> DataFrame:
-    """Of each node that is there, from when to when it has how many neighbours."""
-    met = _sides(_times(contacts)).select("run", "node", "start_us", "end_us", F.lit(0).alias("there"))
-    there = _times(ACTIVITY.conform(activity)).select("run", "node", "start_us", "end_us", F.lit(1).alias("there"))
-    changes = _changes(
-        there.unionAll(met), ("run", "node"), active=F.col("there"), neighbours=F.lit(1) - F.col("there")
-    )
-    net = changes.groupBy("run", "node", "t_us").agg(*(F.sum(name).alias(name) for name in _MEANS))
-    along = Window.partitionBy("run", "node").orderBy("t_us")
-    upto = along.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    return net.select(
-        "run",
-        "node",
-        F.col("t_us").alias("start_us"),
-        F.lead("t_us").over(along).alias("end_us"),
-        *(F.sum(name).over(upto).alias(name) for name in _MEANS),
-    ).where((F.col("active") > 0) & F.col("end_us").isNotNull())
-
-
-# ----------------------------------------------------------------------------------------------------- activity
-def activity_summary(activity: DataFrame) -> DataFrame:
-    """How many nodes there were, how many at a time, and how long each was there in all."""
-    there = _times(ACTIVITY.conform(activity))
-    each = there.groupBy("run", "node").agg(F.sum(F.col("end_us") - F.col("start_us")).alias("value_us"))
-    spread = each.groupBy("run").agg(F.count("node").alias("nodes"), *_spread("value_us"))
-    net = _changes(there, ("run",), active=F.lit(1)).groupBy("run", "t_us").agg(F.sum("active").alias("active"))
-    upto = Window.partitionBy("run").orderBy("t_us").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    levels = net.select("run", F.sum("active").over(upto).alias("active"))
-    most = levels.groupBy("run").agg(F.max("active").alias("active_max"))
-    return ACTIVITY_SUMMARY.conform(spread.join(most, "run", "inner"))
-
-
-def activity_of_positions(positions: DataFrame, max_gap_us: int | None) -> DataFrame:
-    """When the nodes of traces were there: from a first sample to a last, broken where samples are too far apart."""
-    samples = POSITIONS.conform(positions).select(
-        F.col("scenario").alias("run"), "node", F.rint(F.col("t") * _SECOND).cast("bigint").alias("t_us")
-    )
-    by_node = ("run", "node")
-    if max_gap_us is None:
-        islands = samples.groupBy(*by_node)
-    else:
-        along = Window.partitionBy(*by_node).orderBy("t_us")
-        apart = F.coalesce(F.col("t_us") - F.lag("t_us").over(along) > F.lit(max_gap_us), F.lit(True))
-        begun = samples.withColumn("begins", apart.cast("int"))
-        islands = begun.withColumn("which", F.sum("begins").over(along)).groupBy(*by_node, "which")
-    made = islands.agg((F.min("t_us") / _SECOND).alias("start"), (F.max("t_us") / _SECOND).alias("end"))
-    return ACTIVITY.conform(made)
-
-
-def activity_of_contacts(contacts: DataFrame) -> DataFrame:
-    """When nodes were there, as far as contacts alone tell: from a node's first contact to the end of its last."""
-    made = (
-        _sides(_times(contacts))
-        .groupBy("run", "node")
-        .agg((F.min("start_us") / _SECOND).alias("start"), (F.max("end_us") / _SECOND).alias("end"))
-    )
-    return ACTIVITY.conform(made)
-
-
-# ------------------------------------------------------------------------------------------------- what all need
-def _times(frame: DataFrame) -> DataFrame:
-    """The same with start and end in whole microseconds."""
-    return frame.withColumns(
-        {f"{name}_us": F.rint(F.col(name) * _SECOND).cast("bigint") for name in ("start", "end")}
-    ).drop("start", "end")
-
-
-def _changes(intervals: DataFrame, keys: tuple[str, ...], **amounts: Column) -> DataFrame:
-    """Amounts that are there from start to end, as what is more or less at an instant."""
-    begun, ended = (
-        intervals.select(
-            *keys, F.col(at).alias("t_us"), *((F.lit(sign) * each).alias(name) for name, each in amounts.items())
-        )
-        for at, sign in (("start_us", 1), ("end_us", -1))
-    )
-    return begun.unionAll(ended)
-
-
-def _sides(contacts: DataFrame) -> DataFrame:
-    """Contacts twice: seen from either node."""
-    return contacts.withColumn("node", F.explode(F.array("a", "b")))
-
-
-def _spread(value_us: str) -> list[Column]:
-    seconds = {
-        "min_s": F.min(value_us),
-        "max_s": F.max(value_us),
-        "avg_s": F.avg(value_us),
-        "stdev_s": F.stddev_pop(value_us),
+# --- activity -------------------------------------------------------------------------------------------------
+def activity(stays: Stays) -> Columns:
+    """Table ACTIVITY, by node and time."""
+    (node,), _ = coded(stays.node)
+    order = np.lexsort((stays.start_us, node))
+    return {
+        "node": stays.node.take(pa.array(order)),
+        "start": stays.start_us[order] / MICROSECONDS,
+        "end": stays.end_us[order] / MICROSECONDS,
     }
-    return [(value / _SECOND).alias(name) for name, value in seconds.items()]
 
 
-def _distribution(values: DataFrame, table: Table) -> DataFrame:
-    """How often each value is there, in whole milliseconds, and how often it or a lesser one."""
-    counted = (
-        values.select("run", F.rint(F.col("value_us") / F.lit(1_000)).cast("bigint").alias("value_ms"))
-        .groupBy("run", "value_ms")
-        .agg(F.count(F.lit(1)).alias("count"))
+def activity_summary(stays: Stays) -> Columns:
+    """Table ACTIVITY_SUMMARY: how many nodes there were, how many at a time, and how long each was there in all."""
+    (node,), names = coded(stays.node)
+    _, lasting_us = summed(node, stays.end_us - stays.start_us)
+    t_us, change = summed(
+        np.concatenate([stays.start_us, stays.end_us]), np.repeat(np.array([1, -1]), len(stays.start_us))
     )
-    upto = Window.partitionBy("run").orderBy("value_ms").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    summed = counted.withColumn("cumulative", F.sum("count").over(upto))
-    total = F.sum("count").over(Window.partitionBy("run"))
-    return table.conform(summed.withColumn("share", F.col("cumulative") / total)).orderBy("run", "value_ms")
+    most = int(np.cumsum(change).max(initial=0)) if len(t_us) else 0
+    return _row({"nodes": len(names), "active_max": most, **Moments.of(lasting_us).seconds}, there=len(names) > 0)
+
+
+def stays_of_positions(node: pa.Array, t_us: Ints, max_gap_us: int | None) -> Stays:
+    """When the nodes of a trace were there: from a first sample to a last, broken where samples are too far apart."""
+    (code,), names = coded(node)
+    order = np.lexsort((t_us, code))
+    code, t_us = code[order], t_us[order]
+    begins = np.diff(code, prepend=-1) != 0
+    if max_gap_us is not None:
+        begins |= np.diff(t_us, prepend=t_us[:1]) > max_gap_us
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(code)) - 1
+    return Stays(names.take(pa.array(code[first])), t_us[first], t_us[last])
+
+
+def stays_of_contacts(met: Meetings) -> Stays:
+    """When nodes were there, as far as contacts alone tell: from a node's first contact to the end of its last."""
+    (a, b), names = coded(met.a, met.b)
+    node = np.concatenate([a, b])
+    start_us, end_us = np.full(len(names), np.iinfo(np.int64).max), np.full(len(names), np.iinfo(np.int64).min)
+    np.minimum.at(start_us, node, np.concatenate([met.start_us, met.start_us]))
+    np.maximum.at(end_us, node, np.concatenate([met.end_us, met.end_us]))
+    return Stays(names, start_us, end_us)
+
+
+def _row(figures: Columns, *, there: bool) -> Columns:
+    """Columns of one row, or of none."""
+    return {name: [value] if there else [] for name, value in figures.items()}

@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -38,6 +39,7 @@ _MEMORY = re.compile(r"[1-9][0-9]*[mMgG]")
 _MASTER = re.compile(r"local(\[.+\])?|local-cluster\[\d+,\d+,\d+\]|(spark|k8s)://.+|yarn")
 _LOCAL = re.compile(r"local(-cluster)?(\[.+\])?|spark://(localhost|127\.[0-9.]+)(:\d+)?")
 _CORES = re.compile(r"local\[(\d+|\*)(,\d+)?\]")
+_SETTING = re.compile(r"([^#\s=:]+)[\s=:]+(.*)")
 _LOG_TAIL = 2_000
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """They write every mistake in a query out as screens of JSON."""
@@ -54,6 +56,8 @@ class SparkOptions:
     """Of the driver, as 4g; empty: a quarter of this machine's, from 1 to 8 GiB."""
     conf: Mapping[str, str] = field(default_factory=dict)
     """Any of Spark's own settings; they win."""
+    name: str = "carrypost"
+    """What the application and its jobs are called, where people look at what runs."""
 
     def __post_init__(self) -> None:
         if not _MASTER.fullmatch(self.master):
@@ -74,6 +78,15 @@ class SparkOptions:
         return _LOCAL.fullmatch(self.master) is not None
 
     @property
+    def starts(self) -> bool:
+        """Whether a session has to be started on this machine: there is none, and no cluster was named."""
+        if not self.in_process or find_spec("pyspark") is None:
+            return False
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded only where Spark is used
+
+        return SparkSession.getActiveSession() is None
+
+    @property
     def cores(self) -> int:
         """Of this machine that are used, or that this machine has."""
         told = _CORES.fullmatch(self.master)
@@ -83,24 +96,49 @@ class SparkOptions:
 
     @property
     def settings(self) -> dict[str, str]:
-        """All of Spark's settings that are not its own defaults, but for folders."""
+        """All of Spark's settings that are not its own defaults, but for folders.
+
+        Those in its ``spark-defaults.conf`` win over ours, except where a choice was made for this command.
+        """
         quarter = psutil.virtual_memory().total // 4 // _GIB
         usual = {
-            "spark.master": self.master,
-            "spark.app.name": "carrypost",
-            "spark.driver.memory": self.memory or f"{min(8, max(1, quarter))}g",
+            "spark.app.name": self.name,
+            "spark.driver.memory": f"{min(8, max(1, quarter))}g",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.catalogImplementation": "in-memory",
             "spark.sql.execution.arrow.pyspark.enabled": "true",
-            "spark.sql.shuffle.partitions": str(max(4, 2 * self.cores)),
+            # A cluster is not as large as this machine: there Spark begins with many, and makes as few as it needs.
+            **({"spark.sql.shuffle.partitions": str(max(4, 2 * self.cores))} if self.in_process else {}),
             # Records are files of some ten megabytes: more tasks than processors, or one waits for the other.
             "spark.sql.files.maxPartitionBytes": "16m",
             "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
             **(_HOSTS if self.on_this_machine else {}),
         }
-        return usual | dict(self.conf)
+        theirs = defaults(conf_folder())
+        asked = {"spark.master": self.master, **({"spark.driver.memory": self.memory} if self.memory else {})}
+        return {key: value for key, value in usual.items() if key not in theirs} | asked | dict(self.conf)
+
+
+def conf_folder() -> Path:
+    """Where Spark's own settings are: where the environment says, in a Spark of one's own, or the ones we have."""
+    if told := os.environ.get("SPARK_CONF_DIR"):
+        return Path(told)
+    home = os.environ.get("SPARK_HOME")
+    if home and (Path(home) / "conf").is_dir():
+        return Path(home) / "conf"
+    return Path(__file__).with_name("conf")
+
+
+def defaults(folder: Path) -> dict[str, str]:
+    """The settings in ``spark-defaults.conf``: a key and a value in each line, white space or = between them."""
+    try:
+        text = (folder / "spark-defaults.conf").read_text(encoding="utf-8")
+    except OSError:
+        return {}
+    found = (_SETTING.fullmatch(line.strip()) for line in text.splitlines())
+    return {each[1]: each[2] for each in found if each is not None}
 
 
 @contextlib.contextmanager
@@ -134,7 +172,7 @@ def _environment(options: SparkOptions, scratch: Path) -> Iterator[None]:
         # Otherwise they are in the folder of the installed package, or where the command was given.
         "SPARK_WORKER_DIR": str(scratch / "work"),
         "SPARK_LOCAL_DIRS": str(scratch / "local"),
-        "SPARK_CONF_DIR": os.environ.get("SPARK_CONF_DIR", str(Path(__file__).with_name("conf"))),
+        "SPARK_CONF_DIR": str(conf_folder()),
     }
     if options.on_this_machine:
         changes["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -183,6 +221,7 @@ def _started(options: SparkOptions, scratch: Path) -> Iterator[SparkSession]:
         try:
             with _refused(options, log):  # A cluster that does not answer shows only now, and Spark is over by then.
                 context.setLogLevel("ERROR")
+                context.setJobDescription(options.name)
                 if not options.in_process:
                     context.addPyFile(str(package_zip(scratch)))
                 made = SparkSession.builder.getOrCreate()

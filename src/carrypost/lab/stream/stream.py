@@ -27,11 +27,11 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.metrics.families import CODLVDELAY, LTCY, TDELAY, TIMELINE
-from carrypost.lab.metrics.timeline import TIME, timeline, with_time
 from carrypost.lab.schemas import Table
 from carrypost.lab.stream import json_lines
 from carrypost.lab.stream.json_lines import READABLE
 from carrypost.lab.stream.live import COUNTS, LIVE, NOBODY, NODES, Live
+from carrypost.lab.stream.timeline import TIME, timeline, with_time
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import AGAIN, REDELIVERED, Kind
 

@@ -1,0 +1,98 @@
+"""Where the work of a stage is done: on Spark, a task for each piece, or here, one piece after the other.
+
+Stages give an engine a function and what to call it with, and get what it answers, in order; so both engines do the
+same work, and neither sees a row of it. Spark is started when there is something to do, and once for all stages that
+share an engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+
+from carrypost.errors import LocalError
+from carrypost.lab.spark.session import SparkOptions, needs_extra, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EngineName = Literal["spark", "local"]
+Watch = Callable[[int, int], None]
+"""Is told how many pieces are done, of how many."""
+Piece = TypeVar("Piece")
+Answer = TypeVar("Answer")
+
+
+class Engine(Protocol):
+    """Does pieces of work."""
+
+    @property
+    def name(self) -> EngineName:
+        """As people choose it."""
+
+    def each(
+        self, name: str, do: Callable[[Piece], Answer], pieces: Sequence[Piece], watch: Watch = ...
+    ) -> list[Answer]:
+        """What a function answers to each piece, in their order; `name` is what people see it called."""
+
+
+def _unwatched(_: int, __: int) -> None:
+    pass
+
+
+class LocalEngine:
+    """This process."""
+
+    name: EngineName = "local"
+
+    def each(
+        self, name: str, do: Callable[[Piece], Answer], pieces: Sequence[Piece], watch: Watch = _unwatched
+    ) -> list[Answer]:
+        """One after the other."""
+        del name
+        found = []
+        for piece in pieces:
+            found.append(do(piece))
+            watch(len(found), len(pieces))
+        return found
+
+
+class SparkEngine:
+    """Spark, from the first piece on; it ends with `ending`."""
+
+    name: EngineName = "spark"
+
+    def __init__(self, options: SparkOptions, ending: ExitStack) -> None:
+        needs_extra()
+        self._options = options
+        self._ending = ending
+        self._spark: SparkSession | None = None
+
+    def start(self) -> SparkSession:
+        """The session."""
+        if self._spark is None:
+            self._spark = self._ending.enter_context(session(self._options))
+        return self._spark
+
+    def each(
+        self, name: str, do: Callable[[Piece], Answer], pieces: Sequence[Piece], watch: Watch = _unwatched
+    ) -> list[Answer]:
+        """One job, a task for each piece."""
+        from carrypost.lab.spark.jobs import collected  # noqa: PLC0415 - loaded only where Spark is
+
+        if not pieces:
+            return []
+        return collected(self.start(), name, do, pieces, lambda done: watch(done, len(pieces)))
+
+
+@contextmanager
+def opened(name: str, options: SparkOptions) -> Iterator[Engine]:
+    """An engine while the block lasts."""
+    if name == "local":
+        yield LocalEngine()
+        return
+    if name != "spark":
+        raise LocalError(f"--engine must be spark or local, not {name!r}")
+    with ExitStack() as ending:
+        yield SparkEngine(options, ending)

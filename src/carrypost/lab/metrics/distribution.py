@@ -1,0 +1,185 @@
+"""Whole numbers, counted and summed so that parts can be joined in any order without any difference.
+
+The percentile rule is that of the nearest rank: the least value that at least this share of all is not above. Sums are
+of whole numbers, squares too, and exact: neither the order of rows nor how they are cut into slices shows in a mean or
+a deviation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from carrypost.emu.arrays import Flags, Ints
+from carrypost.model.times import MICROSECONDS
+
+Columns = Mapping[str, Any]
+"""Of a table, by name: arrays of numpy or Arrow, or lists."""
+MILLISECOND_US = 1_000
+_BLOCK = 1_024
+_HALF_BITS = 26
+"""Values have at most twice as many bits: µs of 142 years. So the products of halves in a block add up to 62."""
+_DENSE = 4
+"""Values that spread over at most so many times their number are counted in an array, not sorted."""
+
+
+def milliseconds(us: Ints) -> Ints:
+    """Whole ones, rounded half to even."""
+    found: Ints = np.rint(us / MILLISECOND_US).astype(np.int64)
+    return found
+
+
+def counted(values: Ints) -> tuple[Ints, Ints]:
+    """The values that there are, in order, and how often each is there."""
+    if not len(values):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    least, most = int(values.min()), int(values.max())
+    if most - least >= _DENSE * len(values):
+        return np.unique(values, return_counts=True)
+    counts = np.bincount(values - least)
+    there = np.flatnonzero(counts)
+    return there + least, counts[there]
+
+
+def summed(keys: Ints, *values: Ints) -> tuple[Ints, ...]:
+    """The keys that there are, in order, and by key the sum of each of these values."""
+    if not len(keys):
+        return keys, *values
+    least, most = int(keys.min()), int(keys.max())
+    if most - least < _DENSE * len(keys):
+        place = keys - least
+        there = np.flatnonzero(np.bincount(place))
+        sums = [np.zeros(most - least + 1, np.int64) for _ in values]
+        for total, each in zip(sums, values, strict=True):
+            np.add.at(total, place, each)
+        return there + least, *(total[there] for total in sums)
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    first = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
+    return ordered[first], *(np.add.reduceat(each[order], first) for each in values)
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """How often which value is there; values in order."""
+
+    value: Ints
+    count: Ints
+
+    @classmethod
+    def of(cls, values: Ints) -> Counts:
+        """Of these."""
+        return cls(*counted(values))
+
+    def joined(self, other: Counts) -> Counts:
+        """Of both."""
+        joined = (np.concatenate(each) for each in ((self.value, other.value), (self.count, other.count)))
+        return Counts(*summed(*joined))
+
+    @property
+    def cumulative(self) -> Ints:
+        """How many have each value, or less."""
+        return np.cumsum(self.count)
+
+    def reaching(self, ranks: int) -> Flags:
+        """Which values reach another of so many equal shares of all; the least one does."""
+        cumulative = self.cumulative
+        total = int(cumulative[-1]) if len(cumulative) else 1
+        before = cumulative - self.count
+        found: Flags = (cumulative * ranks // total > before * ranks // total) | (before == 0)
+        return found
+
+    def percentile(self, share: int) -> int | None:
+        """The least value that this share of all is not above."""
+        if not len(self.value):
+            return None
+        cumulative = self.cumulative
+        return int(self.value[np.searchsorted(cumulative * 100, int(cumulative[-1]) * share)])
+
+
+def cdf(counts: Counts, ranks: int | None = None) -> Columns:
+    """Value, count, how many have it or less, and which share of all that is; at most at so many points."""
+    kept = counts.reaching(ranks) if ranks is not None else np.ones(len(counts.value), np.bool_)
+    cumulative = counts.cumulative
+    share = cumulative / cumulative[-1] if len(cumulative) else cumulative.astype(np.float64)
+    columns = {"value_ms": counts.value, "count": counts.count, "cumulative": cumulative, "share": share}
+    return {name: each[kept] for name, each in columns.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Count, least, most, sum and sum of squares of whole numbers, all exact."""
+
+    count: int = 0
+    least: int = 0
+    most: int = 0
+    total: int = 0
+    squares: int = 0
+
+    @classmethod
+    def of(cls, values: Ints) -> Moments:
+        """Of these."""
+        if not len(values):
+            return cls()
+        high, low = values >> _HALF_BITS, values & ((1 << _HALF_BITS) - 1)
+        squares = (_total(high * high) << 2 * _HALF_BITS) + (_total(high * low) << (_HALF_BITS + 1)) + _total(low * low)
+        return cls(len(values), int(values.min()), int(values.max()), _total(values), squares)
+
+    def joined(self, other: Moments) -> Moments:
+        """Of both."""
+        if not (self.count and other.count):
+            return self if self.count else other
+        return Moments(
+            self.count + other.count,
+            min(self.least, other.least),
+            max(self.most, other.most),
+            self.total + other.total,
+            self.squares + other.squares,
+        )
+
+    @property
+    def seconds(self) -> dict[str, float | None]:
+        """Least, most, mean and deviation (of all, not of a sample) of microseconds; none of nothing."""
+        if not self.count:
+            return dict.fromkeys(("min_s", "max_s", "avg_s", "stdev_s"))
+        variance = self.count * self.squares - self.total * self.total
+        return {
+            "min_s": self.least / MICROSECONDS,
+            "max_s": self.most / MICROSECONDS,
+            "avg_s": self.total / (self.count * MICROSECONDS),
+            "stdev_s": math.sqrt(variance) / (self.count * MICROSECONDS),
+        }
+
+
+def _total(values: Ints) -> int:
+    """The sum, whatever its size: of blocks that cannot overflow, then of those."""
+    return sum(np.add.reduceat(values, np.arange(0, len(values), _BLOCK)).tolist())
+
+
+def dominated(first: Ints, second: Ints, above: Ints, below: Ints) -> Ints:
+    """By question, of how many pairs the first number is above one value and the second below another.
+
+    A tree of sorted blocks, whose sizes are powers of two: the pairs in question are the last ones by their first
+    number, and every such tail is made of one block of each size at most.
+    """
+    order = np.argsort(-first, kind="stable")
+    among = np.searchsorted(-first[order], -above, side="left")  # How many of them are above.
+    ranked = np.sort(second)
+    rank, wanted = np.searchsorted(ranked, second[order]), np.searchsorted(ranked, below)
+    found = np.zeros(len(above), np.int64)
+    done = np.zeros(len(above), np.int64)
+    span = len(first) + 1
+    size = 1 << max(0, len(first).bit_length() - 1)
+    while size and len(first):
+        block = np.arange(len(first)) // size
+        keys = np.sort(block * span + rank)
+        mine = np.flatnonzero(among & size)
+        which = done[mine] // size
+        found[mine] += np.searchsorted(keys, which * span + wanted[mine]) - which * size
+        done[mine] += size
+        size >>= 1
+    return found

@@ -1,0 +1,109 @@
+"""What families are made of: a part of each slice, parts joined to one, and the table at the end.
+
+A `Part` is what some rows of a run come to, small beside them, and two of them join to what the rows of both come to,
+whatever the order. A `Family` says which part it is made from and makes its table of it; families that share a part
+share the work. So a run that is looked at whole and one that is cut into slices have the same tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+import pyarrow as pa
+
+from carrypost.emu.arrays import Ints
+from carrypost.errors import LocalError
+from carrypost.lab.metrics.copies import Copies
+from carrypost.lab.metrics.distribution import Columns
+from carrypost.lab.metrics.rows import Rows
+from carrypost.lab.schemas import Table
+from carrypost.model.times import MICROSECONDS
+
+
+class Slice:
+    """Rows of a run, and what several parts need of them, made once. All rows about a message are in one slice."""
+
+    def __init__(self, rows: Rows, *, window_s: float) -> None:
+        self.rows = rows
+        self.window_s = window_s
+
+    @cached_property
+    def copies(self) -> Copies:
+        """What became of messages."""
+        return Copies.of(self.rows)
+
+
+class Part(Protocol):
+    """What a slice comes to."""
+
+    def joined(self, other: Self, /) -> Self:
+        """What both come to."""
+
+
+class Family(NamedTuple):
+    """How a table is made."""
+
+    part: Callable[[Slice], Any]
+    """What a slice comes to, a `Part`; families with the same function share it."""
+    rows: Callable[[Any], Columns]
+    """The columns of the table out of the part of the whole run, but for the run itself."""
+
+
+def made(table: Table, run: str, columns: Columns) -> pa.Table:
+    """Columns of one run as a table."""
+    known = dict(columns)
+    count = len(next(iter(known.values())))
+    return pa.table({"run": pa.repeat(run, count), **known}).select(table.names).cast(table.arrow)
+
+
+def listed(table: Table, rows: Sequence[Mapping[str, object]]) -> Columns:
+    """Columns of a few rows."""
+    return {name: [row[name] for row in rows] for name in table.names if name != "run"}
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """Figures by keys: those of equal keys are added up, or the least or most of them is kept."""
+
+    figures: pa.Table
+    keys: tuple[str, ...]
+    how: Mapping[str, str]
+    """Of each figure: sum, min or max, as Arrow calls them."""
+
+    @classmethod
+    def of(cls, columns: Columns, keys: Sequence[str], **how: str) -> Tally:
+        """Of rows in which keys may be equal."""
+        return _reduced(cls(pa.table(dict(columns)), tuple(keys), how))
+
+    def joined(self, other: Tally) -> Tally:
+        """Of both."""
+        return _reduced(Tally(pa.concat_tables([self.figures, other.figures]), self.keys, self.how))
+
+    def columns(self) -> dict[str, Any]:
+        """In order of keys."""
+        ordered = self.figures.sort_by([(key, "ascending") for key in self.keys])
+        return {name: ordered[name] for name in ordered.column_names}
+
+
+def _reduced(of: Tally) -> Tally:
+    """With each key once."""
+    grouped = of.figures.group_by(list(of.keys), use_threads=False).aggregate(list(of.how.items()))
+    columns = {name: grouped[f"{name}_{how}"] for name, how in of.how.items()}
+    return Tally(pa.table({**{key: grouped[key] for key in of.keys}, **columns}), of.keys, of.how)
+
+
+def ratio(part: Ints, whole: Ints) -> pa.Array:
+    """Shares; none of nothing."""
+    return pa.array(part / np.maximum(whole, 1), mask=whole == 0)
+
+
+def window_us(window_s: float) -> int:
+    """The length of windows; one of no length is refused."""
+    found = round(window_s * MICROSECONDS)
+    if found < 1:
+        raise LocalError(f"a window must be at least 1 µs long, not {window_s!r} s")
+    return found

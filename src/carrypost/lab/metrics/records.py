@@ -1,0 +1,176 @@
+"""Files of records, which runs are in them, and the rows of a run.
+
+Records are Parquet, as `lab campaign` and `emu run` write them, or lines of JSON, as real nodes do and as `emu run`
+writes to a file that ends so. Which run a file is of, its statistics tell; only where they do not is it looked into.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from carrypost.files import refused
+from carrypost.lab import folders
+from carrypost.lab.metrics.rows import COLUMNS, TEXTS
+from carrypost.lab.schemas import RECORDS
+from carrypost.model.times import MICROSECONDS
+
+REAL = "node"
+"""What runs of real nodes begin with, before a stroke."""
+_LINES = ("*.jsonl", "*.ndjson")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Files of records."""
+
+    path: Path
+    files: tuple[Path, ...]
+    lines: bool
+    """They are lines of JSON, not Parquet."""
+
+    @classmethod
+    def find(cls, path: Path) -> Self:
+        """The records in a folder, or one file; what is no record is refused."""
+        lines = _files_of_lines(path)
+        return cls(path, tuple(lines or folders.parquet_files(path, RECORDS)), bool(lines))
+
+    @property
+    def nbytes(self) -> int:
+        """Of all files."""
+        return sum(file.stat().st_size for file in self.files)
+
+
+def _files_of_lines(path: Path) -> list[Path]:
+    """Files of JSON lines, if it is these that are there."""
+    if path.is_file():
+        return [path] if any(path.match(pattern) for pattern in _LINES) else []
+    folder = path / RECORDS.name if (path / RECORDS.name).is_dir() else path
+    found = sorted(file for pattern in _LINES for file in folder.glob(pattern) if not file.name.startswith("."))
+    return found if not any(folder.glob("*.parquet")) else []
+
+
+class RowGroup(NamedTuple):
+    """A row group of a file, and from when to when its rows are, as far as its statistics tell."""
+
+    file: str
+    number: int
+    rows: int
+    first_us: float
+    last_us: float
+
+    def touches(self, first_us: float, last_us: float) -> bool:
+        """Whether rows of this time may be in it."""
+        return self.first_us <= last_us and self.last_us >= first_us
+
+
+def _row_groups(path: str) -> Iterator[tuple[int, Any]]:
+    try:
+        told = pq.read_metadata(path)
+    except (OSError, pa.ArrowException) as error:
+        raise refused(f"{path} is no record that can be read", error) from None
+    for number in range(told.num_row_groups):
+        yield number, told.row_group(number)
+
+
+def _span_us(group: Any) -> tuple[float, float]:  # noqa: ANN401 - Arrow has no types
+    """Without statistics it may be any time."""
+    columns = (group.column(at) for at in range(group.num_columns))
+    told = next((each.statistics for each in columns if each.path_in_schema == "t"), None)
+    if told is None or not told.has_min_max:
+        return -math.inf, math.inf
+    return round(told.min * MICROSECONDS), round(told.max * MICROSECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    """Where the rows of a run are."""
+
+    run: str
+    names: tuple[str, ...]
+    """What it is called in the files: one name, but for real nodes that are taken as one run."""
+    files: tuple[str, ...]
+    """Paths of Parquet files."""
+    shared: bool
+    """Whether there are other runs in them."""
+
+    def groups(self) -> list[RowGroup]:
+        """The row groups of its files."""
+        return [
+            RowGroup(file, number, told.num_rows, *_span_us(told))
+            for file in self.files
+            for number, told in _row_groups(file)
+        ]
+
+    def rows(self, groups: Sequence[RowGroup] | None = None, columns: Sequence[str] = COLUMNS) -> pa.Table:
+        """Some columns of its rows, of all row groups or of some; all that families need if none are named."""
+        wanted: dict[str, list[int]] = {file: [] for file in self.files} if groups is None else {}
+        for group in groups or ():
+            wanted.setdefault(group.file, []).append(group.number)
+        return pa.concat_tables([self._read(file, numbers, columns) for file, numbers in wanted.items()])
+
+    def _read(self, path: str, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        names = [*columns, "run"] if self.shared else list(columns)
+        try:
+            file = pq.ParquetFile(path, read_dictionary=[name for name in (*TEXTS, "run") if name in names])
+            found = file.read_row_groups(groups, columns=names) if groups else file.read(columns=names)
+        except (OSError, pa.ArrowException) as error:
+            raise refused(f"{path} is no record that can be read", error) from None
+        if not self.shared:
+            return found
+        return found.filter(pc.is_in(found["run"].cast(pa.string()), pa.array(self.names))).drop_columns(["run"])
+
+
+def runs(files: Mapping[str, Iterable[str]], *, merge: bool) -> list[RunFiles]:
+    """By name, the runs in some files, of each of which is known which names are in it; `merge`: real nodes are one."""
+    there: dict[str, tuple[set[str], dict[str, None]]] = {}
+    by_file: dict[str, set[str]] = {}
+    for file, names in files.items():
+        for name in names:
+            run = REAL if merge and name.startswith(f"{REAL}/") else name
+            known, where = there.setdefault(run, (set(), {}))
+            known.add(name)
+            where[file] = None
+            by_file.setdefault(file, set()).add(run)
+    return [
+        RunFiles(run, tuple(sorted(names)), tuple(where), any(len(by_file[file]) > 1 for file in where))
+        for run, (names, where) in sorted(there.items())
+    ]
+
+
+def names_in(path: Path) -> list[str]:
+    """The runs in a Parquet file."""
+    try:
+        file = pq.ParquetFile(path, read_dictionary=["run"])
+        place, found = file.schema_arrow.get_field_index("run"), dict[str, None]()
+        for group in range(file.num_row_groups):
+            told = file.metadata.row_group(group).column(place).statistics
+            if told is not None and told.has_min_max and told.min == told.max:
+                found[told.min] = None
+            else:
+                found |= dict.fromkeys(pc.unique(file.read_row_group(group, ["run"])["run"]).to_pylist())
+    except (OSError, pa.ArrowException) as error:
+        raise refused(f"{path} is no record that can be read", error) from None
+    return list(found)
+
+
+def digest(parts: Sequence[str | bytes], files: Iterable[str]) -> str:
+    """The hash of some files, and of what else counts."""
+    made = hashlib.sha256()
+    for file in files:
+        try:
+            with Path(file).open("rb") as content:
+                made.update(hashlib.file_digest(content, "sha256").digest())
+        except OSError as error:
+            raise refused(f"{file} cannot be read", error) from None
+    for part in parts:
+        made.update(hashlib.sha256(part.encode() if isinstance(part, str) else part).digest())
+    return made.hexdigest()

@@ -1,0 +1,166 @@
+"""Rows of one run as arrays of numbers: what every part of a family is made from.
+
+Texts are the codes that Parquet and Arrow keep them as, so that none is looked at twice; times are whole microseconds.
+Columns are decoded when they are first asked for, and attributes only for the rows that somebody asks about. Rows are
+in order of time: where those of a record are not, as in what several real nodes wrote, they are put in order.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from carrypost.emu.arrays import Codes, Flags, Floats, Ints
+from carrypost.model.times import MICROSECONDS
+from carrypost.record import Kind
+
+COLUMNS = ("t", "kind", "node", "peer", "message", "hops", "size", "detail", "attrs")
+"""Those of a record that families need."""
+TEXTS = ("kind", "node", "peer", "message", "detail")
+MISSING = -1
+"""The code of a text that is not there."""
+_CODES = pa.dictionary(pa.int32(), pa.string())
+
+
+class Rows:
+    """Rows of one run, all of them or a slice."""
+
+    def __init__(self, table: pa.Table) -> None:
+        t_us: Ints = np.rint(table["t"].to_numpy() * MICROSECONDS).astype(np.int64)
+        if (np.diff(t_us) < 0).any():
+            order = np.argsort(t_us, kind="stable")
+            table, t_us = table.take(order), t_us[order]
+        self.t_us = t_us
+        self._table = table
+        self._known: dict[str, tuple[Codes, pa.Array]] = {}
+        self._whole: dict[str, pa.Array] = {}
+
+    def __len__(self) -> int:
+        return len(self.t_us)
+
+    @property
+    def node(self) -> Codes:
+        """By row, the place of the node among `nodes`."""
+        return self._codes("node")[0]
+
+    @property
+    def nodes(self) -> pa.Array:
+        """Names of nodes."""
+        return self._codes("node")[1]
+
+    @property
+    def message(self) -> Codes:
+        """By row, the place of the message among `messages`."""
+        return self._codes("message")[0]
+
+    @property
+    def messages(self) -> pa.Array:
+        """Names of messages."""
+        return self._codes("message")[1]
+
+    @property
+    def kind(self) -> Codes:
+        """By row, the place of the kind among `kinds`."""
+        return self._codes("kind")[0]
+
+    @property
+    def kinds(self) -> pa.Array:
+        """Names of kinds, whatever they are."""
+        return self._codes("kind")[1]
+
+    @cached_property
+    def last_us(self) -> int | None:
+        """When the last row is."""
+        return int(self.t_us[-1]) if len(self) else None
+
+    def of(self, *kinds: Kind) -> Ints:
+        """Which rows are of these kinds."""
+        parts = [self._by_kind[kind] for kind in kinds if kind in self._by_kind]
+        if len(parts) == 1:
+            return parts[0]
+        return np.sort(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+
+    @cached_property
+    def _by_kind(self) -> dict[str, Ints]:
+        """By kind, its rows: put in order once, by a code of 16 bits, for which that takes one pass."""
+        names = self.kinds.to_pylist()
+        edges = np.cumsum(np.bincount(self.kind, minlength=len(names)))[:-1]
+        order = np.argsort(self.kind.astype(np.int16), kind="stable")
+        return dict(zip(names, np.split(order, edges), strict=True)) if names else {}
+
+    def is_detail(self, at: Ints, text: str) -> Flags:
+        """Which of these rows have this detail."""
+        codes, names = self._codes("detail")
+        code = pc.index(names, text).as_py()
+        found: Flags = codes[at] == code if code >= 0 else np.zeros(len(at), np.bool_)
+        return found
+
+    def texts(self, name: str, at: Ints) -> pa.Array:
+        """A column of texts at these rows; null where there is none."""
+        codes, names = self._codes(name)
+        here = codes[at]
+        return names.take(pa.array(here, mask=here == MISSING))
+
+    def whole(self, name: str, at: Ints | None = None) -> pa.Array:
+        """A column of whole numbers, at these rows or at all; null where there is none."""
+        if name not in self._whole:
+            self._whole[name] = _combined(self._table[name], pa.int64())
+        return self._whole[name] if at is None else self._whole[name].take(pa.array(at))
+
+    def attribute(self, name: str, at: Ints) -> pa.Array:
+        """An attribute at these rows, as text; null where there is none."""
+        maps = self._table["attrs"].take(pa.array(at))
+        maps = maps.combine_chunks() if isinstance(maps, pa.ChunkedArray) else maps
+        if isinstance(maps, pa.ChunkedArray):  # Without a single chunk.
+            return pa.nulls(len(at), pa.string())
+        offsets = maps.offsets.to_numpy()
+        where = np.flatnonzero(pc.equal(maps.keys, name).to_numpy(zero_copy_only=False))
+        where = where[(where >= offsets[0]) & (where < offsets[-1])]  # The array may be a part of a longer one.
+        places = np.full(len(at), MISSING, np.int64)
+        places[np.searchsorted(offsets, where, side="right") - 1] = where
+        return maps.items.take(pa.array(places, mask=places == MISSING))
+
+    def _codes(self, name: str) -> tuple[Codes, pa.Array]:
+        if name not in self._known:
+            self._known[name] = encoded(self._table[name])
+        return self._known[name]
+
+
+def encoded(column: pa.ChunkedArray) -> tuple[Codes, pa.Array]:
+    """Codes and what they stand for."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.cast(pa.string()).dictionary_encode()
+    array = _combined(column.cast(_CODES).unify_dictionaries(), _CODES)
+    found: Codes = pc.fill_null(array.indices, MISSING).to_numpy(zero_copy_only=False)
+    return found, array.dictionary
+
+
+def _combined(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """In one piece."""
+    return pa.concat_arrays([chunk.cast(kind) for chunk in column.chunks]) if column.num_chunks else pa.array([], kind)
+
+
+def numbers(texts: pa.Array) -> Floats:
+    """Texts as numbers; nan where one is none."""
+    try:
+        found = pc.cast(texts, pa.float64())
+    except pa.ArrowInvalid:  # Some line of a real node: one by one.
+        found = pa.array([_number(text) for text in texts.to_pylist()], pa.float64())
+    made: Floats = pc.fill_null(found, np.nan).to_numpy(zero_copy_only=False)
+    return made
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
+
+
+def microseconds(seconds: Floats) -> Ints:
+    """Whole ones, the nearest."""
+    found: Ints = np.rint(seconds * MICROSECONDS).astype(np.int64)
+    return found

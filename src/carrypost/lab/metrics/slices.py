@@ -1,0 +1,261 @@
+"""Runs that are too large for one task, cut into slices by the time of publication.
+
+All rows about a message are in the slice in which it was first published; every other row is in the slice of its time.
+A first look at times and messages alone tells, message by message, from when to when it is heard of, so a slice knows
+which row groups it needs, whatever the clocks of nodes, and skips the others by their statistics of `t`. Where messages
+live so long that slices would read most of the file again and again, the rows are written out once instead, by slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from carrypost.emu.arrays import Codes, Flags, Ints
+from carrypost.errors import CarrypostError
+from carrypost.files import refused
+from carrypost.lab.metrics import FAMILIES, parts
+from carrypost.lab.metrics.copies import TOLD
+from carrypost.lab.metrics.parts import Part
+from carrypost.lab.metrics.records import RowGroup, RunFiles
+from carrypost.lab.metrics.rows import MISSING, TEXTS, encoded, microseconds
+from carrypost.record import Kind
+
+SLICE_ROWS = 5_000_000
+"""Of which a task holds about 1 GB."""
+AGAIN_MAX = 2.0
+"""How often each row may be read, on average, before rows are written out by slice."""
+_BATCH_ROWS = 1_000_000
+_MESSAGES = "messages.arrow"
+_LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """A task: how a run is to be cut."""
+
+    of: RunFiles
+    slices: int
+    folder: str
+    """For what slices have to know, and for rows that are written out."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceOrder:
+    """A task: the parts of one slice."""
+
+    of: RunFiles
+    number: int
+    folder: str
+    from_us: int
+    """From here on it has rows that are not about messages."""
+    before_us: int
+    groups: tuple[RowGroup, ...]
+    """That it reads; none: its rows were written out."""
+    families: tuple[str, ...] = ()
+    window_s: float = 0.0
+
+
+def cut(order: Cutting) -> list[SliceOrder] | CarrypostError:
+    """Look through a run; its slices."""
+    try:
+        known = _Messages.found(order)
+        folder = Path(order.folder)
+        _write(folder / _MESSAGES, pa.table({"message": known.names, "slice": known.slice}))
+        made = list(known.slices(order))
+        if sum(group.rows for each in made for group in each.groups) > AGAIN_MAX * sum(known.rows.tolist()):
+            _spill(order, made)
+            made = [replace(each, groups=()) for each in made]
+    except CarrypostError as error:
+        return error
+    return made
+
+
+def measured(order: SliceOrder) -> list[Part] | CarrypostError:
+    """The parts of a slice."""
+    try:
+        rows = _chosen(order) if order.groups else _spilled(order)
+        known = {table.name: table for table in FAMILIES}
+        return parts(rows, [known[name] for name in order.families], window_s=order.window_s)
+    except CarrypostError as error:
+        return error
+
+
+# --- which message is in which slice --------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Messages:
+    """Of each message: rows, from when to when it is heard of, and when it was published."""
+
+    names: list[str]
+    rows: Ints
+    first_us: Ints
+    last_us: Ints
+    published_us: Ints
+    groups: list[RowGroup]
+    slice: Ints
+    cuts: Ints
+    """Where slices begin."""
+
+    @classmethod
+    def found(cls, order: Cutting) -> _Messages:
+        """What the columns of kind, message and time tell."""
+        groups = order.of.groups()
+        number: dict[str, int] = {}
+        figures = np.zeros((4, 0), np.int64)
+        for batch in _batches(groups):
+            table = order.of.rows(batch, ("t", "kind", "message"))
+            told, published, code, names = _told(table)
+            mine = np.array([number.setdefault(name, len(number)) for name in names.to_pylist()], np.int64)
+            if more := len(number) - figures.shape[1]:
+                figures = np.concatenate([figures, np.repeat([[0], [_MOST], [_LEAST], [_MOST]], more, axis=1)], axis=1)
+            at, t_us = mine[code[told]], microseconds(table["t"].to_numpy())
+            figures[0] += np.bincount(at, minlength=len(number))
+            np.minimum.at(figures[1], at, t_us[told])
+            np.maximum.at(figures[2], at, t_us[told])
+            np.minimum.at(figures[3], mine[code[published]], t_us[published])
+        rows, first_us, last_us, published_us = figures
+        published_us = np.where(published_us == _MOST, first_us, published_us)  # One whose publication is not known.
+        by_time = np.argsort(published_us, kind="stable")
+        place = np.zeros(len(rows), np.int64)
+        before = np.cumsum(rows[by_time]) - rows[by_time]
+        place[by_time] = np.minimum(before * order.slices // max(1, int(rows.sum())), order.slices - 1)
+        cuts = np.full(order.slices, _MOST)
+        np.minimum.at(cuts, place, published_us)
+        cuts = np.minimum.accumulate(cuts[::-1])[::-1]  # A slice without a message has no time of its own.
+        cuts[0] = _LEAST
+        return cls(list(number), rows, first_us, last_us, published_us, groups, place, cuts)
+
+    def slices(self, order: Cutting) -> Iterator[SliceOrder]:
+        """What each slice needs."""
+        ends = np.append(self.cuts[1:], _MOST)
+        for number, (from_us, before_us) in enumerate(zip(self.cuts.tolist(), ends.tolist(), strict=True)):
+            mine = np.flatnonzero((self.slice == number) & (self.rows > 0))
+            span = (int(self.first_us[mine].min()), int(self.last_us[mine].max())) if len(mine) else (_MOST, _LEAST)
+            groups = [each for each in self.groups if each.touches(*span) or (each.touches(from_us, before_us - 1))]
+            yield SliceOrder(order.of, number, order.folder, from_us, before_us, tuple(groups))
+
+
+def _told(table: pa.Table) -> tuple[Flags, Flags, Codes, pa.Array]:
+    """Which rows are about messages, which of these are publications, and of which message each is."""
+    kind, kinds = encoded(table["kind"])
+    code, names = encoded(table["message"])
+    wanted = np.array([name in TOLD for name in kinds.to_pylist()] or [False], np.bool_)
+    publish = np.array([name == Kind.PUBLISH for name in kinds.to_pylist()] or [False], np.bool_)
+    told: Flags = wanted[kind] & (code != MISSING)
+    return told, told & publish[kind], code, names
+
+
+def _batches(groups: Sequence[RowGroup]) -> Iterator[list[RowGroup]]:
+    """Row groups, as many at a time as make a million rows."""
+    batch: list[RowGroup] = []
+    for group in groups:
+        batch.append(group)
+        if sum(each.rows for each in batch) >= _BATCH_ROWS:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+# --- the rows of a slice --------------------------------------------------------------------------------------
+
+
+def _places(table: pa.Table, slice_of: dict[str, int], cuts: Ints) -> Ints:
+    """By row, its slice."""
+    told, _, code, names = _told(table)
+    known = np.array([slice_of.get(name, 0) for name in names.to_pylist()] or [0], np.int64)
+    by_time = np.searchsorted(cuts, microseconds(table["t"].to_numpy()), side="right") - 1
+    found: Ints = np.where(told, known[np.maximum(code, 0)], by_time)
+    return found
+
+
+def _chosen(order: SliceOrder) -> pa.Table:
+    """Those of one slice out of the row groups that it needs."""
+    known = _read(Path(order.folder) / _MESSAGES)
+    mine = known.filter(pa.array(known["slice"].to_numpy() == order.number))
+    slice_of = dict.fromkeys(mine["message"].to_pylist(), 1)
+    # Two cuts: before, in, and after this slice; of messages, those of this one and the others.
+    cuts = np.array([_LEAST, order.from_us, order.before_us])
+    cuts[1] = max(cuts[1], _LEAST + 1)
+    found = []
+    for batch in _batches(order.groups):
+        table = order.of.rows(batch)
+        found.append(table.filter(pa.array(_places(table, slice_of, cuts) == 1)))
+    return pa.concat_tables(found)
+
+
+def _spill(order: Cutting, slices: Sequence[SliceOrder]) -> None:
+    """Write rows out, each to the file of its slice; texts as numbers that are the same in all of them."""
+    folder = Path(order.folder)
+    known = _read(folder / _MESSAGES)
+    slice_of = dict(zip(known["message"].to_pylist(), known["slice"].to_pylist(), strict=True))
+    cuts = np.array([each.from_us for each in slices])
+    numbers: dict[str, dict[str, int]] = {name: {} for name in TEXTS}
+    with ExitStack() as ending:
+        writers: list[pa.ipc.RecordBatchStreamWriter] = []
+        for batch in _batches(order.of.groups()):
+            table = order.of.rows(batch)
+            place = _places(table, slice_of, cuts)
+            by_slice = np.argsort(place.astype(np.int16), kind="stable")
+            table = _numbered(table, numbers).take(pa.array(by_slice))
+            edges = np.searchsorted(place[by_slice], np.arange(len(slices) + 1)).tolist()
+            with _told_of(folder):
+                for each in slices[len(writers) :]:
+                    stream = pa.ipc.new_stream(str(folder / f"{each.number}.arrow"), table.schema)
+                    writers.append(ending.enter_context(stream))
+                for writer, first, end in zip(writers, edges[:-1], edges[1:], strict=True):
+                    writer.write_table(table.slice(first, end - first))
+    for name, texts in numbers.items():
+        _write(folder / f"{name}.arrow", pa.table({name: pa.array(texts, pa.string())}))
+
+
+def _numbered(table: pa.Table, numbers: dict[str, dict[str, int]]) -> pa.Table:
+    """With numbers in place of texts, new ones for those that have none yet."""
+    for name, known in numbers.items():
+        codes, names = encoded(table[name])
+        mine = [known.setdefault(text, len(known)) for text in names.to_pylist()]
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, pa.array(np.array([*mine, MISSING], np.int32)[codes]))
+    return table
+
+
+def _spilled(order: SliceOrder) -> pa.Table:
+    """What was written out of one slice."""
+    folder = Path(order.folder)
+    table = _read(folder / f"{order.number}.arrow")
+    for name in TEXTS:
+        codes = table[name].to_numpy()
+        texts = _read(folder / f"{name}.arrow")[name].combine_chunks()
+        column = pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes == MISSING), texts)
+        table = table.set_column(table.column_names.index(name), name, column)
+    return table
+
+
+@contextmanager
+def _told_of(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise refused(f"{path} cannot be written", error) from None
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    with _told_of(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with pa.ipc.new_stream(str(path), table.schema) as stream:
+            stream.write_table(table)
+
+
+def _read(path: Path) -> pa.Table:
+    try:
+        with pa.OSFile(str(path), "rb") as file:
+            return pa.ipc.open_stream(file).read_all()
+    except (OSError, pa.ArrowException) as error:
+        raise refused(f"{path} cannot be read", error) from None

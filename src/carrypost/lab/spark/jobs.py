@@ -1,0 +1,67 @@
+"""A job of Spark with a task for each piece of work, which can be watched and ended.
+
+It runs in a thread of its own, so that Ctrl-C comes through at once: the tasks are then cancelled.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from carrypost.lab.spark.explain import explained
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+Piece = TypeVar("Piece")
+Answer = TypeVar("Answer")
+_LOOK_S = 0.25
+
+
+def collected(
+    spark: SparkSession,
+    name: str,
+    do: Callable[[Piece], Answer],
+    pieces: Sequence[Piece],
+    watch: Callable[[int], None],
+) -> list[Answer]:
+    """What a function answers to each piece, in their order; `watch` is told now and then how many tasks are done."""
+    from pyspark import InheritableThread  # noqa: PLC0415 - loaded only where Spark is used
+
+    context, group = spark.sparkContext, uuid.uuid4().hex
+    found: list[Answer] = []
+    failed: list[Exception] = []
+
+    def work() -> None:
+        try:
+            context.setJobGroup(group, f"carrypost: {name}", interruptOnCancel=True)
+            found.extend(context.parallelize(pieces, len(pieces)).map(do).collect())
+        except Exception as error:  # noqa: BLE001 - raised by whoever waits
+            failed.append(error)
+
+    thread = InheritableThread(target=work, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(_LOOK_S)
+            watch(_done(context, group))
+    except BaseException:
+        with suppress(Exception):  # Spark may be gone.
+            context.cancelJobGroup(group)
+        thread.join(_LOOK_S)
+        raise
+    if failed:
+        with explained():
+            raise failed[0]
+    return found
+
+
+def _done(context: SparkContext, group: str) -> int:
+    """How many tasks of the group's jobs are over."""
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    return sum(stage.numCompletedTasks for stage in stages if stage is not None)
