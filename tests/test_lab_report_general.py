@@ -21,7 +21,7 @@ from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import LocalError
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics import families as f
-from carrypost.lab.report import html, page, plots
+from carrypost.lab.report import curves, html, page
 from carrypost.lab.report.html import TableRow
 from carrypost.lab.report.paper import OSTERMALM
 from carrypost.lab.report.study import Study
@@ -68,7 +68,7 @@ def _made(folder: Path, *seeds: dict[Table, list[dict[str, Any]]], scenario: str
         for table, each in found.items():
             rows[table] += [{"run": name, **row} for row in each]
     lab_pages.keep(folder, rows, runs)
-    return Reader(page.text(Study(folder)))
+    return Reader(page.made(Study(folder)).text)
 
 
 def _delays(metric: str, time_s: float, most_s: float | None = None) -> dict[Table, list[dict[str, Any]]]:
@@ -86,40 +86,63 @@ def _cdf(**shares: float) -> list[dict[str, Any]]:
     ]
 
 
-def test_ends_of_seeds_are_told_only_where_they_look_different(tmp_path: Path) -> None:
-    alike = _made(tmp_path / "a", _delays("tdelay", 1_469.0), _delays("tdelay", 1_469.2))
+def test_an_interval_is_told_only_where_it_can_be_seen(tmp_path: Path) -> None:
+    alike = _made(tmp_path / "a", _delays("tdelay", 1_469.0), _delays("tdelay", 1_469.02))
     assert alike.row("Delays", "default")[3] == "24'29\""
     apart = _made(tmp_path / "b", _delays("tdelay", 1_469.0), _delays("tdelay", 1_475.0))
-    assert apart.row("Delays", "default")[3] == "24'32\" (24'29\" – 24'35\")"
+    assert apart.row("Delays", "default")[3] == '24\'32" ± 38"'
+    alone = _made(tmp_path / "c", _delays("tdelay", 1_469.0))
+    assert alone.row("Delays", "default")[3] == "24'29\""
+    assert "of one seed no interval is known" in alone.text
 
 
-def test_a_cell_may_be_broken_before_its_ends_and_nowhere_else() -> None:
-    assert html.between("3 ms", "2 ms", "4 ms").text == "3 ms<span> </span>(2 ms – 4 ms)"
+def test_a_cell_may_be_broken_before_its_interval_and_nowhere_else() -> None:
+    assert html.give_or_take("3 ms", "1 ms").text == "3 ms<span> </span>± 1 ms"
     assert "td{padding:.1rem .5rem;text-align:right;vertical-align:top;white-space:nowrap}" in html.STYLE
     assert "td span{white-space:normal}" in html.STYLE
 
 
-@pytest.mark.parametrize(("letters", "kind"), [(60, ""), (110, " many"), (160, " most")])
+@pytest.mark.parametrize(("letters", "kind"), [(60, ""), (110, " many")])
 def test_tables_that_are_too_wide_for_a_sheet_are_smaller_in_print(letters: int, kind: str) -> None:
     cells: list[html.Piece] = ["x" * 8] * (letters // 10)
     text = html.table("", [""] * len(cells), [[TableRow("", cells)]]).text
     assert text.startswith(f'<div class="wide{kind} short">')
-    cells = [html.between("x" * 8, "y", "zz")] * (letters // 10)
+    cells = [html.give_or_take("x" * 8, "zz")] * (letters // 10)
     assert html.table("", [""] * len(cells), [[TableRow("", cells)]]).text.startswith(f'<div class="wide{kind} short">')
 
 
+def test_a_table_wider_than_the_page_goes_on_below() -> None:
+    heads: list[html.Piece] = ["settings", "", *("abcdefgh"[place] for place in range(8))]
+    row = TableRow("slow", ["ours", *("x" * 20 for _ in range(8))])
+    found = Reader(html.table("Wide", heads, [[row]], kept=2).text)
+    assert found.tables["Wide"][0] == ["settings", "", "a", "b", "c", "d"]
+    assert found.tables["Wide (continued)"][0] == ["settings", "", "e", "f", "g", "h"]
+    assert found.tables["Wide (continued)"][1][:2] == ["slow", "ours"]
+    over = [("", 2), ("first", 4), ("second", 4)]
+    found = Reader(html.table("Wide", heads, [[row]], kept=2, over=over).text)
+    assert [rows[0] for rows in found.tables.values()] == [["", "first"], ["", "second"]]
+    assert found.tables["Wide (continued)"][1] == ["settings", "", "e", "f", "g", "h"]
+
+
 def test_a_distribution_rises_in_steps_from_its_least_value() -> None:
-    x, y = plots.staircase(np.array([10.0, 20.0]), np.array([0.5, 1.0]), 40.0, 1.0)
-    assert x.tolist() == [10, 10, 20, 20, 40]
-    assert y.tolist() == [0, 0.5, 0.5, 1, 1]
-    values = np.arange(1.0, 1_001.0)
-    x, y = plots.staircase(values, values / 1_000, 1_000.0, 1.0)
-    assert len(x) < 20  # Steps that cannot be seen are a slope.
+    found = _distribution([(10.0, 0.5), (20.0, 1.0)], most=40.0)
+    assert found.x.tolist() == [10, 10, 20, 20, 40]
+    assert found.y.tolist() == [0, 0.5, 0.5, 1, 1]
+    found = _distribution([(value, value / 1_000) for value in range(1, 1_001)], most=1_000.0)
+    assert len(found.x) < 20  # Steps that cannot be seen are a slope.
 
 
 def test_of_a_distribution_beyond_the_axis_nothing_is_drawn() -> None:
-    x, y = plots.staircase(np.array([90.0]), np.array([1.0]), 40.0, 1.0)
-    assert (x.tolist(), y.tolist()) == ([0, 40], [0, 0])
+    found = _distribution([(90.0, 1.0)], most=40.0)
+    assert (found.x.tolist(), found.y.tolist()) == ([0, 40], [0, 0])
+
+
+def _distribution(points: list[tuple[float, float]], most: float) -> curves.Curve:
+    x, y = np.array(points).T
+    found = curves.distribution([(x, y)], curves.Extent(most, 1.0))
+    assert found is not None
+    assert found.low is None
+    return found
 
 
 def test_durations_of_contacts_are_drawn_as_steps(tmp_path: Path) -> None:
@@ -132,7 +155,7 @@ def test_durations_of_contacts_are_drawn_as_steps(tmp_path: Path) -> None:
 
 def test_where_an_axis_is_cut_is_told(tmp_path: Path) -> None:
     whole = _made(tmp_path / "a", {f.CONTACT_CDF: _cdf(_10000=0.5, _30000=1.0)})
-    assert "Distribution of the duration of contacts." in whole.text
+    assert "Distribution of the duration of contacts: (a) the share that is not above it" in whole.text
     assert "is cut" not in whole.text
     cut = _made(tmp_path / "b", {f.CONTACT_CDF: _cdf(_10000=0.5, _100000=0.995, _900000=1.0)})
     assert "The axis is cut at 1'45\"; at most 0.50 % is beyond, up to 15'." in cut.text
@@ -184,7 +207,7 @@ def test_every_key_can_be_read_in_print(tmp_path: Path) -> None:
 
 def test_what_nodes_keep_is_told_without_an_order_too(tmp_path: Path) -> None:
     found = _made(tmp_path, {f.REGISTRY_SIZES: [{"registry": "cache", "samples": 9, "mean": 2.5, "max": 8}]})
-    assert found.tables["Sizes of registries (cache: messages held), first seed"] == [
+    assert found.tables["Sizes of registries (cache: messages held)"] == [
         ["", "cache"],
         ["settings", "mean", "most"],
         ["default", "2.5", "8"],

@@ -14,7 +14,7 @@ def needs_emulator() -> None:
 
 def needs_reports() -> None:
     """Raise `LocalError` where what reports need is not installed."""
-    _needs("reports need altair and vl-convert: pip install 'carrypost[lab]'", "altair", "pyarrow", "vl_convert")
+    _needs("reports need vl-convert: pip install 'carrypost[lab]'", "pyarrow", "vl_convert")
 
 
 def _needs(sentence: str, *modules: str) -> None:

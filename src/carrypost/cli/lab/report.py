@@ -35,13 +35,15 @@ def report(
     """One page of a campaign: tables and figures, in one file that needs nothing else.
 
     Scenarios city_bus and ostermalm get the paper's tables and figures beside ours, others a general part. Metrics that
-    are missing are made first.
+    are missing are made first. Each figure is also in the folder PAGE-figures, as SVG and as CSV.
 
     For example: `carrypost lab report results --out report.html`
     """
+    from carrypost.lab.report.page import figures_beside as beside  # noqa: PLC0415 - needed by this command only
+
     study = made(folder, out, spark_options(master, memory, conf, "lab report"), engine=engine)
     runs, failed = len(study.runs), len(study.failures)
-    found = {"page": str(out), "bytes": out.stat().st_size, "runs": runs, "failed": failed}
+    found = {"page": str(out), "bytes": out.stat().st_size, "figures": str(beside(out)), "runs": runs, "failed": failed}
     figures(found, json=wants_json(json))
 
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from carrypost.lab.metrics import families
-from carrypost.lab.report import figures, origins, prose, tables
+from carrypost.lab.report import contacts, dissemination, figures, origins, prose, tables
 from carrypost.lab.report import paper as printed
 from carrypost.lab.report.html import Markup, Piece, TableRow, code, joined, paragraph, table, tag
 from carrypost.lab.report.paper import Experiment
+from carrypost.lab.report.pictures import Block
 from carrypost.lab.report.study import Series, Study
 from carrypost.lab.report.times import lifetime, shown
 
@@ -17,7 +18,7 @@ _NEAR = 0.1
 """Latencies below this share of the paper's are explained, and counts that are off by less."""
 
 
-def section(study: Study, all_series: Sequence[Series], paper: Experiment) -> list[Piece]:
+def section(study: Study, all_series: Sequence[Series], paper: Experiment) -> list[Block]:
     """Everything about this experiment."""
     whole = all(run.duration_s == paper.duration_s for series in all_series for run in series.runs)
     pair = [series for lifetime_s in paper.pair for series in all_series if series.lifetime_s == lifetime_s]
@@ -37,10 +38,13 @@ def section(study: Study, all_series: Sequence[Series], paper: Experiment) -> li
         tables.delays(study, all_series, paper, whole=whole),
         *(paragraph(note, kind="note") for note in paper.notes),
         *_pair_figures(study, pair, paper),
-        figures.distributions(study, all_series, paper),
+        *figures.distributions(study, all_series, paper),
         tag("h3", "Registries"),
-        figures.evolution(study, pair, paper, whole=whole),
+        *figures.evolution(study, pair, paper, whole=whole),
         tables.registries(study, all_series),
+        tag("h3", "Beyond the paper"),
+        *dissemination.part(study, all_series),
+        *contacts.distributions(study, all_series),
         tag("h3", "Where ours and the paper's differ, and why"),
         *_reasons(study, all_series, paper, whole=whole),
         tag("h3", "Parameters"),
@@ -63,22 +67,19 @@ def _absent(wanted: Sequence[float | None], there: Sequence[Series]) -> str:
     return ", ".join(lifetime(each) for each in wanted if each not in run)
 
 
-def _pair_figures(study: Study, pair: Sequence[Series], paper: Experiment) -> list[Piece]:
-    made: list[Piece] = [figures.against(study, pair, paper)] if pair else []
+def _pair_figures(study: Study, pair: Sequence[Series], paper: Experiment) -> list[Block]:
+    made: list[Block] = [figures.against(study, pair, paper)] if pair else []
     if missing := _absent(paper.pair, pair):
         names = f"{paper.figures[1]} and {paper.figures[3]}"
-        made.append(paragraph(f"{names} also show lifetimes that were not run here: {missing}.", kind="note"))
+        made.append(
+            paragraph(f"The paper's {names} also show lifetimes that were not run here: {missing}.", kind="note")
+        )
     return made
 
 
 def _intro(all_series: Sequence[Series], paper: Experiment, *, whole: bool) -> list[Piece]:
     told = prose.BUS_LEAD if paper is printed.BUS else prose.WALKERS_LEAD
-    seeds = max(len(series.runs) for series in all_series)
-    many = (
-        f"Ours are means over {seeds} seeds, with the least and the most of them below; figures show the first seed."
-        if seeds > 1
-        else "Ours are of one run each."
-    )
+    many = origins.seeds(all_series)
     made: list[Piece] = [
         paragraph(told, f" Emulated with carrypost's real hosts, scenario {paper.scenario}. {many}", kind="lead")
     ]

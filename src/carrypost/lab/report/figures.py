@@ -1,7 +1,7 @@
 """CAUSAL's figures from our runs: running intervals, latency against delay, distributions, registries of one node.
 
-Each caption says what the paper shows; where its text quotes numbers, they are in the plot. Figures show the first
-seed.
+Each caption says what the paper shows; where its text quotes numbers, they are in the plot. Distributions are means
+over seeds with their bands; what is of single nodes or copies shows the first seed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,19 @@ from typing import NamedTuple
 import numpy as np
 
 from carrypost.lab.metrics import families
+from carrypost.lab.report import curves, plots, prose
 from carrypost.lab.report import paper as printed
-from carrypost.lab.report import plots, prose
-from carrypost.lab.report.html import Markup, TableRow, figure, joined, tag
+from carrypost.lab.report.curves import Curve, Extent
+from carrypost.lab.report.html import Markup, TableRow
 from carrypost.lab.report.html import table as table_of
+from carrypost.lab.report.intervals import Floats
 from carrypost.lab.report.paper import Experiment
-from carrypost.lab.report.plots import Axis, Floats, Histogram, Mark
+from carrypost.lab.report.pictures import Block, Figure, Picture
+from carrypost.lab.report.plots import Axis, Histogram, Mark
 from carrypost.lab.report.study import FinishedRun, Series, Study
-from carrypost.lab.report.times import NOTHING, count, share, shown
+from carrypost.lab.report.tables import over_seeds
+from carrypost.lab.report.times import NOTHING, count, share, shown, tenths
+from carrypost.lab.schemas import Table
 
 _HOUR, _MINUTE = 3_600.0, 60.0
 _REGISTRIES = ("co_delivered", "pending", "c_barrier")
@@ -30,8 +35,8 @@ _STAY_S = (270.0, 330.0)
 """What counts as about five minutes."""
 
 
-def _caption(name: str, *texts: str) -> list[Markup]:
-    return [tag("b", f"{name}. "), joined([" ".join(text for text in texts if text)])]
+def _caption(*texts: str) -> list[str]:
+    return [" ".join(text for text in texts if text)]
 
 
 def _clock_h(run: FinishedRun) -> float:
@@ -44,7 +49,7 @@ def _clock_h(run: FinishedRun) -> float:
     return at.hour + at.minute / 60
 
 
-def running(study: Study, series: Series, paper: Experiment) -> Markup:
+def running(study: Study, series: Series, paper: Experiment) -> Figure:
     """Figure 3 or 8."""
     run, name = series.first, paper.figures[0]
     found = study.columns(families.ACTIVITY, run)
@@ -63,7 +68,7 @@ def running(study: Study, series: Series, paper: Experiment) -> Markup:
         picture = plots.intervals(starts / _MINUTE, ends / _MINUTE, axis, f"{name}: when walkers are there")
         told = f"The {len(starts)} walkers who enter in the first 20 minutes, and how long they stay. The paper shows "
         told += f"{printed.ENTERED_NODES} for the same time."
-    return figure([("", picture)], _caption(name, told))
+    return Figure([("", picture)], _caption(told), name)
 
 
 def _day(from_h: float, duration_s: float) -> Axis:
@@ -74,7 +79,7 @@ def _day(from_h: float, duration_s: float) -> Axis:
     return Axis("time of day", until_h, from_h, "format(datum.value, '02d') + ':00'", ticks)
 
 
-def against(study: Study, pair: Sequence[Series], paper: Experiment) -> Markup:
+def against(study: Study, pair: Sequence[Series], paper: Experiment) -> Figure:
     """Figure 4 or 9."""
     name = paper.figures[1]
     pictures, texts = [], []
@@ -83,11 +88,16 @@ def against(study: Study, pair: Sequence[Series], paper: Experiment) -> Markup:
         told = paper.delays.get(series.lifetime_s)
         limits = (None, None) if told is None else (told.tdelay.max_s, told.ltcy.max_s)
         title = f"{name}{half}: latency against delay, lifetime {series.label}"
-        pictures.append((f"({half}) lifetime {series.label}", _cells(found, limits, title)))
+        pictures.append((f"lifetime {series.label}", _cells(found, limits, title)))
         row = study.row(families.DELAY_SPREAD, series.first, metric=families.LTCY)
-        ours = f"({half}) {_told(waited(study, series.first), row.get('max_s'))}"
+        ours = f"({half}) " * (len(pair) > 1) + f"{_told(waited(study, series.first), row.get('max_s'))}"
         texts.append(ours + ("." if told is None else f"; in the paper at most {shown(told.ltcy.max_s)}."))
-    return figure(pictures, _caption(name, prose.CELLS, *texts))
+    return Figure(pictures, _caption(prose.CELLS, _first_of(pair), *texts), name)
+
+
+def _first_of(all_series: Sequence[Series]) -> str:
+    """What is said of a figure that is not of all seeds."""
+    return "The first seed." if any(len(series.runs) > 1 for series in all_series) else ""
 
 
 def _told(part: float | None, most_s: float | None) -> str:
@@ -104,7 +114,7 @@ def waited(study: Study, run: FinishedRun) -> float | None:
     return 1 - float(found["share"][found["value_ms"] <= 0].max(initial=0.0))
 
 
-def _cells(found: dict[str, Floats], limits: tuple[float | None, float | None], title: str) -> str:
+def _cells(found: dict[str, Floats], limits: tuple[float | None, float | None], title: str) -> Picture:
     at_x, at_y = limits
     empty = not len(found["copies"])
     widths = (1.0, 1.0) if empty else (float(found["tdelay_width_s"].max()), float(found["ltcy_width_s"].max()))
@@ -127,9 +137,8 @@ def _unit(most_s: float) -> tuple[float, str]:
     return (_MINUTE, "min") if most_s > 3 * _MINUTE else (1.0, "s")
 
 
-def distributions(study: Study, all_series: Sequence[Series], paper: Experiment) -> Markup:
+def distributions(study: Study, all_series: Sequence[Series], paper: Experiment) -> list[Block]:
     """Figure 5 or 10."""
-    name = paper.figures[2]
     cut_s = 3 * _HOUR if paper is printed.BUS else 20 * _MINUTE
     delays = _cdf(study, all_series, _Cut(families.TDELAY, cut_s, _MINUTE, "transmission delay (min)"), paper)
     waits = _cdf(study, all_series, _Cut(families.LTCY, paper.ltcy_cut_s, 1.0, "co-delivery latency (s)"), paper)
@@ -142,10 +151,8 @@ def distributions(study: Study, all_series: Sequence[Series], paper: Experiment)
     ]
     if _all_alike(study, all_series):
         texts.append("In (b) our curves lie upon each other along the upper edge: hardly anything waits.")
-    return joined([
-        figure([("(a) transmission delays", delays), ("(b) co-delivery latencies", waits)], _caption(name, *texts)),
-        quoted,
-    ])  # fmt: skip
+    halves = [("transmission delays", delays), ("co-delivery latencies", waits)]
+    return [Figure(halves, _caption(*texts), paper.figures[2]), quoted]
 
 
 def _longer(study: Study, all_series: Sequence[Series], cut_s: float) -> bool:
@@ -168,15 +175,23 @@ class _Cut(NamedTuple):
     title: str
 
 
-def _cdf(study: Study, all_series: Sequence[Series], cut: _Cut, paper: Experiment) -> str:
-    metric, most_s, unit_s, title = cut
-    lines: dict[str, tuple[Floats, Floats]] = {}
-    for series in all_series:
-        found = study.columns(families.DELAY_CDF, series.first, metric=metric)
+def steps(study: Study, of: Table, series: Series, **equal: str) -> list[curves.Steps]:
+    """The distribution of each seed: values in seconds, and the share that is not above them."""
+    made = []
+    for run in series.runs:
+        found = study.columns(of, run, **equal)
         order = np.argsort(found["value_ms"])
-        x, y = found["value_ms"][order] / 1_000 / unit_s, found["share"][order]
-        if len(x):
-            lines[series.label] = plots.staircase(x, y, most_s / unit_s, 1.0)
+        made.append((found["value_ms"][order] / 1_000, found["share"][order]))
+    return made
+
+
+def _cdf(study: Study, all_series: Sequence[Series], cut: _Cut, paper: Experiment) -> Picture:
+    metric, most_s, unit_s, title = cut
+    lines: dict[str, Curve] = {}
+    for series in all_series:
+        found = steps(study, families.DELAY_CDF, series, metric=metric)
+        if (curve := curves.distribution(found, Extent(most_s, 1.0))) is not None:
+            lines[series.label] = curve.scaled(unit_s)
     quoted = paper.tdelay_points if metric == families.TDELAY else paper.ltcy_points
     labels = {series.lifetime_s: series.label for series in all_series}
     marks = [
@@ -193,21 +208,24 @@ def _quoted(study: Study, all_series: Sequence[Series], paper: Experiment) -> Ma
         for point in quoted:
             for series in all_series:
                 if series.lifetime_s == point.lifetime_s:
-                    found = study.columns(families.DELAY_CDF, series.first, metric=metric)
-                    below = found["share"][found["value_ms"] < round(point.value_s * 1_000)]
-                    ours = f"{100 * below.max(initial=0.0):.1f} %" if len(found["share"]) else NOTHING
+                    under = [
+                        float(shares[values < round(point.value_s, 3)].max(initial=0.0))
+                        for values, shares in steps(study, families.DELAY_CDF, series, metric=metric)
+                        if len(values)
+                    ]
                     name = f"{metric} under {shown(point.value_s)}, lifetime {series.label}"
-                    lines.append(TableRow(name, [f"{point.share:.0%}".replace("%", " %"), ours]))
+                    cells = [f"{point.share:.0%}".replace("%", " %"), over_seeds(under, tenths)]
+                    lines.append(TableRow(name, cells))
     if not lines:
         return Markup("")
     return table_of(f"Points of {paper.figures[2]} that the paper quotes", ["", "paper", "ours"], [lines])
 
 
-def evolution(study: Study, pair: Sequence[Series], paper: Experiment, *, whole: bool) -> Markup:
+def evolution(study: Study, pair: Sequence[Series], paper: Experiment, *, whole: bool) -> list[Block]:
     """Figure 6 or 11."""
     name = paper.figures[3]
     if not pair:
-        return Markup("")
+        return []
     if paper is printed.BUS:
         node = _bus(study, pair[0].first)
         told = f"Registries of bus {node}. {prose.BUS_REGISTRIES}"
@@ -218,8 +236,8 @@ def evolution(study: Study, pair: Sequence[Series], paper: Experiment, *, whole:
     pictures = []
     for half, series in zip("ab", pair, strict=False):
         picture = _registries(study, series.first, node, f"{name}{half}: registries of {node}, lifetime {series.label}")
-        pictures.append((f"({half}) lifetime {series.label}", picture))
-    return joined([figure(pictures, _caption(name, told)), extra])
+        pictures.append((f"lifetime {series.label}", picture))
+    return [Figure(pictures, _caption(told, _first_of(pair)), name), extra]
 
 
 def _bus(study: Study, run: FinishedRun) -> str:
@@ -242,7 +260,7 @@ def _samples(study: Study, run: FinishedRun, node: str) -> dict[str, Floats]:
     return made
 
 
-def _registries(study: Study, run: FinishedRun, node: str, title: str) -> str:
+def _registries(study: Study, run: FinishedRun, node: str, title: str) -> Picture:
     found = _samples(study, run, node)
     day = run.in_force.get("mobility", {}).get("start")
     if day:
@@ -255,12 +273,12 @@ def _registries(study: Study, run: FinishedRun, node: str, title: str) -> str:
         ticks = [float(minute) for minute in range(int(np.ceil(least)), int(most) + 1)]
         labels = "floor(datum.value / 60) + 'h' + format(datum.value % 60, '02d') + \"'\""
         x = Axis("time since the start", most, least, labels, ticks)
-    lines: dict[str, tuple[Floats, Floats]] = {}
+    lines: dict[str, Curve] = {}
     for registry in _REGISTRIES:
         sizes = found[registry]
         there = ~np.isnan(sizes)
-        lines[registry] = plots.changes(t[there], sizes[there])
-    most = max((float(sizes.max(initial=0)) for _, sizes in lines.values()), default=0.0)
+        lines[registry] = curves.changes(t[there], sizes[there])
+    most = max((float(curve.y.max(initial=0)) for curve in lines.values()), default=0.0)
     return plots.curves(lines, (x, Axis("entries", 1.06 * most or 1.0)), title, legend="registry", height=200)
 
 

@@ -13,7 +13,7 @@ from carrypost.lab.report.paper import Experiment
 from carrypost.lab.report.study import Series, Study
 from carrypost.lab.report.times import NOTHING, count, lifetime, shown
 
-_PACKAGES = ("pyspark", "pyarrow", "numpy", "altair", "vl-convert-python")
+_PACKAGES = ("pyspark", "pyarrow", "numpy", "vl-convert-python")
 _PAPER = {
     "duration_s": "how long it lasts",
     "workload.0.first_s": "first broadcast after a node appears",
@@ -99,6 +99,19 @@ def ran(all_series: Sequence[Series]) -> Markup:
         )
     heads = ["settings", "lifetime", "seeds", "runs", "processor time"]
     return table("Runs", heads, [lines], texts=(1,))
+
+
+def seeds(all_series: Sequence[Series]) -> str:
+    """Over how many seeds figures are means, and what ± and bands are."""
+    counts = {len(series.runs) for series in all_series}
+    if counts == {1}:
+        return "Ours are of one run each: of one seed no interval is known."
+    least, most = min(counts), max(counts)
+    many = f"{most} seeds" if least == most else f"{least} to {most} seeds"
+    return (
+        f"Ours are means over {many}. Behind ± is half of the 95 % interval of the mean, by Student's t; bands in "
+        "figures are the same at every point. No ± where it would not be seen."
+    )
 
 
 def failures(study: Study, scenario: str) -> Markup:

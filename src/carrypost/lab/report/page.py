@@ -1,4 +1,4 @@
-"""`lab report`: a campaign's folder in, one page out (P5).
+"""`lab report`: a campaign's folder in, one page out (P5), and its figures as files.
 
 Scenarios of the paper's experiments get its tables and figures beside ours, all others a general part. Metrics that are
 not there, or that do not know all runs, are made first, which needs Spark; the page itself does not.
@@ -7,14 +7,16 @@ not there, or that do not know all runs, are made first, which needs Spark; the 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.report import causal, general, origins
-from carrypost.lab.report.html import Piece, page, paragraph, tag
+from carrypost.lab.report.html import page, paragraph, tag
 from carrypost.lab.report.paper import EXPERIMENTS
+from carrypost.lab.report.pictures import Block, numbered
 from carrypost.lab.report.study import METRICS, Study
 from carrypost.lab.schemas import Table
 
@@ -34,12 +36,21 @@ def complete(folder: Path, make: Make) -> Study:
     return study
 
 
-def text(study: Study, command: str = "") -> str:
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page, and its figures as files."""
+
+    text: str
+    figures: Mapping[str, str]
+    """By name of the file."""
+
+
+def made(study: Study, command: str = "") -> Page:
     """The page; `command` is what made it all, if one command did."""
     papers = [EXPERIMENTS[name] for name in study.scenarios if _of_paper(name, study)]
     others = [name for name in study.scenarios if not _of_paper(name, study)]
     title = causal.title(papers) if papers else f"Campaign: {', '.join(others[:3])}{' …' if len(others) > 3 else ''}"  # noqa: PLR2004
-    body: list[Piece] = [tag("h1", title)]
+    body: list[Block] = [tag("h1", title)]
     if papers:
         body.append(paragraph(causal.source(), kind="note"))
     for name, series in study.scenarios.items():
@@ -51,7 +62,8 @@ def text(study: Study, command: str = "") -> str:
     for name in gone:
         body += [tag("h2", name), paragraph("None of its runs was successful."), origins.failures(study, name)]
     body += [origins.again(study, command, _campaign(study.folder)), origins.versions(study)]
-    return page(title, body)
+    pieces, files = numbered(body)
+    return Page(page(title, pieces), files)
 
 
 def check(out: Path) -> None:
@@ -64,11 +76,20 @@ def check(out: Path) -> None:
 
 
 def write(study: Study, out: Path, command: str = "") -> None:
-    """The page as a file, whole or not there."""
+    """The page as a file, and a folder of its figures beside it: each whole or not there."""
     check(out)
-    made = text(study, command)
+    found = made(study, command)
+    with folders.staged(figures_beside(out)) as partial:
+        partial.mkdir()
+        for name, text in found.figures.items():
+            (partial / name).write_text(text, encoding="utf-8", newline="\n")
     with folders.staged(out) as partial:
-        partial.write_text(made, encoding="utf-8", newline="\n")
+        partial.write_text(found.text, encoding="utf-8", newline="\n")
+
+
+def figures_beside(out: Path) -> Path:
+    """The folder of the figures of a page: report-figures beside report.html."""
+    return out.with_name(f"{out.stem}-figures")
 
 
 def _of_paper(name: str, study: Study) -> bool:

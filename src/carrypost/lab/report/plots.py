@@ -1,35 +1,37 @@
 """The plots of a page: running intervals, counts over two delays, distributions, sizes over time.
 
-Each function takes numbers and gives a picture for the page. Curves differ by lightness and by dashes, so that they can
-be told apart in print without colour. Points closer than the eye can see are left out; what the paper quotes is drawn
-as marks in the look of the curve that it is about.
+Each function takes numbers and gives a picture for the page: it says in Vega-Lite what is to be drawn, as plain data,
+and has it drawn. Curves differ by lightness and by dashes, so that they can be told apart in print without colour;
+bands around them are shaded; what the paper quotes is drawn as marks in the look of the curve that it is about.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import altair as alt
 import numpy as np
-import numpy.typing as npt
 import vl_convert
 
 from carrypost.lab.report import svg
+from carrypost.lab.report.curves import HEIGHT, WIDTH, Curve
+from carrypost.lab.report.intervals import Floats
+from carrypost.lab.report.pictures import Cell, Picture
 
-Floats = npt.NDArray[np.float64]
-WIDTH, HEIGHT = 600, 250
+Spec = dict[str, Any]
+"""A part of what is to be drawn."""
 _COLOURS = ("#08306b", "#c2410c", "#2e7d32", "#7b1fa2", "#00838f", "#795548", "#616161", "#ad1457")
 _DASHES = ([1, 0], [7, 3], [2, 2], [9, 2, 2, 2], [4, 2], [1, 3], [12, 4], [6, 2, 2, 2, 2, 2])
 CURVES_MAX = len(_COLOURS)
-_SEEN_PX = 0.5
+_BAND = 0.2
+"""How dark bands are: two that overlap can still be seen below a curve, in grey as well."""
+_CIRCLES = 11
 _STEPS = 7
 """Classes of counts."""
-_FONT = "Helvetica, Arial, sans-serif"
-_CONFIG: dict[str, Any] = {
+_CONFIG: Spec = {
     "background": "transparent",
-    "font": _FONT,
+    "font": svg.FONT,
     "aria": False,
     "padding": {"left": 5, "right": 18, "top": 5, "bottom": 5},
     "view": {"stroke": "#999"},
@@ -50,31 +52,56 @@ class Axis:
     labels: str = ""
     """How ticks are labelled, in Vega's language; empty: by their number."""
     ticks: Sequence[float] = ()
+    log: bool = False
 
-    def x(self, field: str) -> alt.X:
-        """Of a plot, left to right."""
-        return alt.X(f"{field}:Q", title=self.title, scale=self._scale(), axis=self._axis())
+    def of(self, field: str) -> Spec:
+        """A field of the data along this axis."""
+        return {
+            "field": field,
+            "type": "quantitative",
+            "title": self.title,
+            "scale": self._scale(),
+            "axis": self._axis(),
+        }
 
-    def y(self, field: str) -> alt.Y:
-        """Of a plot, from below."""
-        return alt.Y(f"{field}:Q", title=self.title, scale=self._scale(), axis=self._axis())
-
-    def _scale(self) -> alt.Scale:
+    def _scale(self) -> Spec:
         if self.most is None:
-            return alt.Scale(zero=True, nice=True)
-        return alt.Scale(domain=[self.least or 0, self.most], nice=False, clamp=False)
+            return {"zero": True, "nice": True}
+        if self.log:
+            return {"type": "log", "domain": [self.least, self.most], "nice": False, "clamp": True}
+        return {"domain": [self.least or 0, self.most], "nice": False}
 
-    def _axis(self) -> alt.Axis:
-        options: dict[str, Any] = {"tickCount": 8}
+    def _axis(self) -> Spec:
+        options: Spec = {"tickCount": 8}
         if self.labels:
             options["labelExpr"] = self.labels
         if self.ticks:
             options["values"] = list(self.ticks)
-        return alt.Axis(**options)
+        return options
 
 
-SHARE = Axis("share of copies", 1.03, labels="format(datum.value, '.0%')", ticks=[each / 5 for each in range(6)])
+SHARE = Axis(
+    "share of copies", 1.03, labels="format(datum.value * 100, '.0f') + ' %'", ticks=[each / 5 for each in range(6)]
+)
 """From none to all, and a little more, so that a curve at all can be seen."""
+_TIMES_S = (0.001, 0.01, 0.1, 1, 10, 60, 600, 3_600, 36_000, 86_400, 864_000, 8_640_000)
+_TIME = (
+    "datum.value < 1 ? format(datum.value * 1000, 'd') + ' ms' : datum.value < 60 ? datum.value + ' s' : "
+    "datum.value < 3600 ? datum.value / 60 + ' min' : datum.value < 86400 ? datum.value / 3600 + ' h' : "
+    "datum.value / 86400 + ' d'"
+)
+
+
+def log_time(title: str, least_s: float, most_s: float) -> Axis:
+    """Lengths of time by their logarithms."""
+    ticks = [each for each in _TIMES_S if least_s <= each <= most_s]
+    return Axis(title, most_s, least_s, _TIME, ticks, log=True)
+
+
+def log_share(title: str, least: float) -> Axis:
+    """Shares by their logarithms, all at the top."""
+    ticks = [10.0**-each for each in range(9) if 10.0**-each >= least * 0.999]
+    return Axis(title, 1.0, least, "format(datum.value * 100, '~r') + ' %'", ticks, log=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,66 +113,113 @@ class Mark:
     y: float
 
 
-def intervals(starts: Floats, ends: Floats, x: Axis, title: str) -> str:
+def intervals(starts: Floats, ends: Floats, x: Axis, title: str) -> Picture:
     """A line from start to end for each, those that begin first at the bottom."""
-    order = np.lexsort((ends, starts))
-    rows: list[dict[str, float | None]] = []
-    for place, at in enumerate(order.tolist()):
-        # One line with gaps is a tenth of the size of as many lines.
-        rows += [{"x": float(starts[at]), "y": place}, {"x": float(ends[at]), "y": place}, {"x": None, "y": place}]
-    for number, row in enumerate(rows):
-        row["n"] = number
-    chart = (
-        alt.Chart(_data(rows))
-        .mark_line(strokeWidth=max(1.0, min(2.2, 150 / max(len(starts), 1))), color=_COLOURS[0], strokeCap="butt")
-        .encode(
-            x=x.x("x"),
-            y=alt.Y(
-                "y:Q",
-                title="nodes, in order of appearance",
-                scale=alt.Scale(domain=[-1, max(len(starts), 1)], nice=False),
-                axis=alt.Axis(grid=False, tickMinStep=10),
-            ),
-            order="n:Q",
-        )
-    )
-    return _drawn(chart, title)
+    order = np.lexsort((ends, starts)).tolist()
+    numbers = [(place, float(starts[at]), float(ends[at])) for place, at in enumerate(order)]
+    # One line with gaps is a tenth of the size of as many lines.
+    points = [(at, place) for place, start, end in numbers for at in (start, end, None)]
+    rows = [{"x": at, "y": place, "n": number} for number, (at, place) in enumerate(points)]
+    width = max(1.0, min(2.2, 150 / max(len(starts), 1)))
+    y = {
+        "field": "y", "type": "quantitative", "title": "nodes, in order of appearance",
+        "scale": {"domain": [-1, max(len(starts), 1)], "nice": False}, "axis": {"grid": False, "tickMinStep": 10},
+    }  # fmt: skip
+    layer = {
+        "data": {"values": rows},
+        "mark": {"type": "line", "strokeWidth": width, "color": _COLOURS[0], "strokeCap": "butt"},
+        "encoding": {"x": x.of("x"), "y": y, "order": {"field": "n", "type": "quantitative"}},
+    }
+    heads = ("node, in order of appearance", f"{x.title}, from", "until")
+    return Picture(_drawn([layer], title), heads, numbers)
 
 
 def curves(
-    lines: Mapping[str, tuple[Floats, Floats]], axes: tuple[Axis, Axis], title: str, *,
-    marks: Sequence[Mark] = (), steps: bool = True, height: int = HEIGHT, legend: str = "lifetime",
-) -> str:  # fmt: skip
-    """Curves by name, those of steps keep their value until the next; marks are what the paper quotes."""
-    x, y = axes
+    lines: Mapping[str, Curve], axes: tuple[Axis, Axis], title: str, *,
+    marks: Sequence[Mark] = (), bounds: Mapping[str, Curve] | None = None, steps: bool = True, height: int = HEIGHT,
+    legend: str = "lifetime",
+) -> Picture:  # fmt: skip
+    """Curves by name with their bands, those of steps keep their value until the next.
+
+    Marks are what the paper quotes; bounds are thin lines with circles, in the look of the curve that they are above.
+    """
     names = list(lines)[:CURVES_MAX]
-    rows = [
-        {"curve": name, "x": at, "y": value}
-        for name in names
-        for at, value in zip(*(each.tolist() for each in lines[name]), strict=True)
-    ]
-    scale = alt.Scale(domain=names, range=list(_COLOURS[: len(names)]))
-    dashes = alt.Scale(domain=names, range=[list(each) for each in _DASHES[: len(names)]])
-    key = alt.Legend(title=legend or None, symbolSize=400)
-    line = (
-        alt.Chart(_data(rows))
-        .mark_line(interpolate="step-after" if steps else "linear", strokeWidth=1.6, clip=True)
-        .encode(
-            x=x.x("x"),
-            y=y.y("y"),
-            color=alt.Color("curve:N", scale=scale, sort=names, legend=key),
-            strokeDash=alt.StrokeDash("curve:N", scale=dashes, sort=names, legend=key),
-        )
-    )
-    there = [mark for mark in marks if mark.curve in names]
-    if not there:
-        return _drawn(line, title, height=height)
-    points = (
-        alt.Chart(_data([{"curve": each.curve, "x": each.x, "y": each.y} for each in there]))
-        .mark_point(shape="diamond", size=70, strokeWidth=1.6, fill="white", opacity=1)
-        .encode(x=x.x("x"), y=y.y("y"), color=alt.Color("curve:N", scale=scale, sort=names, legend=None))
-    )
-    return _drawn(alt.layer(line, points), title, height=height)
+    shown = {name: lines[name] for name in names}
+    above = {name: curve for name, curve in (bounds or {}).items() if name in shown}
+    there = [mark for mark in marks if mark.curve in shown]
+    look = _Look(axes, names, legend, steps=steps)
+    layers = [*look.bands(shown), look.lines(shown), *look.bounds(above), *look.marks(there)]
+    rows: list[Sequence[Cell]] = [row for name, curve in shown.items() for row in _numbers(name, curve)]
+    rows += [row for name, curve in above.items() for row in _numbers(f"{name}, bound", curve)]
+    rows += [(f"{mark.curve}, quoted by the paper", mark.x, mark.y, None, None) for mark in there]
+    heads = (legend or "curve", axes[0].title, axes[1].title, "lower end of 95 %", "upper end of 95 %")
+    return Picture(_drawn(layers, title, height=height), heads, rows)
+
+
+def _numbers(name: str, curve: Curve) -> Iterator[Sequence[Cell]]:
+    low, high = ([None] * len(curve.x) if each is None else each.tolist() for each in (curve.low, curve.high))
+    for row in zip(curve.x.tolist(), curve.y.tolist(), low, high, strict=True):
+        yield name, *row
+
+
+class _Look:
+    """How curves are told apart."""
+
+    def __init__(self, axes: tuple[Axis, Axis], names: Sequence[str], legend: str, *, steps: bool) -> None:
+        x, y = axes
+        self._axes = axes
+        self._place: Spec = {"x": x.of("x"), "y": y.of("y")}
+        self._how: Spec = {"interpolate": "step-after" if steps else "linear", "clip": True}
+        key = {"title": legend or None, "symbolSize": 400}
+        each: Spec = {"field": "curve", "type": "nominal", "sort": list(names)}
+        self._plain = {**each, "scale": {"domain": list(names), "range": list(_COLOURS[: len(names)])}, "legend": None}
+        self._color = self._plain | {"legend": key}
+        dashes = {"domain": list(names), "range": [list(dash) for dash in _DASHES[: len(names)]]}
+        self._dash = {**each, "scale": dashes, "legend": key}
+
+    def lines(self, found: Mapping[str, Curve]) -> Spec:
+        encoding = self._place | {"color": self._color, "strokeDash": self._dash}
+        return _layer(_points(found), {"type": "line", "strokeWidth": 1.6, **self._how}, encoding)
+
+    def bands(self, found: Mapping[str, Curve]) -> list[Spec]:
+        """A layer each, in a colour that is told: two layers with a legend of one scale would share its symbols."""
+        x, y = self._axes
+        made = []
+        for colour, (name, curve) in zip(_COLOURS, found.items(), strict=False):
+            rows = [
+                {"x": at, "low": low, "high": high} for _, at, _, low, high in _numbers(name, curve) if low is not None
+            ]
+            mark = {"type": "area", "color": colour, "opacity": _BAND, **self._how}
+            made += [_layer(rows, mark, {"x": x.of("x"), "y": y.of("low"), "y2": {"field": "high"}})] if rows else []
+        return made
+
+    def bounds(self, found: Mapping[str, Curve]) -> list[Spec]:
+        if not found:
+            return []
+        x = self._axes[0]
+        places = np.linspace(x.least or 0.0, x.most or 1.0, _CIRCLES + 2)[1:-1]
+        circles = {name: Curve(places, np.interp(places, curve.x, curve.y)) for name, curve in found.items()}
+        encoding = self._place | {"color": self._plain}
+        return [
+            _layer(_points(found), {"type": "line", "strokeWidth": 0.7, **self._how}, encoding),
+            _layer(_points(circles), _point("circle", 26, 1.0), encoding),
+        ]
+
+    def marks(self, there: Sequence[Mark]) -> list[Spec]:
+        rows = [{"curve": each.curve, "x": each.x, "y": each.y} for each in there]
+        return [_layer(rows, _point("diamond", 70, 1.6), self._place | {"color": self._plain})] if rows else []
+
+
+def _points(found: Mapping[str, Curve]) -> list[Spec]:
+    return [{"curve": name, "x": x, "y": y} for name, curve in found.items() for _, x, y, *_ in _numbers(name, curve)]
+
+
+def _point(shape: str, size: int, width: float) -> Spec:
+    return {"type": "point", "shape": shape, "size": size, "strokeWidth": width, "fill": "white", "opacity": 1}
+
+
+def _layer(rows: Sequence[Spec], mark: Spec, encoding: Spec) -> Spec:
+    return {"data": {"values": list(rows)}, "mark": mark, "encoding": encoding}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +242,7 @@ class Histogram:
         return Histogram(kept[0] * x_width, kept[1] * y_width, x_width, y_width, copies)
 
 
-def cells(found: Histogram, axes: tuple[Axis, Axis], rules: tuple[float | None, float | None], title: str) -> str:
+def cells(found: Histogram, axes: tuple[Axis, Axis], rules: tuple[float | None, float | None], title: str) -> Picture:
     """Counts by colour, on a scale of logarithms; rules are the most that the paper has, dashed."""
     x, y = axes
     most = float(found.copies.max(initial=1))
@@ -176,43 +250,29 @@ def cells(found: Histogram, axes: tuple[Axis, Axis], rules: tuple[float | None, 
     edges = np.unique(np.round(most ** (np.arange(1, steps) / steps)))
     kind = np.searchsorted(edges, found.copies, side="right")
     names = _classes(edges.astype(int).tolist(), int(most))
-    order = np.lexsort((found.x, found.y, kind))  # Those of one colour become one path.
-    rows = [
-        {
-            "x": float(found.x[at]), "x2": float(found.x[at] + found.x_width), "y": float(found.y[at]),
-            "y2": float(found.y[at] + found.y_width), "copies": names[kind[at]],
-        }
-        for at in order.tolist()
-    ]  # fmt: skip
-    shades = _shades(len(names))
-    chart = (
-        alt.Chart(_data(rows))
-        .mark_rect(clip=True)
-        .encode(
-            x=x.x("x"),
-            x2="x2:Q",
-            y=y.y("y"),
-            y2="y2:Q",
-            color=alt.Color(
-                "copies:N",
-                scale=alt.Scale(domain=names, range=shades),
-                sort=names,
-                legend=alt.Legend(title="copies", symbolType="square", symbolSize=140, symbolStrokeWidth=0),
-            ),
-        )
-    )
-    return _drawn(alt.layer(chart, *_rules(rules)), title, height=HEIGHT - 30)
+    corners = (found.x, found.x + found.x_width, found.y, found.y + found.y_width, found.copies)
+    numbers = list(zip(*(each.tolist() for each in corners), strict=True))
+    rows = []
+    for at in np.lexsort((found.x, found.y, kind)).tolist():  # Those of one colour become one path.
+        left, right, below, above, _ = numbers[at]
+        rows.append({"x": left, "x2": right, "y": below, "y2": above, "copies": names[kind[at]]})
+    color = {
+        "field": "copies", "type": "nominal", "sort": names, "scale": {"domain": names, "range": _shades(len(names))},
+        "legend": {"title": "copies", "symbolType": "square", "symbolSize": 140, "symbolStrokeWidth": 0},
+    }  # fmt: skip
+    encoding = {"x": x.of("x"), "x2": {"field": "x2"}, "y": y.of("y"), "y2": {"field": "y2"}, "color": color}
+    layers = [_layer(rows, {"type": "rect", "clip": True}, encoding), *_rules(rules)]
+    heads = (f"{x.title}, from", "until", f"{y.title}, from", "until", "copies")
+    return Picture(_drawn(layers, title, height=HEIGHT - 30), heads, numbers)
 
 
-def _rules(rules: tuple[float | None, float | None]) -> list[alt.Chart]:
-    look: dict[str, Any] = {"strokeDash": [5, 4], "color": _COLOURS[1], "strokeWidth": 1.3}
-    at_x, at_y = rules
-    made = []
-    if at_x is not None:
-        made.append(alt.Chart(_data([{"x": at_x}])).mark_rule(**look).encode(x="x:Q"))
-    if at_y is not None:
-        made.append(alt.Chart(_data([{"y": at_y}])).mark_rule(**look).encode(y="y:Q"))
-    return made
+def _rules(rules: tuple[float | None, float | None]) -> list[Spec]:
+    look = {"type": "rule", "strokeDash": [5, 4], "color": _COLOURS[1], "strokeWidth": 1.3}
+    return [
+        _layer([{axis: at}], look, {axis: {"field": axis, "type": "quantitative"}})
+        for axis, at in zip("xy", rules, strict=True)
+        if at is not None
+    ]
 
 
 def _classes(edges: Sequence[int], most: int) -> list[str]:
@@ -227,52 +287,6 @@ def _shades(count: int) -> list[str]:
     return ["#" + "".join(f"{round(each):02x}" for each in (light + part * (dark - light)).tolist()) for part in parts]
 
 
-def staircase(x: Floats, y: Floats, x_most: float, y_most: float) -> tuple[Floats, Floats]:
-    """A distribution that rises at each value, as a line for `curves` without steps of its own, to the right edge.
-
-    It begins at the least value. Steps that the eye cannot tell from a slope are one, which keeps pictures small.
-    """
-    inside = x <= x_most
-    x, y = x[inside], y[inside]
-    if not len(x):
-        return np.array([0.0, x_most]), np.zeros(2)
-    x, y = np.append(np.repeat(x, 2), x_most), np.append(0.0, np.repeat(y, 2))
-    kept = _corners(x / x_most * WIDTH, y / y_most * HEIGHT)
-    return x[kept], y[kept]
-
-
-def _corners(x: Floats, y: Floats) -> npt.NDArray[np.bool_]:
-    """Points between which straight lines stay as near to the curve as the eye can tell (Douglas and Peucker)."""
-    kept = np.zeros(len(x), np.bool_)
-    kept[[0, -1]] = True
-    parts = [(0, len(x) - 1)]
-    while parts:
-        first, last = parts.pop()
-        if last - first < 2:  # noqa: PLR2004 - nothing in between
-            continue
-        inner = slice(first + 1, last)
-        across, up = x[last] - x[first], y[last] - y[first]
-        away = np.abs((y[inner] - y[first]) * across - (x[inner] - x[first]) * up) / (np.hypot(across, up) or 1.0)
-        at = int(away.argmax())
-        if away[at] > _SEEN_PX:
-            kept[first + 1 + at] = True
-            parts += [(first, first + 1 + at), (first + 1 + at, last)]
-    return kept
-
-
-def changes(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Of a curve of steps, the points where it changes, and the last."""
-    if not len(x):
-        return x, y
-    new = np.append(True, y[1:] != y[:-1])
-    new[-1] = True
-    return x[new], y[new]
-
-
-def _data(rows: Sequence[Mapping[str, object]]) -> alt.Data:
-    return alt.Data(values=list(rows))  # type: ignore[no-untyped-call]
-
-
-def _drawn(chart: alt.Chart | alt.LayerChart | alt.FacetChart, title: str, *, height: int = HEIGHT) -> str:
-    spec = chart.properties(width=WIDTH, height=height).configure(**_CONFIG).to_dict()
+def _drawn(layers: Sequence[Spec], title: str, *, height: int = HEIGHT) -> str:
+    spec = {"width": WIDTH, "height": height, "layer": list(layers), "config": _CONFIG}
     return svg.small(vl_convert.vegalite_to_svg(vl_spec=spec), title)

@@ -25,6 +25,8 @@ _EMPTY = re.compile(
 )
 _CLIP = re.compile(r'(?<=id=")clip\d+|(?<=url\(#)clip\d+')
 _SIZE = re.compile(r'<svg[^>]*viewBox="0 0 ([\d.]+) ([\d.]+)"[^>]*>')
+_SPACE = "http://www.w3.org/2000/svg"
+FONT = "Helvetica, Arial, sans-serif"
 
 
 def small(svg: str, title: str) -> str:
@@ -43,6 +45,18 @@ def small(svg: str, title: str) -> str:
     looks = f'viewBox="0 0 {width:g} {height:g}" style="max-width:{width:g}px" role="img"'
     head = f"<svg {looks}><title>{escape(title)}</title>"
     return re.sub(r"<svg[^>]*>", lambda _: head, made, count=1)
+
+
+def alone(svg: str) -> str:
+    """A picture of a page as a file: with a size, on white, in the page's letters."""
+    size = _SIZE.match(svg)
+    assert size is not None, "`small` gives every picture a size"
+    width, height = size.groups()
+    head = (
+        f'<svg xmlns="{_SPACE}" viewBox="0 0 {width} {height}" width="{width}" height="{height}" font-family="{FONT}">'
+    )
+    paper = f'<rect width="{width}" height="{height}" fill="#fff"/>'
+    return f"{head}{paper}{svg[size.end() :]}\n"
 
 
 def _named(svg: str, title: str) -> str:

@@ -1,6 +1,6 @@
 """CAUSAL's tables with ours beside them: Tables I to III of the buses, IV to VI of the walkers.
 
-Of several seeds ours is the mean, and the least and the most of the seeds stand below it. Differences are ours by the
+Of several seeds ours is the mean, and half of its 95 % interval stands below it. Differences are ours by the
 paper's, in per cent; those of shares in points of per cent. A run that is only a part of the experiment gets none.
 """
 
@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from carrypost.lab.metrics import families
-from carrypost.lab.report.html import Markup, TableRow, table
+from carrypost.lab.report.html import Markup, Piece, TableRow, give_or_take, table
+from carrypost.lab.report.intervals import interval
 from carrypost.lab.report.paper import Experiment, Quad
 from carrypost.lab.report.study import Series, Study
-from carrypost.lab.report.times import NOTHING, count, difference, mean, points, share, shown
+from carrypost.lab.report.times import NOTHING, count, difference, margin, mean, points, share, shown, tenths
 from carrypost.lab.schemas import Table
 
 Show = Callable[[float | None], str]
 Differ = Callable[[float | None, float | None], str]
 QUAD = ("min_s", "max_s", "avg_s", "stdev_s")
 QUAD_HEADS = ("min", "max", "avg", "stdev")
+INTERVAL = "95 % interval"
+_MANY = 1_000
+"""From here on figures are written without decimals."""
 _REGISTRIES = ("c_barrier", "co_delivered", "pending", "cache")
 
 
@@ -30,9 +33,8 @@ class Beside:
 
     paper: str
     ours: str
-    least: str
-    most: str
-    """Of several seeds; empty: there is one."""
+    half: str
+    """Of the interval over seeds; empty: there is one."""
     difference: str
 
 
@@ -40,20 +42,41 @@ def beside(
     values: Sequence[float], paper: float | None, show: Show, differ: Differ = difference, *, whole: bool = True
 ) -> Beside:
     """One figure of all seeds beside the paper's; not `whole`: nothing to compare."""
-    ours = fmean(values) if values else None
-    least, most = (show(min(values)), show(max(values))) if len(values) > 1 else ("", "")
-    return Beside(show(paper), show(ours), least, most, differ(ours, paper) if whole else NOTHING)
+    found = interval(values)
+    ours = None if found is None else found.mean
+    half = "" if found is None or found.half is None else f"± {_half(found.half, show, found.mean)}"
+    return Beside(show(paper), show(ours), half, differ(ours, paper) if whole else NOTHING)
+
+
+def _half(half: float, show: Show, middle: float) -> str:
+    """Half of an interval, where its middle is written so: to the same place."""
+    if show in {share, tenths}:
+        return margin(half)
+    places = 0 if max(middle, half) >= _MANY else 1
+    if show in {count, mean} and middle >= 1 and round(half, places):
+        return f"{half:,.{places}f}"
+    return show(half)
+
+
+def over_seeds(values: Sequence[float], show: Show) -> Piece:
+    """The mean of all seeds and half of its interval, where that can be seen."""
+    found = interval(values)
+    if found is None:
+        return NOTHING
+    middle, half = found
+    if half is None or show(middle - half) == show(middle) == show(middle + half):
+        return show(middle)
+    return give_or_take(show(middle), _half(half, show, middle))
 
 
 def _lines(name: str, cells: Sequence[Beside], *, whole: bool) -> list[TableRow]:
-    """Rows for one figure: the paper's, ours, least and most of the seeds, and the difference."""
+    """Rows for one figure: the paper's, ours, half of its interval over seeds, and the difference."""
     lines = [
         TableRow(name, ["paper", *(cell.paper for cell in cells)], "paper"),
         TableRow("", ["ours", *(cell.ours for cell in cells)], "ours"),
     ]
-    if any(cell.least for cell in cells):
-        lines.append(TableRow("", ["least of seeds", *(cell.least for cell in cells)], "spread"))
-        lines.append(TableRow("", ["most of seeds", *(cell.most for cell in cells)], "spread"))
+    if any(cell.half for cell in cells):
+        lines.append(TableRow("", [INTERVAL, *(cell.half for cell in cells)], "spread"))
     if whole:
         lines.append(TableRow("", ["difference", *(cell.difference for cell in cells)], "difference"))
     return lines
@@ -78,10 +101,10 @@ def scene(study: Study, series: Series, paper: Experiment, *, whole: bool) -> Ma
         ("contacts", beside(study.values(contacts, series, "contacts"), paper.contacts, count, whole=whole)),
         *quad("duration of contacts", contacts, paper.contact),
     ]  # fmt: skip
-    several = any(cell.least for _, cell in rows)
-    heads = ["", "paper", "ours", *(["least of seeds", "most of seeds"] * several), *(["difference"] * whole)]
+    several = any(cell.half for _, cell in rows)
+    heads = ["", "paper", "ours", *([INTERVAL] * several), *(["difference"] * whole)]
     body = [
-        TableRow(name, [cell.paper, cell.ours, *([cell.least, cell.most] * several), *([cell.difference] * whole)])
+        TableRow(name, [cell.paper, cell.ours, *([cell.half] * several), *([cell.difference] * whole)])
         for name, cell in rows
     ]
     return table(f"{paper.tables[0]}: nodes and contacts", heads, [body])
@@ -104,7 +127,7 @@ def processing(study: Study, all_series: Sequence[Series], paper: Experiment, *,
             told = paper.processing.get(series.lifetime_s)
             values = study.values(families.PROCESSING, series, column)
             if series.lifetime_s is None and column.startswith("exp"):
-                cells.append(Beside("N/A", "N/A", "", "", NOTHING))
+                cells.append(Beside("N/A", "N/A", "", NOTHING))
             else:
                 value = None if told is None else getattr(told, column)
                 cells.append(beside(values, value, show, differ, whole=whole))
@@ -112,7 +135,7 @@ def processing(study: Study, all_series: Sequence[Series], paper: Experiment, *,
     left = [beside(study.values(families.PROCESSING, each, "left"), None, count) for each in all_series]
     groups.append([TableRow("neither, at the end", ["ours", *(cell.ours for cell in left)], "ours")])
     heads = ["lifetime", "", *(series.label for series in all_series)]
-    return table(f"{paper.tables[1]}: what became of messages", heads, groups)
+    return table(f"{paper.tables[1]}: what became of messages", heads, groups, kept=2)
 
 
 def delays(study: Study, all_series: Sequence[Series], paper: Experiment, *, whole: bool) -> Markup:
@@ -135,36 +158,38 @@ def delays(study: Study, all_series: Sequence[Series], paper: Experiment, *, who
         ("ltcy (co-delivery latency)", 4),
         ("codlvdelay = tdelay + ltcy", 4),
     ]
-    return table(f"{paper.tables[2]}: delays", heads, groups, over=over)
+    return table(f"{paper.tables[2]}: delays", heads, groups, over=over, kept=2)
 
 
 def registries(study: Study, all_series: Sequence[Series], head: str = "lifetime") -> Markup:
     """What nodes keep and messages carry: mean and most; the paper has no such table. Nothing where nothing is kept."""
-    sizes = {
-        name: [study.row(families.REGISTRY_SIZES, series.first, registry=name) for series in all_series]
-        for name in _REGISTRIES
-    }
-    sizes = {name: rows for name, rows in sizes.items() if any(rows)}
+    sizes = [
+        name for name in _REGISTRIES
+        if any(study.row(families.REGISTRY_SIZES, run, registry=name) for each in all_series for run in each.runs)
+    ]  # fmt: skip
     ordered = study.table(families.BARRIERS).num_rows > 0
     if not (sizes or ordered):
         return Markup("")
     lines = []
-    for place, series in enumerate(all_series):
+    for series in all_series:
         cells = _carried(study, series) if ordered else []
-        for rows in sizes.values():
-            cells += [mean(rows[place].get("mean")), count(rows[place].get("max"))]
+        for name in sizes:
+            for column, show in (("mean", mean), ("max", count)):
+                values = study.values(families.REGISTRY_SIZES, series, column, registry=name)
+                cells.append(over_seeds(values, show))
         lines.append(TableRow(series.label if head == "lifetime" else series.settings, cells))
     over = [("", 1), *([("entries of a barrier (scb)", 2)] * ordered), *((name, 2) for name in sizes)]
     heads = [head, *(["mean", "most"] * (ordered + len(sizes)))]
     what = "barriers and registries" if ordered else "registries (cache: messages held)"
-    return table(f"Sizes of {what}, first seed", heads, [lines], over=over)
+    return table(f"Sizes of {what}", heads, [lines], over=over)
 
 
-def _carried(study: Study, series: Series) -> list[str]:
+def _carried(study: Study, series: Series) -> list[Piece]:
     """Entries of the barriers of messages: mean and most."""
-    entries = study.columns(families.BARRIERS, series.first)
-    messages = entries["messages"].sum()
-    if not messages:
-        return [NOTHING, NOTHING]
-    carried = float((entries["entries"] * entries["messages"]).sum() / messages)
-    return [mean(carried), count(float(entries["entries"].max()))]
+    means, most = [], []
+    for run in series.runs:
+        found = study.columns(families.BARRIERS, run)
+        if messages := found["messages"].sum():
+            means.append(float((found["entries"] * found["messages"]).sum() / messages))
+            most.append(float(found["entries"].max()))
+    return [over_seeds(means, mean), over_seeds(most, count)]

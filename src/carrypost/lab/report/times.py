@@ -22,6 +22,7 @@ _MANY = 1_000
 _PLACES_MAX = 8
 _SMALL = 0.001
 _NONE = 1e-6
+_POINT = 0.01
 _TEXT = re.compile(r"""(?:(\d+)h)?\s*(?:(\d+)')?\s*(?:(\d+(?:\.\d+)?)")?""")
 _MS_TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*ms")
 
@@ -93,6 +94,17 @@ def share(ratio: float | None) -> str:
     while round(percent, places) in {0, 100} and places < _PLACES_MAX:
         places += 1
     return f"{percent:.{places}f} %"
+
+
+def tenths(ratio: float | None) -> str:
+    """A part of one that is quoted, in tenths of per cent."""
+    return NOTHING if ratio is None else f"{100 * ratio:.1f} %"
+
+
+def margin(half: float) -> str:
+    """Half of the interval of a share, in points of per cent."""
+    points_half = 100 * half
+    return f"{points_half:.2f} pp" if points_half >= _POINT else f"< {_POINT} pp" if half else "0 pp"
 
 
 def difference(ours: float | None, paper: float | None) -> str:

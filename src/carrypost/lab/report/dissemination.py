@@ -1,0 +1,150 @@
+"""What it takes to spread messages: bytes for each delivery, hops, and what nodes keep, by time.
+
+Every figure is the mean over seeds with its interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from carrypost.lab.metrics import families
+from carrypost.lab.report import contacts, curves, plots
+from carrypost.lab.report.curves import Curve, Steps
+from carrypost.lab.report.html import Markup, TableRow, paragraph, table
+from carrypost.lab.report.intervals import Floats
+from carrypost.lab.report.pictures import Block, Figure
+from carrypost.lab.report.study import FinishedRun, Series, Study
+from carrypost.lab.report.tables import Show, over_seeds
+from carrypost.lab.report.times import count, mean, share
+from carrypost.record import Kind
+
+_WINDOWS = 48
+"""About so many on an axis of time."""
+_MINUTE_S = 60.0
+_TAIL = 0.95
+
+
+def part(study: Study, all_series: Sequence[Series]) -> list[Block]:
+    """Everything about it."""
+    return [_costs(study, all_series), *_overhead(study, all_series), *_cache(study, all_series)]
+
+
+def _deliveries(study: Study, run: FinishedRun) -> float:
+    """Copies that were delivered to others than their author."""
+    row = study.row(families.DELAY_SPREAD, run, metric=families.CODLVDELAY)
+    return float(row.get("count") or 0)
+
+
+def _ratios(run_figures: Sequence[tuple[float, float]]) -> list[float]:
+    return [part / whole for part, whole in run_figures if whole]
+
+
+def _costs(study: Study, all_series: Sequence[Series]) -> Markup:
+    heads = [
+        "settings",
+        "bytes sent",
+        "for each delivery",
+        "payload in these",
+        "hops, mean",
+        "direct",
+        "hops, most",
+    ]
+    lines = []
+    for series in all_series:
+        sent = [float(study.columns(families.TRAFFIC, run)["bytes"].sum()) for run in series.runs]
+        delivered = [_deliveries(study, run) for run in series.runs]
+        payload = [_payload(study, run) for run in series.runs]
+        hops = [_hops(study, run) for run in series.runs]
+        figures: list[tuple[list[float], Show]] = [
+            (sent, count),
+            (_ratios(list(zip(sent, delivered, strict=True))), count),
+            (_ratios(list(zip(payload, sent, strict=True))), share),
+            ([each[0] for each in hops if each], mean),
+            ([each[1] for each in hops if each], share),
+            ([each[2] for each in hops if each], count),
+        ]
+        lines.append(TableRow(series.settings, [over_seeds(values, show) for values, show in figures]))
+    return table("What spreading costs", heads, [lines])
+
+
+def _payload(study: Study, run: FinishedRun) -> float:
+    """Bytes of payload that came to nodes that did not have them."""
+    found = study.columns(families.THROUGHPUT, run)
+    return float((found["size"] * found["copies"]).sum())
+
+
+def _hops(study: Study, run: FinishedRun) -> tuple[float, float, float] | None:
+    """Of all receptions: mean, share from the author, most; None: there are none."""
+    found = study.columns(families.HOPS, run)
+    received = found["received"].sum()
+    if not received:
+        return None
+    hops = float((found["mean"] * found["received"]).sum() / received)
+    return hops, float(found["direct"].sum() / received), float(found["max"].max())
+
+
+def _width_s(study: Study, all_series: Sequence[Series]) -> float:
+    """The length of windows: whole minutes."""
+    last_s = max(
+        (float(study.columns(families.TIMELINE, series.first)["t"].max(initial=0.0)) for series in all_series),
+        default=0.0,
+    )
+    return _MINUTE_S * max(1, math.ceil(last_s / _WINDOWS / _MINUTE_S))
+
+
+def _overhead(study: Study, all_series: Sequence[Series]) -> list[Block]:
+    width_s = _width_s(study, all_series)
+    lines: dict[str, Curve] = {}
+    for series in all_series[: plots.CURVES_MAX]:
+        seeds = [_bytes_by_time(study, run, width_s) for run in series.runs]
+        if (curve := curves.over_time(seeds, width_s)) is not None:
+            lines[series.settings] = curve
+    if not lines:
+        return []
+    middle = np.concatenate([curve.y for curve in lines.values()])
+    most = float(np.quantile(middle, _TAIL)) * 1.5
+    told = ["Bytes sent for each delivery to a node other than the author, by time.", contacts.some(all_series)]
+    if middle.max() > most:
+        told.insert(1, f" The axis is cut at {most:,.0f}; the most is {middle.max():,.0f}.")
+    picture = contacts.by_time_plot(
+        lines, "bytes for each delivery", "overhead by time", min(most, middle.max() * 1.06)
+    )
+    return [Figure([("", picture)], told)]
+
+
+def _bytes_by_time(study: Study, run: FinishedRun, width_s: float) -> Steps:
+    """Bytes sent by deliveries to others; windows without any have none."""
+    found = study.columns(families.TIMELINE, run)
+    number = np.floor(found["t"] / width_s + 1e-9).astype(np.int64)
+
+    def summed(kind: Kind, column: str) -> Floats:
+        chosen = found["kind"] == kind.value
+        figures = np.nan_to_num(found[column][chosen].astype(np.float64))
+        return np.bincount(number[chosen], figures, int(number.max(initial=-1)) + 1).astype(np.float64)
+
+    delivered = summed(Kind.DELIVER, "count")
+    if (study.row(families.PROCESSING, run).get("codlvd") or 0) > _deliveries(study, run):
+        delivered -= summed(Kind.PUBLISH, "count")  # Authors get their own at once.
+    there = np.flatnonzero(delivered > 0)
+    return there.astype(np.float64) * width_s, summed(Kind.TRAFFIC, "size")[there] / delivered[there]
+
+
+def _cache(study: Study, all_series: Sequence[Series]) -> list[Block]:
+    width_s = _width_s(study, all_series)
+    lines: dict[str, Curve] = {}
+    for series in all_series[: plots.CURVES_MAX]:
+        seeds = []
+        for run in series.runs:
+            found = study.columns(families.REGISTRIES, run)
+            held = found["cache"].astype(np.float64)
+            regular = ~found["leaving"].astype(np.bool_) & ~np.isnan(held)
+            seeds.append(curves.windows(found["t"][regular], held[regular], width_s, mean=True))
+        if (curve := curves.over_time(seeds, width_s)) is not None:
+            lines[series.settings] = curve
+    if not lines:
+        return [paragraph("What nodes hold was not sampled.", kind="note")]
+    picture = contacts.by_time_plot(lines, "messages held, mean", "cache by time")
+    return [Figure([("", picture)], ["Messages that a node holds, by time.", contacts.some(all_series)])]

@@ -1,0 +1,231 @@
+"""Figures of pages: means over seeds with their bands, axes of logarithms, numbers, and each as a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+from tests import lab_pages
+from tests.lab_pages import Reader
+
+from carrypost.cli.app import run
+from carrypost.emu.scenario.scenario import Scenario
+from carrypost.lab.metrics import FAMILIES
+from carrypost.lab.metrics import families as f
+from carrypost.lab.report import curves, page
+from carrypost.lab.report.curves import Extent
+from carrypost.lab.report.intervals import interval, over_rows, quantile
+from carrypost.lab.report.page import Page
+from carrypost.lab.report.paper import BUS
+from carrypost.lab.report.study import Study
+from carrypost.lab.schemas import Table
+
+_SCENARIO = """
+name = "plain"
+duration_s = 600
+[nodes]
+count = 2
+[[workload]]
+kind = "broadcast"
+first_s = 5
+period_s = 60
+size = 100
+"""
+_SVG = "{http://www.w3.org/2000/svg}"
+
+
+def _made(folder: Path, *seeds: dict[Table, list[dict[str, Any]]]) -> Page:
+    """The page of a campaign in which each seed has these rows."""
+    rows: lab_pages.Rows = {table: [] for table in FAMILIES}
+    text = Scenario.parse(_SCENARIO, folder).in_force()
+    runs = []
+    for seed, found in enumerate(seeds, 1):
+        name = f"plain/default/{seed}"
+        runs.append(lab_pages.done(folder, name, text))
+        counts = {"bcast": 4, "rcvd": 3, "codlvd": 7, "expd": 0, "left": 0, "codlvratio": 1.0, "expratio": 0.0}
+        rows[f.PROCESSING].append({"run": name, **counts})
+        for table, each in found.items():
+            rows[table] += [{"run": name, **row} for row in each]
+    lab_pages.keep(folder, rows, runs)
+    return page.made(Study(folder))
+
+
+def _cdf(*values_s: float) -> list[dict[str, Any]]:
+    """Each of these once."""
+    return [
+        {"value_ms": round(value * 1_000), "count": 1, "cumulative": place, "share": place / len(values_s)}
+        for place, value in enumerate(values_s, 1)
+    ]
+
+
+def _rows(found: Page, name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(found.figures[name])))
+
+
+def _parsed(drawn: str) -> ET.Element:
+    return ET.fromstring(drawn)  # noqa: S314 - we have drawn it
+
+
+def _figure(found: Page, caption: str) -> str:
+    """The number of the figure whose caption has this."""
+    text = Reader(found.text).text
+    return text[: text.index(caption)].rpartition("Figure ")[2].split(".")[0].split(",")[0]
+
+
+@pytest.mark.parametrize(
+    ("freedom", "student"), [(1, 12.7062), (2, 4.30265), (9, 2.26216), (29, 2.04523), (99, 1.98422)]
+)
+def test_the_quantile_is_that_of_tables_of_students_t(freedom: int, student: float) -> None:
+    assert quantile(freedom) == pytest.approx(student, rel=3e-6)
+
+
+def test_where_the_series_takes_over_quantiles_go_on_falling() -> None:
+    found = [quantile(each) for each in range(1, 200)]
+    assert all(one > other for one, other in itertools.pairwise(found))
+    assert found[-1] > 1.959964
+
+
+def test_an_interval_is_of_the_mean_by_the_deviation_of_a_sample() -> None:
+    found = interval([1.0, 2.0, 3.0, 6.0])
+    assert found is not None
+    assert found.mean == 3
+    assert found.half == pytest.approx(3.182446 * np.std([1, 2, 3, 6], ddof=1) / 2)
+    assert interval([7.0]) == (7.0, None)
+    assert interval([]) is None
+
+
+def test_a_seed_without_a_figure_does_not_count() -> None:
+    mean, half = over_rows(np.array([[1.0, 5.0, np.nan], [3.0, np.nan, np.nan]]))
+    assert mean[:2].tolist() == [2, 5]
+    assert half[0] == pytest.approx(12.706205)
+    assert np.isnan(half[1])
+    assert np.isnan(mean[2])
+
+
+def test_most_intervals_of_drawn_means_hold_the_truth() -> None:
+    draws = np.random.default_rng(7).normal(10, 3, size=(5, 4_000))
+    mean, half = over_rows(draws)
+    assert np.mean(np.abs(mean - 10) <= half) == pytest.approx(0.95, abs=0.01)
+
+
+def test_a_curve_over_seeds_is_their_mean_within_a_band_that_never_leaves_all_and_none() -> None:
+    seeds = [(np.array([1.0, 3.0]), np.array([0.5, 1.0])), (np.array([2.0]), np.array([1.0]))]
+    found = curves.distribution(seeds, Extent(4.0, 1.0))
+    assert found is not None
+    assert found.low is not None
+    assert found.high is not None
+    points = list(zip(found.x.tolist(), found.y.tolist(), strict=True))
+    assert points == [(1, 0), (1, 0.25), (2, 0.25), (2, 0.75), (3, 0.75), (3, 1), (4, 1)]
+    assert np.all((found.low <= found.y) & (found.y <= found.high))
+    assert found.low.min() >= 0
+    assert found.high.max() <= 1
+
+
+def test_what_is_above_a_value_is_what_is_not_below_it() -> None:
+    extent = Extent(100.0, 1.0, 0.5, 1e-3, log=True)
+    seeds = [(np.array([1.0, 10.0]), np.array([0.9, 1.0])), (np.array([1.0, 10.0]), np.array([0.8, 1.0]))]
+    found = curves.distribution(seeds, extent, above=True)
+    assert found is not None
+    assert found.low is not None
+    assert found.high is not None
+    at = found.x.tolist().index(10.0)
+    assert found.y[at] == pytest.approx(0.15)
+    assert found.y[-1] == 1e-3  # Nothing is above the most: the line falls to the lower edge.
+    assert found.low[at] < found.y[at] < found.high[at]
+
+
+def test_distributions_have_bands_and_a_half_by_logarithms(tmp_path: Path) -> None:
+    found = _made(tmp_path, {f.INTER_CONTACT_CDF: _cdf(1, 10, 1_000)}, {f.INTER_CONTACT_CDF: _cdf(1, 20, 1_000)})
+    number = _figure(found, "Distribution of the time between contacts")
+    drawn = _parsed(found.figures[f"figure-{number}b.svg"])
+    told = {each.text for each in drawn.iter(f"{_SVG}text")}
+    assert told >= {"1 s", "10 s", "1 min", "10 min", "100 %", "10 %", "1 %", "0.1 %"}
+    assert [each for each in drawn.iter(f"{_SVG}path") if each.get("opacity") == ".2"]
+    rows = _rows(found, f"figure-{number}b.csv")
+    after = [row for row in rows if float(row["time between contacts of a pair"]) == 20]
+    assert float(after[-1]["share of contacts above"]) == pytest.approx(1 / 3)
+    band = [(float(row["lower end of 95 %"]), float(row["upper end of 95 %"])) for row in after]
+    assert band[-1] == pytest.approx((1 / 3, 1 / 3))
+    assert band[0][0] < band[0][1]
+
+
+def test_one_seed_has_no_band(tmp_path: Path) -> None:
+    found = _made(tmp_path, {f.CONTACT_CDF: _cdf(1, 10, 1_000)})
+    assert {row["lower end of 95 %"] for row in _rows(found, "figure-1a.csv")} == {""}
+    assert "opacity" not in found.figures["figure-1a.svg"]
+
+
+def test_cost_of_a_delivery_and_hops_are_means_over_seeds(tmp_path: Path) -> None:
+    def seed(sent: int) -> dict[Table, list[dict[str, Any]]]:
+        spread = dict.fromkeys(("min_s", "avg_s", "stdev_s", "max_s", *(f"p{each}_s" for each in f.PERCENTILES)), 1.0)
+        return {
+            f.TRAFFIC: [{"node": "a", "frame": "Parcel", "bytes": sent}, {"node": "b", "frame": "Ack", "bytes": 100}],
+            f.DELAY_SPREAD: [{"metric": "codlvdelay", "count": 3, **spread}],
+            f.THROUGHPUT: [{"size": 100, "copies": 3, "bytes_per_s": 1.0}],
+            f.HOPS: [
+                {"node": "a", "received": 1, "direct": 1, "mean": 1.0, "max": 1},
+                {"node": "b", "received": 2, "direct": 0, "mean": 2.5, "max": 3},
+            ],
+            f.TIMELINE: [
+                {"t": 0.0, "kind": "publish", "count": 4, "size": 400},
+                {"t": 0.0, "kind": "deliver", "count": 5, "size": 500},
+                {"t": 60.0, "kind": "deliver", "count": 2, "size": 200},
+                {"t": 0.0, "kind": "traffic", "count": 1, "size": sent},
+                {"t": 60.0, "kind": "traffic", "count": 1, "size": 100},
+            ],
+        }
+
+    found = _made(tmp_path, seed(500), seed(800))
+    assert Reader(found.text).row("What spreading costs", "default")[1:] == [
+        "750 ± 1,906", "250 ± 635.3", "41.67 % ± 105.89 pp", "2", "33.33 %", "3",
+    ]  # fmt: skip
+    number = _figure(found, "Bytes sent for each delivery")
+    rows = _rows(found, f"figure-{number}.csv")
+    # In the first minute one copy came to another node, in the second two.
+    assert [float(row["bytes for each delivery"]) for row in rows] == [650, 50, 50]
+    assert [float(row["time since the start (s)"]) for row in rows] == [0, 60, 120]
+
+
+def test_what_nodes_hold_is_a_mean_over_nodes_by_time(tmp_path: Path) -> None:
+    def sample(node: str, t: float, cache: int | None, *, leaving: bool = False) -> dict[str, Any]:
+        return {"node": node, "t": t, "leaving": leaving, "cache": cache}
+
+    held = [
+        sample("a", 10, 2), sample("b", 10, 4), sample("a", 70, 8), sample("b", 70, None),
+        sample("b", 75, 99, leaving=True),
+    ]  # fmt: skip
+    found = _made(tmp_path, {f.REGISTRIES: held})
+    number = _figure(found, "Messages that a node holds")
+    assert [float(row["messages held, mean"]) for row in _rows(found, f"figure-{number}.csv")] == [3, 8, 8]
+
+
+def test_figures_are_numbered_throughout_and_are_there_as_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab_pages.like_paper(tmp_path / "found", BUS, seeds=(1, 2))
+    out = tmp_path / "pages" / "bus.html"
+    (tmp_path / "pages" / "bus-figures").mkdir(parents=True)
+    (tmp_path / "pages" / "bus-figures" / "figure-99.svg").touch()  # Of a page that had more of them.
+    assert run(["lab", "report", str(tmp_path / "found"), "--out", str(out), "--json"]) == 0
+    assert f'"figures":"{out.with_name("bus-figures")}"' in capsys.readouterr().out
+    found = Reader(out.read_text(encoding="utf-8"))
+    numbers = [int(each) for each in re.findall(r"<b>Figure (\d+)</b>", found.source)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    files = {file.name for file in (tmp_path / "pages" / "bus-figures").iterdir()}
+    assert {"figure-1.svg", "figure-1.csv", "figure-2a.svg", "figure-2b.csv"} <= files
+    assert "figure-99.svg" not in files
+    assert len(files) == 2 * sum(tag == "svg" for tag, _ in found.tags)
+    for name in files:
+        text = (tmp_path / "pages" / "bus-figures" / name).read_text(encoding="utf-8")
+        if name.endswith(".svg"):
+            assert _parsed(text).get("width")
+        else:
+            widths = {len(row) for row in csv.reader(io.StringIO(text))}
+            assert len(widths) == 1, name
