@@ -44,12 +44,12 @@ def raised(error: JMSException) -> JMSException:
     return made
 
 
-async def answered(call: Awaitable[T]) -> T:
+async def answered(call: Callable[..., Awaitable[T]], *given: object) -> T:
     await asyncio.sleep(
         0
     )  # Commands reach the node in a later turn of the loop, in the order in which they were given.
     try:
-        return await call
+        return await call(*given)
     except JMSException as error:
         raise raised(error) from None
 
@@ -86,46 +86,46 @@ class EncodedProvider(Provider):
         return through(int, self._inner.now_us())
 
     async def connect(self, client: str, program: Program) -> int:
-        return through(int, await answered(self._inner.connect(through(str, client), EncodedProgram(program))))
+        return through(int, await answered(self._inner.connect, through(str, client), EncodedProgram(program)))
 
     async def disconnect(self, connection: int, unread: Collection[int]) -> None:
-        await answered(self._inner.disconnect(through(int, connection), _numbers(unread)))
+        await answered(self._inner.disconnect, through(int, connection), _numbers(unread))
 
     async def open_session(self, connection: int) -> int:
-        return through(int, await answered(self._inner.open_session(through(int, connection))))
+        return through(int, await answered(self._inner.open_session, through(int, connection)))
 
     async def close_session(self, session: int, unread: Collection[int]) -> None:
-        await answered(self._inner.close_session(through(int, session), _numbers(unread)))
+        await answered(self._inner.close_session, through(int, session), _numbers(unread))
 
-    async def recover(self, session: int, unread: Collection[int], numbers: Collection[int] | None) -> None:
+    async def recover(self, session: int, unread: Collection[int], numbers: Collection[int] | None) -> int:
         some = None if numbers is None else _numbers(numbers)
-        await answered(self._inner.recover(through(int, session), _numbers(unread), some))
+        return through(int, await answered(self._inner.recover, through(int, session), _numbers(unread), some))
 
     async def consume(self, session: int, asked: Subscribe) -> int:
-        return through(int, await answered(self._inner.consume(through(int, session), through(Subscribe, asked))))
+        return through(int, await answered(self._inner.consume, through(int, session), through(Subscribe, asked)))
 
     def credit(self, consumer: int, messages: int, nbytes: int) -> None:
         there = through(int, consumer), through(int, messages), through(int, nbytes)
         asyncio.get_running_loop().call_soon(self._inner.credit, *there)
 
     async def close_consumer(self, consumer: int, unread: Collection[int]) -> None:
-        await answered(self._inner.close_consumer(through(int, consumer), _numbers(unread)))
+        await answered(self._inner.close_consumer, through(int, consumer), _numbers(unread))
 
     async def unsubscribe(self, client: str, name: str) -> None:
-        await answered(self._inner.unsubscribe(through(str, client), through(str, name)))
+        await answered(self._inner.unsubscribe, through(str, client), through(str, name))
 
     async def payload(self, descriptor: Descriptor) -> bytes | None:
-        return through(bytes | None, await answered(self._inner.payload(described(descriptor))))  # type: ignore[arg-type]
+        return through(bytes | None, await answered(self._inner.payload, described(descriptor)))  # type: ignore[arg-type]
 
     async def room(self) -> None:
         await self._inner.room()
 
     async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:
-        number, made = await answered(self._inner.draft(through(int, session), through(Draft, draft)))
+        number, made = await answered(self._inner.draft, through(int, session), through(Draft, draft))
         return through(int, number), None if made is None else described(made)
 
-    async def rollback(self, session: int, unread: Collection[int]) -> None:
-        await answered(self._inner.rollback(through(int, session), _numbers(unread)))
+    async def rollback(self, session: int, unread: Collection[int]) -> int:
+        return through(int, await answered(self._inner.rollback, through(int, session), _numbers(unread)))
 
     def perform(self, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability) -> Performed:
         """As on a socket: what is wrong comes with the answer, in a later turn of the loop."""

@@ -124,6 +124,26 @@ def test_what_is_not_acknowledged_comes_again(play: Callable[..., None], mode: S
     play(scene, "a")
 
 
+@pytest.mark.parametrize("mode", [SessionMode.CLIENT_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED])
+def test_what_is_on_its_way_when_everything_comes_again_comes_once(
+    play: Callable[..., None], mode: SessionMode
+) -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as here, net.context("a", mode, client_id="b") as there:
+            topic = here.create_topic("news")
+            inbox = await there.create_durable_consumer(topic, "inbox", prefetch=4)
+            for number in range(12):
+                await here.create_producer().send(topic, str(number))
+            again = there.rollback if mode is SessionMode.SESSION_TRANSACTED else there.recover
+            for taken in range(7):
+                for number in range(taken):
+                    assert await inbox.receive_body(str) == str(number)
+                await again()
+            assert [message.get_body(str) async for message in inbox.messages(timeout=1)] == list(map(str, range(12)))
+
+    play(scene, "a")
+
+
 def test_listeners_and_tasks_side_by_side(play: Callable[..., None]) -> None:
     async def receive(ctx: Context, got: list[str]) -> None:
         async with ctx.create_consumer(ctx.create_topic("news")) as consumer:

@@ -103,16 +103,23 @@ class HostMessaging:
 
     def recover(
         self, session: int, now: int, *, unread: Collection[int] = (), numbers: Collection[int] | None = None
-    ) -> None:
-        """Let everything come again that a session has not acknowledged, or of that these `numbers`."""
-        with self._host.step(now, links=False):
-            self._awake().recover(session, unread=unread, numbers=numbers)
+    ) -> int:
+        """Let everything come again that a session has not acknowledged, or of that these `numbers`.
 
-    def rollback(self, session: int, now: int, *, unread: Collection[int] = ()) -> None:
-        """Forget a session's drafts, and let everything come again that it has not acknowledged."""
+        Returns the last number under which anything was handed over before: whoever is told later drops the rest.
+        """
         with self._host.step(now, links=False):
+            before = self._awake().last_number
+            self._awake().recover(session, unread=unread, numbers=numbers)
+        return before
+
+    def rollback(self, session: int, now: int, *, unread: Collection[int] = ()) -> int:
+        """Forget a session's drafts, and let come again what it has not acknowledged; returns as `recover`."""
+        with self._host.step(now, links=False):
+            before = self._awake().last_number
             self._awake().recover(session, unread=unread)
             self._works.forget_drafts(session)
+        return before
 
     # --- consumers -----------------------------------------------------------------------------------------
 

@@ -341,6 +341,11 @@ class Consumer:
             asyncio.get_running_loop().call_soon(self._replenish, handed)
         return [each.number for each in taken]
 
+    def drop_through(self, number: int) -> None:
+        """What waits here under numbers up to this one comes again, and as much more may be handed over."""
+        while self._waiting and self._waiting[0].number <= number:
+            self._replenish(self._waiting.popleft())
+
     def _replenish(self, handed: Handed) -> None:
         self._taken += 1
         self._taken_bytes += handed.descriptor.length

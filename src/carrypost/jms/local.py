@@ -154,10 +154,10 @@ class LocalProvider(Provider):
         self._sessions.pop(session, None)
         self._consumers = {number: of for number, of in self._consumers.items() if of != session}
 
-    async def recover(self, session: int, unread: Collection[int], numbers: Collection[int] | None) -> None:
+    async def recover(self, session: int, unread: Collection[int], numbers: Collection[int] | None) -> int:
         """Let what a session has not acknowledged come again."""
         with self._command():
-            self._host().messaging.recover(session, self.now_us(), unread=unread, numbers=numbers)
+            return self._host().messaging.recover(session, self.now_us(), unread=unread, numbers=numbers)
 
     # --- consumers -----------------------------------------------------------------------------------------
 
@@ -223,10 +223,10 @@ class LocalProvider(Provider):
         with self._command():
             return self._host().draft(session, draft, self.now_us())
 
-    async def rollback(self, session: int, unread: Collection[int]) -> None:
+    async def rollback(self, session: int, unread: Collection[int]) -> int:
         """Forget drafts, and let messages come again."""
         with self._command():
-            self._host().messaging.rollback(session, self.now_us(), unread=unread)
+            return self._host().messaging.rollback(session, self.now_us(), unread=unread)
 
     def perform(self, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability) -> Performed:
         """Carry out a work."""

@@ -80,8 +80,11 @@ class Provider(ABC):
         """Close a session; what it did not acknowledge goes back."""
 
     @abstractmethod
-    async def recover(self, session: int, unread: Collection[int], numbers: Collection[int] | None) -> None:
-        """Let what a session has not acknowledged come again: all of it, or these `numbers`."""
+    async def recover(self, session: int, unread: Collection[int], numbers: Collection[int] | None) -> int:
+        """Let what a session has not acknowledged come again: all of it, or these `numbers`.
+
+        Returns the last number under which anything was handed over before that: what is on its way comes again, too.
+        """
 
     # --- consumers -----------------------------------------------------------------------------------------
 
@@ -116,8 +119,8 @@ class Provider(ABC):
         """Keep a message for a work: its number as a draft, and, unless it has an order, what it will be sent with."""
 
     @abstractmethod
-    async def rollback(self, session: int, unread: Collection[int]) -> None:
-        """Forget a session's drafts, and let everything come again that it has not acknowledged."""
+    async def rollback(self, session: int, unread: Collection[int]) -> int:
+        """Forget a session's drafts, and let come again what it has not acknowledged; returns as `recover`."""
 
     @abstractmethod
     def perform(self, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability) -> Performed:

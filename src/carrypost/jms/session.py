@@ -63,7 +63,7 @@ class Session:
         self.works = SessionWorks(connection.provider, number, connection.report)
         self.acknowledging = acknowledging(mode, self.works)
         self.transaction = (
-            Transaction(self.works, self.acknowledging, self._take_back)
+            Transaction(self.works, self.acknowledging, self._take_back, self._drop_through)
             if isinstance(self.acknowledging, TransactedAcknowledging)
             else None
         )
@@ -192,7 +192,12 @@ class Session:
         self.acknowledging.flush()
         unread = self._take_back()
         self.acknowledging.forget()
-        await self.works.provider.recover(self.number, unread, None)
+        self._drop_through(await self.works.provider.recover(self.number, unread, None))
+
+    def _drop_through(self, number: int) -> None:
+        """What was on its way when the node let everything come again comes again, too."""
+        for consumer in self.consumers.values():
+            consumer.drop_through(number)
 
     def _take_back(self) -> list[int]:
         """What waits at consumers goes back to the node: its numbers."""

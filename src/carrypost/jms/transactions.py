@@ -35,11 +35,17 @@ class Transaction:
     """The transaction that a session has open, which it always has."""
 
     def __init__(
-        self, works: SessionWorks, acknowledging: TransactedAcknowledging, take_back: Callable[[], list[int]]
+        self,
+        works: SessionWorks,
+        acknowledging: TransactedAcknowledging,
+        take_back: Callable[[], list[int]],
+        drop_through: Callable[[int], None],
     ) -> None:
         self._works, self._acknowledging = works, acknowledging
         self._take_back = take_back
         """What consumers have and their program never saw, which they do not have any more."""
+        self._drop_through = drop_through
+        """Forget what comes again because it was handed over before a number."""
         self._drafts: list[Drafted] = []
         self._committing = False
 
@@ -96,7 +102,7 @@ class Transaction:
         await self._roll_back()
 
     async def _roll_back(self) -> None:
-        await self._works.provider.rollback(self._works.session, self._take_back())
+        self._drop_through(await self._works.provider.rollback(self._works.session, self._take_back()))
 
 
 def _tell(drafts: list[Drafted], state: SendState) -> None:

@@ -304,6 +304,11 @@ class Messaging(Layer):
         claims = [claim for number, claim in handed.items() if numbers is None or number in numbers]
         self._claims.give_back(claims, unread=unread)
 
+    @property
+    def last_number(self) -> int:
+        """The last number under which something was handed over."""
+        return self._claims.number
+
     # --- works ---------------------------------------------------------------------------------------------
 
     def check(self, sends: Iterable[Draft], acks: Iterable[Ack]) -> None:
