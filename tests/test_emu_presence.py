@@ -42,6 +42,17 @@ def test_nodes_can_be_there_from_their_first_contact_to_the_end_of_their_last(tm
     }
 
 
+def test_a_run_is_that_of_a_list_of_nodes_that_says_the_same(tmp_path: Path) -> None:
+    table = emulated.contacts(tmp_path, *MEETINGS[:-1])
+    listed = emulated.nodes(tmp_path, "a,10,70", "b,10,70", "c,30,", "d,100,")
+    one, two = (
+        emulated.rows(emulated.scenario(tmp_path, *tables, emulated.BROADCAST, duration_s=110))
+        for tables in ((table + LEAVING,), (table, listed))
+    )
+    assert one[1:] == two[1:], "but for the row that has the scenario"
+    assert emulated.receptions(one)
+
+
 def test_who_met_somebody_before_the_run_and_will_again_is_there_from_its_start(tmp_path: Path) -> None:
     table = emulated.contacts(tmp_path, *MEETINGS) + LEAVING + "start_s = 50\n"
     found = _there(emulated.scenario(tmp_path, table, duration_s=40))

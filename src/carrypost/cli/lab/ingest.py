@@ -43,15 +43,15 @@ ColumnsOption = Annotated[
 ]
 NodeFromNameOption = Annotated[
     bool,
-    typer.Option("--node-from-name", help="gps-csv: a file per node, called like it: of new_abboip.txt, new_abboip."),
+    typer.Option("--node-from-name", help="gps-csv: a file per node, named after its file: node new_7 for new_7.txt."),
 ]
 TimeUnitOption = Annotated[
     Literal["s", "ms", "us", "ns", "min", "h"],
-    typer.Option("--time-unit", help="What times count that are numbers, as ms."),
+    typer.Option("--time-unit", help="In tables: the unit of times that are numbers, as ms."),
 ]
 DateOption = Annotated[
     str, typer.Option("--date", metavar="DATE", show_default=False,
-                      help="Times are times of day, as 08:15:30, of this day (UTC), as 2014-06-03."),
+                      help="In tables: times are times of day, as 08:15:30, of this day (UTC), as 2014-06-03."),
 ]  # fmt: skip
 RouteTypeOption = Annotated[
     str,
