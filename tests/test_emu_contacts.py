@@ -25,7 +25,7 @@ from carrypost.emu.traces.contacts import (
     read_presences,
     write_one,
 )
-from carrypost.errors import FileError, LocalError
+from carrypost.errors import ConfigError, FileError, LocalError
 
 SECOND = 1_000_000
 
@@ -359,3 +359,14 @@ def test_a_run_may_begin_in_the_middle_of_a_file(tmp_path: Path) -> None:
     found = read_inputs(Scenario.parse(text, tmp_path), 1)
     assert found.contacts == [Contact("a", "c", -5_000_000, 10_000_000), Contact("b", "c", 30_000_000, 40_000_000)]
     assert [presence.node for presence in found.presences] == ["a", "b", "c"]
+
+
+def test_nodes_are_there_throughout_or_from_their_first_contact_to_the_end_of_their_last(tmp_path: Path) -> None:
+    (tmp_path / "contacts.csv").write_text("a,b,start,end\na,b,90,110\na,c,120,130\nb,c,125,500\nd,e,900,910\n")
+    text = "duration_s = 100\n[contacts]\nfile = 'contacts.csv'\nstart_s = 100\n"
+    throughout = read_inputs(Scenario.parse(text, tmp_path), 1).presences
+    assert throughout == [(name, 0, None) for name in "abcde"]
+    met = read_inputs(Scenario.parse(text + "presence = 'contacts'\n", tmp_path), 1).presences
+    assert met == [("a", 0, 30_000_000), ("b", 0, None), ("c", 20_000_000, None)]
+    with pytest.raises(ConfigError, match=r"is for scenarios without \[nodes\]"):
+        read_inputs(Scenario.parse(text + "presence = 'contacts'\n[nodes]\ncount = 3\n", tmp_path), 1)

@@ -25,7 +25,7 @@ def test_blank_lines_and_comments_are_no_lines_but_count_in_numbers() -> None:
 
 
 def test_a_line_that_is_no_text_is_one_bad_line() -> None:
-    found = parsed("pairs", b"20 a b\n40 a \xff\n60 a c Gr\xf6\xdfe\n")
+    found = parsed("pairs", b"20 a b x\n40 a \xff x\n60 a c Gr\xf6\xdfe\n")
     assert found.lines == 3
     assert [(bad.at, bad.why) for bad in found.bad] == [(2, "j has characters that cannot be shown: '\ufffd'")]
 
@@ -277,7 +277,8 @@ def test_contacts_of_a_pair_never_overlap() -> None:
     with pytest.raises(LocalError) as error:
         assembled("contacts-csv", text + "4,6,x,y\n")
     assert str(error.value) == (
-        "trace, line 5: this contact of x and y overlaps [0, 5) s of line 3; those of one pair must not"
+        "trace, line 5: this contact of x and y overlaps [0, 5) s of line 3; those of one pair must not; "
+        "to join them: --overlaps"
     )
     with pytest.raises(LocalError, match="line 2: the contact ends at 1 s, before it starts at 2 s"):
         assembled("contacts-csv", "a,b,start,end\nx,y,2,1\n")

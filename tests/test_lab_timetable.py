@@ -138,3 +138,13 @@ def test_day_that_is_none_is_told_by_the_name_of_the_option(feed: Path, day: str
 def test_feed_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(LocalError, match="there is no such file or folder"):
         positions(tmp_path / "none.zip", day="2024-01-02")
+
+
+@pytest.mark.parametrize(("asked", "vehicles"), [(("bus",), {"2"}), (("0",), {"1"}), (("tram", "704"), {"1", "2"})])
+def test_only_routes_of_a_type_run_if_one_is_named(asked: tuple[str, ...], vehicles: set[str], feed: Path) -> None:
+    typed = "route_id,route_short_name,route_type\nr1,1,0\nr2,2,704\nr3,3,3\n"
+    (feed / "routes.txt").write_text(typed, encoding="utf-8")
+    rows, _ = positions(feed, day="2024-01-02", route_types=asked)
+    assert {name.split("-")[0] for name in rows["node"].to_pylist()} == vehicles
+    with pytest.raises(LocalError, match=r"is of a route of type ferry; there are 0, 3, 704"):
+        positions(feed, day="2024-01-02", route_types=("ferry",))

@@ -39,12 +39,25 @@ ShapesOption = Annotated[
 ColumnsOption = Annotated[
     str, typer.Option("--columns", help="In place of a header: t,node,lat,lon.", metavar="NAMES", show_default=False)
 ]
+NodeFromNameOption = Annotated[
+    bool, typer.Option("--node-from-name", help="gps-csv: a file per node, which is called like its file.")
+]
+TimeUnitOption = Annotated[
+    Literal["s", "ms", "us", "min", "h"], typer.Option("--time-unit", help="Of times that are numbers.")
+]
+DateOption = Annotated[
+    str, typer.Option("--date", help="Of times of day, as 08:15:30.", metavar="DAY", show_default=False)
+]
+RouteTypeOption = Annotated[
+    list[str],
+    typer.Option("--route-type", help="gtfs: only these, by name (tram, bus …) or number.", show_default=False),
+]
 UnsortedOption = Annotated[bool, typer.Option("--unsorted", help="Lines may come in any order of time.")]
 SameTimeOption = Annotated[
     Literal["error", "first", "last"], typer.Option("--same-time", help="What to do with a node in two places at once.")
 ]
 OverlapsOption = Annotated[
-    bool, typer.Option("--overlaps", help="pairs: rows that overlap are one contact, too, not only consecutive ones.")
+    bool, typer.Option("--overlaps", help="pairs, contacts-csv: rows of a pair that overlap are one contact.")
 ]
 BothWaysOption = Annotated[bool, typer.Option("--both-ways", help="ion, ccp: a line stands for both directions.")]
 LenientOption = Annotated[bool, typer.Option("--lenient", help="Also if more than 1 % of the lines are bad.")]
@@ -60,7 +73,11 @@ def ingest(
     distance_m: DistanceOption = None,
     day: DayOption = None,
     shapes: ShapesOption = True,
+    route_type: RouteTypeOption = [],  # noqa: B006 - typer makes a new list
     columns: ColumnsOption = "",
+    node_from_name: NodeFromNameOption = False,
+    time_unit: TimeUnitOption = "s",
+    date: DateOption = "",
     unsorted: UnsortedOption = False,
     same_time: SameTimeOption = "error",
     overlaps: OverlapsOption = False,
@@ -84,9 +101,7 @@ def ingest(
 
     * `carrypost lab ingest taxis.csv.gz --format gps-csv --scenario taxis --out taxis`, columns t, node, lat, lon
 
-    * `carrypost lab ingest feed.zip --format gtfs --day 2014-06-03 --scenario cairns --out cairns`
-
-    * `carrypost lab ingest plan.ccp --format ccp --both-ways --scenario bus --out bus`
+    * `carrypost lab ingest KAIST/*.txt --format gps-csv --node-from-name --scenario kaist --out kaist`
     """
     needs_emulator()
     from carrypost.emu.traces.formats import Options  # noqa: PLC0415 - needed by this command only
@@ -95,11 +110,12 @@ def ingest(
     options = Options(
         interval_s=interval_s, distance_m=distance_m, unsorted=unsorted, same_time=same_time,
         columns=tuple(each.strip() for each in columns.split(",") if columns),
-        overlaps=overlaps, both_ways=both_ways,
+        overlaps=overlaps, both_ways=both_ways, node_from_name=node_from_name, time_unit=time_unit, date=date,
     )  # fmt: skip
     request = run.IngestRequest(
         paths=files, format=format_, scenario=scenario, out=out, options=options, day=day, shapes=shapes,
-        lenient=lenient, engine=engine, spark=spark_options(master, memory, conf, "lab ingest"),
+        route_types=tuple(route_type), lenient=lenient, engine=engine,
+        spark=spark_options(master, memory, conf, "lab ingest"),
     )  # fmt: skip
     suggest_local(engine, request.spark, small=request.small)
     with orderly(), bar(scenario, _columns, total=1.0) as update:

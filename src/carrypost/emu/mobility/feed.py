@@ -13,7 +13,7 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -95,6 +95,29 @@ class _Stop(NamedTuple):
     along: float | None
 
 
+ROUTE_TYPES: Mapping[str, tuple[int, range]] = {
+    "tram": (0, range(900, 1000)),
+    "subway": (1, range(400, 500)),
+    "rail": (2, range(100, 200)),
+    "bus": (3, range(700, 800)),
+    "ferry": (4, range(1000, 1300)),
+    "cable-tram": (5, range(0)),
+    "aerial-lift": (6, range(1300, 1400)),
+    "funicular": (7, range(1400, 1500)),
+    "trolleybus": (11, range(800, 900)),
+    "monorail": (12, range(0)),
+}
+"""By name, the type of routes in GTFS, and those of the extended list that are of this kind."""
+
+
+def _is_type(kind: str, wanted: str) -> bool:
+    """Whether a route's type is one that people name, by its name or its number."""
+    if wanted not in ROUTE_TYPES:
+        return kind == wanted
+    plain, extended = ROUTE_TYPES[wanted]
+    return kind.isdecimal() and (int(kind) == plain or int(kind) in extended)
+
+
 class Feed:
     """A GTFS feed; its files are read when something is asked of them."""
 
@@ -108,15 +131,22 @@ class Feed:
         self._days: set[str] = set()
         """First and last days of services, and days of exceptions."""
 
-    def service(self, day: dt.date) -> Service:
-        """All trips of a day, with their stops."""
+    def service(self, day: dt.date, route_types: Collection[str] = ()) -> Service:
+        """All trips of a day, with their stops; those of routes of these types, if any are named."""
         services = self._services(day)
-        names = self._route_names()
+        names, types = self._routes()
+        wanted = {route for route, kind in types.items() if any(_is_type(kind, each) for each in route_types)}
         chosen = {
             row.text("trip_id"): row
             for row in self._rows("trips", ("route_id", "service_id", "trip_id"), ("block_id", "shape_id"))
-            if row.text("service_id") in services
+            if row.text("service_id") in services and (not route_types or row.text("route_id") in wanted)
         }
+        if not chosen and route_types:
+            known = ", ".join(sorted({kind for kind in types.values() if kind})) or "none"
+            asked = ", ".join(route_types)
+            raise LocalError(
+                f"{self._path}: no trip of {day.isoformat()} is of a route of type {asked}; there are {known}"
+            )
         if not chosen:
             known = f"; its calendar goes from {min(self._days)} to {max(self._days)}" if self._days else ""
             raise LocalError(f"{self._path}: no trip runs on {day.isoformat()}{known}")
@@ -182,9 +212,13 @@ class Feed:
                 raise row.line.error(f"exception_type must be 1 or 2, not {row.text('exception_type')!r}")
         return found
 
-    def _route_names(self) -> dict[str, str]:
-        routes = self._rows("routes", ("route_id",), ("route_short_name",), needed=False)
-        return {row.text("route_id"): _optional(row, "route_short_name") for row in routes}
+    def _routes(self) -> tuple[dict[str, str], dict[str, str]]:
+        """By route, its short name and its type."""
+        names, types = {}, {}
+        for row in self._rows("routes", ("route_id",), ("route_short_name", "route_type"), needed=False):
+            route = row.text("route_id")
+            names[route], types[route] = _optional(row, "route_short_name"), _optional(row, "route_type")
+        return names, types
 
     def _stops_of(self, trips: dict[str, CsvRow]) -> dict[str, list[_Stop]]:
         """The stops of these trips, in order of their sequence."""

@@ -17,7 +17,7 @@ import datetime as dt
 import itertools
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -72,10 +72,10 @@ class Gtfs:
                 there += presences(vehicle.name, within, duration_us)
         return Movement(Tracks.of(samples), there)
 
-    def drive(self) -> Day:
-        """The whole day: who drives, and what the feed holds."""
+    def drive(self, route_types: Collection[str] = ()) -> Day:
+        """The whole day: who drives, and what the feed holds; of these types of routes, if any are named."""
         feed = Feed(self.file)
-        service = feed.service(self._date())
+        service = feed.service(self._date(), route_types)
         shapes = feed.shapes(service.trips)
         plane = Plane((call.lat, call.lon) for trip in service.trips for call in trip.calls)
         trips, made = _Planner(plane, shapes if self.shapes else {}).made(service.trips)

@@ -14,6 +14,7 @@ from carrypost.emu.engine.workload import Publication, check_script, read_script
 from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.scenario.csvfiles import Line
 from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.scenario.tables import CONTACTS
 from carrypost.emu.traces.contacts import Contact, Presence, read_meetings, read_presences
 from carrypost.errors import ConfigError
 from carrypost.files import refused
@@ -75,6 +76,8 @@ def _who_and_whom(scenario: Scenario, seed: int | str) -> tuple[list[Presence] |
         return *_by_mobility(scenario, seed, presences), []
     if not scenario.contacts.file:
         return presences, [], []
+    if scenario.contacts.presence == CONTACTS and presences is not None:
+        raise ConfigError('contacts.presence = "contacts" is for scenarios without [nodes], which tells presences')
     known = None if presences is None else {presence.node for presence in presences}
     contacts, met = read_meetings(scenario.path(scenario.contacts.file), known)
     there, start_us = bool(contacts), round(scenario.contacts.start_s * MICROSECONDS)
@@ -84,7 +87,24 @@ def _who_and_whom(scenario: Scenario, seed: int | str) -> tuple[list[Presence] |
         ]
     if there and not any(contact.start_us < scenario.duration_us for contact in contacts):
         raise _of_another_time(scenario, contacts)
+    if scenario.contacts.presence == CONTACTS:
+        presences = _while_met(contacts, scenario.duration_us)
+        met = []  # Whom a file names that has no contact during the run is not there.
     return presences, contacts, met
+
+
+def _while_met(contacts: list[Contact], duration_us: int) -> list[Presence]:
+    """Nodes from their first contact to the end of their last, as far as that is during the run."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for contact in contacts:
+        if contact.start_us < duration_us:
+            for node in (contact.a, contact.b):
+                first[node] = min(contact.start_us, first.get(node, contact.start_us))
+                last[node] = max(contact.end_us, last.get(node, contact.end_us))
+    return [
+        Presence(node, max(0, first[node]), last[node] if last[node] < duration_us else None) for node in sorted(first)
+    ]
 
 
 def _check_labels(scenario: Scenario, scripts: dict[int, list[Publication]]) -> None:

@@ -13,6 +13,8 @@ from carrypost.config import DAY_S, HOUR_S, UNBOUNDED, YEAR_S
 from carrypost.config.rules import choice, flag, number, number_or_none, table, text, whole, whole_or_none
 
 FAITHFUL, IDEAL = "faithful", "ideal"
+CONTACTS = "contacts"
+"""Nodes are there while they meet others."""
 ORDERINGS = ("none", "causal", "delta-causal")
 FAULTS = ("away", "suspend", "crash", "crash-lost", "disk-full", "clock-step")
 _NODES_MAX = 1_000_000
@@ -53,6 +55,8 @@ class ContactsTable:
     """CSV `a,b,start,end`, half open; The ONE's connection events, `t CONN a b up`; or a table of the laboratory."""
     start_s: float = number(0.0, 0.0, 100 * YEAR_S)
     """Time in the file at which the run begins."""
+    presence: Literal["throughout", "contacts"] = choice("throughout", ("throughout", CONTACTS))
+    """Without [nodes], when nodes are there: all the time, or each from its first contact to the end of its last."""
 
 
 @table("radio")

@@ -9,6 +9,7 @@ that no line is drawn over the time in between.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +27,15 @@ STEP_US_MAX = 60 * MICROSECONDS
 Ints = NDArray[np.int64]
 
 
-def positions(path: Path, *, day: str, shapes: bool = True) -> tuple[pa.Table, dict[str, object]]:
+def positions(
+    path: Path, *, day: str, shapes: bool = True, route_types: Sequence[str] = ()
+) -> tuple[pa.Table, dict[str, object]]:
     """Rows node, t, x, y, sorted by node and t, and what the manifest tells of the feed and of the day."""
     try:
         dt.date.fromisoformat(day)
     except ValueError:
         raise LocalError(f"--day must be a day such as 2014-06-03, not {day!r}") from None
-    driven = Gtfs(file=str(path), day=day, shapes=shapes).drive()
+    driven = Gtfs(file=str(path), day=day, shapes=shapes).drive(route_types)
     stays = dict(sorted(stay for vehicle in driven.vehicles for stay in _stays(vehicle).items()))
     t_us = np.concatenate([t_us for t_us, _ in stays.values()])
     x, y = np.concatenate([places for _, places in stays.values()]).T

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from carrypost.emu.traces.formats import ALIASES, FORMATS, Options
+from carrypost.emu.traces.formats.lines import TIME_UNITS, day_s
 from carrypost.emu.traces.formats.places import SPEED_MAX_M_PER_S
 from carrypost.errors import LocalError
 from carrypost.lab import folders
@@ -33,7 +34,10 @@ SMALL_BYTES = 256 << 20
 """Of text, of which one process needs about seven times as much memory; up to there it is also quicker."""
 SPAN_DEG_MAX = 5.0
 """Beyond, distances at the edge are more than a few per cent off."""
-_OPTIONS = ("interval_s", "distance_m", "columns", "overlaps", "unsorted", "both_ways", "same_time")
+_OPTIONS = (
+    "interval_s", "distance_m", "columns", "overlaps", "unsorted", "both_ways", "same_time", "node_from_name",
+    "time_unit", "date",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +52,8 @@ class IngestRequest:
     day: str | None = None
     shapes: bool = True
     """Whether vehicles keep to the shapes of a timetable; else they go straight from stop to stop."""
+    route_types: tuple[str, ...] = ()
+    """Of a timetable, the kinds of routes that count; none: all."""
     lenient: bool = False
     engine: EngineName = "spark"
     spark: SparkOptions = field(default_factory=SparkOptions)
@@ -73,8 +79,9 @@ class IngestRequest:
         if (self.day is None) != (self.name != GTFS):
             told = "needs --day, as 2014-06-03: which day of service" if self.day is None else "takes no --day"
             raise LocalError(f"--format {self.name} {told}")
-        if not self.shapes and self.name != GTFS:
-            raise LocalError(f"--no-shapes means nothing with {self.name}; it is for {GTFS}")
+        for option, asked in (("--no-shapes", not self.shapes), ("--route-type", bool(self.route_types))):
+            if asked and self.name != GTFS:
+                raise LocalError(f"{option} means nothing with {self.name}; it is for {GTFS}")
         _check_numbers(self.options)
 
     @property
@@ -94,6 +101,10 @@ def _whom(option: str) -> str:
 
 
 def _check_numbers(options: Options) -> None:
+    if options.time_unit not in TIME_UNITS:
+        raise LocalError(f"--time-unit must be one of {', '.join(TIME_UNITS)}, not {options.time_unit!r}")
+    if options.date:
+        day_s(options.date)
     if options.interval_s is not None and not 0 < options.interval_s <= 1e6:  # noqa: PLR2004 - twelve days
         raise LocalError(f"--interval-s must be a number above 0 and up to 1,000,000, not {options.interval_s:g}")
     if options.distance_m is not None and not 0 <= options.distance_m <= 1e6:  # noqa: PLR2004 - a thousand kilometres
@@ -192,17 +203,21 @@ def _timetable(request: IngestRequest) -> tuple[dict[str, Any], dict[str, Any], 
 
     if len(request.paths) != 1 or request.day is None:
         raise LocalError("--format gtfs takes one feed at a time")
-    rows, counts = timetable.positions(request.paths[0], day=request.day, shapes=request.shapes)
+    rows, counts = timetable.positions(
+        request.paths[0], day=request.day, shapes=request.shapes, route_types=request.route_types
+    )
     named = rows.append_column("scenario", pa.array([request.scenario] * rows.num_rows, pa.string()))
     folders.write_arrow(named, request.out, POSITIONS)
     told = {"positions": rows.num_rows, "nodes": len(pc.unique(rows["node"])), **counts}
-    return {"day": request.day, "shapes": request.shapes}, told, []
+    types = {"route_types": list(request.route_types)} if request.route_types else {}
+    return {"day": request.day, "shapes": request.shapes, **types}, told, []
 
 
 def _lines(request: IngestRequest, tell: Tell | None) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    rules = local.begun(FORMATS[request.name], request.paths, request.options)
+    options = replace(request.options, colons=True)
+    rules = local.begun(FORMATS[request.name], request.paths, options)
     work = Work(
-        format=request.name, paths=request.paths, rules=rules, options=request.options, scenario=request.scenario,
+        format=request.name, paths=request.paths, rules=rules, options=options, scenario=request.scenario,
         folder=request.out, lenient=request.lenient, block_bytes=request.block_bytes, tell=tell,
     )  # fmt: skip
     said = [rule.said for rule in rules if rule.said]
@@ -255,6 +270,8 @@ def _said(work: Work, found: Ingested) -> list[str]:
     if found.found.bad_lines:
         said.append(f"bad lines: {found.found.bad_lines:,} of {found.found.lines:,}")
         said += told_bad(found.found, work.names).splitlines()
+    if found.found.renamed:
+        said.append(f"names with colons are written with hyphens, in {found.found.renamed:,} cells")
     said += _wide(found)
     counts = found.counts
     if found.options.both_ways and not work.options.both_ways:

@@ -36,6 +36,7 @@ class Sum:
     most: dict[str, float] = field(default_factory=dict)
     spread: dict[str, dict[int, int]] = field(default_factory=dict)
     orders: list[tuple[int, int, int, int]] = field(default_factory=list)
+    renamed: int = 0
 
     def add(self, parsed: Parsed) -> None:
         """Add one more block."""
@@ -44,13 +45,13 @@ class Sum:
         self.join(
             Sum(
                 parsed.lines, parsed.passed, parsed.left_out, parsed.rows.num_rows, parsed.bad_lines, list(parsed.bad),
-                faults, parsed.least, parsed.most, parsed.spread, orders,
+                faults, parsed.least, parsed.most, parsed.spread, orders, parsed.renamed,
             )
         )  # fmt: skip
 
     def join(self, other: Sum) -> Sum:
         """Add the blocks of another sum; returns this one."""
-        for name in ("lines", "passed", "left_out", "rows", "bad_lines"):
+        for name in ("lines", "passed", "left_out", "rows", "bad_lines", "renamed"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.bad = sorted([*self.bad, *other.bad])[:BAD_SHOWN]
         self.faults += other.faults

@@ -52,6 +52,7 @@ _PLANNED = (*_SEEN, "kind")
 _PLACED = frozenset({"unsorted", "same_time"})
 _ORDERED = (*_MOVED, "kind", "v")
 _WALKED = (*_MOVED, "kind", "until_us")
+_TIMED = frozenset({"time_unit", "date"})
 _UNSORTED = frozenset({"unsorted"})
 _BOTH_WAYS = frozenset({"both_ways"})
 FORMATS = {
@@ -66,11 +67,11 @@ FORMATS = {
         Format("kth", "positions", "6.0 create 2 628.2 1812.1 0.0, setdest, destroy",
                Walkers.begin, orders.walkers, _WALKED, _UNSORTED),
         Format("imote", "contacts", "ID1 ID2 FIRST LAST …",
-               tables.Sightings.imote, meetings.merged, _SEEN, frozenset({"interval_s"})),
+               tables.Sightings.imote, meetings.merged, _SEEN, _TIMED | {"interval_s"}),
         Format("gps-csv", "positions", "columns t, node and x, y or lat, lon",
-               tables.Positions.begin, places.places, _MOVED, _PLACED | {"columns"}),
+               tables.Positions.begin, places.places, _MOVED, _PLACED | _TIMED | {"columns", "node_from_name"}),
         Format("pairs", "contacts", "T I J …", tables.Sightings.pairs, meetings.sampled, _SEEN,
-               frozenset({"interval_s", "columns", "overlaps"})),
+               _TIMED | {"interval_s", "columns", "overlaps"}),
         Format("haslemere", "contacts", "time_step,user1_id,user2_id,distance_m",
                tables.Sightings.haslemere, meetings.merged, _SEEN, frozenset({"distance_m"})),
         Format("ion", "contacts", "a contact +0 +60 1 2 100000", ContactPlan.begin, meetings.plan, _PLANNED,
@@ -78,7 +79,7 @@ FORMATS = {
         Format("ccp", "contacts", "a contact 0 60 1 2 100000 0.0 0 0", ContactPlan.begin, meetings.plan, _PLANNED,
                _BOTH_WAYS, symmetric=True),
         Format("contacts-csv", "contacts", "columns a, b, start, end", tables.ContactIntervals.begin, meetings.exact,
-               _SEEN, frozenset({"columns"})),
+               _SEEN, _TIMED | {"columns", "overlaps"}),
     )
 }  # fmt: skip
 """By name; GTFS, which has no lines of one kind, is not among them."""

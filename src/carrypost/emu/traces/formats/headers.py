@@ -60,7 +60,7 @@ class Header:
     separator: str | None
     positions: Mapping[str, int]
     width: int
-    """Cells that a line may have; 0: any number."""
+    """Cells that a line must have."""
     line: int
     """Where it stands; 0: there is none."""
     said: str = ""
@@ -86,9 +86,12 @@ def find(
         named = _positions(options.columns, wanted, "--columns")
         if named is None:
             raise LocalError(f"--columns must name {_or(wanted)}, not {','.join(options.columns)}")
+        width = len(options.columns)
         if _has_numbers(cells, named):
-            return Header(separator, named, 0, 0)
-        return Header(separator, named, 0, number, f"{name}, line {number}: is taken for a header: {shortened(line)}")
+            return Header(separator, named, width, 0)
+        return Header(
+            separator, named, width, number, f"{name}, line {number}: is taken for a header: {shortened(line)}"
+        )
     found = _positions(cells, wanted, f"{name}, line {number}", hint)
     if found is not None:
         return Header(separator, found, len(cells), number)
@@ -96,7 +99,7 @@ def find(
     if usual and len(cells) >= len(order) and _is_data(cells, order):
         # Where there is but one way to read it, a header is not missed.
         said = f"{name}: there is no header; columns are taken to be {', '.join(order)}"
-        return Header(separator, order, 0, 0, said if wanted[1:] else "")
+        return Header(separator, order, len(cells), 0, said if wanted[1:] else "")
     if usual and (len(cells) < len(order) or is_number(cells[0])):
         raise told.error(
             f"must be a header that names {_or(wanted)}, or a row of {' '.join(wanted[0])}, not {line!r}{hint}"

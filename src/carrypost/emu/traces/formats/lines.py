@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ _DATE = (
     r"^(?P<there>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?) ?"
     r"(?:[Zz]|UTC|(?P<zone>[-+](?:[01]\d|2[0-3])(?::?[0-5]\d)?))?$"
 )
+_TIME_OF_DAY = r"^(?P<h>\d{1,2}):(?P<m>[0-5]\d)(?::(?P<s>[0-5]\d(?:\.\d{1,6})?))?$"
 _NAME_WITHOUT = r"[:\p{C}\x{FFFD}]"
 _BOM = b"\xef\xbb\xbf"
 _LINE_END = 10
@@ -93,6 +95,8 @@ class Checks:
     def __init__(self, lines: Lines) -> None:
         self.lines = lines
         self.wrong: Flags = np.zeros(len(lines.number), np.bool_)
+        self.renamed = 0
+        """Cells with names that were rewritten."""
         self._reasons: list[tuple[Flags, Callable[[int], str]]] = []
 
     def mark(self, wrong: Flags, why: Callable[[int], str]) -> None:
@@ -117,8 +121,9 @@ class Checks:
 class Cells(Checks):
     """Lines as cells; `form` is how a line reads, where a word that is no number makes it look like something else."""
 
-    def __init__(self, lines: Lines, separator: str | None, form: str = "") -> None:
+    def __init__(self, lines: Lines, separator: str | None, form: str = "", clock: Clock | None = None) -> None:
         super().__init__(lines)
+        self._clock = clock or Clock()
         self._separator = separator
         self._form = form
         words = self._split(lines.text)
@@ -179,9 +184,7 @@ class Cells(Checks):
     ) -> Ints:
         """A column of seconds as whole microseconds; with `dates` also as 2026-11-15 12:00:00+01:00 (else UTC)."""
         text = self.text(index)
-        found = numbers(text)
-        if dates and (left := np.isnan(found)).any():
-            found[left] = _dates(text.filter(pa.array(left)))
+        found = self._clock.seconds(text, dates=dates)
         wrong = ~((found >= least_s) & (found <= TIME_S_MAX)) & where
         self.mark(wrong, lambda row: self._out_of_bounds(index, row, what, (least_s, TIME_S_MAX, "s")))
         return microseconds(found)
@@ -190,11 +193,16 @@ class Cells(Checks):
         word = self.word(index, row)
         if self._form and no_number(word, what):
             return self.misread(row, self._form)
+        if bounds[2] == "s" and self._clock.date_s is None and re.fullmatch(_TIME_OF_DAY, word):
+            return f"{what} is a time of day, {word!r}: of which day, --date tells"
         return out_of_bounds(word, what, *bounds)
 
-    def name(self, index: int, what: str) -> pa.Array:
-        """A column of names that nodes can have."""
+    def name(self, index: int, what: str, *, colons: bool = False) -> pa.Array:
+        """A column of names that nodes can have; `colons` are written as hyphens, and counted."""
         found = self.text(index)
+        if colons and (odd := flags(pc.match_substring(found, ":"))).any():
+            self.renamed += int(odd.sum())
+            found = pc.replace_substring(found, ":", "-")
         encoded = found.dictionary_encode()
         each = encoded.dictionary
         length = pc.binary_length(each)
@@ -204,6 +212,48 @@ class Cells(Checks):
             codes = encoded.indices.fill_null(len(each)).to_numpy(zero_copy_only=False)
             self.mark(~np.append(fits, False)[codes], lambda row: no_name(self.word(index, row), what))
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How times are written."""
+
+    unit: str = "s"
+    """Of plain numbers."""
+    date_s: float | None = None
+    """When the day of times of day begins, in seconds since 1970."""
+
+    def seconds(self, text: pa.Array, *, dates: bool) -> Floats:
+        """Texts as seconds, nan where they are no times; also dates, and times of a day that is known."""
+        # A division by a power of ten is exact where a product with one that no computer has is not.
+        times, divided = TIME_UNITS[self.unit]
+        found = numbers(text) * times / divided
+        if dates and (left := np.isnan(found)).any():
+            found[left] = _dates(text.filter(pa.array(left)))
+        if self.date_s is not None and (left := np.isnan(found)).any():
+            found[left] = self.date_s + _times_of_day(text.filter(pa.array(left)))
+        return found
+
+
+TIME_UNITS = {"s": (1.0, 1.0), "ms": (1.0, 1e3), "us": (1.0, 1e6), "min": (60.0, 1.0), "h": (3_600.0, 1.0)}
+"""By name: how many seconds they are, as a factor and a divisor."""
+
+
+def day_s(text: str) -> float:
+    """When a day begins, in seconds since 1970."""
+    try:
+        return datetime.fromisoformat(f"{text}T00:00:00+00:00").timestamp()
+    except ValueError:
+        raise LocalError(f"--date must be a day such as 2014-06-03, not {text!r}") from None
+
+
+def _times_of_day(text: pa.Array) -> Floats:
+    """Seconds since midnight of 8:15 or 08:15:30.5, after the next one 25:10; nan where a text is no such time."""
+    read = pc.extract_regex(text, _TIME_OF_DAY)
+    parts = (pc.if_else(read.is_valid(), read.field(each), pa.scalar(None, pa.string())) for each in ("h", "m", "s"))
+    hours, minutes, seconds = (numbers(pc.replace_with_mask(each, pc.equal(each, ""), "0")) for each in parts)
+    found: Floats = hours * 3_600 + minutes * 60 + seconds
+    return found
 
 
 def numbers(text: pa.Array) -> Floats:

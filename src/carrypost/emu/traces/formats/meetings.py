@@ -80,8 +80,10 @@ def _consecutive(key: Ints, start_us: Ints, end_us: Ints) -> tuple[Ints, Ints, I
     return key[first], start_us[first], end_us[last]
 
 
-def exact(rows: pa.Table, options: Options) -> Assembled:  # noqa: ARG001 - as all formats
-    """Contacts as they are; that two of a pair overlap is an error."""
+def exact(rows: pa.Table, options: Options) -> Assembled:
+    """Contacts as they are; that two of a pair overlap is an error, unless they are to be joined."""
+    if options.overlaps:
+        return merged(rows, options)
     pairs = Pairs.of(rows)
     key, at = pairs.key, column(rows, "at")
     start_us, end_us = column(rows, "t_us"), column(rows, "until_us")
@@ -96,7 +98,7 @@ def exact(rows: pa.Table, options: Options) -> Assembled:  # noqa: ARG001 - as a
         one, two = later[index], 2 * over[index] + 1 - later[index]
         times = f"[{brief(int(start_us[two]))}, {brief(int(end_us[two]))}) s of {{other}}"
         message = f"this contact of {pairs.told(int(key[one]))} overlaps {times}; those of one pair must not"
-        faults.append(FileFault(int(at[one]), message, int(at[two])))
+        faults.append(FileFault(int(at[one]), f"{message}; to join them: --overlaps", int(at[two])))
     made = _assembled(pairs, (key, start_us, end_us), faults, {})
     made.counts["empty_contacts"] = empty
     return made

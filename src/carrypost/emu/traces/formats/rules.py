@@ -92,6 +92,14 @@ class Options:
     """Rows of a pair that overlap are one contact, not only those that follow each other to the instant."""
     columns: tuple[str, ...] = ()
     """In place of a header."""
+    node_from_name: bool = False
+    """A file is of one node, which is called like it."""
+    time_unit: str = "s"
+    """Of times that are numbers; one of `TIME_UNITS`."""
+    date: str = ""
+    """The day of times of day, as 2014-06-03."""
+    colons: bool = False
+    """Colons in names, which those of nodes cannot have, are written as hyphens."""
     metres: bool = False
     """Places must be x and y, and a header must say so."""
     unsorted: bool = False
@@ -130,6 +138,8 @@ class Parsed:
     """Of places in degrees: how many are around each hundredth of a degree, by axis."""
     order: tuple[int, int, int, int] | None = None
     """Of event logs: line and time of the first row and of the last."""
+    renamed: int = 0
+    """Cells with a name that was written with hyphens for colons."""
 
 
 class LineRule(Protocol):
@@ -174,6 +184,7 @@ def parsed(
         lines=count,
         passed=count - len(lines.number),
         bad_lines=len(found),
+        renamed=checks.renamed,
         bad=[
             Bad(at(file, int(lines.number[row])), shortened(lines.text[row].as_py()), checks.why(row))
             for row in found[:BAD_SHOWN].tolist()

@@ -7,18 +7,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 import numpy as np
+import pyarrow as pa
 
 from carrypost.emu.arrays import Floats, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX, Line
 from carrypost.emu.traces.formats import headers
 from carrypost.emu.traces.formats.headers import Header
-from carrypost.emu.traces.formats.lines import Cells, Lines, cut, is_number, numbers
+from carrypost.emu.traces.formats.lines import Cells, Clock, Lines, cut, day_s, is_number, no_name, numbers
 from carrypost.emu.traces.formats.rules import Options, Parsed, ends_first, pairs, parsed
 from carrypost.emu.traces.tracks import COORDINATE_M_MAX
+from carrypost.errors import LocalError
 from carrypost.model.times import MICROSECONDS
+from carrypost.security.identity import Identity
 
 _ONE_HEADER = (6, 8)
 _PLACE = ("t", "node", "x", "y")
@@ -27,6 +31,22 @@ _DEGREES = {"lat": 90.0, "lon": 360.0}
 _LOOKED_AT = 1000
 """Lines among which one must have a place, or longitudes are counted from 0."""
 CELLS_A_DEGREE = 100
+
+
+def node_of(file: str) -> str:
+    """The node that a file is of: what it is called, without its endings."""
+    name = PurePath(file).name.split(".")[0].replace(":", "-")
+    if wrong := no_name(name, "the node") if not _is_name(name) else "":
+        raise LocalError(f"{file}: --node-from-name takes nodes from names of files; {wrong}")
+    return name
+
+
+def _is_name(name: str) -> bool:
+    try:
+        Identity.plain(name)
+    except LocalError:
+        return False
+    return bool(name) and name.isprintable()
 
 
 def _without(lines: Lines, header: int) -> Lines:
@@ -38,6 +58,7 @@ class _TableRule:
     """The rule of a table whose columns are known by a header."""
 
     header: Header
+    options: Options
 
     @property
     def said(self) -> str:
@@ -47,21 +68,29 @@ class _TableRule:
     def _cells(self, lines: Lines) -> Cells:
         """The rows below the header; those with too few or too many cells are wrong."""
         header = self.header
-        cells = Cells(_without(lines, header.line), header.separator)
+        clock = Clock(self.options.time_unit, day_s(self.options.date) if self.options.date else None)
+        cells = Cells(_without(lines, header.line), header.separator, clock=clock)
         for column, index in header.positions.items():
             cells.miscounted(cells.count <= index, f"{column} is missing: the row has {{}} cells")
-        if header.width and (cells.count > header.width).any():
+        if (cells.count != header.width).any():
             # Whoever writes numbers with a comma has more cells than columns, and every number is another one.
             more = cells.text(header.width).fill_null("").to_numpy(zero_copy_only=False) != ""
-            told = f"the row has {{}} cells, the header names {header.width} columns"
-            cells.miscounted(more | (cells.count > header.width + 1), told)
+            whose = "the header names" if header.line else "there are"
+            told = f"the row has {{}} cells, {whose} {header.width} columns"
+            ended = (cells.count == header.width + 1) & ~more  # By a separator at the end of the line.
+            cells.miscounted((cells.count != header.width) & ~ended, told)
         return cells
+
+    def _name(self, cells: Cells, column: str) -> pa.Array:
+        return cells.name(self.header.positions[column], column, colons=self.options.colons)
 
 
 @dataclass(frozen=True, slots=True)
 class Positions(_TableRule):
     """Where nodes are, row by row."""
 
+    node: str = ""
+    """Whose the file is; empty: a column tells."""
     east_of: float = 0.0
     """Longitudes are counted from here, so that the date line cuts nothing."""
 
@@ -69,15 +98,20 @@ class Positions(_TableRule):
     def begin(cls, head: bytes, called: str, options: Options) -> Positions:
         """By the first lines of the file."""
         if options.metres:
-            return cls(headers.find(head, called, (("node", "t", "x", "y"),), options, usual=False, hint=""))
-        rule = cls(headers.find(head, called, (_PLACE, _GEOGRAPHIC), options))
+            return cls(headers.find(head, called, (("node", "t", "x", "y"),), options, usual=False, hint=""), options)
+        wanted: tuple[tuple[str, ...], ...] = (_PLACE, _GEOGRAPHIC)
+        node = ""
+        if options.node_from_name:
+            node = node_of(called)
+            wanted = tuple(tuple(each for each in names if each != "node") for names in wanted)
+        rule = cls(headers.find(head, called, wanted, options), options, node)
         if not rule.geographic:
             return rule
         lines = cut(head)
         cells = rule._cells(Lines(lines.text[:_LOOKED_AT], lines.number[:_LOOKED_AT]))
         lat, lon = (numbers(cells.text(rule.header.positions[each])) for each in ("lat", "lon"))
         placed = ~cells.wrong & np.isfinite(lat) & np.isfinite(lon) & ((lat != 0.0) | (lon != 0.0))
-        return cls(rule.header, float(lon[placed][0])) if placed.any() else rule
+        return replace(rule, east_of=float(lon[placed][0])) if placed.any() else rule
 
     @property
     def geographic(self) -> bool:
@@ -88,7 +122,7 @@ class Positions(_TableRule):
         """Places; those in degrees with longitudes from `east_of`."""
         cells, index = self._cells(lines), self.header.positions
         t_us = cells.times(index["t"], "t", -TIME_S_MAX, dates=True)
-        node = cells.name(index["node"], "node")
+        node = self._name(cells, "node") if not self.node else pa.repeat(self.node, len(cells.count))
         if self.geographic:
             y, east = (cells.number(index[each], each, most, "degrees") for each, most in _DEGREES.items())
             cells.mark((y == 0.0) & (east == 0.0), lambda _: "0, 0 is no fix of a receiver")
@@ -159,25 +193,26 @@ class Sightings(_TableRule):
     def pairs(cls, head: bytes, called: str, options: Options) -> Sightings:
         """A row covers the interval before its time."""
         interval_s = 20.0 if options.interval_s is None else options.interval_s
-        return cls(headers.find(head, called, (("t", "i", "j"),), options), "pairs", round(interval_s * MICROSECONDS))
+        header = headers.find(head, called, (("t", "i", "j"),), options)
+        return cls(header, options, "pairs", round(interval_s * MICROSECONDS))
 
     @classmethod
     def haslemere(cls, head: bytes, called: str, options: Options) -> Sightings:
         """Steps of five minutes from 7 to 23 o'clock."""
         wanted = (("step", "i", "j", "distance"),)
         header = headers.find(head, called, wanted, options, hint="")
-        return cls(header, "haslemere", 300 * MICROSECONDS, options.distance_m)
+        return cls(header, options, "haslemere", 300 * MICROSECONDS, options.distance_m)
 
     @classmethod
     def imote(cls, head: bytes, called: str, options: Options) -> Sightings:
         """When one node saw another first and last; it is taken to be there for an interval more."""
         header = headers.find(head, called, (("i", "j", "first", "last"),), options, hint="")
-        return cls(header, "imote", round((options.interval_s or 0.0) * MICROSECONDS))
+        return cls(header, options, "imote", round((options.interval_s or 0.0) * MICROSECONDS))
 
     def parse(self, lines: Lines, file: int) -> Parsed:
         """Sightings."""
         cells, index = self._cells(lines), self.header.positions
-        a, b, _ = pairs(*(cells.name(index[each], each) for each in "ij"))
+        a, b, _ = pairs(*(self._name(cells, each) for each in "ij"))
         start_us, until_us = self._times(cells)
         fault = None
         if self.kind == "imote":
@@ -191,7 +226,8 @@ class Sightings(_TableRule):
     def _times(self, cells: Cells) -> tuple[Ints, Ints]:
         index = self.header.positions
         if self.kind == "imote":
-            return cells.times(index["first"], "first"), cells.times(index["last"], "last")
+            first, last = (cells.times(index[each], each, dates=True) for each in ("first", "last"))
+            return first, last
         if self.kind == "pairs":
             t_us = cells.times(index["t"], "t", dates=True)
             return t_us - self.interval_us, t_us
@@ -216,13 +252,13 @@ class ContactIntervals(_TableRule):
     @classmethod
     def begin(cls, head: bytes, called: str, options: Options) -> ContactIntervals:
         """By the first line of the file."""
-        return cls(headers.find(head, called, (("a", "b", "start", "end"),), options, usual=False))
+        return cls(headers.find(head, called, (("a", "b", "start", "end"),), options, usual=False), options)
 
     def parse(self, lines: Lines, file: int) -> Parsed:
         """Contacts."""
         cells, index = self._cells(lines), self.header.positions
-        a, b, same = pairs(*(cells.name(index[each], each) for each in "ab"))
-        start_us, until_us = (cells.times(index[each], each) for each in ("start", "end"))
+        a, b, same = pairs(*(self._name(cells, each) for each in "ab"))
+        start_us, until_us = (cells.times(index[each], each, dates=True) for each in ("start", "end"))
         cells.mark(same, lambda row: f"{a[row]} is in contact with itself")
         made = parsed(cells, file, {"a": a, "b": b, "t_us": start_us, "until_us": until_us})
         made.fault = ends_first(cells, start_us, until_us, file)
