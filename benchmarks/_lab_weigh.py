@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -32,6 +32,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
 _PAUSE_S: Final = 0.05
+_LOOK_S: Final = 0.1
 _PAUSE_SHARE: Final = 20
 """Looking at a large JVM takes a while, and holds it up; pauses are so many times longer."""
 
@@ -78,6 +79,28 @@ def weigh_apart(run: Callable[..., T], *args: object) -> Weighed[T]:
         raise BenchmarkError(f"{run.__module__}.{run.__name__} ended with exit code {program.returncode}")
     found: Weighed[T] = pickle.loads(said)  # noqa: S301 - from our own program
     return found
+
+
+def weigh_command(command: Sequence[str]) -> Weighed[int]:
+    """A command in a program of its own, with its exit code; memory is the most that one Python process of it had.
+
+    Executors and their workers are nobody's children any more when they end, so all processes are looked at meanwhile.
+    """
+    began_s = time.perf_counter()
+    cpu_s: dict[tuple[int, float], float] = {}
+    peak_bytes = 0
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=_environment()) as program:  # noqa: S603 - our own
+        root = psutil.Process(program.pid)
+        while program.poll() is None:
+            for each in (root, *_below(root)):
+                with contextlib.suppress(psutil.Error):
+                    times = each.cpu_times()
+                    cpu_s[each.pid, each.create_time()] = times.user + times.system
+                    if "python" in each.name():
+                        peak_bytes = max(peak_bytes, _pss_bytes(each.pid))
+            time.sleep(_LOOK_S)
+    wall_s = time.perf_counter() - began_s
+    return Weighed(wall_s, sum(cpu_s.values()), peak_bytes, 0, program.returncode)
 
 
 def serve() -> None:
@@ -144,13 +167,17 @@ class _Scales:
 
 def _program(call: str) -> subprocess.Popen[bytes]:
     """A function of this module in a new Python, which finds what this one finds."""
-    paths = [str(_ROOT), *(path for path in sys.path if path)]
     return subprocess.Popen(  # noqa: S603 - our own program
         [sys.executable, "-c", f"from benchmarks import _lab_weigh; _lab_weigh.{call}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        env=_environment(),
     )
+
+
+def _environment() -> dict[str, str]:
+    paths = [str(_ROOT), *(path for path in sys.path if path)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _below(root: psutil.Process, *but: int) -> Iterator[psutil.Process]:

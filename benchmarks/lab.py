@@ -7,6 +7,7 @@ is in a table of its own. Engines without Spark are measured in programs of thei
     contacts    contacts of 1.1 and 11 million positions: Spark, the same kernel in one process, duckdb
     analytics   metrics of 1.5 and 15 million records: Spark, duckdb
     campaign    16 runs of the emulator: Spark, a pool of processes
+    commands    an experiment, its metrics, statistics of contacts, one run of 100 million rows: whole commands
 
 Run: carrypost bench lab [--only PART...] [--repeats N] [--quick] [--json]
 """
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MEGABYTE: Final = 1_000_000
-PARTS: Final = ("contacts", "analytics", "campaign")
+PARTS: Final = ("contacts", "analytics", "campaign", "commands")
 _JOB_ROWS: Final = 1_000
 
 

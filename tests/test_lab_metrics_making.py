@@ -162,7 +162,7 @@ def test_lines_of_real_nodes_in_any_order_are_what_their_rows_are(tmp_path: Path
     told: list[int] = []
     wanted = Wanted(merge_runs=True, out=tmp_path / "local")
     make(LocalEngine(), Source.find(tmp_path), wanted, unreadable=told.append)
-    with opened("spark", SparkOptions()) as engine:
+    with opened(SparkOptions()) as engine:
         make(engine, Source.find(tmp_path), Wanted(merge_runs=True, out=tmp_path / "spark"), unreadable=told.append)
     assert told == [2 * len(lines)] * 2
     for table in FAMILIES:

@@ -106,7 +106,7 @@ def test_slices_on_spark_are_tasks_and_rows_in_any_order_are_as_good(tmp_path: P
     rows = record(SEEDS[0])
     shuffled = rows.take(np.random.default_rng(1).permutation(len(rows)))
     source = Source.find(written(tmp_path / "in", shuffled, 150))
-    with opened("spark", SparkOptions()) as engine:
+    with opened(SparkOptions()) as engine:
         make(engine, source, Wanted(out=tmp_path / "out", slice_rows=len(rows) // 3))
     same({table.name: folders.read_arrow(tmp_path / "out", table) for table in FAMILIES}, expected(rows))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -233,29 +232,16 @@ def test_looking_whether_a_page_can_be_written_leaves_nothing(tmp_path: Path) ->
         page.check(Path("/proc/none/r.html"))
 
 
-def _lines(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, even: bool
-) -> Callable[[int, int], str]:
-    clock = itertools.count(step=40)
-    monkeypatch.setattr("carrypost.cli._progress.time.monotonic", lambda: float(next(clock)))
-    with _progress.progress("metrics", "families", even=even) as move:
-
-        def tell(over: int, total: int) -> str:
-            move(over, total, "")
-            return capsys.readouterr().err
-
-        return tell
-
-
-def test_no_time_is_told_before_a_third_of_uneven_work_is_over(
+def test_how_long_work_still_takes_is_told_now_and_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tell = _lines(monkeypatch, capsys, even=False)
-    assert tell(1, 22) == "metrics: 1 of 22 families\n"
-    assert tell(7, 22) == "metrics: 7 of 22 families\n"
-    assert tell(8, 22) == "metrics: 8 of 22 families, about 4 min left\n"
-    tell = _lines(monkeypatch, capsys, even=True)
-    assert tell(1, 22) == "metrics: 1 of 22 families, about 14 min left\n"
+    clock = itertools.count(step=40)
+    monkeypatch.setattr("carrypost.cli._progress.time.monotonic", lambda: float(next(clock)))
+    with _progress.progress("metrics", "runs") as move:
+        move(1, 22, "")
+        assert capsys.readouterr().err == "metrics: 1 of 22 runs, about 14 min left\n"
+        move(1, 22, "")
+        assert capsys.readouterr().err == ""
 
 
 def test_metrics_fit_into_a_terminal_of_80_columns(

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 Move = Callable[[int, int, str], None]
 """Takes how many are over, of how many, and what else to show."""
 _LINE_EVERY_S = 30.0
-_UNEVEN = 1 / 3
 
 
 Columns = Callable[[Any], Iterable["ProgressColumn"]]
@@ -38,12 +37,8 @@ def bar(name: str, columns: Columns, total: float | None = None) -> Iterator[Cal
 
 
 @contextmanager
-def progress(name: str, unit: str, *, even: bool = True) -> Iterator[Move]:
-    """Something that shows people how far long work is, while the block lasts.
-
-    Not `even`: the first ones take longest, so that how long it lasts is told when a third of them is over.
-    """
-    since = 0.0 if even else _UNEVEN
+def progress(name: str, unit: str) -> Iterator[Move]:
+    """Something that shows people how far long work is, while the block lasts."""
 
     def columns(of: Any) -> tuple[ProgressColumn, ...]:  # noqa: ANN401 - a module
         state, left = of.TextColumn(f"{unit}{{task.fields[state]}}"), of.TextColumn("{task.fields[left]}")
@@ -52,12 +47,12 @@ def progress(name: str, unit: str, *, even: bool = True) -> Iterator[Move]:
 
     with bar(name, columns) as update:
         if update is None:
-            yield _ProgressLines(name, unit, since)
+            yield _ProgressLines(name, unit)
             return
         begun_s = time.monotonic()
 
         def move(over: int, total: int, state: str) -> None:
-            update(completed=over, total=total, state=state, left=_left(time.monotonic() - begun_s, over, total, since))
+            update(completed=over, total=total, state=state, left=_left(time.monotonic() - begun_s, over, total))
 
         yield move
 
@@ -65,9 +60,8 @@ def progress(name: str, unit: str, *, even: bool = True) -> Iterator[Move]:
 class _ProgressLines:
     """A line when some time has passed and something has moved."""
 
-    def __init__(self, name: str, unit: str, since: float) -> None:
+    def __init__(self, name: str, unit: str) -> None:
         self._name = name
-        self._since = since
         self._unit = unit
         self._begun_s = self._told_s = time.monotonic()
         self._told = 0
@@ -77,12 +71,12 @@ class _ProgressLines:
         if now_s - self._told_s < _LINE_EVERY_S or over == self._told:
             return
         self._told_s, self._told = now_s, over
-        left = _left(now_s - self._begun_s, over, total, self._since)
+        left = _left(now_s - self._begun_s, over, total)
         sys.stderr.write(f"{self._name}: {over:,} of {total:,} {self._unit}{state}{', ' if left else ''}{left}\n")
         sys.stderr.flush()
 
 
-def _left(elapsed_s: float, over: int, total: int, since: float) -> str:
-    if not over or over >= total or over < since * total:
+def _left(elapsed_s: float, over: int, total: int) -> str:
+    if not over or over >= total:
         return ""
     return f"about {duration(elapsed_s / over * (total - over))} left"

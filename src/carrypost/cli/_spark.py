@@ -32,9 +32,9 @@ EngineOption = Annotated[
 ]
 
 
-def suggest_local(engine: str, options: SparkOptions, *, small: bool) -> None:
-    """Say that Spark takes longer to start than the work would, where it does."""
-    if engine == "spark" and small and options.starts:
+def suggest_local(options: SparkOptions | None, *, small: bool) -> None:
+    """Say that Spark, if it is to be used, takes longer to start than the work would, where it does."""
+    if options is not None and small and options.starts:
         say("so little is done sooner without Spark: --engine local")
 
 

@@ -17,7 +17,7 @@ from carrypost.cli._extras import needs_reports
 from carrypost.cli._output import JsonOption, figures, say, wants_json
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import INTERRUPTED, orderly
-from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
+from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options
 
 if TYPE_CHECKING:
     from carrypost.lab.campaign.grid import Grid
@@ -30,6 +30,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="A small part, in a minute or two.")] = False,
     seeds: Annotated[str, typer.Option("--seeds", help="1, or 1,2,5, or 1-10: tables show their mean.")] = "1",
     out: Annotated[Path | None, _paths.option("--out -o", "Folder; left out: reproduce-NAME.", "DIR")] = None,
+    engine: EngineOption = "spark",
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",
     conf: ConfOption = [],  # noqa: B006 - typer makes a new list
@@ -60,17 +61,18 @@ def reproduce(
     options = spark_options(master, memory, conf, f"reproduce {name}")
     folder = out if out is not None else Path(f"reproduce-{name}{'-quick' if quick else ''}")
     page.check(folder / recipes.PAGE)
-    if not recipes.is_complete(recipe, folder, chosen, quick=quick):
+    if engine == "spark" and not recipes.is_complete(recipe, folder, chosen, quick=quick):
         with tempfile.TemporaryDirectory(prefix="carrypost-") as scratch:
             java_home(Path(scratch))  # Where there is none, nothing is left behind.
     file = recipes.laid_out(recipe, folder, chosen, quick=quick)
-    cores = options.cores if options.in_process else os.cpu_count() or 1
+    cores = 1 if engine == "local" else options.cores if options.in_process else os.cpu_count() or 1
     say(recipes.plan(recipe, chosen, quick=quick, cores=cores))
-    raise typer.Exit(_do(file, folder, recipes.command(recipe, chosen, quick=quick), options, json=wants_json(json)))
+    command = recipes.command(recipe, chosen, quick=quick)
+    raise typer.Exit(_do(file, folder, command, options if engine == "spark" else None, json=wants_json(json)))
 
 
 @orderly()
-def _do(file: Path, folder: Path, command: str, options: SparkOptions, *, json: bool) -> int:
+def _do(file: Path, folder: Path, command: str, options: SparkOptions | None, *, json: bool) -> int:
     from carrypost.cli.lab.report import made  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.campaign import grid, reproduce  # noqa: PLC0415
 
@@ -96,8 +98,8 @@ def _do(file: Path, folder: Path, command: str, options: SparkOptions, *, json: 
     return Exit.FAILED if failed else Exit.DONE
 
 
-def _campaign(runs: Grid, folder: Path, options: SparkOptions, spark: ExitStack) -> int:
-    """Do the runs that are not done; how many of all have failed."""
+def _campaign(runs: Grid, folder: Path, options: SparkOptions | None, spark: ExitStack) -> int:
+    """Do the runs that are not done, without options of Spark here; how many of all have failed."""
     from carrypost.lab.campaign.campaign import begun  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.spark.session import session  # noqa: PLC0415
 
@@ -105,6 +107,6 @@ def _campaign(runs: Grid, folder: Path, options: SparkOptions, spark: ExitStack)
         if todo := len(running.todo):
             say(f"{todo} of {len(runs.runs)} runs are to be done")
             with progress(folder.name, "runs") as move:
-                started = spark.enter_context(session(options))
+                started = None if options is None else spark.enter_context(session(options))
                 running.conduct(started, lambda so_far: move(so_far.done + so_far.failed, so_far.todo, ""))
         return len(running.found().failed)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
-from carrypost.errors import LocalError
 from carrypost.lab.spark.session import SparkOptions, needs_extra, session
 
 if TYPE_CHECKING:
@@ -87,12 +86,10 @@ class SparkEngine:
 
 
 @contextmanager
-def opened(name: str, options: SparkOptions) -> Iterator[Engine]:
-    """An engine while the block lasts."""
-    if name == "local":
+def opened(options: SparkOptions | None) -> Iterator[Engine]:
+    """An engine while the block lasts: Spark, or without options of Spark this process."""
+    if options is None:
         yield LocalEngine()
         return
-    if name != "spark":
-        raise LocalError(f"--engine must be spark or local, not {name!r}")
     with ExitStack() as ending:
         yield SparkEngine(options, ending)

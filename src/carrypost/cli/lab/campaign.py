@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +16,7 @@ from carrypost.cli._exit import Exit
 from carrypost.cli._output import JsonOption, figures, line, say, table, wants_json
 from carrypost.cli._progress import Move, progress
 from carrypost.cli._signals import INTERRUPTED, orderly
-from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
+from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options
 from carrypost.errors import LocalError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def campaign(
     file: Annotated[Path, _paths.argument("Scenarios, settings and seeds (TOML).", "CAMPAIGN.toml")],
     *,
     out: Annotated[Path, _paths.option("--out -o", "Folder for records, runs and failures.", "DIR")],
+    engine: EngineOption = "spark",
     master: MasterOption = _LOCAL,
     jobs: Annotated[
         int | None, typer.Option("--jobs", min=1, help="How many at the same time; left out: all processors.")
@@ -83,7 +85,7 @@ def campaign(
     if dry_run:
         _show_plan(made, states.plan(made.runs, states.Place(out.absolute())), json=wants_json(json))
         return
-    raise typer.Exit(_conduct(made, out, options, json=wants_json(json)))
+    raise typer.Exit(_conduct(made, out, options if engine == "spark" else None, json=wants_json(json)))
 
 
 def _options(master: str, memory: str, conf: list[str], jobs: int | None) -> SparkOptions:
@@ -100,19 +102,21 @@ def _options(master: str, memory: str, conf: list[str], jobs: int | None) -> Spa
 
 
 @orderly()
-def _conduct(made: Grid, out: Path, options: SparkOptions, *, json: bool) -> int:
+def _conduct(made: Grid, out: Path, options: SparkOptions | None, *, json: bool) -> int:
     from carrypost.lab.campaign.campaign import begun, needs_java  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.spark.session import session  # noqa: PLC0415
 
     begun_s = time.monotonic()
-    needs_java(out)
+    if options is not None:
+        needs_java(out)
     with begun(made, out) as running:
         _tell(running.plan, out)
         interrupted = False
         try:
             if running.todo:
-                with session(options) as spark, progress(made.path.name, "runs") as move:
-                    running.conduct(spark, partial(_moved, move))
+                with ExitStack() as ending:
+                    spark = None if options is None else ending.enter_context(session(options))
+                    running.conduct(spark, partial(_moved, ending.enter_context(progress(made.path.name, "runs"))))
         except KeyboardInterrupt:
             interrupted = True
         found = running.found()

@@ -89,9 +89,9 @@ def contacts(
         statistics=statistics,
         window_s=max(1, _microseconds("--window-s", window_s)) / MICROSECONDS,
     )
-    options = spark_options(master, memory, conf, "lab contacts")
-    suggest_local(engine, options, small=samples(positions) <= SAMPLES_HERE_MAX)
-    with orderly(), bar(f"searching {positions}", _columns), engines.opened(engine, options) as on:
+    options = spark_options(master, memory, conf, "lab contacts") if engine == "spark" else None
+    suggest_local(options, small=samples(positions) <= SAMPLES_HERE_MAX)
+    with orderly(), bar(f"searching {positions}", _columns), engines.opened(options) as on:
         found = extract(positions, out, wanted, on)
     _show(found, json=wants_json(json))
 

@@ -127,7 +127,7 @@ def ingest(
         route_types=_words(route_type), lenient=lenient, engine=engine,
         spark=spark_options(master, memory, conf, "lab ingest"),
     )  # fmt: skip
-    suggest_local(engine, request.spark, small=request.small)
+    suggest_local(request.spark if engine == "spark" else None, small=request.small)
     with orderly(), bar(scenario, _columns, total=1.0) as update:
         report = run.ingest(request, None if update is None else partial(_moved, update, scenario))
     _show(report, json=wants_json(json))

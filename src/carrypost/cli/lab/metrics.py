@@ -55,16 +55,16 @@ def metrics(
 
     * `carrypost lab metrics campaign --engine local` for records of some megabytes
     """
-    options = spark_options(master, memory, conf, "lab metrics")
+    options = spark_options(master, memory, conf, "lab metrics") if engine == "spark" else None
     needs_emulator()
     from carrypost.lab import engines  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.metrics import making  # noqa: PLC0415
     from carrypost.lab.metrics.records import Source  # noqa: PLC0415
 
     tables, source = making.chosen(family), Source.find(folder)
-    suggest_local(engine, options, small=source.nbytes <= making.SMALL_BYTES)
+    suggest_local(options, small=source.nbytes <= making.SMALL_BYTES)
     wanted = making.Wanted(tables=tables, out=out, window_s=window_s, merge_runs=merge_runs)
-    with orderly(), engines.opened(engine, options) as on, progress("metrics", "runs") as move:
+    with orderly(), engines.opened(options) as on, progress("metrics", "runs") as move:
         home = making.make(
             on, source, wanted, told=lambda done, total: move(done, total, ""),
             unreadable=lambda count: say(f"{count:,} lines are no rows of a record, and are passed over"),

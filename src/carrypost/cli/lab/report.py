@@ -41,15 +41,16 @@ def report(
     """
     from carrypost.lab.report.page import figures_beside as beside  # noqa: PLC0415 - needed by this command only
 
-    study = made(folder, out, spark_options(master, memory, conf, "lab report"), engine=engine)
+    options = spark_options(master, memory, conf, "lab report") if engine == "spark" else None
+    study = made(folder, out, options)
     runs, failed = len(study.runs), len(study.failures)
     found = {"page": str(out), "bytes": out.stat().st_size, "figures": str(beside(out)), "runs": runs, "failed": failed}
     figures(found, json=wants_json(json))
 
 
 @orderly()
-def made(folder: Path, out: Path, options: SparkOptions, command: str = "", *, engine: str = "spark") -> Study:
-    """The page of a campaign, written; what it was made of."""
+def made(folder: Path, out: Path, options: SparkOptions | None, command: str = "") -> Study:
+    """The page of a campaign, written; what it was made of. Without options of Spark, metrics are made here."""
     needs_reports()
     from carrypost.lab.report import page  # noqa: PLC0415 - needed by this command only
 
@@ -60,8 +61,8 @@ def made(folder: Path, out: Path, options: SparkOptions, command: str = "", *, e
 
         say(f"{campaign} lacks {len(tables)} families of metrics; they are made now")
         source, wanted = Source.find(campaign), making.Wanted(tables=tables)
-        suggest_local(engine, options, small=source.nbytes <= making.SMALL_BYTES)
-        with engines.opened(engine, options) as on, progress("metrics", "runs") as move:
+        suggest_local(options, small=source.nbytes <= making.SMALL_BYTES)
+        with engines.opened(options) as on, progress("metrics", "runs") as move:
             making.make(on, source, wanted, told=lambda done, total: move(done, total, ""))
 
     page.check(out)

@@ -26,8 +26,9 @@ from carrypost.lab.campaign.bundle import contents
 from carrypost.lab.campaign.grid import CampaignRun, Grid
 from carrypost.lab.campaign.lock import locked, remove
 from carrypost.lab.campaign.states import DONE, FAILED, CampaignPlan, Place, State, plan
-from carrypost.lab.campaign.task import TaskContext, play
+from carrypost.lab.campaign.task import Held, TaskContext, play
 from carrypost.lab.campaign.visible import check
+from carrypost.lab.engines import LocalEngine
 from carrypost.lab.schemas import RECORDS
 from carrypost.lab.spark import java
 from carrypost.lab.spark.explain import explained
@@ -88,18 +89,24 @@ class Campaign:
         """Runs that are to be done."""
         return [run for run in self.grid.runs if run.name in self.plan.todo]
 
-    def conduct(self, spark: SparkSession, watch: Watch | None = None) -> list[State]:
-        """Do what is to be done; how these runs ended. Ctrl-C leaves what is done by then."""
+    def conduct(self, spark: SparkSession | None, watch: Watch | None = None) -> list[State]:
+        """Do what is to be done; how these runs ended. Ctrl-C leaves what is done by then. Without Spark: here."""
         runs = self.todo
         if not runs:
             return self.ended
-        with explained():
-            check(spark, self.place, self.token)
-            with _sent(spark, runs) as sent:
-                self.begin()
-                self.ended = _Job(spark, self.place, TaskContext(str(self.place.root), self.token, sent), runs).wait(
-                    watch
-                )
+        if spark is None:
+            files = {(named.path, named.digest): named for run in runs for named in run.files}
+            held = {digest: Held(content) for digest, content in contents(list(files.values()))}
+            self.begin()
+            job = _Job(None, self.place, TaskContext(str(self.place.root), self.token, held), runs)
+            self.ended = job.wait(watch)
+        else:
+            with explained():
+                check(spark, self.place, self.token)
+                with _sent(spark, runs) as sent:
+                    self.begin()
+                    task = TaskContext(str(self.place.root), self.token, sent)
+                    self.ended = _Job(spark, self.place, task, runs).wait(watch)
         for run, state in zip(runs, self.ended, strict=True):
             if not state.kept:
                 with suppress(OSError):
@@ -218,9 +225,11 @@ def _sent(spark: SparkSession, runs: Sequence[CampaignRun]) -> Iterator[dict[str
 
 
 class _Job:
-    """The runs as a job of Spark; the folder tells how far it is."""
+    """The runs as a job of Spark, or one after the other here; the folder tells how far it is."""
 
-    def __init__(self, spark: SparkSession, place: Place, task: TaskContext, runs: Sequence[CampaignRun]) -> None:
+    def __init__(
+        self, spark: SparkSession | None, place: Place, task: TaskContext, runs: Sequence[CampaignRun]
+    ) -> None:
         self._spark = spark
         self._place = place
         self._task = task
@@ -235,7 +244,9 @@ class _Job:
             if watch is not None:
                 watch(self._look())
 
-        return collected(self._spark, "campaign", partial(play, self._task), self._runs, look)
+        if self._spark is not None:
+            return collected(self._spark, "campaign", partial(play, self._task), self._runs, look)
+        return LocalEngine().each("campaign", partial(play, self._task), self._runs, lambda done, _: look(done))
 
     def _look(self) -> CampaignProgress:
         there = {entry.name for entry in os.scandir(self._place.states)}

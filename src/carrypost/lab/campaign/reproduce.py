@@ -26,7 +26,7 @@ _SEEDS = re.compile(r"(0|[1-9][0-9]*)(?:-(0|[1-9][0-9]*))?")
 _SEEDS_MAX = 1_000
 _LIFETIME = "workload.0.lifetime_s"
 _SPARK_S = 40
-"""Starting Spark, and what metrics take of hardly any records."""
+"""Starting Spark, and what its first jobs take."""
 _SOON_S = 120
 
 
@@ -76,7 +76,7 @@ BUS = Recipe(
     quick_s=7_200,
     quick_lifetimes_s=(None, 1_200),
     cpu_s=(201, 12),
-    metrics_cpu_s=(90, 40),
+    metrics_cpu_s=(6, 3),
 )
 OSTERMALM = Recipe(
     name="ostermalm",
@@ -87,7 +87,7 @@ OSTERMALM = Recipe(
     quick_s=1_800,
     quick_lifetimes_s=(1_200, 300),
     cpu_s=(470, 25),
-    metrics_cpu_s=(120, 40),
+    metrics_cpu_s=(15, 4),
 )
 RECIPES = {each.name: each for each in (BUS, OSTERMALM)}
 

@@ -38,19 +38,26 @@ _TRACEBACK_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """The bytes of a file, for runs in the process that read it."""
+
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class TaskContext:
     """What all runs of a campaign share."""
 
     root: str
     token: str
-    contents: Mapping[str, Broadcast[bytes]]
+    contents: Mapping[str, Broadcast[bytes] | Held]
     """Of files, by hash."""
 
     def fetch(self, digest: str) -> bytes:
         """The bytes of a file; Spark is not to keep them in this process."""
         broadcast = self.contents[digest]
         content = broadcast.value
-        if not hasattr(broadcast, "_sc"):  # Only on executors, which can load it again.
+        if not isinstance(broadcast, Held) and not hasattr(broadcast, "_sc"):  # On executors, which can load it again.
             vars(broadcast).pop("_value", None)
         return content
 
