@@ -6,11 +6,22 @@ given anew after a crash, the life is from the first publication to the last dea
 
 from __future__ import annotations
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from carrypost.lab.metrics import flood as bound
 from carrypost.lab.metrics.copies import US, code, seconds, t_us
-from carrypost.lab.metrics.families import BARRIERS, DELIVERY, DELIVERY_RATIO, HOPS, SPREAD, THROUGHPUT
+from carrypost.lab.metrics.families import (
+    BARRIERS,
+    DELIVERY,
+    DELIVERY_RATIO,
+    FLOOD,
+    HOP_COUNTS,
+    HOPS,
+    SPREAD,
+    THROUGHPUT,
+)
 
 _ALWAYS_US = (1 << 62) - 1
 
@@ -37,6 +48,34 @@ def hops(copies: DataFrame, nodes: DataFrame) -> DataFrame:
     )
     named = found.join(F.broadcast(nodes.drop("run")), on="node", how="inner")
     return HOPS.conform(named.withColumns({"run": F.col("run_name"), "node": F.col("node_name")}))
+
+
+def flood(messages: DataFrame, activity: DataFrame, contacts: DataFrame) -> DataFrame:
+    """Table FLOOD out of MESSAGES, ACTIVITY and contacts; the few rows of a run that count go to one task."""
+    deadline = F.when(F.col("deadline_us") < _ALWAYS_US, F.col("deadline_us"))
+    sent = lives(messages).select(
+        F.col("run_name").alias("run"), F.lit(bound.MESSAGE).alias("what"), F.col("name").alias("a"),
+        F.col("source").alias("b"), F.col("published_us").alias("start_us"), deadline.alias("end_us"),
+    )  # fmt: skip
+    times = (t_us("start").alias("start_us"), t_us("end").alias("end_us"))
+    node = (F.col("node").alias("a"), F.lit("").alias("b"))
+    there = activity.select("run", F.lit(bound.STAY).alias("what"), *node, *times)
+    met = contacts.select("run", F.lit(bound.CONTACT).alias("what"), "a", "b", *times)
+
+    def table(key: tuple[pa.Scalar], rows: pa.Table) -> pa.Table:
+        columns = bound.flood_of_rows(rows)
+        return pa.table({"run": pa.repeat(key[0], len(columns["share"])), **columns}).cast(FLOOD.arrow)
+
+    rows = sent.unionByName(there).unionByName(met)
+    return FLOOD.conform(rows.groupBy("run").applyInArrow(table, FLOOD.spark))
+
+
+def hop_counts(copies: DataFrame, runs: DataFrame) -> DataFrame:
+    """Table HOP_COUNTS out of COPIES; receptions of which hops are not known are left out."""
+    known = copies.where(F.col("received_us").isNotNull() & F.col("hops").isNotNull())
+    found = known.groupBy("run", "hops").agg(F.count("*").alias("copies"))
+    named = found.join(F.broadcast(runs), on="run", how="inner")
+    return HOP_COUNTS.conform(named.withColumn("run", F.col("run_name")))
 
 
 def throughput(copies: DataFrame, runs: DataFrame) -> DataFrame:
