@@ -8,10 +8,11 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from tests.examples import examples
 from tests.schedules import END_S, Schedule, schedules, there
 
-from carrypost.emu.verify.bound import Contact, Message, Presence, flood, flood_bound
+from carrypost.emu.verify.bound import Contact, Message, Presence, flood, flood_ages_us, flood_bound
 from carrypost.errors import LocalError
 
 STAY: list[Presence] = [("a", 0, None), ("b", 0, None), ("c", 0, None)]
@@ -132,6 +133,33 @@ def searched(schedule: Schedule, presences: tuple[Presence, ...]) -> set[tuple[s
                 holders |= near
         found |= {(name, node) for node in holders - {source}}
     return found
+
+
+@given(schedules(), st.integers(1, END_S))
+@examples(100)
+def test_what_comes_before_an_age_is_what_a_flood_of_lives_so_short_reaches(schedule: Schedule, age_s: int) -> None:
+    """Of messages that live no longer than an age, a flood reaches what it brings of all before that age."""
+    cut = [
+        (name, source, t, float(age_s) if lifetime is None else min(lifetime, age_s))
+        for name, source, t, lifetime in schedule.messages
+    ]
+    us = 1_000_000
+    ages = list(
+        flood_ages_us(
+            [(a, b, round(start * us), round(end * us)) for a, b, start, end in schedule.contacts],
+            [
+                (name, source, round(t * us), None if lifetime is None else round((t + lifetime) * us))
+                for name, source, t, lifetime in schedule.messages
+            ],
+            [
+                (node, round(join * us), None if leave is None else round(leave * us))
+                for node, join, leave in schedule.presences
+            ],
+        )
+    )
+    younger = sum(nodes for age_us, nodes in ages if age_us < age_s * us)
+    assert younger == len(flood(schedule.contacts, cut, schedule.presences))
+    assert sum(nodes for _, nodes in ages) == len(flood(schedule.contacts, schedule.messages, schedule.presences))
 
 
 @given(schedules())

@@ -280,6 +280,23 @@ def test_recipients_are_those_who_were_there_while_a_message_lived(made: Made) -
         assert total["ratio"] == pytest.approx(sum(ratios) / len(ratios))
 
 
+def test_a_flood_brings_as_much_as_the_other_code_says_and_never_less_than_was_delivered(made: Made) -> None:
+    for name, facts in made.facts.items():
+        found = made.rows(families.FLOOD, name)
+        if facts.wrong_clocks.any():
+            continue  # The other code takes messages for endless then.
+        assert found[-1]["cumulative"] == len(facts.bound)
+        assert [row["value_ms"] for row in found] == sorted({row["value_ms"] for row in found})
+        assert [row["share"] for row in found] == [row["cumulative"] / len(facts.bound) for row in found]
+        delivered = sum(row["delivered"] for row in made.rows(families.DELIVERY, name))
+        assert (
+            0
+            < delivered
+            <= found[-1]["cumulative"]
+            <= sum(row["recipients"] for row in made.rows(families.DELIVERY, name))
+        )
+
+
 def _delivered(facts: Facts, deadlines: dict[str, int]) -> Counter[str]:
     """By message, how many others got it in time."""
     log = facts.log
@@ -306,6 +323,8 @@ def test_hops_throughput_and_spread_are_those_of_first_receptions(made: Made) ->
         assert {node: (row["received"], row["direct"], row["max"]) for node, row in found.items()} == {
             node: (len(each), each.count(1), max(each)) for node, each in hops.items()
         }
+        taken = Counter(int(log.hops[row]) for row in first.values())
+        assert {row["hops"]: row["copies"] for row in made.rows(families.HOP_COUNTS, name)} == taken
         sizes = Counter(int(log.size[row]) for row in first.values())
         assert {row["size"]: row["copies"] for row in made.rows(families.THROUGHPUT, name)} == sizes
         reached = Counter(log.messages[message] for _, message in first)

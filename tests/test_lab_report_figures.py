@@ -193,6 +193,36 @@ def test_cost_of_a_delivery_and_hops_are_means_over_seeds(tmp_path: Path) -> Non
     assert [float(row["time since the start (s)"]) for row in rows] == [0, 60, 120]
 
 
+def test_deliveries_stand_beside_what_a_flood_reaches(tmp_path: Path) -> None:
+    def seed(delivered: int) -> dict[Table, list[dict[str, Any]]]:
+        message = {"message": "m", "source": "a", "published": 0.0}
+        return {
+            f.DELIVERY: [{**message, "recipients": 10, "delivered": delivered, "ratio": delivered / 10}],
+            f.DELAY_CDF: [{"metric": "codlvdelay", **row} for row in _cdf(10, 20)],
+            f.FLOOD: [{**row, "cumulative": 4 * row["cumulative"]} for row in _cdf(5, 15)],
+        }
+
+    found = _made(tmp_path / "known", seed(4), seed(6))
+    number = _figure(found, "Delivery ratio by age")
+    rows = _rows(found, f"figure-{number}.csv")
+    age, reached = "age of the message (s)", "share of recipients reached"
+    ours = [(float(row[age]), float(row[reached])) for row in rows if row["settings"] == "default"]
+    flood = [(float(row[age]), float(row[reached])) for row in rows if row["settings"] == "default, bound"]
+    assert ours == [(10, 0), (10, 0.25), (20, 0.25), (20, 0.5), (21, 0.5)]
+    assert flood == [(5, 0), (5, 0.4), (15, 0.4), (15, 0.8), (21, 0.8)]
+    assert "Thin, with circles: what a flood over the same contacts would have reached" in found.text
+    without = {table: rows for table, rows in seed(4).items() if table is not f.FLOOD}
+    assert "Contacts are not known" in _made(tmp_path / "unknown", without).text
+
+
+def test_hops_are_a_distribution_over_receptions(tmp_path: Path) -> None:
+    found = _made(tmp_path, {f.HOP_COUNTS: [{"hops": 1, "copies": 3}, {"hops": 2, "copies": 1}]})
+    rows = _rows(found, f"figure-{_figure(found, 'Hops that copies took')}.csv")
+    assert [(float(row["hops, at most"]), float(row["share of receptions"])) for row in rows] == [
+        (1, 0), (1, 0.75), (2, 0.75), (2, 1), (3, 1),
+    ]  # fmt: skip
+
+
 def test_what_nodes_hold_is_a_mean_over_nodes_by_time(tmp_path: Path) -> None:
     def sample(node: str, t: float, cache: int | None, *, leaving: bool = False) -> dict[str, Any]:
         return {"node": node, "t": t, "leaving": leaving, "cache": cache}

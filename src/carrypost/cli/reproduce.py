@@ -75,6 +75,7 @@ def reproduce(
 def _do(file: Path, folder: Path, command: str, options: SparkOptions | None, *, json: bool) -> int:
     from carrypost.cli.lab.report import made  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.campaign import grid, reproduce  # noqa: PLC0415
+    from carrypost.lab.report.page import figures_beside  # noqa: PLC0415
 
     begun_s = time.monotonic()
     runs, page = grid.load(file), folder / reproduce.PAGE
@@ -90,6 +91,7 @@ def _do(file: Path, folder: Path, command: str, options: SparkOptions | None, *,
         "failed": failed,
         "page": str(page),
         "bytes": page.stat().st_size,
+        "figures": str(figures_beside(page)),
         "elapsed_s": round(time.monotonic() - begun_s, 3),
     }
     figures(result, json=json)

@@ -102,6 +102,36 @@ def flood_us(
     presences: Iterable[tuple[str, int, int | None]] | None = None,
 ) -> Flood:
     """As `flood`, in whole microseconds and with deadlines in place of lifetimes."""
+    ordered, numbers, steps = _laid_out(contacts, messages, presences)
+    sweep = _Sweep(len(numbers))
+    for _, step, first, second in steps:
+        sweep.take(step, first, second)
+    held = sweep.held
+    for index, message in enumerate(ordered):
+        held[numbers[message[1]]] &= ~(1 << index)
+    return Flood(tuple(message[0] for message in ordered), {name: held[number] for name, number in numbers.items()})
+
+
+def flood_ages_us(
+    contacts: Sequence[tuple[str, str, int, int]],
+    messages: Sequence[tuple[str, str, int, int | None]],
+    presences: Iterable[tuple[str, int, int | None]] | None = None,
+) -> Iterator[tuple[int, int]]:
+    """How old messages are when a flood brings them, and to how many nodes it brings one at that age; in no order."""
+    ordered, numbers, steps = _laid_out(contacts, messages, presences)
+    sweep = _Sweep(len(numbers))
+    for t_us, step, first, second in steps:
+        for new, nodes in sweep.take(step, first, second):
+            for index in _indices(new):
+                yield t_us - ordered[index][2], nodes
+
+
+def _laid_out(
+    contacts: Sequence[tuple[str, str, int, int]],
+    messages: Sequence[tuple[str, str, int, int | None]],
+    presences: Iterable[tuple[str, int, int | None]] | None,
+) -> tuple[list[tuple[str, str, int, int | None]], dict[str, int], list[tuple[int, _SweepStep, int, int]]]:
+    """Messages in order of publication, the numbers of nodes, and all steps; what cannot be is refused."""
     repeated = [name for name, count in Counter(message[0] for message in messages).items() if count > 1]
     if repeated:
         raise LocalError(f"message {repeated[0]!r} is published twice")
@@ -111,13 +141,7 @@ def flood_us(
     ordered = sorted(messages, key=lambda message: message[2])
     named = {name: None for a, b, _, _ in contacts for name in (a, b)} | {each[1]: None for each in ordered}
     numbers = {name: number for number, name in enumerate(named if known is None else known)}
-    sweep = _Sweep(len(numbers))
-    for _, step, first, second in _steps(contacts, ordered, known, numbers):
-        sweep.take(step, first, second)
-    held = sweep.held
-    for index, message in enumerate(ordered):
-        held[numbers[message[1]]] &= ~(1 << index)
-    return Flood(tuple(message[0] for message in ordered), {name: held[number] for name, number in numbers.items()})
+    return ordered, numbers, _steps(contacts, ordered, known, numbers)
 
 
 class _Sweep:
@@ -129,13 +153,17 @@ class _Sweep:
         """How many contacts of each pair are open: more than one where they overlap."""
         self._alive = 0
 
-    def take(self, step: _SweepStep, first: int, second: int) -> None:
-        """One step; `first` and `second` are nodes, or a message and its source."""
-        held = self.held
+    def take(self, step: _SweepStep, first: int, second: int) -> list[tuple[int, int]]:
+        """One step; `first` and `second` are nodes, or a message and its source.
+
+        Gives which messages came to how many nodes by it.
+        """
+        held, gained = self.held, list[tuple[int, int]]()
         if step is _SweepStep.UP:
             alive = self._alive
             for giver, taker in ((first, second), (second, first)):
-                self._spread(taker, held[giver] & alive & ~held[taker])
+                new = held[giver] & alive & ~held[taker]
+                gained.append((new, self._spread(taker, new)))
             self._near[first][second] += 1
             self._near[second][first] += 1
         elif step is _SweepStep.DOWN:
@@ -147,15 +175,16 @@ class _Sweep:
             self._alive &= ~(1 << first)
         else:
             self._alive |= 1 << first
-            self._spread(second, 1 << first)
+            gained.append((1 << first, self._spread(second, 1 << first) - 1))  # Its source has it already.
+        return gained
 
-    def _spread(self, node: int, new: int) -> None:
-        """What nobody had who is connected with `node` comes to all of them.
+    def _spread(self, node: int, new: int) -> int:
+        """What nobody had who is connected with `node` comes to all of them; how many these are.
 
         All who are connected hold the same messages, of those that are alive: that is what every step keeps up.
         """
         if not new:
-            return
+            return 0
         near = self._near
         connected = {node}
         waiting = [node]
@@ -166,6 +195,7 @@ class _Sweep:
         held = self.held
         for each in waiting:
             held[each] |= new
+        return len(waiting)
 
 
 def _steps(

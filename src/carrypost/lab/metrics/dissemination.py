@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from carrypost.emu.arrays import Flags, Ints
-from carrypost.lab.metrics.copies import NEVER, Copies
+from carrypost.lab.metrics import flood as bound
+from carrypost.lab.metrics.copies import ENDLESS, NEVER, Copies
 from carrypost.lab.metrics.distribution import Columns, dominated
 from carrypost.lab.metrics.parts import Slice, Tally, ratio
 from carrypost.lab.metrics.presence import Presence
@@ -55,6 +56,13 @@ def hops(part: Tally) -> Columns:
     """Table HOPS."""
     columns = part.columns()
     return {**columns, "mean": columns["total"].to_numpy() / columns["received"].to_numpy()}
+
+
+def hop_counts_part(of: Slice) -> Tally:
+    """Receptions by their hops; those of which hops are not known are left out."""
+    copies = of.copies
+    hops, counts = np.unique(copies.hops[(copies.received_us != NEVER) & (copies.hops > 0)], return_counts=True)
+    return Tally.of({"hops": hops, "copies": counts}, ["hops"], copies="sum")
 
 
 def throughput_part(of: Slice) -> Tally:
@@ -180,6 +188,17 @@ def delivery_ratio(part: Delivered) -> Columns:
     ratios = delivery(part)["ratio"]
     counts = [len(ratios) - ratios.null_count] if len(ratios) else []
     return {"messages": pa.array(counts, pa.int64()), "ratio": pa.array([pc.mean(ratios).as_py()][: len(counts)])}
+
+
+def flood(part: Delivered) -> Columns:
+    """Table FLOOD."""
+    lives, stays, met = part.lives, part.presence.stays(), part.presence.meetings
+    ends_us = [None if each >= ENDLESS else each for each in lives["deadline_us"].to_pylist()]
+    messages = zip(*(lives[name].to_pylist() for name in ("message", "source", "published_us")), ends_us, strict=True)
+    contacts = zip(met.a.to_pylist(), met.b.to_pylist(), met.start_us.tolist(), met.end_us.tolist(), strict=True)
+    return bound.flood(
+        contacts, messages, zip(stays.node.to_pylist(), stays.start_us.tolist(), stays.end_us.tolist(), strict=True)
+    )
 
 
 def _recipients(lives: pa.Table, presence: Presence) -> Ints:

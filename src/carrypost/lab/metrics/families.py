@@ -119,6 +119,12 @@ DELIVERY_RATIO = Table(
     "mean share of recipients that a message was delivered to (EMMA)",
     (_RUN, Column("messages", "int64", "with a recipient"), Column("ratio", "float64", "mean", nullable=True)),
 )
+FLOOD = Table(
+    "flood",
+    "how old messages are when a flood brings them, the most that any protocol could deliver: as in `delay_cdf`; none "
+    "where contacts are not known",
+    (_RUN, *_CUMULATIVE),
+)
 HOPS = Table(
     "hops",
     "over how many hops messages came to each node (JOMS)",
@@ -130,6 +136,11 @@ HOPS = Table(
         Column("mean", "float64", "hops"),
         Column("max", "int32", "hops"),
     ),
+)
+HOP_COUNTS = Table(
+    "hop_counts",
+    "receptions by their hops",
+    (_RUN, Column("hops", "int32", "1: from the author"), Column("copies", "int64", "receptions")),
 )
 SPREAD = Table(
     "spread",

@@ -64,7 +64,7 @@ def distribution(study: Study, all_series: Sequence[Series], of: Distribution) -
     every = [each for seeds in found.values() for each in seeds]
     most_s = max(map(_below, every))
     unit_s, unit_name = unit(most_s)
-    axes = Axis(f"{of.title} ({unit_name})", most_s / unit_s), _shares(f"share of {of.what}")
+    axes = Axis(f"{of.title} ({unit_name})", most_s / unit_s), shares(f"share of {of.what}")
     lines = {name: _curve(seeds, Extent(most_s, 1.0)).scaled(unit_s) for name, seeds in found.items()}
     pictures = [plots.curves(curves.merged(lines), axes, of.title, steps=False, legend="settings")]
     texts = [f"Distribution of the {of.title}.", _cut(every, most_s)]
@@ -112,7 +112,8 @@ def _cut(every: Sequence[Steps], most_s: float) -> str:
     return f" The axis is cut at {shown(most_s)}; at most {share(beyond)} is beyond, up to {shown(longest_s)}."
 
 
-def _shares(title: str) -> Axis:
+def shares(title: str) -> Axis:
+    """From none to all."""
     return Axis(title, plots.SHARE.most, labels=plots.SHARE.labels, ticks=plots.SHARE.ticks)
 
 
@@ -129,7 +130,7 @@ def distributions(study: Study, all_series: Sequence[Series]) -> list[Block]:
 
 def neighbours(study: Study, all_series: Sequence[Series]) -> list[Block]:
     """How many neighbours nodes have: how much of their time, and by time."""
-    shares: dict[str, Curve | None] = {}
+    parts: dict[str, Curve | None] = {}
     times: dict[str, Curve | None] = {}
     for series in all_series[: plots.CURVES_MAX]:
         many, by_time = [], []
@@ -141,11 +142,11 @@ def neighbours(study: Study, all_series: Sequence[Series]) -> list[Block]:
             order = np.argsort(found["t"])
             by_time.append((found["t"][order], found["neighbours"][order].astype(np.float64)))
         most = max((float(x.max(initial=0)) for x, _ in many), default=0.0)
-        shares[series.settings] = curves.distribution(many, Extent(most or 1.0, 1.0))
+        parts[series.settings] = curves.distribution(many, Extent(most or 1.0, 1.0))
         times[series.settings] = curves.over_time(by_time, _window_s(by_time))
     made: list[Block] = []
-    if there := {name: curve for name, curve in shares.items() if curve is not None}:
-        axes = Axis("neighbours at a time, at most"), _shares("share of time")
+    if there := {name: curve for name, curve in parts.items() if curve is not None}:
+        axes = Axis("neighbours at a time, at most"), shares("share of time")
         picture = plots.curves(curves.merged(there), axes, "neighbours at a time", steps=False, legend="settings")
         told = ["How much of their time nodes have so many neighbours or fewer.", some(all_series)]
         made.append(Figure([("", picture)], told))

@@ -18,6 +18,8 @@ from carrypost.lab.report.intervals import Floats, over_rows
 WIDTH, HEIGHT = 600, 250
 """Of plots, in pixels."""
 _SEEN_PX = 0.5
+EVERYONE = "all"
+"""What a curve is called that all settings have in common."""
 
 Steps = tuple[Floats, Floats]
 """Where something changes, in order, and what it is from there on."""
@@ -104,13 +106,13 @@ def over_time(seeds: Sequence[Steps], width_s: float) -> Curve | None:
     return Curve(np.append(times, times[-1] + width_s), *(np.append(each, each[-1]) for each in lines))
 
 
-def merged(lines: Mapping[str, Curve], everyone: str = "all") -> dict[str, Curve]:
+def merged(lines: Mapping[str, Curve]) -> dict[str, Curve]:
     """Curves by name; one for all where they are the same, as contacts are unless settings change them."""
     made = dict(lines)
     first = next(iter(made.values()), None)
     if first is None or len(made) == 1 or not all(first.same(each) for each in made.values()):
         return made
-    return {everyone: first}
+    return {EVERYONE: first}
 
 
 def changes(x: Floats, y: Floats) -> Curve:

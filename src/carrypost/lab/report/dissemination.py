@@ -1,4 +1,4 @@
-"""What it takes to spread messages: bytes for each delivery, hops, and what nodes keep, by time.
+"""How messages spread, and what it takes: deliveries beside the flood bound, bytes and hops, what nodes keep by time.
 
 Every figure is the mean over seeds with its interval.
 """
@@ -11,11 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from carrypost.lab.metrics import families
-from carrypost.lab.report import contacts, curves, plots
-from carrypost.lab.report.curves import Curve, Steps
+from carrypost.lab.report import contacts, curves, plots, prose
+from carrypost.lab.report.curves import Curve, Extent, Steps
+from carrypost.lab.report.figures import steps_of
 from carrypost.lab.report.html import Markup, TableRow, paragraph, table
 from carrypost.lab.report.intervals import Floats
 from carrypost.lab.report.pictures import Block, Figure
+from carrypost.lab.report.plots import Axis
 from carrypost.lab.report.study import FinishedRun, Series, Study
 from carrypost.lab.report.tables import Show, over_seeds
 from carrypost.lab.report.times import count, mean, share
@@ -25,11 +27,94 @@ _WINDOWS = 48
 """About so many on an axis of time."""
 _MINUTE_S = 60.0
 _TAIL = 0.95
+_NEARLY = 0.99
 
 
 def part(study: Study, all_series: Sequence[Series]) -> list[Block]:
     """Everything about it."""
-    return [_costs(study, all_series), *_overhead(study, all_series), *_cache(study, all_series)]
+    return [
+        *_reached(study, all_series),
+        _costs(study, all_series),
+        *_hops_taken(study, all_series),
+        *_overhead(study, all_series),
+        *_cache(study, all_series),
+    ]
+
+
+def _reached(study: Study, all_series: Sequence[Series]) -> list[Block]:
+    """The share of recipients that have a message, by its age, and the share that a flood would have reached."""
+    chosen = all_series[: plots.CURVES_MAX]
+    got = {each.settings: [_by_age(study, run) for run in each.runs] for each in chosen}
+    bound = {each.settings: [_flooded(study, run) for run in each.runs] for each in chosen}
+    every = [steps for found in (got, bound) for seeds in found.values() for steps in seeds if len(steps[0])]
+    if not every:
+        return []
+    most_s = max(_nearly_all(steps) for steps in every)
+    unit_s, unit_name = contacts.unit(most_s)
+    extent = Extent(most_s, 1.0)
+    lines, above = (
+        {
+            name: curve.scaled(unit_s)
+            for name, seeds in found.items()
+            if (curve := curves.distribution(seeds, extent)) is not None
+        }
+        for found in (got, bound)
+    )
+    axes = Axis(f"age of the message ({unit_name})", most_s / unit_s), contacts.shares("share of recipients reached")
+    picture = plots.curves(lines, axes, "delivery ratio by age", bounds=above, steps=False, legend="settings")
+    told = [prose.REACHED, f" {prose.FLOOD}" if above else f" {prose.NO_FLOOD}", contacts.some(all_series)]
+    return [Figure([("", picture)], told)]
+
+
+def _by_age(study: Study, run: FinishedRun) -> Steps:
+    """By age of messages, the share of recipients that have got them."""
+    x, shares = steps_of(study, families.DELAY_CDF, run, metric=families.CODLVDELAY)
+    delivered, recipients = _totals(study, run)
+    return (x, shares * delivered / recipients) if recipients else (x[:0], shares[:0])
+
+
+def _flooded(study: Study, run: FinishedRun) -> Steps:
+    """The same of a flood."""
+    x, shares = steps_of(study, families.FLOOD, run)
+    _, recipients = _totals(study, run)
+    total = float(study.columns(families.FLOOD, run)["cumulative"].max(initial=0))
+    return (x, shares * total / recipients) if recipients else (x[:0], shares[:0])
+
+
+def _totals(study: Study, run: FinishedRun) -> tuple[float, float]:
+    """Deliveries while messages lived, and recipients, of all messages together."""
+    found = study.columns(families.DELIVERY, run)
+    return float(found["delivered"].sum()), float(found["recipients"].sum())
+
+
+def _nearly_all(steps: Steps) -> float:
+    """The age by which nearly all is reached that ever is."""
+    x, shares = steps
+    return max(float(x[int(np.searchsorted(shares, _NEARLY * shares[-1]))]), 0.01) * 1.05
+
+
+def _hops_taken(study: Study, all_series: Sequence[Series]) -> list[Block]:
+    found: dict[str, list[Steps]] = {}
+    for series in all_series[: plots.CURVES_MAX]:
+        for run in series.runs:
+            columns = study.columns(families.HOP_COUNTS, run)
+            order = np.argsort(columns["hops"])
+            copies = columns["copies"][order].astype(np.float64)
+            if len(copies):
+                hops = columns["hops"][order].astype(np.float64)
+                found.setdefault(series.settings, []).append((hops, np.cumsum(copies) / copies.sum()))
+    most = max((float(hops[-1]) for seeds in found.values() for hops, _ in seeds), default=0.0)
+    lines = {
+        name: curve
+        for name, seeds in found.items()
+        if (curve := curves.distribution(seeds, Extent(most + 1, 1.0))) is not None
+    }
+    if not lines:
+        return []
+    axes = Axis("hops, at most", most + 1), contacts.shares("share of receptions")
+    picture = plots.curves(curves.merged(lines), axes, "hops", steps=False, legend="settings")
+    told = ["Hops that copies took to a node; one hop: from the author.", contacts.some(all_series)]
+    return [Figure([("", picture)], told)]
 
 
 def _deliveries(study: Study, run: FinishedRun) -> float:

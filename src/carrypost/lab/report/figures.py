@@ -177,12 +177,14 @@ class _Cut(NamedTuple):
 
 def steps(study: Study, of: Table, series: Series, **equal: str) -> list[curves.Steps]:
     """The distribution of each seed: values in seconds, and the share that is not above them."""
-    made = []
-    for run in series.runs:
-        found = study.columns(of, run, **equal)
-        order = np.argsort(found["value_ms"])
-        made.append((found["value_ms"][order] / 1_000, found["share"][order]))
-    return made
+    return [steps_of(study, of, run, **equal) for run in series.runs]
+
+
+def steps_of(study: Study, of: Table, run: FinishedRun, **equal: str) -> curves.Steps:
+    """The distribution of one seed."""
+    found = study.columns(of, run, **equal)
+    order = np.argsort(found["value_ms"])
+    return found["value_ms"][order] / 1_000, found["share"][order]
 
 
 def _cdf(study: Study, all_series: Sequence[Series], cut: _Cut, paper: Experiment) -> Picture:

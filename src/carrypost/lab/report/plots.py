@@ -15,7 +15,7 @@ import numpy as np
 import vl_convert
 
 from carrypost.lab.report import svg
-from carrypost.lab.report.curves import HEIGHT, WIDTH, Curve
+from carrypost.lab.report.curves import EVERYONE, HEIGHT, WIDTH, Curve
 from carrypost.lab.report.intervals import Floats
 from carrypost.lab.report.pictures import Cell, Picture
 
@@ -170,7 +170,8 @@ class _Look:
         self._axes = axes
         self._place: Spec = {"x": x.of("x"), "y": y.of("y")}
         self._how: Spec = {"interpolate": "step-after" if steps else "linear", "clip": True}
-        key = {"title": legend or None, "symbolSize": 400}
+        # Where all settings have one curve in common there is nothing to tell apart.
+        key = None if list(names) == [EVERYONE] else {"title": legend or None, "symbolSize": 400, "labelLimit": 220}
         each: Spec = {"field": "curve", "type": "nominal", "sort": list(names)}
         self._plain = {**each, "scale": {"domain": list(names), "range": list(_COLOURS[: len(names)])}, "legend": None}
         self._color = self._plain | {"legend": key}

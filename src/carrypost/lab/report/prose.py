@@ -88,6 +88,15 @@ TYPOS = _text("""
 """)
 ROUNDED = "The paper's 100 % is rounded: without lifetime, 4 of 108,584 messages were not delivered."
 NOT_ALL = "The two ratios of the paper do not add up to 100 %: what was pending when its node left counts in neither."
+REACHED = _text("""
+    Delivery ratio by age of messages: the share of all pairs of a message and a recipient, a node other than the author
+    that was there while the message lived, that had got it by then.
+""")
+FLOOD = _text("""
+    Thin, with circles: what a flood over the same contacts would have reached, had every transfer taken no time and
+    every cache been endless; no protocol can do more.
+""")
+NO_FLOOD = "Contacts are not known, so nothing can be said of what a flood would have reached."
 GENERAL = _text("""
     Delivered counts own messages; “of these”: of what was published or received. The delivery ratio is the mean share
     of nodes, of those that were there while a message lived, that got it.

@@ -1,0 +1,58 @@
+"""How soon a flood would have brought what was published: the bound that deliveries are held against.
+
+Plain functions from the contacts, messages and stays of one run to the columns of its table; the sweep is that of
+`carrypost.emu.verify.bound`. Deadlines are those that authors tell, by the true time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+
+import numpy as np
+
+from carrypost.emu.arrays import Ints
+from carrypost.emu.verify.bound import flood_ages_us
+
+Contact = tuple[str, str, int, int]
+"""Two nodes, start and end in microseconds."""
+Message = tuple[str, str, int, int | None]
+"""Message, source, when it was published and its deadline in microseconds; None: endless."""
+Stay = tuple[str, int, int]
+"""Node, start and end in microseconds."""
+_MILLISECOND_US = 1_000
+_RANKS = 1_000
+
+
+def flood(contacts: Iterable[Contact], messages: Iterable[Message], stays: Iterable[Stay]) -> dict[str, Ints]:
+    """The columns of FLOOD for one run; nothing where no contacts are known.
+
+    What nobody published who was there is left out, and so is whom nobody knows to have been there.
+    """
+    there: dict[str, list[tuple[int, int]]] = {}
+    for node, start_us, end_us in stays:
+        there.setdefault(node, []).append((start_us, end_us))
+    met = [each for each in contacts if each[0] in there and each[1] in there]
+    sent = [
+        (name, source, at_us, None if deadline_us is None else max(at_us, deadline_us))
+        for name, source, at_us, deadline_us in messages
+        if any(start_us <= at_us < end_us for start_us, end_us in there.get(source, ()))
+    ]
+    known = [(node, start_us, end_us) for node, spans in there.items() for start_us, end_us in spans]
+    found = chain.from_iterable(flood_ages_us(met, sent, known) if met else ())
+    age_us, nodes = np.fromiter(found, np.int64).reshape(-1, 2).T
+    value_ms, place = np.unique(np.rint(age_us / _MILLISECOND_US).astype(np.int64), return_inverse=True)
+    counts = np.bincount(place, nodes, len(value_ms)).astype(np.int64)
+    return _thinned(value_ms[counts > 0], counts[counts > 0])
+
+
+def _thinned(value_ms: Ints, counts: Ints) -> dict[str, Ints]:
+    """The least value, and every one that another thousandth reaches."""
+    cumulative = np.cumsum(counts)
+    total = cumulative[-1:].sum()
+    ranks = cumulative * _RANKS // max(total, 1)
+    kept = np.diff(ranks, prepend=-1) != 0
+    shares = cumulative / max(total, 1)
+    return {
+        "value_ms": value_ms[kept], "count": counts[kept], "cumulative": cumulative[kept], "share": shares[kept],
+    }  # fmt: skip
