@@ -188,6 +188,7 @@ def test_settings_with_one_lifetime_are_told_apart_by_their_names(tmp_path: Path
     lab_pages.keep(tmp_path, rows, runs)
     found = _page(tmp_path)
     assert found.row("Table V:", "lifetime")[2:] == ["usual", "<b>slow"]
+    assert found.row("Runs", "<b>slow")[1] == "20'"
     assert "also show lifetimes that were not run here: 5'" in found.text
 
 

@@ -140,7 +140,7 @@ def test_one_command_makes_the_page_and_goes_on_where_it_was(
     text = page.read_text(encoding="utf-8")
     assert "This is a part of the experiment only: 40' in place of 14h15'" in text
     assert "carrypost reproduce bus --quick" in text
-    assert text.count("<svg") == 15
+    assert text.count("<svg") == 14
     page.unlink()
     assert run(["reproduce", "bus", "--quick", "--json"]) == 0
     told = capsys.readouterr()

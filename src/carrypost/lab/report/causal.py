@@ -44,7 +44,7 @@ def section(study: Study, all_series: Sequence[Series], paper: Experiment) -> li
         tables.registries(study, all_series),
         tag("h3", "Beyond the paper"),
         *dissemination.part(study, all_series),
-        *contacts.distributions(study, all_series),
+        *contacts.lasting(study, all_series),
         tag("h3", "Where ours and the paper's differ, and why"),
         *_reasons(study, all_series, paper, whole=whole),
         tag("h3", "Parameters"),

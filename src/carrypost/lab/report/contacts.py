@@ -1,130 +1,28 @@
-"""Figures of contacts and of lengths of time in general: distributions, as shares and by logarithms; neighbours."""
+"""Figures of contacts: how long they last, what is between them, and how many neighbours nodes have."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from carrypost.lab.metrics import families
-from carrypost.lab.report import curves, plots
+from carrypost.lab.report import curves, distributions, plots
 from carrypost.lab.report.curves import Curve, Extent, Steps
-from carrypost.lab.report.figures import steps
-from carrypost.lab.report.pictures import Block, Figure, Picture
+from carrypost.lab.report.distributions import Distribution
+from carrypost.lab.report.pictures import Block, Figure
 from carrypost.lab.report.plots import Axis
 from carrypost.lab.report.study import Series, Study
-from carrypost.lab.report.times import share, shown
-from carrypost.lab.schemas import Table
-
-_CUT = 0.99
-"""Axes of distributions end where so many are below."""
-_THOUSANDTH = 1e-3
-"""Distributions are kept by thousandths: what is rarer is not known."""
-_MS = 1e-3
-_UNITS = ((10_800.0, 3_600.0, "h"), (180.0, 60.0, "min"), (0.0, 1.0, "s"))
 
 
-class Distribution(NamedTuple):
-    """A length of time that is looked at."""
-
-    of: Table
-    title: str
-    what: str
-    """Things that have it."""
-    metric: str = ""
-
-    @property
-    def equal(self) -> dict[str, str]:
-        """Which rows of the table."""
-        return {"metric": self.metric} if self.metric else {}
-
-
-def unit(most_s: float) -> tuple[float, str]:
-    """In what an axis that ends there is counted."""
-    return next((size, name) for least, size, name in _UNITS if most_s > least or not least)
-
-
-def some(all_series: Sequence[Series]) -> str:
-    """What is said where there are more settings than curves can be told apart."""
-    if len(all_series) <= plots.CURVES_MAX:
-        return ""
-    return f" The first {plots.CURVES_MAX} of {len(all_series)} settings."
-
-
-def distribution(study: Study, all_series: Sequence[Series], of: Distribution) -> list[Block]:
-    """The share that is not above a time, and the share that is, on axes of logarithms; nothing where none is known."""
-    found = {
-        series.settings: steps(study, of.of, series, **of.equal) for series in all_series[: plots.CURVES_MAX]
-    }  # fmt: skip
-    found = {name: [each for each in seeds if len(each[0])] for name, seeds in found.items()}
-    found = {name: seeds for name, seeds in found.items() if seeds}
-    if not found:
-        return []
-    every = [each for seeds in found.values() for each in seeds]
-    most_s = max(map(_below, every))
-    unit_s, unit_name = unit(most_s)
-    axes = Axis(f"{of.title} ({unit_name})", most_s / unit_s), shares(f"share of {of.what}")
-    lines = {name: _curve(seeds, Extent(most_s, 1.0)).scaled(unit_s) for name, seeds in found.items()}
-    pictures = [plots.curves(curves.merged(lines), axes, of.title, steps=False, legend="settings")]
-    texts = [f"Distribution of the {of.title}.", _cut(every, most_s)]
-    if (by_logarithm := _above(found, of)) is not None:
-        pictures.append(by_logarithm)
-        texts[0] = f"Distribution of the {of.title}: (a) the share that is not above it, (b) the share that is, both "
-        texts[0] += "axes by logarithms, down to a thousandth."
-    return [Figure([("", picture) for picture in pictures], [*texts, some(all_series)])]
-
-
-def _curve(seeds: Sequence[Steps], extent: Extent, *, above: bool = False) -> Curve:
-    found = curves.distribution(seeds, extent, above=above)
-    assert found is not None, "those without values are left out"
-    return found
-
-
-def _above(found: dict[str, list[Steps]], of: Distribution) -> Picture | None:
-    """The complementary distributions; None where nothing but one length of time is known."""
-    values = np.concatenate([values for seeds in found.values() for values, _ in seeds])
-    values = values[values >= _MS]
-    if not len(values) or values.min() == values.max():
-        return None
-    extent = Extent(float(values.max()) * 1.05, 1.0, float(values.min()) * 0.95, _THOUSANDTH, log=True)
-    lines = {name: _curve(seeds, extent, above=True) for name, seeds in found.items()}
-    axes = (
-        plots.log_time(of.title, extent.x_least, extent.x_most),
-        plots.log_share(f"share of {of.what} above", _THOUSANDTH),
-    )
-    title = f"{of.title}, by logarithms"
-    return plots.curves(curves.merged(lines), axes, title, steps=False, legend="settings")
-
-
-def _below(steps_of: Steps) -> float:
-    values, shares = steps_of
-    at = int(np.searchsorted(shares, _CUT))
-    return max(float(values[min(at, len(shares) - 1)]), 0.01) * 1.05
-
-
-def _cut(every: Sequence[Steps], most_s: float) -> str:
-    """What the axis does not show, in words; empty: it shows all."""
-    beyond = max(1 - float(shares[values <= most_s].max(initial=0.0)) for values, shares in every)
-    longest_s = max(float(values[-1]) for values, _ in every)
-    if longest_s <= most_s:
-        return ""
-    return f" The axis is cut at {shown(most_s)}; at most {share(beyond)} is beyond, up to {shown(longest_s)}."
-
-
-def shares(title: str) -> Axis:
-    """From none to all."""
-    return Axis(title, plots.SHARE.most, labels=plots.SHARE.labels, ticks=plots.SHARE.ticks)
-
-
-def distributions(study: Study, all_series: Sequence[Series]) -> list[Block]:
+def lasting(study: Study, all_series: Sequence[Series]) -> list[Block]:
     """Durations of contacts, and times between those of a pair."""
     made: list[Block] = []
     for of, title in (
         (families.CONTACT_CDF, "duration of contacts"),
         (families.INTER_CONTACT_CDF, "time between contacts of a pair"),
     ):
-        made += distribution(study, all_series, Distribution(of, title, "contacts"))
+        made += distributions.figure(study, all_series, Distribution(of, title, "contacts"))
     return made
 
 
@@ -146,13 +44,14 @@ def neighbours(study: Study, all_series: Sequence[Series]) -> list[Block]:
         times[series.settings] = curves.over_time(by_time, _window_s(by_time))
     made: list[Block] = []
     if there := {name: curve for name, curve in parts.items() if curve is not None}:
-        axes = Axis("neighbours at a time, at most"), shares("share of time")
+        axes = Axis("neighbours at a time, at most"), distributions.shares("share of time")
         picture = plots.curves(curves.merged(there), axes, "neighbours at a time", steps=False, legend="settings")
-        told = ["How much of their time nodes have so many neighbours or fewer.", some(all_series)]
+        told = ["How much of their time nodes have so many neighbours or fewer.", distributions.some(all_series)]
         made.append(Figure([("", picture)], told))
     if there := {name: curve for name, curve in times.items() if curve is not None}:
-        picture = by_time_plot(there, "neighbours, mean", "neighbours by time")
-        made.append(Figure([("", picture)], ["Neighbours of a node that is there, by time.", some(all_series)]))
+        picture = distributions.by_time_plot(there, "neighbours, mean", "neighbours by time")
+        told = ["Neighbours of a node that is there, by time.", distributions.some(all_series)]
+        made.append(Figure([("", picture)], told))
     return made
 
 
@@ -160,16 +59,3 @@ def _window_s(seeds: Sequence[Steps]) -> float:
     """The length of windows, by what is between their begins."""
     steps_s = [float(np.diff(t).min()) for t, _ in seeds if len(t) > 1]
     return min(steps_s, default=0.0)
-
-
-def by_time_plot(lines: dict[str, Curve], title: str, name: str, most: float | None = None) -> Picture:
-    """Figures over the time of runs."""
-    last_s = max(float(curve.x[-1]) for curve in lines.values())
-    top = max(float((curve.y if curve.high is None else curve.high).max()) for curve in lines.values())
-    unit_s, unit_name = unit(last_s)
-    axes = (
-        Axis(f"time since the start ({unit_name})", last_s / unit_s or 1.0),
-        Axis(title, most or 1.06 * top or 1.0),
-    )
-    scaled = {each: curve.scaled(unit_s) for each, curve in lines.items()}
-    return plots.curves(curves.merged(scaled), axes, name, legend="settings", height=180)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from carrypost.lab.metrics import families
-from carrypost.lab.report import contacts, curves, plots, prose
+from carrypost.lab.report import curves, distributions, plots, prose
 from carrypost.lab.report.curves import Curve, Extent, Steps
-from carrypost.lab.report.figures import steps_of
+from carrypost.lab.report.distributions import steps_of
 from carrypost.lab.report.html import Markup, TableRow, paragraph, table
 from carrypost.lab.report.intervals import Floats
 from carrypost.lab.report.pictures import Block, Figure
@@ -50,7 +50,7 @@ def _reached(study: Study, all_series: Sequence[Series]) -> list[Block]:
     if not every:
         return []
     most_s = max(_nearly_all(steps) for steps in every)
-    unit_s, unit_name = contacts.unit(most_s)
+    unit_s, unit_name = distributions.unit(most_s)
     extent = Extent(most_s, 1.0)
     lines, above = (
         {
@@ -60,9 +60,10 @@ def _reached(study: Study, all_series: Sequence[Series]) -> list[Block]:
         }
         for found in (got, bound)
     )
-    axes = Axis(f"age of the message ({unit_name})", most_s / unit_s), contacts.shares("share of recipients reached")
+    ages = Axis(f"age of the message ({unit_name})", most_s / unit_s)
+    axes = ages, distributions.shares("share of recipients reached")
     picture = plots.curves(lines, axes, "delivery ratio by age", bounds=above, steps=False, legend="settings")
-    told = [prose.REACHED, f" {prose.FLOOD}" if above else f" {prose.NO_FLOOD}", contacts.some(all_series)]
+    told = [prose.REACHED, f" {prose.FLOOD}" if above else f" {prose.NO_FLOOD}", distributions.some(all_series)]
     return [Figure([("", picture)], told)]
 
 
@@ -111,9 +112,9 @@ def _hops_taken(study: Study, all_series: Sequence[Series]) -> list[Block]:
     }
     if not lines:
         return []
-    axes = Axis("hops, at most", most + 1), contacts.shares("share of receptions")
+    axes = Axis("hops, at most", most + 1), distributions.shares("share of receptions")
     picture = plots.curves(curves.merged(lines), axes, "hops", steps=False, legend="settings")
-    told = ["Hops that copies took to a node; one hop: from the author.", contacts.some(all_series)]
+    told = ["Hops that copies took to a node; one hop: from the author.", distributions.some(all_series)]
     return [Figure([("", picture)], told)]
 
 
@@ -191,10 +192,10 @@ def _overhead(study: Study, all_series: Sequence[Series]) -> list[Block]:
         return []
     middle = np.concatenate([curve.y for curve in lines.values()])
     most = float(np.quantile(middle, _TAIL)) * 1.5
-    told = ["Bytes sent for each delivery to a node other than the author, by time.", contacts.some(all_series)]
+    told = ["Bytes sent for each delivery to a node other than the author, by time.", distributions.some(all_series)]
     if middle.max() > most:
         told.insert(1, f" The axis is cut at {most:,.0f}; the most is {middle.max():,.0f}.")
-    picture = contacts.by_time_plot(
+    picture = distributions.by_time_plot(
         lines, "bytes for each delivery", "overhead by time", min(most, middle.max() * 1.06)
     )
     return [Figure([("", picture)], told)]
@@ -231,5 +232,5 @@ def _cache(study: Study, all_series: Sequence[Series]) -> list[Block]:
             lines[series.settings] = curve
     if not lines:
         return [paragraph("What nodes hold was not sampled.", kind="note")]
-    picture = contacts.by_time_plot(lines, "messages held, mean", "cache by time")
-    return [Figure([("", picture)], ["Messages that a node holds, by time.", contacts.some(all_series)])]
+    picture = distributions.by_time_plot(lines, "messages held, mean", "cache by time")
+    return [Figure([("", picture)], ["Messages that a node holds, by time.", distributions.some(all_series)])]

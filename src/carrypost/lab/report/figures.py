@@ -16,6 +16,7 @@ from carrypost.lab.metrics import families
 from carrypost.lab.report import curves, plots, prose
 from carrypost.lab.report import paper as printed
 from carrypost.lab.report.curves import Curve, Extent
+from carrypost.lab.report.distributions import steps, unit
 from carrypost.lab.report.html import Markup, TableRow
 from carrypost.lab.report.html import table as table_of
 from carrypost.lab.report.intervals import Floats
@@ -25,7 +26,6 @@ from carrypost.lab.report.plots import Axis, Histogram, Mark
 from carrypost.lab.report.study import FinishedRun, Series, Study
 from carrypost.lab.report.tables import over_seeds
 from carrypost.lab.report.times import NOTHING, count, share, shown, tenths
-from carrypost.lab.schemas import Table
 
 _HOUR, _MINUTE = 3_600.0, 60.0
 _REGISTRIES = ("co_delivered", "pending", "c_barrier")
@@ -120,7 +120,7 @@ def _cells(found: dict[str, Floats], limits: tuple[float | None, float | None], 
     widths = (1.0, 1.0) if empty else (float(found["tdelay_width_s"].max()), float(found["ltcy_width_s"].max()))
     most_x = max(at_x or 0.0, 0.0 if empty else float((found["tdelay_s"] + widths[0]).max())) or 1.0
     most_y = max(at_y or 0.0, 0.0 if empty else float((found["ltcy_s"] + widths[1]).max())) or 1.0
-    (unit_x, name_x), (unit_y, name_y) = _unit(most_x), _unit(most_y)
+    (unit_x, name_x), (unit_y, name_y) = unit(most_x), unit(most_y)
     cells = Histogram(
         found["tdelay_s"] / unit_x, found["ltcy_s"] / unit_y, widths[0] / unit_x, widths[1] / unit_y,
         found["copies"].astype(np.float64),
@@ -129,12 +129,6 @@ def _cells(found: dict[str, Floats], limits: tuple[float | None, float | None], 
     y = Axis(f"co-delivery latency ({name_y})", most_y / unit_y * 1.04)
     rules = (None if at_x is None else at_x / unit_x, None if at_y is None else at_y / unit_y)
     return plots.cells(cells, (x, y), rules, title)
-
-
-def _unit(most_s: float) -> tuple[float, str]:
-    if most_s > 3 * _HOUR:
-        return _HOUR, "h"
-    return (_MINUTE, "min") if most_s > 3 * _MINUTE else (1.0, "s")
 
 
 def distributions(study: Study, all_series: Sequence[Series], paper: Experiment) -> list[Block]:
@@ -173,18 +167,6 @@ class _Cut(NamedTuple):
     most_s: float
     unit_s: float
     title: str
-
-
-def steps(study: Study, of: Table, series: Series, **equal: str) -> list[curves.Steps]:
-    """The distribution of each seed: values in seconds, and the share that is not above them."""
-    return [steps_of(study, of, run, **equal) for run in series.runs]
-
-
-def steps_of(study: Study, of: Table, run: FinishedRun, **equal: str) -> curves.Steps:
-    """The distribution of one seed."""
-    found = study.columns(of, run, **equal)
-    order = np.argsort(found["value_ms"])
-    return found["value_ms"][order] / 1_000, found["share"][order]
 
 
 def _cdf(study: Study, all_series: Sequence[Series], cut: _Cut, paper: Experiment) -> Picture:

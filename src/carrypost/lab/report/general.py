@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from carrypost.lab.metrics import families
-from carrypost.lab.report import contacts, dissemination, figures, origins, prose, tables
-from carrypost.lab.report.contacts import Distribution
+from carrypost.lab.report import contacts, dissemination, distributions, figures, origins, prose, tables
+from carrypost.lab.report.distributions import Distribution
 from carrypost.lab.report.html import Markup, Piece, TableRow, paragraph, table, tag
 from carrypost.lab.report.pictures import Block
 from carrypost.lab.report.study import FinishedRun, Series, Study
@@ -34,7 +34,7 @@ def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
         *dissemination.part(study, all_series),
         tag("h3", "Nodes and contacts"),
         _contacts(study, all_series),
-        *contacts.distributions(study, all_series),
+        *contacts.lasting(study, all_series),
         *contacts.neighbours(study, all_series),
         tag("h3", "Traffic"),
         _traffic(study, all_series),
@@ -94,7 +94,7 @@ def _delays(study: Study, all_series: Sequence[Series]) -> list[Block]:
             made += _at_once(study, all_series)
         else:
             times = Distribution(families.DELAY_CDF, f"time {title}", "copies", metric)
-            made += contacts.distribution(study, all_series, times)
+            made += distributions.figure(study, all_series, times)
     return made
 
 

@@ -94,8 +94,9 @@ def ran(all_series: Sequence[Series]) -> Markup:
         told = ", ".join(seeds[:_LISTED_MAX]) + (
             f" and {len(seeds) - _LISTED_MAX} more" if len(seeds) > _LISTED_MAX else ""
         )
+        lived = lifetime(series.lifetime_s) if series.first.in_force else NOTHING
         lines.append(
-            TableRow(series.settings, [series.label, told, count(len(seeds)), f"{sum(cpu):,.0f} s" if cpu else NOTHING])
+            TableRow(series.settings, [lived, told, count(len(seeds)), f"{sum(cpu):,.0f} s" if cpu else NOTHING])
         )
     heads = ["settings", "lifetime", "seeds", "runs", "processor time"]
     return table("Runs", heads, [lines], texts=(1,))
