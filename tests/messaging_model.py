@@ -500,7 +500,23 @@ class Model:
             self._delivered.add(delivery.message)
 
     def _claim_lost(self, event: ClaimLost) -> None:
-        self._lost_now[event.subscription, event.descriptor.id] += 1
+        key = event.subscription, event.descriptor.id
+        self._lost_now[key] += 1
+        if self._lost_now[key] > self._lost[key]:
+            self._doom_lost(*key)
+
+    def _doom_lost(self, name: str, message: bytes) -> None:
+        """What a commit acknowledged was evicted meanwhile, and is lost: it will be undone, as in `_doom`."""
+        for command in self.commands.values():
+            for each in command.acked if command.commit else ():
+                *_, sub, owed = each
+                letter = owed.letter
+                if (sub.name or sub.pattern, letter.id) == (name, message) and letter.evicted:
+                    assert not letter.is_over(self.now), "it is over, and said to be lost"
+                    command.doomed = True
+                    command.acked.remove(each)
+                    self._lose(sub, owed)
+                    return
 
     def _failed(self, event: Failed) -> None:
         letter = self.letters[event.message]
