@@ -23,6 +23,7 @@ from carrypost.lab.metrics import families as f
 from carrypost.lab.report import html, page, plots
 from carrypost.lab.report.html import TableRow
 from carrypost.lab.report.paper import OSTERMALM
+from carrypost.lab.report.seeds import half_width, t_95
 from carrypost.lab.report.study import Study
 from carrypost.lab.schemas import Table
 
@@ -85,15 +86,23 @@ def _cdf(**shares: float) -> list[dict[str, Any]]:
     ]
 
 
-def test_ends_of_seeds_are_told_only_where_they_look_different(tmp_path: Path) -> None:
-    alike = _made(tmp_path / "a", _delays("tdelay", 1_469.0), _delays("tdelay", 1_469.2))
+def test_a_mean_of_seeds_has_its_interval_unless_they_are_equal(tmp_path: Path) -> None:
+    alike = _made(tmp_path / "a", _delays("tdelay", 1_469.0), _delays("tdelay", 1_469.0))
     assert alike.row("Delays", "default")[3] == "24'29\""
     apart = _made(tmp_path / "b", _delays("tdelay", 1_469.0), _delays("tdelay", 1_475.0))
-    assert apart.row("Delays", "default")[3] == "24'32\" (24'29\" – 24'35\")"
+    assert apart.row("Delays", "default")[3] == '24\'32" ± 38"'
 
 
-def test_a_cell_may_be_broken_before_its_ends_and_nowhere_else() -> None:
-    assert html.between("3 ms", "2 ms", "4 ms").text == "3 ms<span> </span>(2 ms – 4 ms)"
+def test_intervals_are_those_of_student() -> None:
+    assert half_width([4.0]) is None
+    assert half_width([3.0, 5.0]) == pytest.approx(12.706 * 2**0.5 / 2**0.5)
+    assert half_width([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2.776 * 2.5**0.5 / 5**0.5)
+    known = {30: 2.0423, 31: 2.0395, 60: 2.0003, 120: 1.9799, 1_000: 1.9623}
+    assert [t_95(freedom) for freedom in known] == pytest.approx(list(known.values()), abs=4e-4)
+
+
+def test_a_cell_may_be_broken_before_its_interval_and_nowhere_else() -> None:
+    assert html.within("3 ms", "2 ms").text == "3 ms<span> </span>± 2 ms"
     assert "td{padding:.1rem .5rem;text-align:right;vertical-align:top;white-space:nowrap}" in html.STYLE
     assert "td span{white-space:normal}" in html.STYLE
 
@@ -103,7 +112,7 @@ def test_tables_that_are_too_wide_for_a_sheet_are_smaller_in_print(letters: int,
     cells: list[html.Piece] = ["x" * 8] * (letters // 10)
     text = html.table("", [""] * len(cells), [[TableRow("", cells)]]).text
     assert text.startswith(f'<div class="wide{kind} short">')
-    cells = [html.between("x" * 8, "y", "zz")] * (letters // 10)
+    cells = [html.within("x" * 8, "zz")] * (letters // 10)
     assert html.table("", [""] * len(cells), [[TableRow("", cells)]]).text.startswith(f'<div class="wide{kind} short">')
 
 
@@ -235,3 +244,23 @@ def test_metrics_fit_into_a_terminal_of_80_columns(
     assert lines[3].split() == [
         "ostermalm/20min/1", "10557", "1475328", "1414438", "1573", "7", "95.19", "%", "9'03\"", '19"',
     ]  # fmt: skip
+
+
+def test_figures_are_numbered_and_are_also_files(tmp_path: Path) -> None:
+    told = {
+        **_delays("codlvdelay", 1.0),
+        f.DELAY_CDF: [{"metric": "codlvdelay", **row} for row in _cdf(_1=0.5, _9=1.0)],
+    }
+    made = _made(tmp_path / "a", told)
+    captions = [each for each in made.text.split("Figure ") if each[0].isdecimal()]
+    assert captions[0].startswith("1. Distribution of the time from publication to delivery.")
+    study = page.complete(tmp_path / "a", lambda *_: None)
+    page.write(study, tmp_path / "r.html")
+    names = sorted(path.name for path in (tmp_path / "r-figures").iterdir())
+    assert names == sorted(f"figure-{at + 1}.{end}" for at in range(len(captions)) for end in ("csv", "svg"))
+    svg = (tmp_path / "r-figures" / "figure-1.svg").read_text(encoding="utf-8")
+    assert svg.startswith("<svg")
+    assert "xmlns=" in svg
+    rows = (tmp_path / "r-figures" / "figure-1.csv").read_text(encoding="utf-8").splitlines()
+    assert rows[0].startswith("settings,time from publication to delivery")
+    assert rows[1].split(",")[0] == "default"

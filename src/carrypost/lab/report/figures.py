@@ -15,7 +15,7 @@ import numpy as np
 from carrypost.lab.metrics import families
 from carrypost.lab.report import paper as printed
 from carrypost.lab.report import plots, prose
-from carrypost.lab.report.html import Markup, TableRow, figure, joined, tag
+from carrypost.lab.report.html import Markup, Picture, TableRow, figure, joined, tag
 from carrypost.lab.report.html import table as table_of
 from carrypost.lab.report.paper import Experiment
 from carrypost.lab.report.plots import Axis, Floats, Histogram, Mark
@@ -104,7 +104,7 @@ def waited(study: Study, run: FinishedRun) -> float | None:
     return 1 - float(found["share"][found["value_ms"] <= 0].max(initial=0.0))
 
 
-def _cells(found: dict[str, Floats], limits: tuple[float | None, float | None], title: str) -> str:
+def _cells(found: dict[str, Floats], limits: tuple[float | None, float | None], title: str) -> Picture:
     at_x, at_y = limits
     empty = not len(found["copies"])
     widths = (1.0, 1.0) if empty else (float(found["tdelay_width_s"].max()), float(found["ltcy_width_s"].max()))
@@ -168,7 +168,7 @@ class _Cut(NamedTuple):
     title: str
 
 
-def _cdf(study: Study, all_series: Sequence[Series], cut: _Cut, paper: Experiment) -> str:
+def _cdf(study: Study, all_series: Sequence[Series], cut: _Cut, paper: Experiment) -> Picture:
     metric, most_s, unit_s, title = cut
     lines: dict[str, tuple[Floats, Floats]] = {}
     for series in all_series:
@@ -242,7 +242,7 @@ def _samples(study: Study, run: FinishedRun, node: str) -> dict[str, Floats]:
     return made
 
 
-def _registries(study: Study, run: FinishedRun, node: str, title: str) -> str:
+def _registries(study: Study, run: FinishedRun, node: str, title: str) -> Picture:
     found = _samples(study, run, node)
     day = run.in_force.get("mobility", {}).get("start")
     if day:

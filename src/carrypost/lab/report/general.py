@@ -1,7 +1,7 @@
 """The part of a page about any scenario: what became of messages, delays, contacts, neighbours, traffic.
 
-Tables are means over seeds, figures the first seed. What a scenario has nothing of (no order, no contacts known,
-nothing received) is left out.
+Tables are means over seeds with 95 % intervals, figures the first seed. What a scenario has nothing of (no order, no
+contacts known, nothing received) is left out.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import numpy as np
 
 from carrypost.lab.metrics import families
 from carrypost.lab.report import figures, origins, plots, prose, tables
-from carrypost.lab.report.html import Markup, Piece, TableRow, between, figure, paragraph, table, tag
+from carrypost.lab.report.html import Markup, Piece, TableRow, figure, paragraph, table, tag, within
 from carrypost.lab.report.plots import Axis, Floats
+from carrypost.lab.report.seeds import half_width
 from carrypost.lab.report.study import Columns, Series, Study
 from carrypost.lab.report.times import NOTHING, count, share, shown
 from carrypost.lab.schemas import Table
@@ -54,7 +55,8 @@ def _mean(
     values = study.values(of, series, column, **equal)
     if not values:
         return NOTHING
-    return between(show(fmean(values)), show(min(values)), show(max(values)))
+    half = half_width(values)
+    return within(show(fmean(values)), None if half is None else show(half))
 
 
 def _processing(study: Study, all_series: Sequence[Series]) -> Markup:

@@ -5,6 +5,8 @@ A page is one file that needs nothing else: no script, no font, no picture from 
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -47,10 +49,21 @@ pre{font-size:7.5pt;white-space:pre-wrap;overflow-wrap:anywhere}.every{columns:3
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """A plot: as part of a page, as a file of its own, and the numbers that are drawn."""
+
+    inline: str
+    svg: str
+    csv: str
+
+
+@dataclass(frozen=True, slots=True)
 class Markup:
     """A piece of the page that is HTML already."""
 
     text: str
+    figures: tuple[tuple[Picture, ...], ...] = ()
+    """That are in it, each of one picture or more."""
 
 
 Piece = str | Markup
@@ -58,21 +71,23 @@ _MANY, _MOST = 105, 125
 """Letters side by side that a sheet has no room for at the usual size of tables, and at the next smaller one."""
 _TEXT = 20
 _BREAK = "<span> </span>"
+_CAPTION = re.compile(r"<figcaption>(.*?)</figcaption>", re.DOTALL)
 _SHORT = 24
 """A table of no more rows is on one sheet."""
 
 
 def joined(pieces: Iterable[Piece], between: str = "") -> Markup:
     """Several pieces as one; plain texts are escaped."""
-    return Markup(
-        between.join(piece.text if isinstance(piece, Markup) else escape(piece, quote=False) for piece in pieces)
-    )
+    pieces = list(pieces)
+    text = between.join(piece.text if isinstance(piece, Markup) else escape(piece, quote=False) for piece in pieces)
+    return Markup(text, tuple(each for piece in pieces if isinstance(piece, Markup) for each in piece.figures))
 
 
 def tag(name: str, *inside: Piece, kind: str = "") -> Markup:
     """An element, of a class if that is told."""
     opened = f'{name} class="{kind}"' if kind else name
-    return Markup(f"<{opened}>{joined(inside).text}</{name}>")
+    content = joined(inside)
+    return Markup(f"<{opened}>{content.text}</{name}>", content.figures)
 
 
 def paragraph(*inside: Piece, kind: str = "") -> Markup:
@@ -128,20 +143,34 @@ def _row(line: TableRow, texts: Sequence[int]) -> Markup:
     return tag("tr", tag("th", line.head), *cells, kind=line.kind)
 
 
-def between(mean: str, least: str, most: str) -> Markup:
-    """A mean with the ends that it lies between, which may stand below it; alone where they look the same."""
-    if least == mean == most:
+def within(mean: str, half_width: str | None) -> Markup:
+    """A mean with its interval, which may stand below it; alone where there is none, or none to be seen."""
+    if half_width is None or half_width == "0":
         return Markup(escape(mean, quote=False))
-    return Markup(escape(mean, quote=False) + _BREAK + escape(f"({least} – {most})", quote=False))
+    return Markup(escape(mean, quote=False) + _BREAK + escape(f"± {half_width}", quote=False))
 
 
-def figure(pictures: Sequence[tuple[str, str]], caption: Sequence[Piece]) -> Markup:
-    """Pictures, each with what it is of (may be empty), and what they show."""
+def figure(pictures: Sequence[tuple[str, Picture]], caption: Sequence[Piece]) -> Markup:
+    """Pictures, each with what it is of (may be empty), and what they show. The page numbers them."""
     parts: list[Markup] = []
     for of, picture in pictures:
         parts += [tag("div", of, kind="half")] if of else []
-        parts.append(Markup(picture))
-    return tag("figure", *parts, tag("figcaption", *caption))
+        parts.append(Markup(picture.inline))
+    made = tag("figure", *parts, tag("figcaption", *caption))
+    return Markup(made.text, (tuple(picture for _, picture in pictures),))
+
+
+def _numbered(text: str) -> str:
+    """With numbers for figures: before the caption, or after it where the figure is called like one of a paper's."""
+    numbers = itertools.count(1)
+
+    def caption(found: re.Match[str]) -> str:
+        number, inside = next(numbers), found[1]
+        if inside.startswith("<b>"):
+            return f"<figcaption>{inside} [figure {number} of this page]</figcaption>"
+        return f"<figcaption><b>Figure {number}.</b> {inside}</figcaption>"
+
+    return _CAPTION.sub(caption, text)
 
 
 def page(title: str, body: Iterable[Piece]) -> str:
@@ -151,4 +180,4 @@ def page(title: str, body: Iterable[Piece]) -> str:
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body>\n"
     )
-    return f"{head}{joined(body, chr(10)).text}\n</body></html>\n"
+    return f"{head}{_numbered(joined(body, chr(10)).text)}\n</body></html>\n"

@@ -9,16 +9,18 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from string import ascii_lowercase
 
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.report import causal, general, origins
-from carrypost.lab.report.html import Piece, page, paragraph, tag
+from carrypost.lab.report.html import Picture, Piece, joined, page, paragraph, tag
 from carrypost.lab.report.paper import EXPERIMENTS
 from carrypost.lab.report.study import METRICS, Study
 from carrypost.lab.schemas import Table
 
 CAMPAIGN = "campaign.toml"
+Figures = tuple[tuple[Picture, ...], ...]
 Make = Callable[[Path, Sequence[Table]], None]
 """Makes families of a campaign."""
 
@@ -36,6 +38,11 @@ def complete(folder: Path, make: Make) -> Study:
 
 def text(study: Study, command: str = "") -> str:
     """The page; `command` is what made it all, if one command did."""
+    return _page(study, command)[0]
+
+
+def _page(study: Study, command: str) -> tuple[str, Figures]:
+    """The page, and its figures."""
     papers = [EXPERIMENTS[name] for name in study.scenarios if _of_paper(name, study)]
     others = [name for name in study.scenarios if not _of_paper(name, study)]
     title = causal.title(papers) if papers else f"Campaign: {', '.join(others[:3])}{' …' if len(others) > 3 else ''}"  # noqa: PLR2004
@@ -51,7 +58,7 @@ def text(study: Study, command: str = "") -> str:
     for name in gone:
         body += [tag("h2", name), paragraph("None of its runs was successful."), origins.failures(study, name)]
     body += [origins.again(study, command, _campaign(study.folder)), origins.versions(study)]
-    return page(title, body)
+    return page(title, body), joined(body).figures
 
 
 def check(out: Path) -> None:
@@ -64,11 +71,18 @@ def check(out: Path) -> None:
 
 
 def write(study: Study, out: Path, command: str = "") -> None:
-    """The page as a file, whole or not there."""
+    """The page as a file, whole or not there; and its figures, as SVG and as CSV, in a folder beside it."""
     check(out)
-    made = text(study, command)
+    made, figures = _page(study, command)
     with folders.staged(out) as partial:
         partial.write_text(made, encoding="utf-8", newline="\n")
+    with folders.staged(out.with_name(f"{out.stem}-figures")) as partial:
+        partial.mkdir()
+        for number, pictures in enumerate(figures, 1):
+            for letter, picture in zip(ascii_lowercase, pictures, strict=False):
+                name = f"figure-{number}" + (f"-{letter}" if len(pictures) > 1 else "")
+                for ending, content in ((".svg", picture.svg), (".csv", picture.csv)):
+                    (partial / f"{name}{ending}").write_text(content, encoding="utf-8", newline="\n")
 
 
 def _of_paper(name: str, study: Study) -> bool:

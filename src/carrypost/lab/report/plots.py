@@ -7,6 +7,8 @@ as marks in the look of the curve that it is about.
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +19,11 @@ import numpy.typing as npt
 import vl_convert
 
 from carrypost.lab.report import svg
+from carrypost.lab.report.html import Picture
 
 Floats = npt.NDArray[np.float64]
+Numbers = Mapping[str, Sequence[object]]
+"""What is drawn, by head of column."""
 WIDTH, HEIGHT = 600, 250
 _COLOURS = ("#08306b", "#c2410c", "#2e7d32", "#7b1fa2", "#00838f", "#795548", "#616161", "#ad1457")
 _DASHES = ([1, 0], [7, 3], [2, 2], [9, 2, 2, 2], [4, 2], [1, 3], [12, 4], [6, 2, 2, 2, 2, 2])
@@ -86,7 +91,7 @@ class Mark:
     y: float
 
 
-def intervals(starts: Floats, ends: Floats, x: Axis, title: str) -> str:
+def intervals(starts: Floats, ends: Floats, x: Axis, title: str) -> Picture:
     """A line from start to end for each, those that begin first at the bottom."""
     order = np.lexsort((ends, starts))
     rows: list[dict[str, float | None]] = []
@@ -109,13 +114,13 @@ def intervals(starts: Floats, ends: Floats, x: Axis, title: str) -> str:
             order="n:Q",
         )
     )
-    return _drawn(chart, title)
+    return _drawn(chart, title, {"start": starts[order].tolist(), "end": ends[order].tolist()})
 
 
 def curves(
     lines: Mapping[str, tuple[Floats, Floats]], axes: tuple[Axis, Axis], title: str, *,
     marks: Sequence[Mark] = (), steps: bool = True, height: int = HEIGHT, legend: str = "lifetime",
-) -> str:  # fmt: skip
+) -> Picture:  # fmt: skip
     """Curves by name, those of steps keep their value until the next; marks are what the paper quotes."""
     x, y = axes
     names = list(lines)[:CURVES_MAX]
@@ -137,15 +142,17 @@ def curves(
             strokeDash=alt.StrokeDash("curve:N", scale=dashes, sort=names, legend=key),
         )
     )
+    heads = {legend or "curve": "curve", x.title: "x", y.title: "y"}
+    drawn = {head: [row[column] for row in rows] for head, column in heads.items()}
     there = [mark for mark in marks if mark.curve in names]
     if not there:
-        return _drawn(line, title, height=height)
+        return _drawn(line, title, drawn, height=height)
     points = (
         alt.Chart(_data([{"curve": each.curve, "x": each.x, "y": each.y} for each in there]))
         .mark_point(shape="diamond", size=70, strokeWidth=1.6, fill="white", opacity=1)
         .encode(x=x.x("x"), y=y.y("y"), color=alt.Color("curve:N", scale=scale, sort=names, legend=None))
     )
-    return _drawn(alt.layer(line, points), title, height=height)
+    return _drawn(alt.layer(line, points), title, drawn, height=height)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +175,7 @@ class Histogram:
         return Histogram(kept[0] * x_width, kept[1] * y_width, x_width, y_width, copies)
 
 
-def cells(found: Histogram, axes: tuple[Axis, Axis], rules: tuple[float | None, float | None], title: str) -> str:
+def cells(found: Histogram, axes: tuple[Axis, Axis], rules: tuple[float | None, float | None], title: str) -> Picture:
     """Counts by colour, on a scale of logarithms; rules are the most that the paper has, dashed."""
     x, y = axes
     most = float(found.copies.max(initial=1))
@@ -201,7 +208,8 @@ def cells(found: Histogram, axes: tuple[Axis, Axis], rules: tuple[float | None, 
             ),
         )
     )
-    return _drawn(alt.layer(chart, *_rules(rules)), title, height=HEIGHT - 30)
+    drawn = {x.title: found.x.tolist(), y.title: found.y.tolist(), "copies": found.copies.tolist()}
+    return _drawn(alt.layer(chart, *_rules(rules)), title, drawn, height=HEIGHT - 30)
 
 
 def _rules(rules: tuple[float | None, float | None]) -> list[alt.Chart]:
@@ -273,6 +281,18 @@ def _data(rows: Sequence[Mapping[str, object]]) -> alt.Data:
     return alt.Data(values=list(rows))  # type: ignore[no-untyped-call]
 
 
-def _drawn(chart: alt.Chart | alt.LayerChart | alt.FacetChart, title: str, *, height: int = HEIGHT) -> str:
+def _drawn(
+    chart: alt.Chart | alt.LayerChart | alt.FacetChart, title: str, numbers: Numbers, *, height: int = HEIGHT
+) -> Picture:
     spec = chart.properties(width=WIDTH, height=height).configure(**_CONFIG).to_dict()
-    return svg.small(vl_convert.vegalite_to_svg(vl_spec=spec), title)
+    drawn = vl_convert.vegalite_to_svg(vl_spec=spec)
+    return Picture(svg.small(drawn, title), drawn, _csv(numbers))
+
+
+def _csv(numbers: Numbers) -> str:
+    """Columns with their heads, as a file."""
+    made = io.StringIO()
+    writer = csv.writer(made, lineterminator="\n")
+    writer.writerow(numbers)
+    writer.writerows(zip(*numbers.values(), strict=True))
+    return made.getvalue()

@@ -1,7 +1,7 @@
 """What a page is made of: a campaign's runs, what they ran with, and its tables of metrics; read without Spark.
 
 Runs of one scenario and one choice of settings are a `Series`, one run for each seed: figures show its first seed,
-tables the mean of all, with least and most. What a run ran with stands in the first row of its record.
+tables the mean of all, with its 95 % interval. What a run ran with stands in the first row of its record.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """CAUSAL's tables with ours beside them: Tables I to III of the buses, IV to VI of the walkers.
 
-Of several seeds ours is the mean, and the least and the most of the seeds stand below it. Differences are ours by the
+Of several seeds ours is the mean, and its 95 % interval stands below it. Differences are ours by the
 paper's, in per cent; those of shares in points of per cent. A run that is only a part of the experiment gets none.
 """
 
@@ -13,12 +13,14 @@ from statistics import fmean
 from carrypost.lab.metrics import families
 from carrypost.lab.report.html import Markup, TableRow, table
 from carrypost.lab.report.paper import Experiment, Quad
+from carrypost.lab.report.seeds import half_width
 from carrypost.lab.report.study import Series, Study
 from carrypost.lab.report.times import NOTHING, count, difference, mean, points, share, shown
 from carrypost.lab.schemas import Table
 
 Show = Callable[[float | None], str]
 Differ = Callable[[float | None, float | None], str]
+INTERVAL = "95 % of seeds"
 QUAD = ("min_s", "max_s", "avg_s", "stdev_s")
 QUAD_HEADS = ("min", "max", "avg", "stdev")
 _REGISTRIES = ("c_barrier", "co_delivered", "pending", "cache")
@@ -30,9 +32,8 @@ class Beside:
 
     paper: str
     ours: str
-    least: str
-    most: str
-    """Of several seeds; empty: there is one."""
+    half_width: str
+    """Of the 95 % interval of several seeds; empty: there is one."""
     difference: str
 
 
@@ -41,19 +42,19 @@ def beside(
 ) -> Beside:
     """One figure of all seeds beside the paper's; not `whole`: nothing to compare."""
     ours = fmean(values) if values else None
-    least, most = (show(min(values)), show(max(values))) if len(values) > 1 else ("", "")
-    return Beside(show(paper), show(ours), least, most, differ(ours, paper) if whole else NOTHING)
+    half = half_width(values)
+    told = "" if half is None else f"± {show(half)}"
+    return Beside(show(paper), show(ours), told, differ(ours, paper) if whole else NOTHING)
 
 
 def _lines(name: str, cells: Sequence[Beside], *, whole: bool) -> list[TableRow]:
-    """Rows for one figure: the paper's, ours, least and most of the seeds, and the difference."""
+    """Rows for one figure: the paper's, ours, the interval of several seeds, and the difference."""
     lines = [
         TableRow(name, ["paper", *(cell.paper for cell in cells)], "paper"),
         TableRow("", ["ours", *(cell.ours for cell in cells)], "ours"),
     ]
-    if any(cell.least for cell in cells):
-        lines.append(TableRow("", ["least of seeds", *(cell.least for cell in cells)], "spread"))
-        lines.append(TableRow("", ["most of seeds", *(cell.most for cell in cells)], "spread"))
+    if any(cell.half_width for cell in cells):
+        lines.append(TableRow("", [INTERVAL, *(cell.half_width for cell in cells)], "spread"))
     if whole:
         lines.append(TableRow("", ["difference", *(cell.difference for cell in cells)], "difference"))
     return lines
@@ -78,10 +79,10 @@ def scene(study: Study, series: Series, paper: Experiment, *, whole: bool) -> Ma
         ("contacts", beside(study.values(contacts, series, "contacts"), paper.contacts, count, whole=whole)),
         *quad("duration of contacts", contacts, paper.contact),
     ]  # fmt: skip
-    several = any(cell.least for _, cell in rows)
-    heads = ["", "paper", "ours", *(["least of seeds", "most of seeds"] * several), *(["difference"] * whole)]
+    several = any(cell.half_width for _, cell in rows)
+    heads = ["", "paper", "ours", *([INTERVAL] * several), *(["difference"] * whole)]
     body = [
-        TableRow(name, [cell.paper, cell.ours, *([cell.least, cell.most] * several), *([cell.difference] * whole)])
+        TableRow(name, [cell.paper, cell.ours, *([cell.half_width] * several), *([cell.difference] * whole)])
         for name, cell in rows
     ]
     return table(f"{paper.tables[0]}: nodes and contacts", heads, [body])
@@ -104,7 +105,7 @@ def processing(study: Study, all_series: Sequence[Series], paper: Experiment, *,
             told = paper.processing.get(series.lifetime_s)
             values = study.values(families.PROCESSING, series, column)
             if series.lifetime_s is None and column.startswith("exp"):
-                cells.append(Beside("N/A", "N/A", "", "", NOTHING))
+                cells.append(Beside("N/A", "N/A", "", NOTHING))
             else:
                 value = None if told is None else getattr(told, column)
                 cells.append(beside(values, value, show, differ, whole=whole))
