@@ -223,7 +223,7 @@ def test_a_scenario_of_the_paper_without_order_gets_a_general_page(tmp_path: Pat
 def test_all_general_figures_are_there_where_there_is_something_to_show(tmp_path: Path) -> None:
     lab_pages.like_paper(tmp_path, OSTERMALM, name="elsewhere")
     found = _page(tmp_path)
-    assert sum(tag == "svg" for tag, _ in found.tags) == 5
+    assert sum(tag == "svg" for tag, _ in found.tags) == 6
     assert found.row("Bytes sent", "Parcel")[1] == "5,000"
     assert found.row("Sizes", "20min")[1:3] == ["2", "5"]
     assert found.row("Parameters", "workload.0.lifetime_s")[1] == "20', 15', 10', 5'"

@@ -264,3 +264,27 @@ def test_figures_are_numbered_and_are_also_files(tmp_path: Path) -> None:
     rows = (tmp_path / "r-figures" / "figure-1.csv").read_text(encoding="utf-8").splitlines()
     assert rows[0].startswith("settings,time from publication to delivery")
     assert rows[1].split(",")[0] == "default"
+
+
+def test_what_it_took_to_deliver_is_told(tmp_path: Path) -> None:
+    nodes = [
+        {"node": "a", "received": 1, "direct": 1, "mean": 1.0, "max": 1},
+        {"node": "b", "received": 3, "direct": 0, "mean": 3.0, "max": 4},
+    ]
+    traffic = [{"node": "a", "frame": "Data", "bytes": 600}, {"node": "b", "frame": "Beacon", "bytes": 300}]
+    held = (("a", 0.0, False, 2), ("b", 0.0, False, 4), ("a", 60.0, False, 7), ("b", 60.0, True, 99))
+    other = {"c_barrier": None, "co_delivered": None, "pending": None}
+    samples = [{"node": node, "t": t, "leaving": leaves, "cache": each, **other} for node, t, leaves, each in held]
+    lasting = [{"value_ms": 1_000 * at, "count": 1, "cumulative": at, "share": at / 20} for at in range(1, 21)]
+    sizes = [{"registry": "cache", "samples": 3, "mean": 4.0, "max": 99}]
+    made = _made(tmp_path / "a", {
+        f.HOPS: nodes, f.TRAFFIC: traffic, f.REGISTRIES: samples, f.CONTACT_CDF: lasting, f.REGISTRY_SIZES: sizes,
+    })  # fmt: skip
+    # Seven were delivered, four of them to their authors: 900 bytes for three.
+    assert made.row("What it took", "default")[1:] == ["300", "2.5", "25"]
+    page.write(page.complete(tmp_path / "a", lambda *_: None), tmp_path / "r.html")
+    files = {path.read_text(encoding="utf-8") for path in (tmp_path / "r-figures").glob("*.csv")}
+    assert 'settings,time since the start (s),"messages held, mean"\ndefault,0.0,3.0\ndefault,60.0,7.0\n' in files
+    (tail,) = (each for each in files if "share that is longer" in each)
+    assert tail.splitlines()[1] == "default,1.0,0.95"
+    assert len(tail.splitlines()) == 20  # The longest has none that is longer.

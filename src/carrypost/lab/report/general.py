@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from carrypost.lab.metrics import families
-from carrypost.lab.report import figures, origins, plots, prose, tables
+from carrypost.lab.report import cost, figures, origins, plots, prose, tables
 from carrypost.lab.report.html import Markup, Piece, TableRow, figure, paragraph, table, tag, within
 from carrypost.lab.report.plots import Axis, Floats
 from carrypost.lab.report.seeds import half_width
@@ -36,15 +36,17 @@ def section(study: Study, all_series: Sequence[Series]) -> list[Piece]:
         origins.failures(study, scenario),
         tag("h3", "Messages"),
         _processing(study, all_series),
+        cost.travel(study, all_series),
         *_delays(study, all_series),
         tag("h3", "Nodes and contacts"),
         _contacts(study, all_series),
         *_contact_figures(study, all_series),
+        *cost.tails(study, all_series),
         tag("h3", "Traffic"),
         _traffic(study, all_series),
     ]
     if (kept := tables.registries(study, all_series, "settings")).text:
-        parts += [tag("h3", "Registries"), kept]
+        parts += [tag("h3", "Registries"), kept, *cost.caches(study, all_series)]
     parts += [tag("h3", "Parameters"), origins.parameters(all_series, None)]
     return parts
 

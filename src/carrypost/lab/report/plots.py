@@ -55,6 +55,8 @@ class Axis:
     labels: str = ""
     """How ticks are labelled, in Vega's language; empty: by their number."""
     ticks: Sequence[float] = ()
+    log: bool = False
+    """By powers of ten."""
 
     def x(self, field: str) -> alt.X:
         """Of a plot, left to right."""
@@ -65,6 +67,8 @@ class Axis:
         return alt.Y(f"{field}:Q", title=self.title, scale=self._scale(), axis=self._axis())
 
     def _scale(self) -> alt.Scale:
+        if self.log:
+            return alt.Scale(type="log", nice=False)
         if self.most is None:
             return alt.Scale(zero=True, nice=True)
         return alt.Scale(domain=[self.least or 0, self.most], nice=False, clamp=False)
