@@ -1,6 +1,7 @@
 """A real program with a context: it sends, or consumes, and says on stdout what it was promised, a line each.
 
 ``python tests/jms_agent.py send FOLDER FIRST COUNT`` sends texts of numbers and says each when `send` returned.
+``python tests/jms_agent.py hold FOLDER`` says how many messages its node has, acknowledges none, and stays.
 ``python tests/jms_agent.py receive FOLDER`` consumes by a durable subscription and acknowledges each message: it says
 ``got ID TEXT COUNT`` before, and ``done ID`` after that returned.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from carrypost import ConnectionFactory, SessionMode
@@ -31,6 +33,16 @@ async def send(folder: str, first: int, count: int) -> None:
         await asyncio.sleep(3_600)  # Its node runs as long as the program does.
 
 
+async def hold(folder: str) -> None:
+    factory = ConnectionFactory(data=folder, client_id="author", **QUICK)
+    async with (
+        factory.create_context(SessionMode.CLIENT_ACKNOWLEDGE) as ctx,
+        ctx.create_consumer(ctx.create_topic(TOPIC)) as mine,
+    ):
+        say("has", len([message async for message in mine.messages(timeout=2)]))
+        await asyncio.sleep(3_600)
+
+
 async def receive(folder: str) -> None:
     factory = ConnectionFactory(data=folder, client_id="reader", **QUICK)
     async with (
@@ -47,4 +59,5 @@ async def receive(folder: str) -> None:
 
 if __name__ == "__main__":
     what, folder, *numbers = sys.argv[1:]
-    asyncio.run(send(folder, *map(int, numbers)) if what == "send" else receive(folder))
+    programs: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {"send": send, "hold": hold, "receive": receive}
+    asyncio.run(programs[what](folder, *map(int, numbers)))
