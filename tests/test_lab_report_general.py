@@ -284,7 +284,23 @@ def test_what_it_took_to_deliver_is_told(tmp_path: Path) -> None:
     assert made.row("What it took", "default")[1:] == ["300", "2.5", "25"]
     page.write(page.complete(tmp_path / "a", lambda *_: None), tmp_path / "r.html")
     files = {path.read_text(encoding="utf-8") for path in (tmp_path / "r-figures").glob("*.csv")}
-    assert 'settings,time since the start (s),"messages held, mean"\ndefault,0.0,3.0\ndefault,60.0,7.0\n' in files
+    assert 'settings,time since the start (s),"messages held, mean"\ndefault,0.75,3.0\ndefault,59.25,7.0\n' in files
     (tail,) = (each for each in files if "share that is longer" in each)
     assert tail.splitlines()[1] == "default,1.0,0.95"
     assert len(tail.splitlines()) == 20  # The longest has none that is longer.
+
+
+def test_what_is_by_time_has_bands_where_there_are_several_seeds(tmp_path: Path) -> None:
+    def shares(*ratios: float) -> dict[Table, list[dict[str, Any]]]:
+        about = {"message": "m", "source": "a", "recipients": 4, "delivered": 1}
+        return {f.DELIVERY: [{**about, "published": 100.0 * at, "ratio": each} for at, each in enumerate(ratios)]}
+
+    made = _made(tmp_path / "a", shares(0.5, 0.75), shares(0.5, 0.25))
+    assert "Bands are 95 % intervals of the mean over seeds." in made.text
+    page.write(page.complete(tmp_path / "a", lambda *_: None), tmp_path / "r.html")
+    (rows,) = (path.read_text(encoding="utf-8").splitlines() for path in (tmp_path / "r-figures").glob("*.csv"))
+    assert rows[0] == 'settings,time since the start (s),"delivery ratio, mean",95 % ±'
+    assert rows[1] == "default,1.25,0.5,0.0"
+    name, t, ratio, half = rows[2].split(",")
+    assert (name, t, ratio) == ("default", "98.75", "0.5")
+    assert float(half) == pytest.approx(12.706 * 0.25)

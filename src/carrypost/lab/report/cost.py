@@ -1,6 +1,6 @@
-"""What messages cost and how they travel: bytes by delivery, hops, how full caches are, long tails of contacts.
+"""What messages cost and how they travel: bytes by delivery, hops, what is by time, long tails of contacts.
 
-Tables are means over seeds, figures the first seed; what the records do not tell is left out.
+Tables and what is by time are means over seeds, tails the first seed; what the records do not tell is left out.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from carrypost.lab.schemas import Table
 
 _MS = 1_000.0
 _UNITS = ((10_800.0, 3_600.0, "h"), (180.0, 60.0, "min"), (0.0, 1.0, "s"))
+_BINS = 40
+_MIDDLES = (np.arange(_BINS) + 0.5) / _BINS
 _TAIL_MIN = 10
 """Values that a tail must have to be looked at."""
 
@@ -66,25 +68,70 @@ def _hops(study: Study, run: FinishedRun) -> tuple[float | None, float | None]:
     return float((found["mean"] * found["received"]).sum()) / received, 100 * float(found["direct"].sum()) / received
 
 
+def deliveries(study: Study, all_series: Sequence[Series]) -> list[Piece]:
+    """Of messages published at a time, the mean share of recipients that got them."""
+    return _by_time(
+        study, all_series, _ratios, Axis("delivery ratio, mean", 1.03, labels=plots.SHARE.labels),
+        "Mean share of recipients that a message is delivered to, by the time of its publication.",
+    )  # fmt: skip
+
+
+def _ratios(study: Study, run: FinishedRun) -> tuple[Floats, Floats]:
+    found = study.columns(families.DELIVERY, run)
+    ratio = found["ratio"].astype(np.float64)
+    return found["published"][~np.isnan(ratio)], ratio[~np.isnan(ratio)]
+
+
 def caches(study: Study, all_series: Sequence[Series]) -> list[Piece]:
     """Messages that nodes hold, by time."""
-    lines: dict[str, tuple[Floats, Floats]] = {}
-    for series in all_series[: plots.CURVES_MAX]:
-        found = study.columns(families.REGISTRIES, series.first)
-        held = found["cache"].astype(np.float64)
-        regular = ~np.isnan(held) & ~found["leaving"].astype(np.bool_)
-        t, place = np.unique(found["t"][regular], return_inverse=True)
-        if len(t) > 1:
-            lines[series.settings] = t, np.bincount(place, held[regular]) / np.bincount(place)
-    if not lines:
+    return _by_time(
+        study, all_series, _held, Axis("messages held, mean"), "Messages in the cache of a node that is there, by time."
+    )
+
+
+def _held(study: Study, run: FinishedRun) -> tuple[Floats, Floats]:
+    found = study.columns(families.REGISTRIES, run)
+    held = found["cache"].astype(np.float64)
+    regular = ~np.isnan(held) & ~found["leaving"].astype(np.bool_)
+    return found["t"][regular], held[regular]
+
+
+def _by_time(
+    study: Study,
+    all_series: Sequence[Series],
+    values: Callable[[Study, FinishedRun], tuple[Floats, Floats]],
+    y: Axis,
+    caption: str,
+) -> list[Piece]:
+    """Means of values by time, those of seeds together, with bands of 95 % where there are several."""
+    found = {each.settings: [values(study, run) for run in each.runs] for each in all_series[: plots.CURVES_MAX]}
+    last_s = max((float(t.max(initial=0.0)) for seeds in found.values() for t, _ in seeds), default=0.0)
+    if not last_s:
         return []
-    last_s = max(float(t[-1]) for t, _ in lines.values())
     unit_s, unit = next((size, name) for least, size, name in _UNITS if last_s > least or not least)
-    most = max(float(each.max()) for _, each in lines.values())
-    axes = Axis(f"time since the start ({unit})", last_s / unit_s), Axis("messages held, mean", 1.06 * most or 1.0)
-    drawn = {name: plots.changes(t / unit_s, each) for name, (t, each) in lines.items()}
-    picture = plots.curves(drawn, axes, "messages held by time", legend="settings", height=180)
-    return [figure([("", picture)], ["Messages in the cache of a node that is there, by time."])]
+    lines, bands = {}, {}
+    for name, seeds in found.items():
+        means = np.array([_binned(t / last_s, each) for t, each in seeds])
+        seen = ~np.isnan(means).any(axis=0)
+        if seen.any():
+            lines[name] = _MIDDLES[seen] * last_s / unit_s, means[:, seen].mean(axis=0)
+            bands[name] = np.array([half_width(column) or 0.0 for column in means[:, seen].T.tolist()])
+    several = any(len(seeds) > 1 for seeds in found.values())
+    axes = Axis(f"time since the start ({unit})", last_s / unit_s), y
+    title = caption.rstrip(".").lower()
+    picture = plots.curves(
+        lines, axes, title, steps=False, legend="settings", height=180, bands=bands if several else {}
+    )
+    told = " Bands are 95 % intervals of the mean over seeds." if several else ""
+    return [figure([("", picture)], [caption, told])]
+
+
+def _binned(place: Floats, values: Floats) -> Floats:
+    """The mean of the values in each of so many equal parts of the time; nan where there is none."""
+    at = np.minimum((place * _BINS).astype(np.int64), _BINS - 1)
+    count = np.bincount(at, minlength=_BINS)
+    found: Floats = np.divide(np.bincount(at, values, _BINS), count, out=np.full(_BINS, np.nan), where=count > 0)
+    return found
 
 
 def tails(study: Study, all_series: Sequence[Series]) -> list[Piece]:

@@ -37,6 +37,7 @@ def section(study: Study, all_series: Sequence[Series]) -> list[Piece]:
         tag("h3", "Messages"),
         _processing(study, all_series),
         cost.travel(study, all_series),
+        *cost.deliveries(study, all_series),
         *_delays(study, all_series),
         tag("h3", "Nodes and contacts"),
         _contacts(study, all_series),

@@ -28,6 +28,7 @@ WIDTH, HEIGHT = 600, 250
 _COLOURS = ("#08306b", "#c2410c", "#2e7d32", "#7b1fa2", "#00838f", "#795548", "#616161", "#ad1457")
 _DASHES = ([1, 0], [7, 3], [2, 2], [9, 2, 2, 2], [4, 2], [1, 3], [12, 4], [6, 2, 2, 2, 2, 2])
 CURVES_MAX = len(_COLOURS)
+_NONE: Mapping[str, Floats] = {}
 _SEEN_PX = 0.5
 _STEPS = 7
 """Classes of counts."""
@@ -124,8 +125,12 @@ def intervals(starts: Floats, ends: Floats, x: Axis, title: str) -> Picture:
 def curves(
     lines: Mapping[str, tuple[Floats, Floats]], axes: tuple[Axis, Axis], title: str, *,
     marks: Sequence[Mark] = (), steps: bool = True, height: int = HEIGHT, legend: str = "lifetime",
+    bands: Mapping[str, Floats] = _NONE,
 ) -> Picture:  # fmt: skip
-    """Curves by name, those of steps keep their value until the next; marks are what the paper quotes."""
+    """Curves by name, those of steps keep their value until the next; marks are what the paper quotes.
+
+    `bands` reach so far above and below the curves of their names, point by point.
+    """
     x, y = axes
     names = list(lines)[:CURVES_MAX]
     rows = [
@@ -147,7 +152,11 @@ def curves(
         )
     )
     heads = {legend or "curve": "curve", x.title: "x", y.title: "y"}
-    drawn = {head: [row[column] for row in rows] for head, column in heads.items()}
+    drawn: dict[str, Sequence[object]] = {head: [row[column] for row in rows] for head, column in heads.items()}
+    if bands:
+        drawn["95 % ±"] = [each for name in names for each in bands[name].tolist()]
+        area = _band({name: lines[name] for name in names}, bands, (x, y), scale)
+        return _drawn(alt.layer(area, line), title, drawn, height=height)
     there = [mark for mark in marks if mark.curve in names]
     if not there:
         return _drawn(line, title, drawn, height=height)
@@ -157,6 +166,25 @@ def curves(
         .encode(x=x.x("x"), y=y.y("y"), color=alt.Color("curve:N", scale=scale, sort=names, legend=None))
     )
     return _drawn(alt.layer(line, points), title, drawn, height=height)
+
+
+def _band(
+    lines: Mapping[str, tuple[Floats, Floats]], bands: Mapping[str, Floats], axes: tuple[Axis, Axis], scale: alt.Scale
+) -> alt.Chart:
+    rows = [
+        {"curve": name, "x": at, "y": value - half, "y2": value + half}
+        for name, (x, y) in lines.items()
+        for at, value, half in zip(x.tolist(), y.tolist(), bands[name].tolist(), strict=True)
+    ]
+    made: alt.Chart = (
+        alt.Chart(_data(rows))
+        .mark_area(opacity=0.18, clip=True)
+        .encode(
+            x=axes[0].x("x"), y=axes[1].y("y"), y2="y2:Q",
+            color=alt.Color("curve:N", scale=scale, sort=list(lines), legend=None),
+        )
+    )  # fmt: skip
+    return made
 
 
 @dataclass(frozen=True, slots=True)
