@@ -10,6 +10,7 @@ is measured in a session whose workers have started, duckdb in a program of its 
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -21,6 +22,7 @@ import numpy as np
 from benchmarks import _lab_records
 from benchmarks._lab_weigh import weigh, weigh_apart
 from benchmarks._processes import BenchmarkError, Row, say
+from pyspark import cloudpickle
 
 from carrypost.lab.engines import Engine, LocalEngine, SparkEngine
 from carrypost.lab.metrics import making, records
@@ -213,6 +215,8 @@ def _of_duckdb(found: Found) -> dict[str, Answer]:
 def measure(spark: SparkSession, folder: Path, *, quick: bool, repeats: int) -> list[Row]:
     """What each number of rows took on each engine."""
     del spark  # The session that is there is the one that engines use.
+    # Executors know nothing of benchmarks.
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     rows: list[Row] = []
     with ExitStack() as ending:
         engine = SparkEngine(SparkOptions(), ending)

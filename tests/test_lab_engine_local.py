@@ -77,9 +77,3 @@ def test_a_campaign_has_the_records_of_plain_runs_and_one_that_fails_ends_nothin
         emu.run(scenario, run.seed, overrides=dict(run.overrides), settings=run.settings, out=plain)
         made[f"{run.stem}.parquet"] = plain.read_bytes()
     assert records(out) == dict(sorted(made.items()))
-
-
-def test_without_it_the_lack_of_java_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    three(tmp_path)
-    assert command(["lab", "campaign", str(campaign(tmp_path)), "--out", str(tmp_path / "out")]) == 1
-    assert "there is no Java in this test" in capsys.readouterr().err
