@@ -205,9 +205,9 @@ async def test_row_100_asynchronous_sends_in_a_loop_let_others_go_on(net: testin
         ]
         for producer in producers:
             before = turns
-            for number in range(20):
+            for number in range(100):
                 await producer.send(NEWS, str(number))
-            assert turns >= before + 19
+            assert turns >= before + 3
         task.cancel()
 
 

@@ -89,7 +89,7 @@ class Producer:
             await works.outcome(performed.done)
         else:
             works.leave(performed.done)
-        if self._listener is not None or not persistent:
+        if (self._listener is not None or not persistent) and session.has_sent_enough():
             await asyncio.sleep(0)  # Who sends in a loop lets others go on.
         stamp(made, descriptor, destination)
         return Sent(descriptor, SendState.STORED)
