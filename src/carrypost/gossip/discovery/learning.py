@@ -36,6 +36,11 @@ class LearningQueue:
     def __contains__(self, digest: bytes) -> bool:
         return digest in self._tellers
 
+    @property
+    def due_us(self) -> int:
+        """When it is time to go on."""
+        return self._timers.due[LEARN]
+
     def begin(
         self, entries: Iterable[Entry], digest: bytes, copies: Collection[Slotted], teller: Link, now: int
     ) -> None:
@@ -49,10 +54,8 @@ class LearningQueue:
             self._timers.hasten(LEARN, now + _PAUSE_US)
         teller.budgets.learnt(matcher, len(copies), now)
 
-    def go_on(self, wanted: Collection[bytes], now: int) -> bool:
-        """Go on, if it is time; what nobody is known by any more is given up. Returns True if one is learnt."""
-        if self._timers.due[LEARN] > now:
-            return False
+    def go_on(self, wanted: Collection[bytes], now: int) -> None:
+        """Go on with the first; what nobody is known by any more is given up."""
         self._timers.cancel(LEARN)
         for digest in [digest for digest in self._tellers if digest not in wanted]:
             del self._tellers[digest]
@@ -68,7 +71,6 @@ class LearningQueue:
             del self._tellers[digest]
         if self._tellers:
             self._timers.arm(LEARN, now + _PAUSE_US)
-        return bool(self._learnt)
 
     def take_learnt(self) -> list[bytes]:
         """The digests of those that were learnt since the last call."""

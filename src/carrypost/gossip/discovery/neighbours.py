@@ -400,7 +400,8 @@ class Neighbours:
 
     def tick(self, now: int) -> None:
         """End neighbours that fell silent, tell of those that do not hear this host, learn what they want."""
-        if self._learning.go_on({neighbour.profile for neighbour in self._neighbours.values()}, now):
+        if self._learning.due_us <= now:
+            self._learning.go_on({neighbour.profile for neighbour in self._neighbours.values()}, now)
             self._take_learnt(now)
         for neighbour in list(self._neighbours.values()):
             timers = neighbour.link.timers
