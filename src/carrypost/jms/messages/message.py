@@ -8,6 +8,7 @@ was; its properties and its body are read-only until they are cleared.
 from __future__ import annotations
 
 import reprlib
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
@@ -316,7 +317,7 @@ class Message:
         return self._whole()
 
 
-class Bodied(Message, Generic[B]):
+class Bodied(Message, ABC, Generic[B]):
     """A message whose body is made of its payload when somebody looks at it, and kept."""
 
     def __init__(self) -> None:
@@ -324,11 +325,13 @@ class Bodied(Message, Generic[B]):
         self._body: B | None = None
         """None: it is still to be made."""
 
+    @abstractmethod
     def _empty(self) -> B:
-        raise NotImplementedError
+        """The body of a new message."""
 
+    @abstractmethod
     def _decoded(self, payload: bytes) -> B:
-        raise NotImplementedError
+        """The body that a payload holds; raises `MessageFormatException`."""
 
     def clear_body(self) -> None:
         """Empty the body, and let it be written. Properties and header fields stay."""
