@@ -141,6 +141,11 @@ class Consumer:
         """Whether it leaves out what its own connection sent."""
         return self._wanted.no_local
 
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed, by itself, with its context, or because the node is gone."""
+        return bool(self._closed)
+
     # --- receiving -----------------------------------------------------------------------------------------
 
     async def receive(self, timeout: Duration | None = None) -> Message | None:
@@ -158,7 +163,7 @@ class Consumer:
         """The body of the next message: str, bytes, dict, or a registered class; None when the time is over.
 
         Raises `MessageFormatException` if the body is no `kind`, or there is none. Then the message waits here as
-        before, unless the program acknowledges by itself: it has got it then.
+        before; but where acknowledging is left to the program, or to a commit, it counts as received.
         """
         message = await self._receive(timeout, kind)
         return None if message is None else message.get_body(kind)
@@ -166,14 +171,8 @@ class Consumer:
     async def messages(self, timeout: Duration | None = None) -> AsyncIterator[Message]:
         """Message after message, until none comes for `timeout`, or the consumer is closed."""
         self._check_receiving()
-        while (message := await self._receive(timeout, None)) is not None:
+        while not self.closed and (message := await self._receive(timeout, None)) is not None:
             yield message
-            if self._ended:
-                return
-
-    @property
-    def _ended(self) -> bool:
-        return bool(self._closed)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self.messages()
@@ -261,7 +260,7 @@ class Consumer:
         """Let a function, an async function or an object with `on_message` have every message; None: no more.
 
         All listeners of a context are called one at a time, in one task. One that raises gets the message again, up to
-        `messaging.tries` times, unless the program acknowledges by itself.
+        `messaging.tries` times; where acknowledging is left to the program, or to a commit, it gets the next one.
         """
         self._session.works.check()
         if self._closed:

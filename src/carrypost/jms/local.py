@@ -163,13 +163,10 @@ class LocalProvider(Provider):
 
     async def consume(self, session: int, asked: Subscribe) -> int:
         """Open a consumer."""
+        number = self._next()
         with self._command():
-            number, answer = self._answer()
-            try:
-                consumer = self._host().messaging.consume(number, session, asked, self.now_us())
-            except BaseException:
-                del self._unanswered[number]
-                raise
+            consumer = self._host().messaging.consume(number, session, asked, self.now_us())
+        answer = self._answer(number)
         self._consumers[consumer] = session
         try:
             await asyncio.shield(answer)
@@ -198,14 +195,10 @@ class LocalProvider(Provider):
 
     async def unsubscribe(self, client: str, name: str) -> None:
         """End a durable subscription."""
+        number = self._next()
         with self._command():
-            number, answer = self._answer()
-            try:
-                self._host().messaging.unsubscribe(number, client, name, self.now_us())
-            except BaseException:
-                del self._unanswered[number]
-                raise
-        await asyncio.shield(answer)
+            self._host().messaging.unsubscribe(number, client, name, self.now_us())
+        await asyncio.shield(self._answer(number))
 
     async def payload(self, descriptor: Descriptor) -> bytes | None:
         """The body of a message."""
@@ -230,21 +223,21 @@ class LocalProvider(Provider):
 
     def perform(self, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability) -> Performed:
         """Carry out a work."""
+        number = self._next()
         with self._command(patient=durability is not _FULL):
-            number, answer = self._answer()
-            try:
-                made = self._host().perform(Work(number, sends, acks, durability), self.now_us())
-            except BaseException:
-                del self._unanswered[number]
-                raise
+            made = self._host().perform(Work(number, sends, acks, durability), self.now_us())
         sent: asyncio.Future[tuple[Descriptor, ...]] = self._loop.create_future()
         sent.set_result(made)
-        return Performed(sent, answer)
+        return Performed(sent, self._answer(number))
 
-    def _answer(self) -> tuple[int, asyncio.Future[None]]:
+    def _next(self) -> int:
         self._number += 1
-        answer = self._unanswered[self._number] = self._loop.create_future()
-        return self._number, answer
+        return self._number
+
+    def _answer(self, number: int) -> asyncio.Future[None]:
+        """What the command of this number will be answered by: not before the host is drained, in a later turn."""
+        answer = self._unanswered[number] = self._loop.create_future()
+        return answer
 
     # --- the host ------------------------------------------------------------------------------------------
 
