@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         TransactionRolledBackException,
         TransactionRolledBackRuntimeException,
     )
+    from carrypost.events import SendState
     from carrypost.jms.consumer import Consumer
     from carrypost.jms.context import Context
     from carrypost.jms.destinations import Destination, Queue, Topic
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
         TextMessage,
         register,
     )
-    from carrypost.jms.modes import DeliveryMode, SendState, SessionMode
+    from carrypost.jms.modes import DeliveryMode, SessionMode
     from carrypost.jms.producer import Producer
     from carrypost.jms.sent import Sent
     from carrypost.model.selector import Selector
@@ -187,7 +188,7 @@ _MODULES = {
     "ResourceAllocationException": "errors",
     "ResourceAllocationRuntimeException": "errors",
     "Selector": "model.selector",
-    "SendState": "jms.modes",
+    "SendState": "events",
     "Sent": "jms.sent",
     "SessionMode": "jms.modes",
     "StateError": "errors",

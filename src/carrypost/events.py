@@ -34,7 +34,27 @@ class Reason(enum.StrEnum):
     WITHDRAWN = "withdrawn"
     """The application threw it away."""
     PENDING = "pending"
-    """It would have to wait for its predecessors, and too many do already; or there are too many groups."""
+    """It would have to wait for its predecessors, and too many do already; or there are too many groups; or its queue
+    is full."""
+    PURGED = "purged"
+    """It has reached whom it was for, and is of no use to others."""
+
+
+class SendState(enum.IntEnum):
+    """How far a message that was sent has come, as its sender knows it. It rises, and never falls."""
+
+    DRAFTED = 0
+    """It waits for the commit of its transaction."""
+    STORED = 1
+    """This node has it."""
+    CARRIED = 2
+    """A neighbour has it, too."""
+    EXPIRED = 3
+    """Its lifetime is over, and nothing was heard of a delivery."""
+    FAILED = 4
+    """It was turned away, or nothing was heard of it in time."""
+    DELIVERED = 5
+    """Its receiver has it."""
 
 
 class Reception(msgspec.Struct, frozen=True):
@@ -170,6 +190,24 @@ class Undone(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Receipt(msgspec.Struct, frozen=True):
+    """How far a message has come that a program of this node sent, and asked to hear of."""
+
+    message: MessageId
+    state: SendState
+    handed_over: bool = False
+    """The manager of its queue has it."""
+    reason: str = ""
+    """Why it failed."""
+
+
+class Assigned(msgspec.Struct, frozen=True):
+    """A queue of this node gave a message to a receiver, here or elsewhere."""
+
+    descriptor: Descriptor
+    receiver: NodeId
+
+
 class NeighbourUp(msgspec.Struct, frozen=True):
     """A link that works in both directions."""
 
@@ -190,5 +228,5 @@ class OneWay(msgspec.Struct, frozen=True):
 
 Event = (
     Received | Delivered | Confirmed | Published | Stored | Failed | Dropped | Expired | Refused | Handed | ClaimLost
-    | Done | Undone | NeighbourUp | NeighbourDown | OneWay
+    | Done | Undone | Receipt | Assigned | NeighbourUp | NeighbourDown | OneWay
 )  # fmt: skip

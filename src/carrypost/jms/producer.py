@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from carrypost.errors import IllegalArgumentException, InvalidDestinationException, MessageFormatException
+from carrypost.events import SendState
 from carrypost.jms import durations
 from carrypost.jms.destinations import Destination, Queue
 from carrypost.jms.durations import Duration
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, TextMessage, headers
 from carrypost.jms.messages.foreign import ForeignMessage
 from carrypost.jms.messages.properties import Properties, PropertyValue
-from carrypost.jms.modes import DeliveryMode, SendState
+from carrypost.jms.modes import DeliveryMode
 from carrypost.jms.passage import Sending, stamp, to_draft
 from carrypost.jms.sent import Sent
 from carrypost.journal import Durability

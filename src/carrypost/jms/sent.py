@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from carrypost.jms.modes import SendState
+from carrypost.events import SendState
 from carrypost.model import visible
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.times import MICROSECONDS

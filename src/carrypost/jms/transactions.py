@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from carrypost.errors import IllegalStateException, JMSException, TransactionRolledBackException
+from carrypost.events import SendState
 from carrypost.gossip.layer import Draft
 from carrypost.jms.acknowledging import TransactedAcknowledging
 from carrypost.jms.destinations import Destination
-from carrypost.jms.modes import SendState
 from carrypost.jms.passage import stamp
 from carrypost.jms.sent import Sent
 from carrypost.jms.works import SessionWorks

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 import msgspec
 
 from carrypost.gossip.layer import Draft
@@ -25,6 +27,35 @@ class Subscribe(msgspec.Struct, frozen=True):
     """Several consumers may have it; each message goes to one of them."""
     no_local: bool = False
     """Leave out what its own connection sent; a durable one, what anybody with its client id did."""
+
+
+class Redelivery(enum.StrEnum):
+    """What becomes of a message that a receiver has and does not acknowledge."""
+
+    NEVER = "never"
+    """It stays with that receiver's node: nobody else ever gets it."""
+    AFTER_LEASE = "after_lease"
+    """When its lease is over it goes to whoever asks, flagged: it may be consumed twice."""
+
+
+class Declare(msgspec.Struct, frozen=True):
+    """A queue that this node is to manage."""
+
+    name: str
+    redelivery: Redelivery = Redelivery.NEVER
+    lease_us: int = 0
+    """How long a receiver has for a message, from its assignment on; counts with `AFTER_LEASE` alone."""
+    policy: str = "fair"
+    """Who of those that ask for a message gets it, by a name that is registered (`mom.policies`)."""
+    connection: int = 0
+    """The connection that a temporary queue ends with, and that alone may receive from it; 0: it stays."""
+
+
+class Receive(msgspec.Struct, frozen=True):
+    """What a consumer of a queue asks for."""
+
+    destination: str
+    selector: str | None = None
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):
