@@ -33,6 +33,8 @@ class Reason(enum.StrEnum):
     """Its payload does not expand to what its author declared."""
     WITHDRAWN = "withdrawn"
     """The application threw it away."""
+    PURGED = "purged"
+    """It reached whom it was for, and is of no use to others."""
     PENDING = "pending"
     """It would have to wait for its predecessors, and too many do already; or there are too many groups."""
 

@@ -49,6 +49,8 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     priority: int = 4
     ordering: Ordering = Ordering.NONE
     headers: Headers | None = None
+    withheld: bool = False
+    """It leaves only once its batch is durable, and with it all that was changed in the same step."""
 
 
 class Layer:
