@@ -16,6 +16,7 @@ from carrypost.events import Failed, Received, Stored
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.interest.own import Own
 from carrypost.gossip.layer import Draft
+from carrypost.gossip.wire.pieces import Blank
 from carrypost.local.deliveries import Deliveries
 from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
@@ -145,6 +146,26 @@ def test_what_there_was_no_room_to_carry_is_asked_for_once_it_is_wanted(first: b
         want(net, "b", "queue/letter/inbox")
         net.advance(3)
         assert net.host("b").state_of(letter) is CopyState.WHOLE
+
+
+# --- offered first -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [40, 400], ids=["sent first", "offered first"])
+def test_what_is_addressed_to_a_neighbour_goes_before_what_it_only_carries(count: int) -> None:
+    with testing.network(seed=1, rate_bytes_per_s=50_000, limits={"offer_entries_max": 10}) as net:
+        net.add("a")
+        net.add("b")
+        carry(net, "a", "b")
+        came = Receptions(net)
+        for number in range(count):
+            net.publish("a", f"queue/{number}/inbox", Blank(500), label=str(number), priority=5)
+        for label, destination in (("letter", "queue/b/inbox"), ("notice", "control/b"), ("other", "queue/x/b")):
+            net.publish("a", destination, Blank(500), label=label)
+        net.link("a", "b")
+        net.advance(60)
+        assert set(came.at("b")[:2]) == {"letter", "notice"}
+        assert came.at("b")[-1] == "other"
 
 
 # --- withheld ------------------------------------------------------------------------------------------------
