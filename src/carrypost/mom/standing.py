@@ -7,13 +7,14 @@ those of its earlier lives: nobody there waits for them any more.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from carrypost.errors import CarrypostError
 from carrypost.model.ids import NodeId
-from carrypost.model.selector import Selector
+from carrypost.model.selector import STEPS_MAX, Selector
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ LIFE_BITS = 32
 _NODE_MAX = 256
 """Requests of one node. A program that opens and closes consumers leaves one each time until it lapses."""
 _ALL_MAX = 4_096
+_WEIGHT_ALL_MAX = 8 * STEPS_MAX
+"""Of all selectors together, which may be held against each message that comes; those of one node have an eighth."""
 _QUEUE_BYTES, _NUMBER_BYTES = 8, 8
 
 Key = tuple[int, NodeId, int]
@@ -82,7 +85,7 @@ class Requests:
             if len(mine) >= _NODE_MAX or len(self._standing) + len(self._withdrawn) >= _ALL_MAX:
                 self._outputs.refuse("requests", node)
                 return None
-            if not _is_selector(asked.selector):
+            if not self._affords(node, asked.selector):
                 self._outputs.refuse("selector", node)
                 return None
             known = self._enter(key, queue, asked.selector)
@@ -92,6 +95,19 @@ class Requests:
         self.due_us = min(self.due_us, standing.deadline_us)
         self.write(queue, standing)
         return standing
+
+    def _affords(self, node: NodeId, selector: str) -> bool:
+        """Whether it is a selector, and within what this node, and all of them, may make this one do for a message."""
+        weight = _weight_of(selector)
+        if weight is None:
+            return False
+        mine = sum(_weight_of(standing.group.selector) or 0 for standing in self._of(node))
+        every = sum(_weight_of(standing.group.selector) or 0 for _, standing in self._standing.values())
+        return not weight or (mine + weight <= STEPS_MAX and every + weight <= _WEIGHT_ALL_MAX)
+
+    def _of(self, node: NodeId) -> list[Standing]:
+        keys = self._by_node.get(node, ())
+        return [known[1] for key in keys if (known := self._standing.get(key)) is not None]
 
     def _enter(self, key: Key, queue: Queue, selector: str) -> tuple[Queue, Standing]:
         _, node, number = key
@@ -165,12 +181,12 @@ class Requests:
         standing.credit, standing.taken, standing.deadline_us = row.credit, row.taken, row.deadline_us
 
 
-def _is_selector(text: str) -> bool:
+@functools.lru_cache(maxsize=_ALL_MAX)
+def _weight_of(text: str) -> int | None:
     try:
-        Selector(text)
+        return Selector(text).weight
     except CarrypostError:
-        return False
-    return True
+        return None
 
 
 def _row_name(key: Key) -> bytes:
