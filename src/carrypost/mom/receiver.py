@@ -19,9 +19,10 @@ from carrypost.mom import assignments as assignment_rows
 from carrypost.mom import control
 from carrypost.mom.assignments import Assignment
 from carrypost.mom.commands import Subscribe
-from carrypost.mom.manager import DEAD_LETTERS, LocalTenure
+from carrypost.mom.manager import DEAD_LETTERS
 from carrypost.mom.standing import LIFE_BITS
 from carrypost.mom.state import ClaimState, Subscription
+from carrypost.mom.tenure import LocalTenure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
