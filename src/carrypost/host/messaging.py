@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from carrypost.host.works import Works
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
-    from carrypost.mom.commands import Subscribe
+    from carrypost.mom.commands import OpenRequest, Subscribe
 
 
 class Stepping(Protocol):
@@ -147,3 +147,23 @@ class HostMessaging:
             self._works.check_number(number)
             self._awake().unsubscribe(client, name, now)
             self._works.follow(number, commit=False)
+
+    # --- requests ------------------------------------------------------------------------------------------
+
+    def remember_request(self, number: int, correlation: str, deadline_us: int, now: int) -> None:
+        """A program is about to send a request, and waits for the reply until a deadline, also after a restart."""
+        with self._host.step(now, links=False):
+            self._works.check_number(number)
+            self._awake().requests.remember(number, correlation, deadline_us)
+            self._works.follow(number)
+
+    def forget_request(self, number: int, correlation: str, now: int) -> None:
+        """A request has its reply, or was never sent."""
+        with self._host.step(now, links=False):
+            self._works.check_number(number)
+            self._awake().requests.forget(correlation)
+            self._works.follow(number, commit=False)
+
+    def open_requests(self) -> tuple[OpenRequest, ...]:
+        """The requests of this node that have no reply yet."""
+        return self._awake().requests.all_open()

@@ -16,9 +16,11 @@ from carrypost.journal import MOM
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import claims as claim_rows
+from carrypost.mom import requests as request_rows
 from carrypost.mom import topic as topic_rows
 from carrypost.mom.claims import Acknowledged, Claims
 from carrypost.mom.ledger import RETRY_US, Ledger
+from carrypost.mom.requests import Requests
 from carrypost.mom.session import Sessions
 from carrypost.mom.topic import Topics
 
@@ -64,6 +66,7 @@ class Messaging(Layer):
         self._claims = Claims(ground, deliveries, self._ledger)
         self._topics = Topics(ground, deliveries, self._ledger, incarnation)
         self._sessions = Sessions()
+        self.requests = Requests(self._ledger)
         self._commits: dict[int, list[Acknowledged]] = {}
         """What the commits acknowledged that are not durable, by their numbers."""
         self._made: dict[int, Consumer] = {}
@@ -97,6 +100,8 @@ class Messaging(Layer):
         for name, value in found:
             if name[:1] == topic_rows.FAMILY:
                 self._topics.restore(int.from_bytes(name[1:], "big"), value, now)
+            elif name[:1] == request_rows.FAMILY:
+                self.requests.restore(name, value)
         self._deliveries.wishes.pass_over(self._holdings.claimed)  # The claims to those are rows, or have ended.
         self._claims.restore_acknowledged(
             [MessageId(name[1:]) for name, _ in found if name[:1] == claim_rows.ACKNOWLEDGED]
@@ -143,6 +148,7 @@ class Messaging(Layer):
     def expire(self, now: int) -> None:
         """Do what is due: delivery times, leases, interests that nobody has, rows that were not written."""
         self._claims.expire(now)
+        self.requests.expire(now)
         replaced, self._replaced_for_good = self._replaced_for_good, []
         for subscription in [*replaced, *self._topics.lapsed(now)]:
             self._end(subscription, now)
@@ -161,7 +167,9 @@ class Messaging(Layer):
         return ()
 
     def _look_ahead(self) -> None:
-        self.due_us = min(self._claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us)
+        self.due_us = min(
+            self._claims.due_us, self._topics.due_us, self.requests.due_us, self._ledger.due_us, self._resume_us
+        )
 
     def rows(self, serial: int) -> dict[Key, Value | None]:
         """None that are not in the journal already; the batch that has them gets its number now."""
@@ -343,10 +351,12 @@ class Messaging(Layer):
                 self._replaced_for_good.append(replaced)
                 self.due_us = self._holdings.now_us  # This is no step: what it changed would be in nobody's batch.
         self._claims.keep(self._commits.pop(number, ()))
+        self.requests.done(number)
 
     def undo(self, number: int, now: int) -> None:
         """A command was lost: sessions and subscriptions are as they were before it."""
         self._claims.undo(self._commits.pop(number, ()))
+        self.requests.undo(number)
         consumer = self._made.pop(number, None)
         if consumer is None:
             return
