@@ -229,7 +229,7 @@ class Record:
                 )
             case events.NeighbourUp() | events.NeighbourDown() | events.OneWay():
                 self.add(_SEEN[type(event)], t_us, node, peer=event.node)
-            case events.Handed() | events.ClaimLost() | events.Done() | events.Undone():
+            case events.Handed() | events.ClaimLost() | events.Done() | events.Undone() | events.Browsed():
                 pass  # Consumers have their own pace; that the message is here for them was told as a delivery.
             case events.Stored() | events.Failed() | events.Confirmed() | events.Receipt() | events.Assigned():
                 pass  # Between a host and its application; the log tells what happened to messages.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from carrypost.host.works import Works
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
-    from carrypost.mom.commands import Declare, Receive, Subscribe
+    from carrypost.mom.commands import Browsing, Declare, OpenRequest, Receive, Subscribe
 
 
 class Stepping(Protocol):
@@ -164,3 +164,35 @@ class HostMessaging:
             self._works.check_number(number)
             self._awake().end_queue(destination)
             self._works.follow(number, commit=False)
+
+    def browse(self, session: int, destination: str, selector: str | None, now: int) -> Browsing:
+        """See what waits in a queue: at once where this node is its manager, else by `Browsed`."""
+        with self._host.step(now):
+            return self._awake().browse(session, destination, selector, now)
+
+    def release(self, number: int, session: int, numbers: Collection[int], now: int, *, dead: bool) -> None:
+        """A session does not take these any more. `dead`: it failed with them too often, and they are dead letters."""
+        with self._host.step(now):
+            self._works.check_number(number)
+            self._awake().release(session, numbers, now, dead=dead)
+            self._works.follow(number, commit=False)
+
+    # --- requests ------------------------------------------------------------------------------------------
+
+    def remember_request(self, number: int, correlation: str, deadline_us: int, now: int) -> None:
+        """A program is about to send a request, and waits for the reply until a deadline, also after a restart."""
+        with self._host.step(now, links=False):
+            self._works.check_number(number)
+            self._awake().requests.remember(number, correlation, deadline_us)
+            self._works.follow(number)
+
+    def forget_request(self, number: int, correlation: str, now: int) -> None:
+        """A request has its reply, or was never sent."""
+        with self._host.step(now, links=False):
+            self._works.check_number(number)
+            self._awake().requests.forget(correlation)
+            self._works.follow(number, commit=False)
+
+    def open_requests(self) -> tuple[OpenRequest, ...]:
+        """The requests of this node that have no reply yet."""
+        return self._awake().requests.all_open()

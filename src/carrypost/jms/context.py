@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException, JMSException
 from carrypost.jms.connection import Connection, ExceptionListener
 from carrypost.jms.consumer import Consumer, Wanted
-from carrypost.jms.destinations import Destination, Topic, named
+from carrypost.jms.destinations import Destination, named
 from carrypost.jms.durations import Duration, seconds
-from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
+from carrypost.jms.making import Maker
 from carrypost.jms.modes import SessionMode
+from carrypost.jms.opening import Opening
 from carrypost.jms.producer import Producer
-from carrypost.model.descriptor import Ordering
 
 if TYPE_CHECKING:
     from carrypost.jms.session import Session
@@ -30,47 +30,9 @@ if TYPE_CHECKING:
 _UNOPENED = "not open yet: enter it by `async with`, or await it"
 _CLOSED = "closed: create another"
 L = TypeVar("L", bound=Callable[[Any], object])
-T = TypeVar("T")
 
 
-class Opening(Generic[T]):
-    """Something that is opened when it is awaited, or entered by ``async with``; leaving that closes it."""
-
-    def __init__(self, open_: Callable[[], Awaitable[T]], what: str) -> None:
-        self._open, self._what = open_, what
-        self._opened: Any = None
-        self._asked = False
-
-    def __await__(self) -> Generator[Any, None, T]:
-        self._asked = True
-        return self._open().__await__()
-
-    async def __aenter__(self) -> T:
-        self._asked = True
-        self._opened = await self._open()
-        return self._opened  # type: ignore[no-any-return]
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._opened.close()
-
-    def __getattr__(self, name: str) -> object:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise self._misused()
-
-    def __aiter__(self) -> NoReturn:
-        raise self._misused()
-
-    def _misused(self) -> IllegalStateException:
-        self._asked = True  # It was told.
-        return IllegalStateException(f"{self._what} has to be awaited first: `consumer = await ctx.{self._what}(…)`")
-
-    def __del__(self) -> None:
-        if not self._asked:
-            warnings.warn(f"{self._what} was never awaited: there is no consumer", RuntimeWarning, 2, source=self)
-
-
-class Context:
+class Context(Maker):
     """A connection and a session; made by `ConnectionFactory.create_context`, or by another context."""
 
     def __init__(self, connection: Connection, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE) -> None:
@@ -272,38 +234,7 @@ class Context:
             )
         self._connection.listen(listener)
 
-    # --- destinations and messages -------------------------------------------------------------------------
-
-    def create_topic(self, name: str, *, ordering: Ordering | str = Ordering.NONE) -> Topic:
-        """The topic of this name; it exists by being used. ``a.b.*`` and ``a.>`` stand for many, to consume from.
-
-        `ordering`: "none", "causal" or "delta-causal"; everybody who uses the topic says the same.
-        """
-        return Topic(name, ordering)
-
-    def create_message(self) -> Message:
-        """A message without a body."""
-        return Message()
-
-    def create_text_message(self, text: str | None = None) -> TextMessage:
-        """A message with a text."""
-        return TextMessage(text)
-
-    def create_bytes_message(self, data: bytes = b"") -> BytesMessage:
-        """A message with bytes."""
-        return BytesMessage(data)
-
-    def create_map_message(self, entries: Mapping[str, Any] | None = None) -> MapMessage:
-        """A message with names and values."""
-        return MapMessage(entries or {})
-
-    def create_stream_message(self) -> StreamMessage:
-        """A message with values one after the other."""
-        return StreamMessage()
-
-    def create_object_message(self, value: object = None) -> ObjectMessage:
-        """A message with an object of a registered class."""
-        return ObjectMessage(value)
+    # --- sending -------------------------------------------------------------------------------------------
 
     def create_producer(self) -> Producer:
         """What sends; cheap, and never closed."""

@@ -16,12 +16,14 @@ from carrypost.journal import MOM
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import claims as claim_rows
+from carrypost.mom import requests as request_rows
 from carrypost.mom import topic as topic_rows
 from carrypost.mom.claims import Acknowledged, Claims
 from carrypost.mom.commands import Receive
 from carrypost.mom.ledger import RETRY_US, Ledger
 from carrypost.mom.queues import ADDRESSED, Queues
 from carrypost.mom.receiver import Receiving
+from carrypost.mom.requests import Requests
 from carrypost.mom.session import Sessions
 from carrypost.mom.topic import Topics
 
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.commands import Ack, Declare, Subscribe
+    from carrypost.mom.commands import Ack, Browsing, Declare, Subscribe
     from carrypost.mom.state import Consumer, Subscription
 
 _NUMBER_BYTES = 8
@@ -68,6 +70,7 @@ class Messaging(Layer):
         self._topics = Topics(ground, deliveries, self._ledger, incarnation)
         self.queues = Queues(ground, deliveries, self._claims, self._ledger, incarnation=incarnation)
         self._sessions = Sessions()
+        self.requests = Requests(self._ledger)
         self._commits: dict[int, list[Acknowledged]] = {}
         """What the commits acknowledged that are not durable, by their numbers."""
         self._made: dict[int, Consumer] = {}
@@ -103,6 +106,8 @@ class Messaging(Layer):
         for name, value in found:
             if name[:1] == topic_rows.FAMILY:
                 self._topics.restore(int.from_bytes(name[1:], "big"), value, now)
+            elif name[:1] == request_rows.FAMILY:
+                self.requests.restore(name, value)
         self._deliveries.wishes.pass_over(self._holdings.claimed)  # The claims to those are rows, or have ended.
         self._claims.restore_acknowledged(
             [MessageId(name[1:]) for name, _ in found if name[:1] == claim_rows.ACKNOWLEDGED]
@@ -163,6 +168,7 @@ class Messaging(Layer):
         self._claims.expire(now)
         kept, self._kept = self._kept, []
         self._claims.keep(kept)
+        self.requests.expire(now)
         replaced, self._replaced_for_good = self._replaced_for_good, []
         for subscription in [*replaced, *self._topics.lapsed(now)]:
             self._end(subscription, now)
@@ -185,7 +191,12 @@ class Messaging(Layer):
 
     def _look_ahead(self) -> None:
         self.due_us = min(
-            self._claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us, self.queues.due_us
+            self._claims.due_us,
+            self._topics.due_us,
+            self.requests.due_us,
+            self._ledger.due_us,
+            self._resume_us,
+            self.queues.due_us,
         )
 
     def rows(self, serial: int) -> dict[Key, Value | None]:
@@ -361,6 +372,24 @@ class Messaging(Layer):
         """A queue of this node is no more."""
         self.queues.end(destination)
 
+    def browse(self, session: int, destination: str, selector: str | None, now: int) -> Browsing:
+        """What waits in a queue, as far as it is known here."""
+        return self.queues.browse(destination, selector, self._sessions.session(session).connection.number, now)
+
+    def release(self, session: int, numbers: Collection[int], now: int, *, dead: bool) -> None:
+        """A session does not take these any more: dead letters go into a queue of their own."""
+        for number in numbers:
+            claim = self._sessions.session(session).handed.get(number)
+            if claim is None:
+                continue  # It expired, or was acknowledged.
+            if claim.tenure is not None:
+                self._claims.withdraw(claim)
+                claim.tenure.release(dead=dead)
+            elif dead:
+                self.queues.manager.bury(claim.copy, claim.subscription.name, now)
+                self._claims.acknowledge((claim,), undoable=False)
+        self.queues.follow_up(now)
+
     # --- works ---------------------------------------------------------------------------------------------
 
     def check(self, sends: Collection[Draft], acks: Iterable[Ack]) -> None:
@@ -399,11 +428,13 @@ class Messaging(Layer):
         if number in self._commits:
             self._kept += self._commits.pop(number)
             self.due_us = self._holdings.now_us
+        self.requests.done(number)
 
     def undo(self, number: int, now: int) -> None:
         """A command was lost: sessions and subscriptions are as they were before it."""
         self.queues.undo(number)
         self._claims.undo(self._commits.pop(number, ()))
+        self.requests.undo(number)
         consumer = self._made.pop(number, None)
         if consumer is None:
             return
