@@ -386,7 +386,7 @@ class Messaging(Layer):
                 self._claims.withdraw(claim)
                 claim.tenure.release(dead=dead)
             elif dead:
-                self.queues.manager.bury(claim.copy, claim.subscription.name, now)
+                self.queues.manager.bury(claim.copy, claim.subscription.name, now, count=claim.count)
                 self._claims.acknowledge((claim,), undoable=False)
         self.queues.follow_up(now)
 
