@@ -343,6 +343,7 @@ class Receiver:
                 self._drop(each)
             elif each.stands and each.release_us <= now:
                 self._forget_idle(each)
+                each.release_us = NEVER
                 each.release(dead=False)
         self._look_ahead()
 
