@@ -217,9 +217,7 @@ class LocalProvider(Provider):
 
     async def give_up(self, session: int, numbers: Collection[int]) -> None:
         """Make dead letters of messages."""
-        await self._answered(
-            lambda number, now: self._host().messaging.release(number, session, numbers, now, dead=True)
-        )
+        await asyncio.shield(self.perform((), (Ack(session, tuple(numbers)),), _FULL).done)
 
     # --- queues --------------------------------------------------------------------------------------------
 
