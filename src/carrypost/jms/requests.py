@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from carrypost.jms.session import Session
 
 _MILLISECOND_US = 1_000
+_CLOSED = "this context is closed: create another, and open the request there"
 
 
 class RequestsConnection(Protocol):
@@ -109,17 +110,21 @@ class Requests:
         self._connection = connection
         self._opening = asyncio.Lock()
         self._opened: Session | None = None
+        self._closed = False
         self._queue: Queue | None = None
         self._count = 0
 
     async def _session(self) -> Session:
         async with self._opening:
+            if self._closed:
+                raise IllegalStateException(_CLOSED)
             if self._opened is None:
                 self._opened = await self._connection.open_session(SessionMode.INDIVIDUAL_ACKNOWLEDGE)
             return self._opened
 
     async def close(self) -> None:
         """Its context closes; requests stay open."""
+        self._closed = True
         async with self._opening:
             session, self._opened = self._opened, None
             if session is not None:
@@ -173,8 +178,8 @@ class Requests:
 
     async def take(self, correlation: str, deadline_us: int, limit_s: float | None) -> Message:
         """Wait for a reply."""
-        left_s = max(0, deadline_us - self._connection.provider.now_us()) / MICROSECONDS
         session = await self._session()
+        left_s = max(0, deadline_us - self._connection.provider.now_us()) / MICROSECONDS
         selector = f"JMSCorrelationID = {quoted(correlation)}"
         consumer = await session.consume(Wanted(destination=await self._replies(), selector=selector, prefetch=1))
         try:
@@ -185,7 +190,7 @@ class Requests:
         if message is not None:
             return message
         if closed:
-            raise IllegalStateException("this context is closed: create another, and open the request there")
+            raise IllegalStateException(_CLOSED)
         raise DeliveryTimeoutException(f"no reply to the request {correlation!r} came in time")
 
     async def finish(self, correlation: str, reply: Message) -> None:
