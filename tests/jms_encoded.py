@@ -16,14 +16,14 @@ from carrypost import errors
 from carrypost.config import Limits
 from carrypost.config.settings import Messaging
 from carrypost.errors import JMSException
-from carrypost.events import Handed
+from carrypost.events import Browsed, Handed
 from carrypost.gossip.layer import Draft
 from carrypost.jms.provider import Performed, Place, Program, Provider
 from carrypost.journal import Durability
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import NodeId
-from carrypost.mom.commands import Ack, Subscribe
+from carrypost.mom.commands import Ack, Browsing, Declare, OpenRequest, Receive, Subscribe
 
 T = TypeVar("T")
 
@@ -65,6 +65,10 @@ class EncodedProgram:
         consumer, number, count, hops, unordered, late = through(tuple[int, int, int, int, bool, bool], flat)
         self._program.take(Handed(consumer, number, described(handed.descriptor), count, hops, unordered, late))
 
+    def browsed(self, part: Browsed) -> None:
+        number, taken_us, complete = through(tuple[int, int, bool], (part.number, part.taken_us, part.complete))
+        self._program.browsed(Browsed(number, tuple(map(described, part.descriptors)), taken_us, complete))
+
     def node_ended(self, reason: str) -> None:
         self._program.node_ended(through(str, reason))
 
@@ -101,8 +105,8 @@ class EncodedProvider(Provider):
         some = None if numbers is None else _numbers(numbers)
         return through(int, await answered(self._inner.recover, through(int, session), _numbers(unread), some))
 
-    async def consume(self, session: int, asked: Subscribe) -> int:
-        return through(int, await answered(self._inner.consume, through(int, session), through(Subscribe, asked)))
+    async def consume(self, session: int, asked: Subscribe | Receive) -> int:
+        return through(int, await answered(self._inner.consume, through(int, session), through(type(asked), asked)))
 
     def credit(self, consumer: int, messages: int, nbytes: int) -> None:
         there = through(int, consumer), through(int, messages), through(int, nbytes)
@@ -116,6 +120,31 @@ class EncodedProvider(Provider):
 
     async def payload(self, descriptor: Descriptor) -> bytes | None:
         return through(bytes | None, await answered(self._inner.payload, described(descriptor)))  # type: ignore[arg-type]
+
+    async def give_up(self, session: int, numbers: Collection[int]) -> None:
+        await answered(self._inner.give_up, through(int, session), _numbers(numbers))
+
+    async def declare(self, asked: Declare) -> str:
+        return through(str, await answered(self._inner.declare, through(Declare, asked)))
+
+    async def end_queue(self, destination: str) -> None:
+        await answered(self._inner.end_queue, through(str, destination))
+
+    async def browse(self, session: int, destination: str, selector: str | None) -> Browsing:
+        there = through(int, session), through(str, destination), None if selector is None else through(str, selector)
+        found = await answered(self._inner.browse, *there)
+        number, taken_us = through(tuple[int, int], (found.number, found.taken_us))
+        descriptors = found.descriptors
+        return Browsing(number, taken_us, None if descriptors is None else tuple(map(described, descriptors)))
+
+    async def remember_request(self, correlation: str, deadline_us: int) -> None:
+        await answered(self._inner.remember_request, through(str, correlation), through(int, deadline_us))
+
+    async def forget_request(self, correlation: str) -> None:
+        await answered(self._inner.forget_request, through(str, correlation))
+
+    async def open_requests(self) -> tuple[OpenRequest, ...]:
+        return through(tuple[OpenRequest, ...], await answered(self._inner.open_requests))
 
     async def room(self) -> None:
         await self._inner.room()

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         TransactionRolledBackRuntimeException,
     )
     from carrypost.events import SendState
+    from carrypost.jms.browsing import QueueBrowser
     from carrypost.jms.consumer import Consumer
     from carrypost.jms.context import Context
     from carrypost.jms.destinations import Destination, Queue, Topic
@@ -70,7 +71,9 @@ if TYPE_CHECKING:
     )
     from carrypost.jms.modes import DeliveryMode, SessionMode
     from carrypost.jms.producer import Producer
+    from carrypost.jms.requests import Request
     from carrypost.jms.sent import Sent
+    from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
     from carrypost.model.selector import Selector
     from carrypost.version import __version__
 
@@ -119,7 +122,9 @@ __all__ = [
     "PayloadError",
     "Producer",
     "Queue",
+    "QueueBrowser",
     "RemoteError",
+    "Request",
     "ResourceAllocationException",
     "ResourceAllocationRuntimeException",
     "Selector",
@@ -129,6 +134,8 @@ __all__ = [
     "StateError",
     "StoreError",
     "StreamMessage",
+    "TemporaryQueue",
+    "TemporaryTopic",
     "TextMessage",
     "Topic",
     "TransactionInProgressException",
@@ -184,7 +191,9 @@ _MODULES = {
     "PayloadError": "errors",
     "Producer": "jms.producer",
     "Queue": "jms.destinations",
+    "QueueBrowser": "jms.browsing",
     "RemoteError": "errors",
+    "Request": "jms.requests",
     "ResourceAllocationException": "errors",
     "ResourceAllocationRuntimeException": "errors",
     "Selector": "model.selector",
@@ -194,6 +203,8 @@ _MODULES = {
     "StateError": "errors",
     "StoreError": "errors",
     "StreamMessage": "jms.messages",
+    "TemporaryQueue": "jms.temporary",
+    "TemporaryTopic": "jms.temporary",
     "TextMessage": "jms.messages",
     "Topic": "jms.destinations",
     "TransactionInProgressException": "errors",

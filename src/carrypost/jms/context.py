@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from carrypost.errors import IllegalArgumentException, IllegalStateException, JMSException
 from carrypost.jms.connection import Connection, ExceptionListener
 from carrypost.jms.consumer import Consumer, Wanted
-from carrypost.jms.destinations import Destination, named
+from carrypost.jms.destinations import Destination, Queue, named
 from carrypost.jms.durations import Duration, seconds
 from carrypost.jms.making import Maker
 from carrypost.jms.modes import SessionMode
 from carrypost.jms.opening import Opening
 from carrypost.jms.producer import Producer
+from carrypost.jms.queueing import Queueing
+from carrypost.jms.requests import Requests
 
 if TYPE_CHECKING:
     from carrypost.jms.session import Session
@@ -32,7 +34,7 @@ _CLOSED = "closed: create another"
 L = TypeVar("L", bound=Callable[[Any], object])
 
 
-class Context(Maker):
+class Context(Maker, Queueing):
     """A connection and a session; made by `ConnectionFactory.create_context`, or by another context."""
 
     def __init__(self, connection: Connection, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE) -> None:
@@ -44,6 +46,7 @@ class Context(Maker):
         self._children: list[Context] = []
         self._listeners: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Future[None] | None = None
+        self._requests = Requests(connection)
 
     # --- opening and closing -------------------------------------------------------------------------------
 
@@ -123,6 +126,7 @@ class Context(Maker):
         await self._listeners_stand()
         for child in self._children:
             await child.close()
+        await self._requests.close()
 
     async def drain(self, timeout: Duration | None = None) -> None:
         """Close it without leaving work undone; after `timeout`, whatever is undone.
@@ -207,6 +211,11 @@ class Context(Maker):
         """Let `start` alone start the connection, or, as by default, the first consumer as well."""
         self._auto_start = auto_start
 
+    def _start_by_itself(self) -> None:
+        """Something is to be received: start the connection, unless the program does."""
+        if self._auto_start:
+            self._connection.start()
+
     async def start(self) -> None:
         """Let messages be delivered to all contexts of the connection, and wait until its listeners stand."""
         self._opened()
@@ -253,11 +262,12 @@ class Context(Maker):
         patterns: Mapping[str, str] | None = None,
         prefetch: int | None = None,
     ) -> Opening[Consumer]:
-        """A consumer of a topic, for as long as it is open. To be awaited, or entered by ``async with``.
+        """A consumer of a topic or a queue, for as long as it is open. To be awaited, or entered by ``async with``.
 
-        `selector`: only what fulfils it. `no_local`: not what this connection sends. `patterns`: only messages whose
-        attributes match these regular expressions. `prefetch`: how many messages the node hands over ahead of the
-        program; with 1, at most one is in doubt after a crash.
+        `selector`: only what fulfils it; the rest of a queue waits for others. `no_local`: not what this connection
+        sends. `patterns`: only messages whose attributes match these regular expressions; both are for topics.
+        `prefetch`: how many messages the node hands over ahead of the program; with 1, at most one is in doubt after a
+        crash; with 0, of queues, the node asks for one only while `receive` waits, and leaves the rest to others.
         """
         wanted = Wanted(
             destination=destination, selector=selector, no_local=no_local, patterns=patterns, prefetch=prefetch
@@ -319,14 +329,16 @@ class Context(Maker):
 
     def _consumer(self, what: str, wanted: Wanted) -> Opening[Consumer]:
         session = self._opened()
-        if wanted.prefetch is not None and (type(wanted.prefetch) is not int or wanted.prefetch < 1):
-            raise IllegalArgumentException(f"prefetch is a whole number of messages, 1 or more: {wanted.prefetch!r}")
+        least = 0 if isinstance(wanted.destination, Queue) else 1
+        if wanted.prefetch is not None and (type(wanted.prefetch) is not int or wanted.prefetch < least):
+            raise IllegalArgumentException(
+                f"prefetch is a whole number of messages, {least} or more: {wanted.prefetch!r}"
+            )
 
         async def opened() -> Consumer:
             self._connection.used = True
             consumer = await session.consume(wanted)
-            if self._auto_start:
-                self._connection.start()
+            self._start_by_itself()
             return consumer
 
         return Opening(opened, what)
@@ -344,9 +356,10 @@ class Context(Maker):
     def listener(
         self, destination: Destination, selector: str | None = None, *, no_local: bool = False
     ) -> Callable[[L], L]:
-        """Decorate a function, which gets every message of a topic, in a context of its own with this one's mode.
+        """Decorate a function, which gets the messages of a topic or a queue, in a context of its own.
 
-        It stands when `start` returns. Several of them run side by side; each is called with one message at a time.
+        That one has the same mode. It stands when `start` returns. Several of them run side by side; each is called
+        with one message at a time.
         """
         self._opened()
 

@@ -9,20 +9,20 @@ for each message of one sender costs a quarter of all that a message costs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from carrypost.config import Settings
 from carrypost.errors import CarrypostError, IllegalStateException, JMSException, ResourceAllocationException
-from carrypost.events import Done, Event, Handed, Undone
+from carrypost.events import Browsed, Done, Event, Handed, Undone
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.jms.provider import Performed, Place, Program, Provider
 from carrypost.jms.translation import translated
 from carrypost.journal import Durability
 from carrypost.model.descriptor import Descriptor
-from carrypost.mom.commands import Ack, Subscribe, Work
+from carrypost.mom.commands import Ack, Browsing, Declare, OpenRequest, Receive, Subscribe, Work
 
 T = TypeVar("T")
 _PATIENCE_S = 0.002
@@ -65,6 +65,8 @@ class LocalProvider(Provider):
         """Their connections."""
         self._consumers: dict[int, int] = {}
         """Their sessions."""
+        self._browsings: dict[int, int] = {}
+        """Their sessions, while there is more to be told."""
         self._unanswered: dict[int, asyncio.Future[None]] = {}
         self._number = 0
         self._commands = _Command(self, patient=False), _Command(self, patient=True)
@@ -102,6 +104,15 @@ class LocalProvider(Provider):
         elif isinstance(event, Undone):
             error = f"nothing was done, since it could not be kept: {event.reason}"
             self._fail(event.number, ResourceAllocationException(error))
+        elif isinstance(event, Browsed):
+            self._tell_browsed(event)
+
+    def _tell_browsed(self, part: Browsed) -> None:
+        session = self._browsings.pop(part.number, None)
+        if session is not None:
+            if not part.complete:
+                self._browsings[part.number] = session
+            self._programs[self._sessions[session]].browsed(part)
 
     def end(self, reason: str) -> None:
         """The node is gone: whoever waits is told."""
@@ -111,6 +122,7 @@ class LocalProvider(Provider):
         programs, self._programs = list(self._programs.values()), {}
         self._sessions.clear()
         self._consumers.clear()
+        self._browsings.clear()
         for program in programs:
             program.node_ended(reason)
 
@@ -153,6 +165,7 @@ class LocalProvider(Provider):
     def _forget(self, session: int) -> None:
         self._sessions.pop(session, None)
         self._consumers = {number: of for number, of in self._consumers.items() if of != session}
+        self._browsings = {number: of for number, of in self._browsings.items() if of != session}
 
     async def recover(self, session: int, unread: Collection[int], numbers: Collection[int] | None) -> int:
         """Let what a session has not acknowledged come again."""
@@ -161,7 +174,7 @@ class LocalProvider(Provider):
 
     # --- consumers -----------------------------------------------------------------------------------------
 
-    async def consume(self, session: int, asked: Subscribe) -> int:
+    async def consume(self, session: int, asked: Subscribe | Receive) -> int:
         """Open a consumer."""
         number = self._next()
         with self._command():
@@ -195,15 +208,48 @@ class LocalProvider(Provider):
 
     async def unsubscribe(self, client: str, name: str) -> None:
         """End a durable subscription."""
-        number = self._next()
-        with self._command():
-            self._host().messaging.unsubscribe(number, client, name, self.now_us())
-        await asyncio.shield(self._answer(number))
+        await self._answered(lambda number, now: self._host().messaging.unsubscribe(number, client, name, now))
 
     async def payload(self, descriptor: Descriptor) -> bytes | None:
         """The body of a message."""
         self._host()
         return self._drive.payload(descriptor)
+
+    async def give_up(self, session: int, numbers: Collection[int]) -> None:
+        """Make dead letters of messages."""
+        await asyncio.shield(self.perform((), (Ack(session, tuple(numbers)),), _FULL).done)
+
+    # --- queues --------------------------------------------------------------------------------------------
+
+    async def declare(self, asked: Declare) -> str:
+        """Manage a queue."""
+        return await self._answered(lambda number, now: self._host().messaging.declare(number, asked, now))
+
+    async def end_queue(self, destination: str) -> None:
+        """End a queue of this node."""
+        await self._answered(lambda number, now: self._host().messaging.end_queue(number, destination, now))
+
+    async def browse(self, session: int, destination: str, selector: str | None) -> Browsing:
+        """What waits in a queue."""
+        with self._command():
+            found = self._host().messaging.browse(session, destination, selector, self.now_us())
+        if found.descriptors is None:
+            self._browsings[found.number] = session
+        return found
+
+    async def remember_request(self, correlation: str, deadline_us: int) -> None:
+        """Note that a request is about to be sent."""
+        await self._answered(
+            lambda number, now: self._host().messaging.remember_request(number, correlation, deadline_us, now)
+        )
+
+    async def forget_request(self, correlation: str) -> None:
+        """A request needs no note any more."""
+        await self._answered(lambda number, now: self._host().messaging.forget_request(number, correlation, now))
+
+    async def open_requests(self) -> tuple[OpenRequest, ...]:
+        """The requests that have no reply yet."""
+        return self._host().messaging.open_requests()
 
     # --- works ---------------------------------------------------------------------------------------------
 
@@ -229,6 +275,14 @@ class LocalProvider(Provider):
         sent: asyncio.Future[tuple[Descriptor, ...]] = self._loop.create_future()
         sent.set_result(made)
         return Performed(sent, self._answer(number))
+
+    async def _answered(self, command: Callable[[int, int], T]) -> T:
+        """Give the host a command, of a number and the time; returns when what it did is durable."""
+        number = self._next()
+        with self._command():
+            found = command(number, self.now_us())
+        await asyncio.shield(self._answer(number))
+        return found
 
     def _next(self) -> int:
         self._number += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from carrypost.jms.destinations import Topic
+from carrypost.jms.destinations import Queue, Topic, queue_of
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from carrypost.model.descriptor import Ordering
 
@@ -19,6 +19,13 @@ class Maker:
         `ordering`: "none", "causal" or "delta-causal"; everybody who uses the topic says the same.
         """
         return Topic(name, ordering)
+
+    def create_queue(self, name: str) -> Queue:
+        """The queue of this name: in full, ``Alan@NODE``, or short, as the directory of this node has it at first use.
+
+        It is a name alone: `declare_queue` makes a queue.
+        """
+        return queue_of(name)
 
     def create_message(self) -> Message:
         """A message without a body."""

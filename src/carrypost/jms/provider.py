@@ -1,7 +1,7 @@
 """What stands below every API for programs: one node's messaging, asked by values.
 
 A `Provider` may be in the same process as its node (`jms.local`) or attached to it. So commands and answers are values
-that can be encoded, nothing is shared, and what a program is told comes by the two methods of `Program`. Every error is
+that can be encoded, nothing is shared, and what a program is told comes by the methods of `Program`. Every error is
 a `JMSException`.
 """
 
@@ -14,12 +14,12 @@ from typing import NamedTuple, Protocol
 
 from carrypost.config import Limits
 from carrypost.config.settings import Messaging
-from carrypost.events import Handed
+from carrypost.events import Browsed, Handed
 from carrypost.gossip.layer import Draft
 from carrypost.journal import Durability
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import NodeId
-from carrypost.mom.commands import Ack, Subscribe
+from carrypost.mom.commands import Ack, Browsing, Declare, OpenRequest, Receive, Subscribe
 
 
 class Program(Protocol):
@@ -27,6 +27,9 @@ class Program(Protocol):
 
     def take(self, handed: Handed) -> None:
         """A message for one of its consumers, within that one's credit."""
+
+    def browsed(self, part: Browsed) -> None:
+        """A part of what waits in a queue that it browses."""
 
     def node_ended(self, reason: str) -> None:
         """The node is gone, and all that was open on it."""
@@ -89,7 +92,7 @@ class Provider(ABC):
     # --- consumers -----------------------------------------------------------------------------------------
 
     @abstractmethod
-    async def consume(self, session: int, asked: Subscribe) -> int:
+    async def consume(self, session: int, asked: Subscribe | Receive) -> int:
         """Open a consumer, which has no credit yet; returns its number once what is to be durable is."""
 
     @abstractmethod
@@ -107,6 +110,36 @@ class Provider(ABC):
     @abstractmethod
     async def payload(self, descriptor: Descriptor) -> bytes | None:
         """The body of a message that was handed over; None if it is gone."""
+
+    @abstractmethod
+    async def give_up(self, session: int, numbers: Collection[int]) -> None:
+        """A session gave up on these: they are dead letters from now on. Returns when that is durable."""
+
+    # --- queues --------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def declare(self, asked: Declare) -> str:
+        """Make this node the manager of a queue, or find the one that it manages; returns its destination."""
+
+    @abstractmethod
+    async def end_queue(self, destination: str) -> None:
+        """End a queue of this node, with all that waits in it."""
+
+    @abstractmethod
+    async def browse(self, session: int, destination: str, selector: str | None) -> Browsing:
+        """What waits in a queue. Of one that another node manages it comes by `Program.browsed`."""
+
+    @abstractmethod
+    async def remember_request(self, correlation: str, deadline_us: int) -> None:
+        """Note that a request is about to be sent."""
+
+    @abstractmethod
+    async def forget_request(self, correlation: str) -> None:
+        """A request has its reply, or was not sent."""
+
+    @abstractmethod
+    async def open_requests(self) -> tuple[OpenRequest, ...]:
+        """The requests of this node that have no reply yet."""
 
     # --- works ---------------------------------------------------------------------------------------------
 
