@@ -199,6 +199,12 @@ class Receipt(msgspec.Struct, frozen=True):
     """The manager of its queue has it."""
     reason: str = ""
     """Why it failed."""
+    label: str = ""
+    """What its user calls it, if anything."""
+    rose: bool = True
+    """Whether the state is news; else the hand-over is, or that this is the last, or somebody asked."""
+    last: bool = False
+    """Nothing more will be heard of it."""
 
 
 class Assigned(msgspec.Struct, frozen=True):
