@@ -93,6 +93,12 @@ class Limits:
     """Share of a full cache that one author may hold, and of what may wait for its predecessors."""
     share_neighbour: float = number(0.5, 0.001, 1.0)
     """Share of a full cache that one giver may have filled."""
+    share_queues: float = number(0.25, 0.001, 1.0)
+    """Share of a full cache that messages to others' queues, and what nodes tell each other of them, may hold."""
+    queue_messages_max: int = whole(10_000, 1, UNBOUNDED)
+    """Messages in the queues of this node; their copies are pinned, and further ones stay with carriers meanwhile."""
+    queue_bytes_max: int = whole(64 * MIB, 1, UNBOUNDED)
+    """Payload of those messages, likewise."""
     link_frames_per_s: int = whole(20_000, 1, UNBOUNDED)
     """Frames taken from one neighbour."""
     link_bytes_per_s: int = whole(32 * MIB, KIB, UNBOUNDED)
@@ -140,6 +146,8 @@ class Messaging:
     """How often a message comes to a listener that fails with it."""
     draft_bytes_max: int = whole(64 * MIB, KIB, UNBOUNDED)
     """Payload of what one session sent and did not commit yet."""
+    receipt_s: float = number(7 * DAY_S, 0.0, YEAR_S)
+    """So much longer than the message itself live what becomes of it, and the wait for that."""
 
 
 @table()

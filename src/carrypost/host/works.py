@@ -94,7 +94,7 @@ class Works:
         publisher = self.publisher
         if made is None:
             made = publisher.sign(publisher.make(draft, packed, self._stamp(draft, now), now))
-        copy = publisher.admit(made, packed, now)
+        copy = publisher.admit(made, packed, now, withheld=draft.withheld)
         self._outputs.tell(Published(copy.descriptor))
         self.layers.published((copy,))
         delivered = self.layers.take((copy,))

@@ -34,13 +34,13 @@ _REFUSED_US = 1_000_000
 class Subject(Protocol):
     """What a note is about."""
 
-    def item(self, matter: int) -> Item | None:
-        """What is to be said on this matter; None if that no longer holds."""
+    def item(self, matter: int, to: NodeId | None) -> Item | None:
+        """What is to be said on this matter to a node, or (None) to all; None if that no longer holds."""
 
     def said(self, matter: int) -> None:
         """It is on its way."""
 
-    def unsaid(self, matter: int) -> None:
+    def unsaid(self, matter: int, to: NodeId | None) -> None:
         """It is not, after all: it could not be written, and is said again."""
 
 
@@ -131,7 +131,7 @@ class Post:
             return []
         items: list[Item] = []
         for note in self._take_ready(target, now):
-            if (item := note.subject.item(note.matter)) is not None:
+            if (item := note.subject.item(note.matter, self._node)) is not None:
                 items.append(item)
                 note.subject.said(note.matter)
         if not target.notes:
@@ -160,7 +160,7 @@ class Post:
         pages: list[tuple[list[Item], list[Note]]] = []
         room = 0
         for note in ready:
-            item = note.subject.item(note.matter)
+            item = note.subject.item(note.matter, to)
             if item is None:
                 continue
             size = encoded_size(item)
@@ -218,7 +218,7 @@ class Post:
             if (found := self._sent.pop(copy.id, None)) is not None:
                 to, notes = found
                 for note in notes:
-                    note.subject.unsaid(note.matter)
+                    note.subject.unsaid(note.matter, to)
                 self._return(to, notes, 0)
 
     def _return(self, to: NodeId | None, notes: Iterable[Note], after_us: int) -> None:

@@ -26,11 +26,14 @@ from carrypost.gossip.transfers.wants import PATIENCE_US
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from carrypost.gossip.holdings.cache import Cache
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.wants import Wants
     from carrypost.gossip.wire.frames import OfferEntry
+    from carrypost.model.ids import MessageId
 
 _LOOK_GAP_US = 1_000_000
 _LOOK_ENTRIES_MAX = 16_384
@@ -59,6 +62,17 @@ class Declined:
         """Look soon whether it is enough for anything."""
         self._cache.loosen(used=True)
         if self._links.usable and self._cache.opens:
+            self._timers.hasten(SECOND_LOOK, max(now, self._looked_us + _LOOK_GAP_US))
+
+    def look_again(self, messages: Collection[MessageId], now: int) -> None:
+        """More is wanted than before, these messages among it, and neighbours are not told: look at what they offered.
+
+        What was let in and evicted is known by its closed handle, and nothing of it is remembered any more.
+        """
+        for link in self._links.usable if messages else ():
+            for entry in [each for each in link.inbox.closed.values() if each.message in messages]:
+                self._wants.decline(link, entry)
+        if self._links.usable:
             self._timers.hasten(SECOND_LOOK, max(now, self._looked_us + _LOOK_GAP_US))
 
     def declined(self, link: Link, entry: OfferEntry, now: int) -> None:

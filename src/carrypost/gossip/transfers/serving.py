@@ -71,7 +71,7 @@ class Serving:
             running.ask_more(wanted)
             return False
         level = copy.privilege
-        if view is not None and (not view.mixed or view.wants(copy.descriptor)):
+        if view is not None and view.wants(copy.descriptor, link.node):
             level += _WANTED
         skip_preamble = not copy.descriptor.small and outbox.knows_preamble(copy, now)
         outbox.add(self._transfer.job(copy, wanted, level, skip_preamble=skip_preamble))
