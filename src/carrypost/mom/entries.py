@@ -163,8 +163,8 @@ class QueueEntry:
             return None if closed else control.Outcome(self.message, control.HANDED_OVER)
         if not closed:
             return None
-        return control.Purge(self.message) if matter == PURGE else control.Outcome(
-            self.message, self.outcome, self.reason
+        return (
+            control.Purge(self.message) if matter == PURGE else control.Outcome(self.message, self.outcome, self.reason)
         )
 
     def said(self, matter: int) -> None:

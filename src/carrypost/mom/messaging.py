@@ -9,23 +9,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.errors import IllegalStateException, JMSException
-from carrypost.events import Handed
+from carrypost.events import Handed, Reason
 from carrypost.gossip.layer import Layer
 from carrypost.gossip.slots import bits
 from carrypost.journal import MOM
+from carrypost.model import address
 from carrypost.model.ids import MessageId
+from carrypost.model.pattern import entry
 from carrypost.model.times import NEVER
 from carrypost.mom import claims as claim_rows
+from carrypost.mom import owed as owed_rows
+from carrypost.mom import receipts as receipt_rows
 from carrypost.mom import topic as topic_rows
 from carrypost.mom.claims import Acknowledged, Claims
+from carrypost.mom.control import Outcome, items_of
 from carrypost.mom.ledger import RETRY_US, Ledger
+from carrypost.mom.owed import Owed
+from carrypost.mom.post import Post
+from carrypost.mom.receipts import Receipts
 from carrypost.mom.session import Sessions
 from carrypost.mom.topic import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from carrypost.events import Event, Reason
+    from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.ground import Ground
@@ -61,8 +69,12 @@ class Messaging(Layer):
         self._journal, self._settings = ground.outputs.journal, ground.settings.messaging
         self._deliveries = deliveries
         self._ledger = Ledger(self._journal)
-        self._claims = Claims(ground, deliveries, self._ledger)
+        self._post = Post(ground)
+        self._receipts = Receipts(ground, self._ledger)
+        self._owed = Owed(ground, self._ledger, self._post)
+        self._claims = Claims(ground, deliveries, self._ledger, self._owed)
         self._topics = Topics(ground, deliveries, self._ledger, incarnation)
+        self._control = address.control(ground.node)
         self._sessions = Sessions()
         self._commits: dict[int, list[Acknowledged]] = {}
         """What the commits acknowledged that are not durable, by their numbers."""
@@ -113,6 +125,10 @@ class Messaging(Layer):
                 else:
                     claims.append((subscription, MessageId(name[1 + _NUMBER_BYTES :]), value))
         self._claims.restore(claims, now)
+        self._receipts.restore(row for row in found if row[0][:1] == receipt_rows.FAMILY)
+        self._owed.restore((row for row in found if row[0][:1] == owed_rows.FAMILY), now)
+        self._deliveries.carry((entry("control/.*"),))
+        self._deliveries.want(entry(address.exactly(self._control)), told=False)
         self._look_ahead()
 
     def _copies(self, slots: int) -> list[Copy]:
@@ -120,7 +136,8 @@ class Messaging(Layer):
         return [copy for slot in bits(slots) if (copy := copies[slot]) is not None]
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
-        """Claim these for whoever wants them; all of them go on."""
+        """Claim these for whoever wants them; all of them go on, but for what is said to this node."""
+        copies = [copy for copy in copies if not self._listen(copy)]
         if not len(self._topics):
             return copies
         claims, interested, now = self._claims, self._topics.interested, self._holdings.now_us
@@ -130,11 +147,27 @@ class Messaging(Layer):
                 self._deliveries.claimed(copy)
         return copies
 
+    def _listen(self, copy: Copy) -> bool:
+        """Take a control message for this node; False if it is none."""
+        if copy.descriptor.destination != self._control:
+            return False
+        for item in items_of(copy.descriptor)[0]:
+            if isinstance(item, Outcome):
+                self._receipts.heard(item, copy.descriptor.node)
+        self._holdings.discard(copy, Reason.PURGED, done=True)
+        return True
+
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
         """Copies are gone, and with them the claims to them."""
         if reason is not None:
+            self._post.left(copies, reason)
+            self._receipts.left(copies, reason)
             for copy in copies:
                 self._claims.left(copy, reason)
+
+    def published(self, copies: Sequence[Copy]) -> None:
+        """Messages of this node were admitted: control messages among them are on their way."""
+        self._post.published(copies)
 
     def confirmed(self, messages: Sequence[MessageId]) -> None:
         """The application has them, too: that they were acknowledged needs no note any more."""
@@ -149,28 +182,40 @@ class Messaging(Layer):
         self._topics.expire(now)
         if self._ledger.due_us <= now:
             self._ledger.write_again()
+            self._post.rewritten()
+        self._receipts.expire(now)
         if self._resume_us <= now:
             self._resume_us = NEVER
         self._look_ahead()
 
-    def finish(self, now: int) -> Sequence[Draft]:  # noqa: ARG002 - nothing here waits for a time
-        """Hand out what the step brought."""
+    def finish(self, now: int) -> Sequence[Draft]:
+        """Hand out what the step brought, and say what is to be said."""
         if self._claims.ready and self._resume_us == NEVER:
             self._claims.hand_out()
+        self._receipts.carried(self._holdings.take_carried())
+        for item in self._post.take_own(now):
+            if isinstance(item, Outcome):
+                self._receipts.heard(item, self._topics.here.node)
+        drafts = self._post.drafts(now)
         self._look_ahead()
-        return ()
+        return drafts
 
     def _look_ahead(self) -> None:
-        self.due_us = min(self._claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us)
+        self.due_us = min(
+            self._claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us, self._receipts.due_us,
+            self._post.due_us,
+        )  # fmt: skip
 
     def rows(self, serial: int) -> dict[Key, Value | None]:
         """None that are not in the journal already; the batch that has them gets its number now."""
         self._ledger.batched(serial)
+        self._post.batched(serial)
         return {}
 
     def durable(self, serial: int) -> None:
         """A batch is on disk."""
         self._ledger.durable(serial)
+        self._post.durable(serial)
 
     def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
         """A batch could not be written: its rows are written again.
@@ -179,6 +224,8 @@ class Messaging(Layer):
         """
         now = self._holdings.now_us
         self._ledger.lost(serial, now)
+        self._post.lost(serial)
+        self._receipts.lost(held)
         untold = {event.number for event in held if isinstance(event, Handed)} | self._journal.retract_handed()
         if untold:
             self._claims.take_back(self._sessions.handed(untold))
@@ -317,6 +364,15 @@ class Messaging(Layer):
             self._topics.check_open(draft.destination, draft.ordering)
         for ack in acks:
             self._sessions.check(ack, self._claims.number)
+
+    def sent(self, drafts: Iterable[Draft], descriptors: Iterable[Descriptor]) -> None:
+        """These were sent in this step: some programs want to hear how far they come."""
+        for draft, descriptor in zip(drafts, descriptors, strict=True):
+            self._receipts.sent(draft, descriptor)
+
+    def tell_receipt(self, message: MessageId) -> bool:
+        """Tell how far a message has come; False if nothing is known of it."""
+        return self._receipts.tell(message)
 
     def check_session(self, session: int) -> None:
         """Raise unless there is such a session; 0 is none."""
