@@ -190,6 +190,10 @@ class Undone(msgspec.Struct, frozen=True):
     reason: str
 
 
+TIMEOUT = "timeout"
+"""Why a message failed of whose delivery nothing was heard for as long as its sender would wait."""
+
+
 class Receipt(msgspec.Struct, frozen=True):
     """How far a message has come that a program of this node sent, and asked to hear of."""
 

@@ -16,7 +16,7 @@ from carrypost.jms.calling import called
 from carrypost.jms.session import Session
 
 if TYPE_CHECKING:
-    from carrypost.events import Handed
+    from carrypost.events import Handed, Receipt
     from carrypost.jms.consumer import Consumer
     from carrypost.jms.modes import SessionMode
     from carrypost.jms.provider import Provider
@@ -146,6 +146,11 @@ class Connection:
         consumer = self.consumers.get(handed.consumer)
         if consumer is not None:
             consumer.hand(handed)
+
+    def receipt(self, receipt: Receipt) -> None:
+        """How far a message has come, which may be one of its own."""
+        for session in self._sessions.values():
+            session.sends.take(receipt)
 
     def node_ended(self, reason: str) -> None:
         """The node is gone, and all that was open on it."""

@@ -1,7 +1,7 @@
 """What stands below every API for programs: one node's messaging, asked by values.
 
 A `Provider` may be in the same process as its node (`jms.local`) or attached to it. So commands and answers are values
-that can be encoded, nothing is shared, and what a program is told comes by the two methods of `Program`. Every error is
+that can be encoded, nothing is shared, and what a program is told comes by the methods of `Program`. Every error is
 a `JMSException`.
 """
 
@@ -14,12 +14,12 @@ from typing import NamedTuple, Protocol
 
 from carrypost.config import Limits
 from carrypost.config.settings import Messaging
-from carrypost.events import Handed
+from carrypost.events import Handed, Receipt
 from carrypost.gossip.layer import Draft
 from carrypost.journal import Durability
 from carrypost.model.descriptor import Descriptor
-from carrypost.model.ids import NodeId
-from carrypost.mom.commands import Ack, Subscribe
+from carrypost.model.ids import MessageId, NodeId
+from carrypost.mom.commands import Ack, Followed, Subscribe
 
 
 class Program(Protocol):
@@ -27,6 +27,9 @@ class Program(Protocol):
 
     def take(self, handed: Handed) -> None:
         """A message for one of its consumers, within that one's credit."""
+
+    def receipt(self, receipt: Receipt) -> None:
+        """How far a message has come that some program of the node sent: each knows its own."""
 
     def node_ended(self, reason: str) -> None:
         """The node is gone, and all that was open on it."""
@@ -113,6 +116,10 @@ class Provider(ABC):
     @abstractmethod
     async def room(self) -> None:
         """Wait while too much waits for the node's disk."""
+
+    @abstractmethod
+    async def followed(self, message: MessageId) -> Followed | None:
+        """A message of this node that is followed, None if it is not; how far it has come is told to all programs."""
 
     @abstractmethod
     async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:

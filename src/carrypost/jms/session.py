@@ -18,13 +18,15 @@ from carrypost.errors import (
 from carrypost.jms.acknowledging import TransactedAcknowledging, acknowledging
 from carrypost.jms.completions import Completions
 from carrypost.jms.consumer import Consumer, Wanted
-from carrypost.jms.destinations import Topic
+from carrypost.jms.destinations import Topic, named
 from carrypost.jms.listening import Listening, given_up
+from carrypost.jms.sent import Sends, Sent
 from carrypost.jms.transactions import Transaction
 from carrypost.jms.translation import translated
 from carrypost.jms.works import SessionWorks
 from carrypost.model.address import topic_pattern
 from carrypost.model.pattern import DESTINATION, entry
+from carrypost.model.visible import message_named
 from carrypost.mom.commands import Subscribe
 
 if TYPE_CHECKING:
@@ -65,8 +67,9 @@ class Session:
         self.consumers: dict[int, Consumer] = {}
         self.works = SessionWorks(connection.provider, number, connection.report)
         self.acknowledging = acknowledging(mode, self.works)
+        self.sends = Sends(connection.provider.place.node)
         self.transaction = (
-            Transaction(self.works, self.acknowledging, self._take_back, self._drop_through)
+            Transaction(self.works, self.acknowledging, self.sends, self._take_back, self._drop_through)
             if isinstance(self.acknowledging, TransactedAcknowledging)
             else None
         )
@@ -89,6 +92,21 @@ class Session:
         """The place of the next message among those of this session to a destination."""
         number = self._sent[destination] = self._sent.get(destination, 0) + 1
         return number
+
+    async def sent(self, message_id: str) -> Sent:
+        """Find a message again that this node sent, by its id: in another session, or after a restart.
+
+        Raises `IllegalArgumentException` if nothing is to be heard of it: it did not ask, or `messaging.receipt_s` have
+        passed since its end.
+        """
+        await self.works.ready()
+        message = message_named(named(message_id, "a message id"))
+        found = None if message is None else await self.works.provider.followed(message)
+        if found is None:
+            raise IllegalArgumentException(
+                f"this node follows no message {message_id!r}: it asked for no receipt, or its time is over"
+            )
+        return self.sends.find(found, message_id)
 
     def has_sent_enough(self) -> bool:
         """Note a send that did not wait; True if so many were in a row that others should have their turn.
@@ -256,6 +274,7 @@ class Session:
             self._forget(consumer)
             consumer.end(reason)
         self.works.close(reason)
+        self.sends.end(reason)
 
 
 def _asked(wanted: Wanted) -> Subscribe:

@@ -9,6 +9,7 @@ import msgspec
 from carrypost.gossip.layer import Draft
 from carrypost.journal import Durability
 from carrypost.model.descriptor import Ordering
+from carrypost.model.ids import MessageId
 from carrypost.model.pattern import Entry
 
 
@@ -56,6 +57,14 @@ class Receive(msgspec.Struct, frozen=True):
 
     destination: str
     selector: str | None = None
+
+
+class Followed(msgspec.Struct, frozen=True):
+    """A message of this node that is followed: how far it has come is told by `events.Receipt`."""
+
+    message: MessageId
+    destination: str
+    deadline_us: int | None
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.commands import Ack, Subscribe
+    from carrypost.mom.commands import Ack, Followed, Subscribe
     from carrypost.mom.state import Consumer, Subscription
 
 _NUMBER_BYTES = 8
@@ -370,9 +370,9 @@ class Messaging(Layer):
         for draft, descriptor in zip(drafts, descriptors, strict=True):
             self._receipts.sent(draft, descriptor)
 
-    def tell_receipt(self, message: MessageId) -> bool:
-        """Tell how far a message has come; False if nothing is known of it."""
-        return self._receipts.tell(message)
+    def followed(self, message: MessageId) -> Followed | None:
+        """What is known of a message of this node, None if nothing is; how far it has come is told."""
+        return self._receipts.followed(message)
 
     def check_session(self, session: int) -> None:
         """Raise unless there is such a session; 0 is none."""

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.events import Reason, Receipt, SendState
+from carrypost.events import TIMEOUT, Reason, Receipt, SendState
 from carrypost.model import address, ids
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
+from carrypost.mom.commands import Followed
 from carrypost.mom.control import DELIVERED, FAILED, HANDED_OVER
 from carrypost.mom.ledger import RETRY_US
 
@@ -40,11 +41,9 @@ FAMILY = b"W"
 SENDS_MAX = 65_536
 """Sends that are followed, some 30 MB with their rows. Only programs of this node make them, but one that sends all day
 has a week of them. Those that were delivered give way first, then the oldest."""
-EXPIRED_REASON, TIMEOUT_REASON = "expired", "timeout"
-"""Why a message failed that nobody said anything of."""
 _HEAP_SLACK = 64
 _MEANS = {HANDED_OVER: SendState.CARRIED, DELIVERED: SendState.DELIVERED, FAILED: SendState.FAILED}
-"""How far a message is, at least, of which such an outcome is said. A manager on another node is reached by carrying."""
+"""How far a message is, at least, of which that is said. A manager on another node is reached by carriers only."""
 
 
 class Send(msgspec.Struct, array_like=True, gc=False):
@@ -140,13 +139,13 @@ class Receipts:
         else:
             self._outputs.refuse("receipt", node, send.label or ids.shown(message))
 
-    def tell(self, message: MessageId) -> bool:
-        """Tell how far a message has come; False if nothing is known of it."""
+    def followed(self, message: MessageId) -> Followed | None:
+        """What is known of a message, None if nothing is; how far it has come is told, once that is durable."""
         send = self._sends.get(message)
         if send is None:
-            return False
+            return None
         self._journal.hold(_receipt(message, send, rose=False))
-        return True
+        return Followed(message, send.destination, send.deadline_us)
 
     def _rise(self, message: MessageId, state: SendState, reason: str = "", *, handed_over: bool = False) -> None:
         send = self._sends.get(message)
@@ -205,9 +204,9 @@ class Receipts:
             if send.state >= SendState.EXPIRED:
                 self._end(message)
             elif send.deadline_us is not None and send.deadline_us <= now:
-                self._rise(message, SendState.EXPIRED, EXPIRED_REASON)
+                self._rise(message, SendState.EXPIRED, Reason.EXPIRED)
             else:
-                self._rise(message, SendState.FAILED, TIMEOUT_REASON)
+                self._rise(message, SendState.FAILED, TIMEOUT)
 
     # --- going ---------------------------------------------------------------------------------------------
 
