@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import MessageId
-    from carrypost.mom.commands import Followed, Subscribe
+    from carrypost.mom.commands import Declare, Followed, Receive, Subscribe
 
 
 class Stepping(Protocol):
@@ -129,7 +129,7 @@ class HostMessaging:
 
     # --- consumers -----------------------------------------------------------------------------------------
 
-    def consume(self, number: int, session: int, asked: Subscribe, now: int) -> int:
+    def consume(self, number: int, session: int, asked: Subscribe | Receive, now: int) -> int:
         """A consumer of a new subscription, or of one that is here already; returns its number."""
         with self._host.step(now):
             self._works.check_number(number)
@@ -140,7 +140,7 @@ class HostMessaging:
     def credit(self, consumer: int, messages: int, nbytes: int, now: int) -> None:
         """A consumer takes so many more messages, of so many more bytes."""
         with self._host.step(now, links=False):
-            self._awake().credit(consumer, messages, nbytes)
+            self._awake().credit(consumer, messages, nbytes, now)
 
     def close_consumer(self, consumer: int, now: int, *, unread: Collection[int] = ()) -> None:
         """Close a consumer. What its program saw stays with the session; what is `unread` goes back."""
@@ -152,4 +152,21 @@ class HostMessaging:
         with self._host.step(now):
             self._works.check_number(number)
             self._awake().unsubscribe(client, name, now)
+            self._works.follow(number, commit=False)
+
+    # --- queues --------------------------------------------------------------------------------------------
+
+    def declare(self, number: int, asked: Declare, now: int) -> str:
+        """A queue that this node manages from now on, or does already; returns its destination."""
+        with self._host.step(now):
+            self._works.check_number(number)
+            destination = self._awake().declare(number, asked)
+            self._works.follow(number)
+        return destination
+
+    def end_queue(self, number: int, destination: str, now: int) -> None:
+        """End a queue of this node: whoever sent what is in it hears that it failed."""
+        with self._host.step(now):
+            self._works.check_number(number)
+            self._awake().end_queue(destination)
             self._works.follow(number, commit=False)

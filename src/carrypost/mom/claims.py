@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.owed import Owed
-    from carrypost.mom.state import Backlog, Consumer, Subscription
+    from carrypost.mom.state import Backlog, Consumer, Subscription, Tenure
 
 FAMILY = b"C"
 ACKNOWLEDGED = b"K"
@@ -84,6 +84,8 @@ class Claims:
         """The highest number that came, by author, life, session and destination; the least recent go first."""
         self._out_of_order: set[MessageId] = set()
         """What came after something that its session sent later."""
+        self.orphans: list[Tenure] = []
+        """What sessions gave back of queues whose consumers are closed."""
         self.ready: dict[Subscription, None] = {}
         """Subscriptions that may have something for somebody."""
         self.lost = 0
@@ -135,6 +137,27 @@ class Claims:
         self._cache.mark_done((copy,))
         return first
 
+    def assign(self, copy: Copy, subscription: Subscription, tenure: Tenure) -> None:
+        """Claim a message of a queue for the consumer that it belongs to now. Its copy is pinned already."""
+        self._place += 1
+        claim = Claim(subscription, copy, self._place, tenure.count, tenure)
+        self._by_message.setdefault(copy.id, []).append(claim)
+        subscription.backlog.add(claim)
+        self.ready[subscription] = None
+        self._note_place(copy)
+        self._holdings.mark_claimed(1 << copy.slot)
+        self._cache.mark_done((copy,))
+
+    def withdraw(self, claim: Claim) -> None:
+        """A consumer of a queue does not get a message, whatever becomes of it."""
+        self._drop(claim, Move.END)
+
+    def note_again(self, copy: Copy) -> None:
+        """That somebody has a claim to it could not be written, and is noted again."""
+        self._holdings.mark_claimed(1 << copy.slot)
+        for claim in self.of(copy.id):
+            self.ready[claim.subscription] = None
+
     def _note_place(self, copy: Copy) -> None:
         """See whether a message comes after one that its session sent to the same destination later."""
         descriptor, headers = copy.descriptor, copy.descriptor.headers
@@ -157,6 +180,9 @@ class Claims:
             self.ready[claim.subscription] = None
 
     def _write(self, claim: Claim) -> None:
+        if claim.tenure is not None:
+            claim.tenure.keep(claim.count)
+            return
         self._ledger.put(_row_name(claim.subscription, claim.copy.id), _encode(ClaimRow(claim.place, claim.count)))
 
     def restore(self, rows: Iterable[tuple[Subscription, MessageId, bytes]], now: int) -> None:
@@ -229,7 +255,7 @@ class Claims:
         claim.number, claim.consumer = self.number, consumer
         claim.count += 1
         consumer.hand(claim)
-        if subscription.durable:
+        if claim.kept:
             self._write(claim)
         unordered = bool(subscription.ordering) and descriptor.ordering is not subscription.ordering
         self._journal.hold(
@@ -264,7 +290,7 @@ class Claims:
             if claim.consumer is not None:
                 claim.consumer.session.handed.pop(claim.number, None)
             claim.consumer = None
-            if claim.number in unseen and claim.subscription.durable:
+            if claim.number in unseen and claim.kept:
                 self._write(claim)
             by_subscription.setdefault(claim.subscription, []).append(claim)
         for subscription, some in by_subscription.items():
@@ -287,14 +313,16 @@ class Claims:
             assert consumer is not None
             claim.move(Move.ACKNOWLEDGE)
             consumer.session.handed.pop(claim.number, None)
-            if claim.subscription.durable:
+            if claim.tenure is not None:
+                claim.tenure.done()
+            elif claim.subscription.durable:
                 self._ledger.delete(_row_name(claim.subscription, claim.copy.id))
             self._confirm(copy, undoable=undoable)
+            self._unlist(claim)
             if undoable:
                 done.append(Acknowledged(claim, consumer))
             else:
-                self._pins.unpin(claim)
-            self._unlist(claim)
+                self._let_go(claim)
         return done
 
     def _confirm(self, copy: Copy, *, undoable: bool) -> None:
@@ -339,8 +367,14 @@ class Claims:
     def keep(self, done: Iterable[Acknowledged]) -> None:
         """A commit is durable."""
         for each in done:
-            self._pins.unpin(each.claim)
             self._tentative.pop(each.claim.copy.id, None)
+            self._let_go(each.claim)
+
+    def _let_go(self, claim: Claim) -> None:
+        """That it was acknowledged is for good."""
+        self._pins.unpin(claim)
+        if claim.tenure is not None:
+            claim.tenure.finish()
 
     def undo(self, done: Iterable[Acknowledged]) -> None:
         """A commit was lost: its consumers have these again, and did not acknowledge them."""
@@ -355,7 +389,9 @@ class Claims:
             self._by_message.setdefault(copy.id, []).append(claim)
             session.handed[claim.number] = claim
             self._unconfirm(copy)
-            if claim.subscription.durable and not claim.subscription.ended:
+            if claim.tenure is not None:
+                claim.tenure.undone(claim.count)
+            elif claim.subscription.durable and not claim.subscription.ended:
                 self._write(claim)
             if session.closed:
                 self.give_back((claim,))
@@ -375,7 +411,10 @@ class Claims:
 
     def _end(self, claim: Claim) -> None:
         """Whoever subscribes next may hear of it, flagged if it was handed over."""
-        self.note_handed((claim,))
+        if claim.tenure is None:
+            self.note_handed((claim,))
+        else:
+            self.orphans.append(claim.tenure)
         self._drop(claim, Move.END)
 
     def left(self, copy: Copy, reason: Reason) -> None:
@@ -405,7 +444,7 @@ class Claims:
         claim.move(move)
         if delayed:
             self._delays.note_ended()
-        if claim.subscription.durable:
+        if claim.tenure is None and claim.subscription.durable:
             self._ledger.delete(_row_name(claim.subscription, claim.copy.id))
         self._pins.unpin(claim)
         self._unlist(claim)
@@ -417,9 +456,9 @@ class Claims:
             del self._by_message[claim.copy.id]
 
 
-_FORESEEN = frozenset({Reason.EXPIRED, Reason.WITHDRAWN, Reason.STORE})
+_FORESEEN = frozenset({Reason.EXPIRED, Reason.WITHDRAWN, Reason.STORE, Reason.PURGED})
 """Why a copy may leave without a word to the subscriptions that it was for. What the store could not write was never
-told of."""
+told of; what was purged had reached somebody."""
 
 
 def _row_name(subscription: Subscription, message: MessageId) -> bytes:

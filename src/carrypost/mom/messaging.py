@@ -9,38 +9,38 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.errors import IllegalStateException, JMSException
-from carrypost.events import Handed, Reason
+from carrypost.events import Handed
 from carrypost.gossip.layer import Layer
 from carrypost.gossip.slots import bits
 from carrypost.journal import MOM
-from carrypost.model import address
 from carrypost.model.ids import MessageId
-from carrypost.model.pattern import entry
 from carrypost.model.times import NEVER
 from carrypost.mom import claims as claim_rows
 from carrypost.mom import owed as owed_rows
 from carrypost.mom import receipts as receipt_rows
 from carrypost.mom import topic as topic_rows
 from carrypost.mom.claims import Acknowledged, Claims
-from carrypost.mom.control import Outcome, items_of
+from carrypost.mom.commands import Receive
 from carrypost.mom.ledger import RETRY_US, Ledger
 from carrypost.mom.owed import Owed
 from carrypost.mom.post import Post
+from carrypost.mom.queues import ADDRESSED, Queues
 from carrypost.mom.receipts import Receipts
+from carrypost.mom.receiver import Receiving
 from carrypost.mom.session import Sessions
 from carrypost.mom.topic import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from carrypost.events import Event
+    from carrypost.events import Event, Reason
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.commands import Ack, Followed, Subscribe
+    from carrypost.mom.commands import Ack, Declare, Followed, Subscribe
     from carrypost.mom.state import Consumer, Subscription
 
 _NUMBER_BYTES = 8
@@ -69,12 +69,14 @@ class Messaging(Layer):
         self._journal, self._settings = ground.outputs.journal, ground.settings.messaging
         self._deliveries = deliveries
         self._ledger = Ledger(self._journal)
-        self._post = Post(ground)
+        post = Post(ground)
         self._receipts = Receipts(ground, self._ledger)
-        self._owed = Owed(ground, self._ledger, self._post)
+        self._owed = Owed(ground, self._ledger, post)
         self._claims = Claims(ground, deliveries, self._ledger, self._owed)
         self._topics = Topics(ground, deliveries, self._ledger, incarnation)
-        self._control = address.control(ground.node)
+        self.queues = Queues(
+            ground, deliveries, self._claims, self._ledger, post=post, receipts=self._receipts, incarnation=incarnation
+        )
         self._sessions = Sessions()
         self._commits: dict[int, list[Acknowledged]] = {}
         """What the commits acknowledged that are not durable, by their numbers."""
@@ -84,6 +86,8 @@ class Messaging(Layer):
         """Those subscriptions, and the commands that made them."""
         self._replaced: dict[Subscription, Subscription] = {}
         """Those of them that have the name of another one, and that other: it ends when its successor is durable."""
+        self._kept: list[Acknowledged] = []
+        """What commits acknowledged that are durable: let go with the next step."""
         self._replaced_for_good: list[Subscription] = []
         """Those whose successors are: they end with the next step."""
         self._resume_us = NEVER
@@ -125,10 +129,10 @@ class Messaging(Layer):
                 else:
                     claims.append((subscription, MessageId(name[1 + _NUMBER_BYTES :]), value))
         self._claims.restore(claims, now)
+        self.queues.wake()
+        self.queues.restore(found, now)
         self._receipts.restore(row for row in found if row[0][:1] == receipt_rows.FAMILY)
         self._owed.restore((row for row in found if row[0][:1] == owed_rows.FAMILY), now)
-        self._deliveries.carry((entry("control/.*"),))
-        self._deliveries.want(entry(address.exactly(self._control)), told=False)
         self._look_ahead()
 
     def _copies(self, slots: int) -> list[Copy]:
@@ -136,38 +140,32 @@ class Messaging(Layer):
         return [copy for slot in bits(slots) if (copy := copies[slot]) is not None]
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
-        """Claim these for whoever wants them; all of them go on, but for what is said to this node."""
-        copies = [copy for copy in copies if not self._listen(copy)]
-        if not len(self._topics):
-            return copies
+        """Claim these for whoever wants them; all of them go on."""
         claims, interested, now = self._claims, self._topics.interested, self._holdings.now_us
+        addressed = False
         for copy in copies:
+            if copy.descriptor.destination.startswith(ADDRESSED):
+                self.queues.take(copy, now)
+                addressed = True
+                continue
             subscriptions = interested(copy.descriptor)
             if subscriptions and claims.claimable(copy) and claims.make(copy, subscriptions, now):
                 self._deliveries.claimed(copy)
+        if addressed:
+            self.queues.follow_up(now)
         return copies
 
-    def _listen(self, copy: Copy) -> bool:
-        """Take a control message for this node; False if it is none."""
-        if copy.descriptor.destination != self._control:
-            return False
-        for item in items_of(copy.descriptor)[0]:
-            if isinstance(item, Outcome):
-                self._receipts.heard(item, copy.descriptor.node)
-        self._holdings.discard(copy, Reason.PURGED, done=True)
-        return True
+    def published(self, copies: Sequence[Copy]) -> None:
+        """Messages of this node were admitted."""
+        self.queues.post.published(copies)
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
         """Copies are gone, and with them the claims to them."""
         if reason is not None:
-            self._post.left(copies, reason)
             self._receipts.left(copies, reason)
             for copy in copies:
                 self._claims.left(copy, reason)
-
-    def published(self, copies: Sequence[Copy]) -> None:
-        """Messages of this node were admitted: control messages among them are on their way."""
-        self._post.published(copies)
+            self.queues.left(copies, reason)
 
     def confirmed(self, messages: Sequence[MessageId]) -> None:
         """The application has them, too: that they were acknowledged needs no note any more."""
@@ -176,46 +174,48 @@ class Messaging(Layer):
     def expire(self, now: int) -> None:
         """Do what is due: delivery times, leases, interests that nobody has, rows that were not written."""
         self._claims.expire(now)
+        kept, self._kept = self._kept, []
+        self._claims.keep(kept)
         replaced, self._replaced_for_good = self._replaced_for_good, []
         for subscription in [*replaced, *self._topics.lapsed(now)]:
             self._end(subscription, now)
         self._topics.expire(now)
         if self._ledger.due_us <= now:
             self._ledger.write_again()
-            self._post.rewritten()
+            self.queues.post.rewritten()
         self._receipts.expire(now)
+        self.queues.expire(now)
         if self._resume_us <= now:
             self._resume_us = NEVER
         self._look_ahead()
 
     def finish(self, now: int) -> Sequence[Draft]:
-        """Hand out what the step brought, and say what is to be said."""
+        """Hand out what the step brought; say what there is to say."""
         if self._claims.ready and self._resume_us == NEVER:
             self._claims.hand_out()
-        self._receipts.carried(self._holdings.take_carried())
-        for item in self._post.take_own(now):
-            if isinstance(item, Outcome):
-                self._receipts.heard(item, self._topics.here.node)
-        drafts = self._post.drafts(now)
+        for copy in self._holdings.take_carried():
+            self._receipts.carried(copy.id)
+            self.queues.manager.carried(copy)
+        drafts = self.queues.finish(now)
         self._look_ahead()
         return drafts
 
     def _look_ahead(self) -> None:
         self.due_us = min(
-            self._claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us, self._receipts.due_us,
-            self._post.due_us,
+            self._claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us, self.queues.due_us,
+            self._receipts.due_us,
         )  # fmt: skip
 
     def rows(self, serial: int) -> dict[Key, Value | None]:
         """None that are not in the journal already; the batch that has them gets its number now."""
         self._ledger.batched(serial)
-        self._post.batched(serial)
+        self.queues.post.batched(serial)
         return {}
 
     def durable(self, serial: int) -> None:
         """A batch is on disk."""
         self._ledger.durable(serial)
-        self._post.durable(serial)
+        self.queues.post.durable(serial)
 
     def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
         """A batch could not be written: its rows are written again.
@@ -224,7 +224,7 @@ class Messaging(Layer):
         """
         now = self._holdings.now_us
         self._ledger.lost(serial, now)
-        self._post.lost(serial)
+        self.queues.post.lost(serial)
         self._receipts.lost(held)
         untold = {event.number for event in held if isinstance(event, Handed)} | self._journal.retract_handed()
         if untold:
@@ -244,6 +244,7 @@ class Messaging(Layer):
         found = self._sessions.connection(connection)
         for session in list(found.sessions):
             self.close_session(session, now, unread=unread)
+        self.queues.end_temporary(connection)
         self._sessions.disconnect(found)
 
     def sessions_of(self, connection: int) -> list[int]:
@@ -261,13 +262,19 @@ class Messaging(Layer):
         for consumer in list(found.consumers):
             self.close_consumer(consumer, now)
         self._sessions.close(found)
+        self.queues.follow_up(now)
 
-    def consume(self, session: int, asked: Subscribe, number: int, now: int) -> int:
-        """A consumer of a new subscription, or of one that is here already; returns its number.
+    def consume(self, session: int, asked: Subscribe | Receive, number: int, now: int) -> int:
+        """A consumer of a queue, of a new subscription, or of one that is here already; returns its number.
 
         `number` is that of the command: where a new durable subscription could not be written, it is undone by it.
         """
         found = self._sessions.session(session)
+        if isinstance(asked, Receive):
+            receiving = self.queues.open(asked, found.connection.number, now)
+            consumer = self._sessions.consume(found, receiving)
+            receiving.consumers.append(consumer)
+            return consumer.number
         client, policy = found.connection.client, self._settings.non_durable
         adapted = policy == "as_durable" and not (asked.durable or asked.shared)
         if adapted:
@@ -305,7 +312,7 @@ class Messaging(Layer):
         subscriptions = {made for made, maker in self._makers.items() if maker in numbers}
         return {number for number, consumer in self._made.items() if consumer.subscription in subscriptions}
 
-    def credit(self, consumer: int, messages: int, nbytes: int) -> None:
+    def credit(self, consumer: int, messages: int, nbytes: int, now: int) -> None:
         """A consumer takes so much more."""
         if messages < 0 or nbytes < 0:
             raise JMSException(f"credit is how much more a consumer takes, not {messages} messages of {nbytes} bytes")
@@ -313,6 +320,9 @@ class Messaging(Layer):
         found.messages += messages
         found.nbytes += nbytes
         self._claims.ready[found.subscription] = None
+        if isinstance(found.subscription, Receiving):
+            self.queues.receiver.grant(found.subscription, messages, now)
+            self.queues.follow_up(now)
 
     def close_consumer(self, consumer: int, now: int, *, unread: Collection[int] = ()) -> None:
         """Close a consumer. What it handed on stays with its session; what is `unread` goes back."""
@@ -322,7 +332,10 @@ class Messaging(Layer):
         self._claims.give_back(mine, unread=unread, seen=False)
         subscription.consumers.remove(found)
         self._sessions.leave(found)
-        if subscription.durable:
+        if isinstance(subscription, Receiving):
+            self.queues.receiver.close(subscription)
+            self.queues.follow_up(now)
+        elif subscription.durable:
             self._topics.renew(subscription, now)
         elif not subscription.consumers:
             self._end(subscription, now)
@@ -350,18 +363,30 @@ class Messaging(Layer):
         handed = self._sessions.session(session).handed
         claims = [claim for number, claim in handed.items() if numbers is None or number in numbers]
         self._claims.give_back(claims, unread=unread)
+        self.queues.follow_up(self._holdings.now_us)
 
     @property
     def last_number(self) -> int:
         """The last number under which something was handed over."""
         return self._claims.number
 
+    # --- queues --------------------------------------------------------------------------------------------
+
+    def declare(self, number: int, asked: Declare) -> str:
+        """A queue that this node manages; returns its destination."""
+        return self.queues.declare(number, asked).destination
+
+    def end_queue(self, destination: str) -> None:
+        """A queue of this node is no more."""
+        self.queues.end(destination)
+
     # --- works ---------------------------------------------------------------------------------------------
 
-    def check(self, sends: Iterable[Draft], acks: Iterable[Ack]) -> None:
+    def check(self, sends: Collection[Draft], acks: Iterable[Ack]) -> None:
         """Raise what is wrong with a work before anything is done about it."""
         for draft in sends:
             self._topics.check_open(draft.destination, draft.ordering)
+        self.queues.check(sends)
         for ack in acks:
             self._sessions.check(ack, self._claims.number)
 
@@ -398,10 +423,14 @@ class Messaging(Layer):
             if (replaced := self._replaced.pop(consumer.subscription, None)) is not None:
                 self._replaced_for_good.append(replaced)
                 self.due_us = self._holdings.now_us  # This is no step: what it changed would be in nobody's batch.
-        self._claims.keep(self._commits.pop(number, ()))
+        self.queues.done(number)
+        if number in self._commits:
+            self._kept += self._commits.pop(number)
+            self.due_us = self._holdings.now_us
 
     def undo(self, number: int, now: int) -> None:
         """A command was lost: sessions and subscriptions are as they were before it."""
+        self.queues.undo(number)
         self._claims.undo(self._commits.pop(number, ()))
         consumer = self._made.pop(number, None)
         if consumer is None:

@@ -121,10 +121,9 @@ class Receipts:
 
     # --- what is heard -------------------------------------------------------------------------------------
 
-    def carried(self, copies: Iterable[Copy]) -> None:
-        """Neighbours have these."""
-        for copy in copies:
-            self._rise(copy.id, SendState.CARRIED)
+    def carried(self, message: MessageId) -> None:
+        """A neighbour has it."""
+        self._rise(message, SendState.CARRIED)
 
     def heard(self, item: Outcome, node: NodeId) -> None:
         """A node says what became of a message; who has no say in it is refused."""

@@ -1,0 +1,549 @@
+"""The manager: the queues that this node declared, and everything that is decided about their messages.
+
+A message that comes for one of them becomes an entry, which is pinned, and is handed to one receiver: to a consumer of
+this node, or to another node that asked for it. What is beyond the bounds of a queue is turned away and comes again
+when there is room; meanwhile whoever carries it keeps it. What is for a queue that is not here fails.
+
+A local consumer has what the entry says; a remote one is told, once it is durable (`mom.post`). Only the receiver of a
+message may acknowledge or release it, and only for the round in which it was assigned.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.errors import (
+    InvalidDestinationException,
+    JMSException,
+    ResourceAllocationException,
+)
+from carrypost.events import Assigned, Reason
+from carrypost.gossip.holdings.owners import QUEUES
+from carrypost.model import address
+from carrypost.model.times import NEVER
+from carrypost.mom import control, entries, standing
+from carrypost.mom.commands import Declare, Redelivery
+from carrypost.mom.entries import ASSIGN, HAND_OVER, OUTCOME, PURGE, EntryState, QueueEntry
+from carrypost.mom.policies import fair, policy_named, policy_names
+from carrypost.mom.queue import Queue
+from carrypost.mom.standing import Requests
+from carrypost.mom.tenure import LocalTenure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.layer import Draft
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import MessageId, NodeId
+    from carrypost.mom.ledger import Ledger
+    from carrypost.mom.post import Post
+    from carrypost.mom.queue import Standing
+
+FAMILY = b"Q"
+DEAD_LETTERS = "DLQ."
+"""Names of queues with dead letters begin so; the rest names the queue or subscription that they come from."""
+_PLENTY = 9, 10
+"""What was turned away is let come again when no more than this part of a queue's room is used."""
+_HAND_OVER_US = 200_000
+"""That the manager has a message is said after so long: mostly it is consumed by then, and that says both."""
+_SWEEP_US = 60_000_000
+
+
+class QueueRow(msgspec.Struct, frozen=True, array_like=True):
+    """A queue in the store; fields may be appended with a default."""
+
+    asked: Declare
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(QueueRow).decode
+
+
+class Manager:
+    """The queues of one node."""
+
+    def __init__(self, ground: Ground, ledger: Ledger, post: Post) -> None:
+        self._node, self._limits, self._outputs = ground.node, ground.limits, ground.outputs
+        self._holdings, self._cache = ground.holdings, ground.holdings.cache
+        self._receipt_us = round(ground.settings.messaging.receipt_s * 1e6)
+        self._ledger, self._post = ledger, post
+        self._queues: dict[str, Queue] = {}
+        self._by_number: dict[int, Queue] = {}
+        self._entries: dict[MessageId, QueueEntry] = {}
+        """All that are alive, whichever queue has them."""
+        self._closed: dict[MessageId, QueueEntry] = {}
+        """Those of which something is still to be said."""
+        self._requests = Requests(ground, ledger)
+        self._number = self._place = 0
+        self._delayed: list[tuple[int, int, QueueEntry]] = []
+        """Delivery time, place, entry; some may have gone."""
+        self._leases: list[tuple[int, int, QueueEntry]] = []
+        """Its end, round, entry; some may be over."""
+        self._ready: dict[Queue, None] = {}
+        """Queues that may have something for somebody."""
+        self._turned_away = False
+        self._sweep_us = 0
+        """When closed entries are looked through again for those of which nothing needs to be said any more."""
+
+    @property
+    def due_us(self) -> int:
+        """When `expire` has something to do."""
+        delayed = self._delayed[0][0] if self._delayed else NEVER
+        return min(delayed, self._leases[0][0] if self._leases else NEVER, self._requests.due_us)
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def get(self, destination: str) -> Queue | None:
+        """The queue of this address."""
+        return self._queues.get(destination)
+
+    def __iter__(self) -> Iterator[Queue]:
+        return iter(self._queues.values())
+
+    # --- queues --------------------------------------------------------------------------------------------
+
+    def declare(self, asked: Declare) -> tuple[Queue, bool]:
+        """The queue of this name, and whether it is new; raises `JMSException` if it is there with other options."""
+        policy = policy_named(asked.policy)
+        if policy is None:
+            raise JMSException(f"there is no policy {asked.policy!r}; there are {', '.join(policy_names())}")
+        destination = address.queue(asked.name, self._node)
+        known = self._queues.get(destination)
+        if known is not None:
+            if known.asked != asked:
+                raise JMSException(
+                    f"the queue {asked.name!r} is here with other options ({known.asked}): "
+                    "declare it with the same, or end it first"
+                )
+            return known, False
+        self._number += 1
+        queue = Queue(self._number, destination, asked, policy)
+        self._enter(queue)
+        if not asked.connection:
+            self._ledger.put(_row_name(queue), _encode(QueueRow(asked)))
+        return queue, True
+
+    def _enter(self, queue: Queue) -> None:
+        self._queues[queue.destination] = self._by_number[queue.number] = queue
+
+    def managed(self, destination: str) -> Queue:
+        """The queue of this address; raises `InvalidDestinationException` if this node does not manage it."""
+        found = self._queues.get(destination)
+        if found is None:
+            raise InvalidDestinationException(
+                f"this node manages no queue {address.name_of(destination) or destination!r}: declare it first"
+            )
+        return found
+
+    def end(self, queue: Queue, reason: str) -> None:
+        """A queue is no more; whoever sent what is in it hears so."""
+        for entry in list(queue.entries.values()):
+            self.close(entry, control.FAILED, reason)
+            self.discard(entry)
+        self._requests.end_queue(queue.number)
+        for each in list(queue):
+            queue.withdraw(each)
+        del self._queues[queue.destination], self._by_number[queue.number]
+        self._ready.pop(queue, None)
+        self._ledger.delete(_row_name(queue))
+
+    def check(self, drafts: Iterable[Draft]) -> None:
+        """Raise unless messages to queues of this node may be sent."""
+        count: dict[Queue, int] = {}
+        for draft in drafts:
+            if address.addressee(draft.destination) != self._node or not draft.destination.startswith("queue/"):
+                continue
+            queue = self.managed(draft.destination)
+            count[queue] = count.get(queue, 0) + 1
+            if len(queue.entries) + count[queue] > self._limits.queue_messages_max:
+                raise ResourceAllocationException(
+                    f"the queue {queue.asked.name!r} has {len(queue.entries):,} messages, and no more fit "
+                    "(limits.queue_messages_max): let them be consumed first"
+                )
+
+    # --- messages ------------------------------------------------------------------------------------------
+
+    def arrived(self, copy: Copy, now: int) -> None:
+        """A message for a queue of this node is here."""
+        if copy.id in self._entries or copy.id in self._closed or self._holdings.is_confirmed(copy):
+            return
+        queue = self._queues.get(copy.descriptor.destination)
+        if queue is None:
+            self._fail(copy, "there is no such queue")
+        elif self._admits(queue, copy):
+            self._add(queue, copy, now)
+        else:
+            self._turned_away = True
+            self._holdings.discard(copy, Reason.PENDING)
+
+    def _admits(self, queue: Queue, copy: Copy) -> bool:
+        limits = self._limits
+        nbytes = queue.bytes + copy.descriptor.length
+        return copy.own or (
+            len(queue.entries) < limits.queue_messages_max and (nbytes <= limits.queue_bytes_max or not queue.entries)
+        )
+
+    def _new(self, queue_number: int, copy: Copy) -> QueueEntry:
+        self._place += 1
+        entry = QueueEntry(self._ledger, queue_number, copy.id, self._place)
+        entry.fill(copy)
+        self._holdings.mark_claimed(1 << copy.slot)
+        self._cache.mark_done((copy,))
+        return entry
+
+    def _fail(self, copy: Copy, reason: str) -> None:
+        entry = self._new(0, copy)
+        self.close(entry, control.FAILED, reason)
+        self.discard(entry)
+
+    def _add(self, queue: Queue, copy: Copy, now: int) -> QueueEntry:
+        entry = self._new(queue.number, copy)
+        if not self._is_addressed(copy.descriptor):
+            entry.elsewhere = False  # A dead letter of a topic: copies elsewhere are none of this queue's business.
+        self._admit(queue, entry)
+        if queue.destination == copy.descriptor.destination and self._owes_receipt(entry):
+            entry.owed = HAND_OVER
+            self._say(entry.author, entry, HAND_OVER, after_us=now + _HAND_OVER_US)
+        entry.write()
+        self._let_wait(entry, now)
+        return entry
+
+    def _admit(self, queue: Queue, entry: QueueEntry) -> None:
+        entry.queue = queue
+        queue.entries[entry.message] = self._entries[entry.message] = entry
+        queue.bytes += entry.descriptor.length
+        assert entry.copy is not None
+        self._cache.pin((entry.copy,), QUEUES)
+
+    def _let_wait(self, entry: QueueEntry, now: int) -> None:
+        entry.state = EntryState.WAITING
+        queue, due_us = entry.queue, _delivery_us(entry.descriptor)
+        assert queue is not None
+        if due_us > now:
+            heappush(self._delayed, (due_us, entry.place, entry))
+        else:
+            queue.let_wait(entry)
+            self._ready[queue] = None
+
+    def carried(self, copy: Copy) -> None:
+        """A neighbour has a copy by now."""
+        if (entry := self._entries.get(copy.id)) is not None:
+            entry.elsewhere = True
+
+    def bury(self, copy: Copy, name: str, now: int) -> None:
+        """Put a message that nobody could consume into the queue of dead letters of this name."""
+        queue, _ = self.declare(Declare(DEAD_LETTERS + name))
+        if copy.id not in self._entries and self._admits(queue, copy):
+            self._add(queue, copy, now)
+
+    # --- assignment ----------------------------------------------------------------------------------------
+
+    def assign(self, now: int) -> list[tuple[QueueEntry, Standing]]:
+        """Give what waits to those who ask for it; returns what consumers of this node get."""
+        ready, self._ready = self._ready, {}
+        local: list[tuple[QueueEntry, Standing]] = []
+        for queue in ready:
+            while (found := queue.next()) is not None:
+                entry, request = found
+                self._assign(queue, entry, request, now)
+                if request.node == self._node:
+                    local.append(found)
+        return local
+
+    def _assign(self, queue: Queue, entry: QueueEntry, request: Standing, now: int) -> None:
+        queue.remove(entry)
+        entry.state = EntryState.ASSIGNED
+        entry.receiver, entry.request = request.node, request.number
+        entry.round += 1
+        entry.lease_us = 0
+        if queue.asked.redelivery is Redelivery.AFTER_LEASE:
+            entry.lease_us = now + queue.asked.lease_us
+            heappush(self._leases, (entry.lease_us, entry.place, entry))
+        request.taken += 1
+        request.turn = self._requests.next_place()
+        if request.node != self._node:
+            entry.owed |= ASSIGN
+            self._requests.write(queue, request)
+            self._say(request.node, entry, ASSIGN)
+        entry.write()
+        self._outputs.journal.hold(Assigned(entry.descriptor, request.node))
+
+    def take_back(self, entry: QueueEntry, *, dead: bool = False) -> None:
+        """An entry's receiver does not take it: it waits again, or is a dead letter."""
+        entry.owed &= ~ASSIGN
+        if dead:
+            self._move_to_dead_letters(entry)
+        else:
+            entry.write()
+            self._let_wait(entry, self._holdings.now_us)
+
+    def _move_to_dead_letters(self, entry: QueueEntry) -> None:
+        queue = entry.queue
+        assert queue is not None
+        if queue.asked.name.startswith(DEAD_LETTERS):
+            entry.write()
+            self._let_wait(entry, self._holdings.now_us)
+            return
+        self.close(entry, control.FAILED, "nobody could consume it: it is a dead letter", letter=True)
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    def consume(self, entry: QueueEntry) -> None:
+        """Somebody is done with it."""
+        self.close(entry, control.DELIVERED, "")
+
+    def close(self, entry: QueueEntry, outcome: int, reason: str, *, letter: bool = False) -> None:
+        """It is no entry any more, and its author hears of it if it wants to; its copy is discarded apart from that."""
+        copy, queue = entry.copy, entry.queue
+        assert copy is not None
+        if queue is not None:
+            if entry.state is EntryState.WAITING:
+                queue.remove(entry)
+            del queue.entries[entry.message], self._entries[entry.message]
+            queue.bytes -= entry.descriptor.length
+            self._make_room(queue)
+        entry.state, entry.outcome, entry.reason = EntryState.CLOSED, outcome, reason
+        entry.owed = PURGE if entry.elsewhere and not letter else 0
+        if self._owes_receipt(entry, here=True):
+            entry.owed |= OUTCOME
+        if letter and queue is not None:
+            self._bury_entry(entry, queue)
+        entry.write()
+        if entry.owed:
+            self._closed[entry.message] = entry
+            self._announce(entry)
+
+    def _bury_entry(self, entry: QueueEntry, queue: Queue) -> None:
+        """The message is another queue's from now on; of the old entry only what is to be said is left."""
+        assert entry.copy is not None
+        self.bury(entry.copy, queue.asked.name, self._holdings.now_us)
+
+    def _announce(self, entry: QueueEntry) -> None:
+        if entry.owed & PURGE:
+            self._post.add(None, entry, PURGE, until_us=entry.until_us)
+        if entry.owed & OUTCOME:
+            until_us = NEVER if entry.until_us == NEVER else entry.until_us + self._receipt_us
+            self._post.add(entry.author, entry, OUTCOME, until_us=until_us)
+
+    def reopen(self, entry: QueueEntry, state: EntryState) -> None:
+        """That it was consumed could not be written: it is an entry as before."""
+        queue = self._by_number.get(entry.queue_number)
+        self._closed.pop(entry.message, None)
+        if queue is None or entry.copy is None or not entry.copy.here:
+            entry.owed = 0
+            entry.delete()
+            return
+        entry.owed = 0
+        self._admit(queue, entry)
+        entry.state = state
+        entry.write()
+        if state is EntryState.WAITING:
+            self._let_wait(entry, self._holdings.now_us)
+
+    def discard(self, entry: QueueEntry) -> None:
+        """The copy of a closed entry is of no use any more."""
+        copy = entry.copy
+        assert copy is not None
+        self._cache.unpin((copy,), QUEUES)
+        if copy.id in self._entries or not copy.here:
+            return
+        self._holdings.confirm((copy,))
+        self._ledger.confirmed(copy)
+        if self._is_addressed(copy.descriptor):
+            self._holdings.discard(copy, Reason.PURGED, done=True)
+
+    def _is_addressed(self, descriptor: Descriptor) -> bool:
+        """Whether a message was sent to a queue of this node: dead letters of topics were not."""
+        return address.addressee(descriptor.destination) == self._node
+
+    def _owes_receipt(self, entry: QueueEntry, *, here: bool = False) -> bool:
+        """Whether its author is to hear of it, one that is `here` as well."""
+        descriptor = entry.descriptor
+        if not self._is_addressed(descriptor) or (entry.author == self._node and not here):
+            return False
+        return descriptor.persistent or (descriptor.headers is not None and descriptor.headers.receipt)
+
+    def _make_room(self, queue: Queue) -> None:
+        part, whole = _PLENTY
+        limits = self._limits
+        if (
+            self._turned_away
+            and len(queue.entries) * whole <= limits.queue_messages_max * part
+            and queue.bytes * whole <= limits.queue_bytes_max * part
+        ):
+            self._turned_away = False
+            self._cache.reopen()
+
+    def left(self, copies: Sequence[Copy], reason: Reason) -> None:
+        """Copies are gone before they were consumed: they expired, or the store lost them."""
+        for copy in copies:
+            entry = self._entries.get(copy.id)
+            if entry is None:
+                continue
+            if reason is Reason.EXPIRED or reason is Reason.STORE:
+                self._remove(entry)
+            else:
+                self.close(entry, control.FAILED, f"the manager lost it ({reason})")
+
+    def _remove(self, entry: QueueEntry) -> None:
+        queue = entry.queue
+        assert queue is not None
+        if entry.state is EntryState.WAITING:
+            queue.remove(entry)
+        entry.state, entry.owed = EntryState.CLOSED, 0
+        del queue.entries[entry.message], self._entries[entry.message]
+        queue.bytes -= entry.descriptor.length
+        entry.write()
+        self._make_room(queue)
+
+    # --- what receivers say --------------------------------------------------------------------------------
+
+    def requested(self, item: control.Request, node: NodeId, now: int) -> None:
+        """A node asks for messages."""
+        queue = self._queues.get(address.queue(item.queue, self._node))
+        if queue is None or queue.asked.connection:
+            self._outputs.refuse("queue", node)
+        elif self._requests.request(queue, node, item, now) is not None:
+            self._ready[queue] = None
+
+    def withdrawn(self, item: control.Withdraw, node: NodeId, now: int, until_us: int) -> None:
+        """A node does not ask any more."""
+        queue = self._queues.get(address.queue(item.queue, self._node))
+        if queue is not None:
+            self._requests.withdraw(queue, node, item.number, now, until_us)
+
+    def answered(self, item: control.Acknowledge | control.Release, node: NodeId) -> None:
+        """A node consumed a message, or does not take it. After its lease, too, unless somebody else has it."""
+        entry = self._entries.get(item.message)  # type: ignore[call-overload]  # an id, if it is any
+        if entry is None:
+            return  # It is closed, or expired.
+        if entry.receiver != node or entry.round != item.round:
+            self._outputs.refuse("assignee", node)
+        elif isinstance(item, control.Acknowledge):
+            self.consume(entry)
+            self.discard(entry)
+        elif entry.state is EntryState.ASSIGNED:
+            entry.count = max(entry.count, item.count)
+            self.take_back(entry, dead=item.dead)
+
+    # --- local consumers -----------------------------------------------------------------------------------
+
+    def stand(self, queue: Queue, number: int, selector: str) -> Standing:
+        """A consumer of this node asks for messages, as soon as it is granted credit."""
+        return queue.request(self._node, number, selector, self._requests.next_place(), self._limits)
+
+    def grant(self, queue: Queue, request: Standing, credit: int) -> None:
+        """It takes so many in all."""
+        request.credit = credit
+        self._ready[queue] = None
+
+    def withdraw(self, queue: Queue, request: Standing) -> None:
+        """It asks no more."""
+        if queue is self._by_number.get(queue.number):
+            queue.withdraw(request)
+
+    # --- time ----------------------------------------------------------------------------------------------
+
+    def expire(self, now: int) -> list[QueueEntry]:
+        """Do what is due; returns what consumers of this node had and whose lease is over."""
+        while self._delayed and self._delayed[0][0] <= now:
+            entry = heappop(self._delayed)[2]
+            if entry.state is EntryState.WAITING and self._entries.get(entry.message) is entry:
+                self._let_wait(entry, now)
+        over: list[QueueEntry] = []
+        while self._leases and self._leases[0][0] <= now:
+            entry = heappop(self._leases)[2]
+            if entry.state is EntryState.ASSIGNED and entry.lease_us and entry.lease_us <= now:
+                if entry.receiver == self._node:
+                    over.append(entry)
+                else:
+                    entry.count += 1  # It may have been handed over.
+                entry.lease_us = 0
+                self.take_back(entry)
+        if self._requests.due_us <= now:
+            self._requests.expire(now)
+        if self._sweep_us <= now:
+            self._sweep(now)
+        return over
+
+    def _sweep(self, now: int) -> None:
+        """Forget closed entries of which everything was said, or nothing needs to be."""
+        self._sweep_us = now + _SWEEP_US
+        for entry in list(self._closed.values()):
+            if entry.until_us + self._receipt_us <= now:
+                entry.owed = 0
+                entry.write()
+            if not entry.owed:
+                del self._closed[entry.message]
+
+    def _say(self, to: NodeId, entry: QueueEntry, matter: int, *, after_us: int = 0) -> None:
+        self._post.add(to, entry, matter, after_us=after_us, until_us=entry.until_us)
+
+    # --- the store -----------------------------------------------------------------------------------------
+
+    def restore(self, rows: Sequence[tuple[bytes, bytes]], now: int) -> list[LocalTenure]:
+        """Take in the rows of an earlier life; returns what a consumer of this node was handed and did not consume."""
+        for name, value in rows:
+            if name[:1] == FAMILY:
+                self._restore_queue(int.from_bytes(name[1:], "big"), _decode(value).asked)
+        for name, value in rows:
+            if name[:1] == standing.FAMILY:
+                self._requests.restore(name, value, self._by_number, now)
+        found = [(entries.decode_row(value), name) for name, value in rows if name[:1] == entries.FAMILY]
+        kept: list[LocalTenure] = []
+        for row, name in sorted(found, key=lambda each: each[0].place):
+            self._place = max(self._place, row.place)
+            entry = self._restore_entry(row, name, now)
+            if entry is not None:
+                kept.append(LocalTenure(self, entry))
+        return kept
+
+    def _restore_queue(self, number: int, asked: Declare) -> None:
+        policy = policy_named(asked.policy) or fair  # A program registered it, and has not yet in this life.
+        self._number = max(self._number, number)
+        self._enter(Queue(number, address.queue(asked.name, self._node), asked, policy))
+
+    def _restore_entry(self, row: entries.EntryRow, name: bytes, now: int) -> QueueEntry | None:
+        number, message = int.from_bytes(name[1:9], "big"), name[9:]
+        entry = QueueEntry(self._ledger, number, message, row.place)  # type: ignore[arg-type]  # that was its id
+        entry.restore(row)
+        copy, queue = self._cache.get(entry.message), self._by_number.get(number)
+        if entry.state is EntryState.CLOSED:
+            self._closed[entry.message] = entry
+            self._announce(entry)
+            return None
+        if copy is None or not copy.whole:
+            entry.delete()
+            return None
+        entry.fill(copy)
+        if queue is None:
+            self.close(entry, control.FAILED, "its queue ended")
+            self.discard(entry)
+            return None
+        self._admit(queue, entry)
+        if entry.owed & HAND_OVER:
+            self._say(entry.author, entry, HAND_OVER, after_us=now + _HAND_OVER_US)
+        if entry.state is EntryState.WAITING or (entry.receiver == self._node and not entry.count):
+            self._let_wait(entry, now)
+            return None
+        if entry.owed & ASSIGN:
+            self._say(entry.receiver, entry, ASSIGN)
+        if entry.lease_us:
+            heappush(self._leases, (entry.lease_us, entry.place, entry))
+        return entry if entry.receiver == self._node else None
+
+
+def _row_name(queue: Queue) -> bytes:
+    return FAMILY + queue.number.to_bytes(8, "big")
+
+
+def _delivery_us(descriptor: Descriptor) -> int:
+    """When a message may be handed over."""
+    headers = descriptor.headers
+    return 0 if headers is None or headers.delivery_time_us is None else headers.delivery_time_us
