@@ -94,7 +94,7 @@ async def test_row_46_what_is_set_on_receipt_cannot_choose_from_a_queue(net: tes
         await context.declare_queue("box")
         for make in (context.create_consumer, context.create_browser):
             with pytest.raises(InvalidSelectorException, match=f"{name} is set when a message is received") as refused:
-                await make(BOX, f"x = 1 OR {name} IS NOT NULL")  # type: ignore[operator]
+                await make(BOX, f"x = 1 OR {name} IS NOT NULL")  # type: ignore[misc]
             assert refused.value.position == 10
         async with context.create_consumer(Topic("news"), f"{name} IS NULL"):
             pass  # Topics let it be: nobody chooses for others there.
