@@ -12,7 +12,7 @@ from tests.one_node import OneNode
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.errors import LocalError
-from carrypost.events import Failed, Received, Stored
+from carrypost.events import Failed, Reason, Received, Stored
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.interest.own import Own
 from carrypost.gossip.layer import Draft
@@ -166,6 +166,36 @@ def test_what_is_addressed_to_a_neighbour_goes_before_what_it_only_carries(count
         net.advance(60)
         assert set(came.at("b")[:2]) == {"letter", "notice"}
         assert came.at("b")[-1] == "other"
+
+
+# --- carried within its share --------------------------------------------------------------------------------
+
+
+def test_messages_between_nodes_push_nothing_else_out_of_a_carrier_and_are_not_fetched_in_vain_twice() -> None:
+    unshared = {"share_author": 1.0, "share_neighbour": 1.0}
+    with testing.network("a", "c", seed=1) as net:
+        net.add("b", cache_messages_max=20, altruistic=["news"], limits=unshared)
+        carry(net, "b")
+        news = [net.publish("a", "news", b"x") for _ in range(15)]
+        for node in "ac":
+            net.link(node, "b")
+        net.advance(10)
+        letters = [net.publish(node, "queue/x/inbox", b"x", priority=9) for node in "ac" for _ in range(20)]
+        net.advance(30)
+        host = net.host("b")
+        assert [host.state_of(each) for each in news] == [CopyState.WHOLE] * 15
+        here = [each for each in letters if host.state_of(each) is CopyState.WHOLE]
+        assert len(here) == 5
+        before = [net.sent(node).frames["Parcel"] for node in "ac"]
+        net.advance(300)  # Sets are compared several times.
+        host.discard(news.pop(), Reason.WITHDRAWN, round(net.now * 1e6))
+        net.publish("b", "news", b"x")  # A place was free, and is not any more when what was declined is looked at.
+        net.advance(5)
+        assert [net.sent(node).frames["Parcel"] for node in "ac"] == before
+        for each in here[:2]:
+            host.discard(each, Reason.PURGED, round(net.now * 1e6))
+        net.advance(5)
+        assert sum(host.state_of(each) is CopyState.WHOLE for each in letters) == 5
 
 
 # --- withheld ------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from carrypost import journal as keys
 from carrypost.events import Reason
 from carrypost.gossip.holdings.cache import Cache
+from carrypost.gossip.holdings.invitations import Invitations
 from carrypost.gossip.interest.index import ProfileIndex
 from carrypost.gossip.slots import bits
 from carrypost.gossip.wire.frames import OfferEntry
@@ -41,15 +42,15 @@ class Holdings:
     """The copies of one host, and what is known of them."""
 
     __slots__ = (
-        "_claimed", "_delivered", "_handle", "_handled", "_hashes", "_journal", "_privilege", "_seen", "_withholders",
-        "by_handle",
-        "cache", "index", "now_us", "paused_until_us", "withheld",
+        "_claimed", "_delivered", "_handle", "_handled", "_hashes", "_invitations", "_journal", "_privilege", "_seen",
+        "_withholders", "by_handle", "cache", "index", "now_us", "paused_until_us", "withheld",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, journal: Journal, privilege: Privilege, rng: Random) -> None:
         self._journal = journal
         self._privilege = privilege
         self.cache = Cache(settings)
+        self._invitations = Invitations(self.cache, settings.cache_messages_max)
         self.index = ProfileIndex(settings.limits)
         self.now_us = 0
         """The time of the step that is being done: the host's to set."""
@@ -170,7 +171,7 @@ class Holdings:
 
     def invite(self) -> None:
         """Choose what was declined and, as it would find room, does not count as known when sets are compared next."""
-        invited, ended = self.cache.invite()
+        invited, ended = self._invitations.choose()
         for copy in invited:
             self.index.mark_unknown(copy)
         for copy in ended:
@@ -322,6 +323,7 @@ class Holdings:
         released = self.cache.take_released()
         if released:
             self.index.release(released)
+            self._invitations.release(released)
             self._delivered &= ~released
             self._claimed &= ~released
             if self.withheld & released:
