@@ -170,6 +170,14 @@ class Undone(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Advertised(msgspec.Struct, frozen=True):
+    """A name can be looked up here that could not before, or stands for something else: bound here, or by others."""
+
+    name: str
+    destination: str
+    """Empty: a context."""
+
+
 class NeighbourUp(msgspec.Struct, frozen=True):
     """A link that works in both directions."""
 
@@ -190,5 +198,5 @@ class OneWay(msgspec.Struct, frozen=True):
 
 Event = (
     Received | Delivered | Confirmed | Published | Stored | Failed | Dropped | Expired | Refused | Handed | ClaimLost
-    | Done | Undone | NeighbourUp | NeighbourDown | OneWay
+    | Done | Undone | Advertised | NeighbourUp | NeighbourDown | OneWay
 )  # fmt: skip

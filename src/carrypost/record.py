@@ -231,7 +231,7 @@ class Record:
                 self.add(_SEEN[type(event)], t_us, node, peer=event.node)
             case events.Handed() | events.ClaimLost() | events.Done() | events.Undone():
                 pass  # Consumers have their own pace; that the message is here for them was told as a delivery.
-            case events.Stored() | events.Failed() | events.Confirmed():
+            case events.Stored() | events.Failed() | events.Confirmed() | events.Advertised():
                 pass  # Between a host and its application; the log tells what happened to messages.
             case _:
                 assert_never(event)

@@ -14,15 +14,23 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from carrypost.config import Settings
-from carrypost.errors import CarrypostError, IllegalStateException, JMSException, ResourceAllocationException
-from carrypost.events import Done, Event, Handed, Undone
+from carrypost.errors import (
+    CarrypostError,
+    IllegalStateException,
+    JMSException,
+    NameNotFoundException,
+    ResourceAllocationException,
+)
+from carrypost.events import Advertised, Done, Event, Handed, Undone
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.jms.provider import Performed, Place, Program, Provider
 from carrypost.jms.translation import translated
 from carrypost.journal import Durability
+from carrypost.model.address import Kind
 from carrypost.model.descriptor import Descriptor
 from carrypost.mom.commands import Ack, Subscribe, Work
+from carrypost.mom.names import Bind, Binding
 
 T = TypeVar("T")
 _PATIENCE_S = 0.002
@@ -66,6 +74,8 @@ class LocalProvider(Provider):
         self._consumers: dict[int, int] = {}
         """Their sessions."""
         self._unanswered: dict[int, asyncio.Future[None]] = {}
+        self._awaited: dict[asyncio.Future[None], str] = {}
+        """Names that somebody waits for."""
         self._number = 0
         self._commands = _Command(self, patient=False), _Command(self, patient=True)
         self._drains = False
@@ -102,12 +112,19 @@ class LocalProvider(Provider):
         elif isinstance(event, Undone):
             error = f"nothing was done, since it could not be kept: {event.reason}"
             self._fail(event.number, ResourceAllocationException(error))
+        elif isinstance(event, Advertised):
+            for waiting, name in self._awaited.items():
+                if not waiting.done() and (event.name == name or event.name.startswith(f"{name}/")):
+                    waiting.set_result(None)
 
     def end(self, reason: str) -> None:
         """The node is gone: whoever waits is told."""
         self._ended = reason
         for number in list(self._unanswered):
             self._fail(number, IllegalStateException(reason))
+        for waiting in self._awaited:
+            if not waiting.done():
+                waiting.set_result(None)
         programs, self._programs = list(self._programs.values()), {}
         self._sessions.clear()
         self._consumers.clear()
@@ -229,6 +246,52 @@ class LocalProvider(Provider):
         sent: asyncio.Future[tuple[Descriptor, ...]] = self._loop.create_future()
         sent.set_result(made)
         return Performed(sent, self._answer(number))
+
+    # --- names ---------------------------------------------------------------------------------------------
+
+    async def bind(self, asked: Bind) -> None:
+        """Let a name stand for a destination, or make a context."""
+        number = self._next()
+        with self._command():
+            self._host().messaging.bind(number, asked, self.now_us())
+        await asyncio.shield(self._answer(number))
+
+    async def unbind(self, name: str, context: bool) -> None:
+        """Let a name go, or a context."""
+        number = self._next()
+        with self._command():
+            self._host().messaging.unbind(number, name, self.now_us(), context=context)
+        await asyncio.shield(self._answer(number))
+
+    async def lookup(self, name: str, timeout_s: float, kind: Kind | None) -> Binding:
+        """What a name stands for."""
+        ends_s = self._loop.time() + timeout_s
+        while True:
+            try:
+                with self._command(patient=True):
+                    return self._host().messaging.lookup(name, self.now_us(), kind=kind)
+            except NameNotFoundException:
+                left_s = ends_s - self._loop.time()
+                if left_s <= 0:
+                    raise
+            await self._advertised(name, left_s)
+
+    async def _advertised(self, name: str, timeout_s: float) -> None:
+        """Wait until something is called so, at most so long."""
+        waiting = self._loop.create_future()
+        self._awaited[waiting] = name
+        try:
+            await asyncio.wait([waiting], timeout=timeout_s)
+        finally:
+            del self._awaited[waiting]
+
+    async def entries(self, context: str) -> list[Binding]:
+        """What stands in a context."""
+        with self._command(patient=True):
+            return self._host().messaging.entries(context, self.now_us())
+
+    async def end_queue(self, destination: str) -> None:
+        """End a queue. There are none yet."""
 
     def _next(self) -> int:
         self._number += 1

@@ -9,23 +9,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.errors import IllegalStateException, JMSException
-from carrypost.events import Handed
+from carrypost.events import Handed, Reason
 from carrypost.gossip.layer import Layer
 from carrypost.gossip.slots import bits
 from carrypost.journal import MOM
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import claims as claim_rows
+from carrypost.mom import directory as directory_rows
 from carrypost.mom import topic as topic_rows
 from carrypost.mom.claims import Acknowledged, Claims
+from carrypost.mom.directory import Directory
 from carrypost.mom.ledger import RETRY_US, Ledger
 from carrypost.mom.session import Sessions
+from carrypost.mom.state import destination_of
 from carrypost.mom.topic import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from carrypost.events import Event, Reason
+    from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.ground import Ground
@@ -64,6 +67,8 @@ class Messaging(Layer):
         self._claims = Claims(ground, deliveries, self._ledger)
         self._topics = Topics(ground, deliveries, self._ledger, incarnation)
         self._sessions = Sessions()
+        self.directory = Directory(ground, deliveries, self._ledger)
+        """Names of topics and queues; its commands are the host's to give."""
         self._commits: dict[int, list[Acknowledged]] = {}
         """What the commits acknowledged that are not durable, by their numbers."""
         self._made: dict[int, Consumer] = {}
@@ -113,6 +118,10 @@ class Messaging(Layer):
                 else:
                     claims.append((subscription, MessageId(name[1 + _NUMBER_BYTES :]), value))
         self._claims.restore(claims, now)
+        for name, value in found:
+            if name[:1] == directory_rows.FAMILY:
+                self.directory.restore(value, now)
+        self.directory.begin()
         self._look_ahead()
 
     def _copies(self, slots: int) -> list[Copy]:
@@ -121,20 +130,31 @@ class Messaging(Layer):
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Claim these for whoever wants them; all of them go on."""
+        now = self._holdings.now_us
+        if self.directory.take(copies):
+            self._look_ahead()
         if not len(self._topics):
             return copies
-        claims, interested, now = self._claims, self._topics.interested, self._holdings.now_us
+        claims, interested = self._claims, self._topics.interested
         for copy in copies:
             subscriptions = interested(copy.descriptor)
             if subscriptions and claims.claimable(copy) and claims.make(copy, subscriptions, now):
                 self._deliveries.claimed(copy)
+                self.directory.used(copy.descriptor.destination, now)
         return copies
+
+    def published(self, copies: Sequence[Copy]) -> None:
+        """Messages of this node: to send is to use what a destination is called."""
+        for copy in copies:
+            self.directory.used(copy.descriptor.destination, self._holdings.now_us)
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
         """Copies are gone, and with them the claims to them."""
         if reason is not None:
             for copy in copies:
                 self._claims.left(copy, reason)
+        if reason is Reason.STORE:
+            self.directory.left(copies, self._holdings.now_us)
 
     def confirmed(self, messages: Sequence[MessageId]) -> None:
         """The application has them, too: that they were acknowledged needs no note any more."""
@@ -147,21 +167,24 @@ class Messaging(Layer):
         for subscription in [*replaced, *self._topics.lapsed(now)]:
             self._end(subscription, now)
         self._topics.expire(now)
+        self.directory.expire(now, self._topics.is_consumed)
         if self._ledger.due_us <= now:
             self._ledger.write_again()
         if self._resume_us <= now:
             self._resume_us = NEVER
         self._look_ahead()
 
-    def finish(self, now: int) -> Sequence[Draft]:  # noqa: ARG002 - nothing here waits for a time
-        """Hand out what the step brought."""
+    def finish(self, now: int) -> Sequence[Draft]:
+        """Hand out what the step brought, and say what others are to know."""
         if self._claims.ready and self._resume_us == NEVER:
             self._claims.hand_out()
+        drafts = self.directory.drafts(now)
         self._look_ahead()
-        return ()
+        return drafts
 
     def _look_ahead(self) -> None:
-        self.due_us = min(self._claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us)
+        dues = (self._claims.due_us, self._topics.due_us, self._ledger.due_us, self.directory.due_us)
+        self.due_us = min(*dues, self._resume_us)
 
     def rows(self, serial: int) -> dict[Key, Value | None]:
         """None that are not in the journal already; the batch that has them gets its number now."""
@@ -231,6 +254,7 @@ class Messaging(Layer):
                 "give the subscription a name and make it durable"
             )
         known = self._topics.check(asked, client, adapted=adapted)
+        self.directory.opened(destination_of(asked.entry), now)
         new = known is None or known.asked != asked
         if known is None or known.asked != asked:
             subscription = self._topics.add(asked, found.connection.number, client, now)
@@ -343,10 +367,12 @@ class Messaging(Layer):
                 self._replaced_for_good.append(replaced)
                 self.due_us = self._holdings.now_us  # This is no step: what it changed would be in nobody's batch.
         self._claims.keep(self._commits.pop(number, ()))
+        self.directory.done(number)
 
     def undo(self, number: int, now: int) -> None:
         """A command was lost: sessions and subscriptions are as they were before it."""
         self._claims.undo(self._commits.pop(number, ()))
+        self.directory.undo(number, now)
         consumer = self._made.pop(number, None)
         if consumer is None:
             return
