@@ -78,9 +78,11 @@ _decode_entry = msgspec.msgpack.Decoder(Entry).decode
 class Change(NamedTuple):
     """What a command did, until it is durable."""
 
+    name: str
     before: Entry | None = None
     after: Entry | None = None
     hidden: tuple[Entry, ...] = ()
+    """Names of others that it hid."""
 
 
 class Directory:
@@ -130,6 +132,7 @@ class Directory:
         self._idle = dict.fromkeys(sorted(self._idle, key=lambda each: each.deadline_us))
         self._used = dict.fromkeys(sorted(self._used, key=lambda each: each.used_us))
         self._make_room(0)
+        self._discard_overtaken()
         self._deliveries.want(entry(f"{_PREFIX}.*"))
         self._plan()
 
@@ -288,7 +291,7 @@ class Directory:
         advertised = asked.advertise and self._is_ours(asked.destination)
         made = Entry(self._here, asked.name, asked.destination, asked.ordering, advertised=advertised)
         self._exchange(before, made, now)
-        self._changes[number] = Change(before, made)
+        self._changes[number] = Change(made.name, before, made)
 
     def _check(self, asked: Bind) -> None:
         self.names.check_bindable(asked)
@@ -310,18 +313,18 @@ class Directory:
         found = self.names.unbindable(name)
         if found[0].owner == self._here:
             self._exchange(found[0], None, now)
-            self._changes[number] = Change(found[0])
+            self._changes[number] = Change(found[0].name, found[0])
             return
         for each in found:
             each.hidden = True
             self._write(each)
-        self._changes[number] = Change(hidden=tuple(found))
+        self._changes[number] = Change(name, hidden=tuple(found))
 
     def destroy(self, name: str, number: int, now: int) -> None:
         """Let a context go that has no names."""
         found = self.names.destructible(name)
         self._exchange(found, None, now)
-        self._changes[number] = Change(found)
+        self._changes[number] = Change(name, found)
 
     def _exchange(self, before: Entry | None, after: Entry | None, now: int) -> None:
         """Put one own name into the place of another one."""
@@ -341,7 +344,7 @@ class Directory:
         self._changes.pop(number, None)
 
     def undo(self, number: int, now: int) -> None:
-        """A command was lost: what it changed, and nobody has changed since, is as before."""
+        """A command was lost: what it changed is as before. What was changed again since is, if that is lost, too."""
         change = self._changes.pop(number, None)
         if change is None:
             return
@@ -349,8 +352,13 @@ class Directory:
             if self.names.entry(each.owner, each.name) is each:
                 each.hidden = False
                 self._write(each)
-        either = change.before or change.after
-        if either is not None and self.names.bound.get(either.name) is change.after:
+        if change.hidden:
+            return
+        for later, other in self._changes.items():
+            if other.name == change.name and not other.hidden and other.before is change.after:
+                self._changes[later] = other._replace(before=change.before)
+                return
+        if self.names.bound.get(change.name) is change.after:
             self._exchange(change.after, change.before, now)
 
     # --- rows ----------------------------------------------------------------------------------------------
