@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from carrypost.host.works import Works
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
-    from carrypost.mom.commands import Declare, OpenRequest, Receive, Subscribe
+    from carrypost.mom.commands import Browsing, Declare, OpenRequest, Receive, Subscribe
 
 
 class Stepping(Protocol):
@@ -163,6 +163,18 @@ class HostMessaging:
         with self._host.step(now):
             self._works.check_number(number)
             self._awake().end_queue(destination)
+            self._works.follow(number, commit=False)
+
+    def browse(self, session: int, destination: str, selector: str | None, now: int) -> Browsing:
+        """See what waits in a queue: at once where this node is its manager, else by `Browsed`."""
+        with self._host.step(now):
+            return self._awake().browse(session, destination, selector, now)
+
+    def release(self, number: int, session: int, numbers: Collection[int], now: int, *, dead: bool) -> None:
+        """A session does not take these any more. `dead`: it failed with them too often, and they are dead letters."""
+        with self._host.step(now):
+            self._works.check_number(number)
+            self._awake().release(session, numbers, now, dead=dead)
             self._works.follow(number, commit=False)
 
     # --- requests ------------------------------------------------------------------------------------------

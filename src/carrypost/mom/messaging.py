@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.commands import Ack, Declare, Subscribe
+    from carrypost.mom.commands import Ack, Browsing, Declare, Subscribe
     from carrypost.mom.state import Consumer, Subscription
 
 _NUMBER_BYTES = 8
@@ -166,9 +166,9 @@ class Messaging(Layer):
     def expire(self, now: int) -> None:
         """Do what is due: delivery times, leases, interests that nobody has, rows that were not written."""
         self._claims.expire(now)
-        self.requests.expire(now)
         kept, self._kept = self._kept, []
         self._claims.keep(kept)
+        self.requests.expire(now)
         replaced, self._replaced_for_good = self._replaced_for_good, []
         for subscription in [*replaced, *self._topics.lapsed(now)]:
             self._end(subscription, now)
@@ -371,6 +371,24 @@ class Messaging(Layer):
     def end_queue(self, destination: str) -> None:
         """A queue of this node is no more."""
         self.queues.end(destination)
+
+    def browse(self, session: int, destination: str, selector: str | None, now: int) -> Browsing:
+        """What waits in a queue, as far as it is known here."""
+        return self.queues.browse(destination, selector, self._sessions.session(session).connection.number, now)
+
+    def release(self, session: int, numbers: Collection[int], now: int, *, dead: bool) -> None:
+        """A session does not take these any more: dead letters go into a queue of their own."""
+        for number in numbers:
+            claim = self._sessions.session(session).handed.get(number)
+            if claim is None:
+                continue  # It expired, or was acknowledged.
+            if claim.tenure is not None:
+                self._claims.withdraw(claim)
+                claim.tenure.release(dead=dead)
+            elif dead:
+                self.queues.manager.bury(claim.copy, claim.subscription.name, now)
+                self._claims.acknowledge((claim,), undoable=False)
+        self.queues.follow_up(now)
 
     # --- works ---------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ is given back when its consumer closes; after a restart, when nobody asked for i
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from carrypost.gossip.interest.matcher import Matcher
@@ -121,6 +122,8 @@ class Receiver:
         """What is this node's and no consumer has, by queue."""
         self._interests: dict[str, list[int]] = {}
         """Of queues of other nodes: what this node wants because of them."""
+        self._looks: Counter[str] = Counter()
+        """How many programs look into queues of other nodes."""
         self.fresh: set[MessageId] = set()
         """What was given to a consumer for the first time and has still to be told as delivered."""
         self.due_us = NEVER
@@ -282,6 +285,17 @@ class Receiver:
         else:
             self._set_aside(assignment, assignment.destination, copy)
 
+    def look_into(self, destination: str) -> None:
+        """Want what is in a queue of another node, without receiving any of it."""
+        self._looks[destination] += 1
+        self._want(destination)
+
+    def look_away(self, destination: str) -> None:
+        """Nobody looks any more."""
+        self._looks[destination] -= 1
+        self._looks = +self._looks
+        self._forget_interest(destination)
+
     def _want(self, destination: str) -> None:
         if destination in self._interests:
             return
@@ -296,7 +310,7 @@ class Receiver:
         ]
 
     def _forget_interest(self, destination: str) -> None:
-        if destination not in self._interests or self._asks(destination):
+        if destination not in self._interests or self._looks[destination] or self._asks(destination):
             return
         if any(each.destination == destination and each.stands for each in self._assignments.all()):
             return
