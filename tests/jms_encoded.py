@@ -16,14 +16,14 @@ from carrypost import errors
 from carrypost.config import Limits
 from carrypost.config.settings import Messaging
 from carrypost.errors import JMSException
-from carrypost.events import Browsed, Handed
+from carrypost.events import Browsed, Handed, Receipt
 from carrypost.gossip.layer import Draft
 from carrypost.jms.provider import Performed, Place, Program, Provider
 from carrypost.journal import Durability
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor
-from carrypost.model.ids import NodeId
-from carrypost.mom.commands import Ack, Browsing, Declare, OpenRequest, Receive, Subscribe
+from carrypost.model.ids import MessageId, NodeId
+from carrypost.mom.commands import Ack, Browsing, Declare, Followed, OpenRequest, Receive, Subscribe
 
 T = TypeVar("T")
 
@@ -68,6 +68,9 @@ class EncodedProgram:
     def browsed(self, part: Browsed) -> None:
         number, taken_us, complete = through(tuple[int, int, bool], (part.number, part.taken_us, part.complete))
         self._program.browsed(Browsed(number, tuple(map(described, part.descriptors)), taken_us, complete))
+
+    def receipt(self, receipt: Receipt) -> None:
+        self._program.receipt(through(Receipt, receipt))
 
     def node_ended(self, reason: str) -> None:
         self._program.node_ended(through(str, reason))
@@ -148,6 +151,9 @@ class EncodedProvider(Provider):
 
     async def room(self) -> None:
         await self._inner.room()
+
+    async def followed(self, message: MessageId) -> Followed | None:
+        return through(Followed | None, await answered(self._inner.followed, through(bytes, message)))  # type: ignore[arg-type]
 
     async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:
         number, made = await answered(self._inner.draft, through(int, session), through(Draft, draft))

@@ -349,6 +349,7 @@ USES: dict[str, Callable[[Context], object]] = {
     "reply": lambda c: c.reply(TextMessage("x"), "y"),
     "request": lambda c: c.request(NEWS, "x", time_to_live=1),
     "rollback": lambda c: c.rollback(),
+    "sent": lambda c: c.sent("ID:a:1:1"),
     "set_client_id": lambda c: c.set_client_id("me"),
     "set_exception_listener": lambda c: c.set_exception_listener(None),
     "start": lambda c: c.start(),

@@ -203,6 +203,11 @@ class TransactionRolledBackException(JMSException, SendError):  # noqa: N818 - l
 class DeliveryTimeoutException(JMSException, TimeoutError):  # noqa: N818 - likewise
     """Nothing was heard of a delivery, or no reply came, in the time given; it may still come."""
 
+    def __init__(self, reason: str = "", error_code: str | None = None, state: int | None = None) -> None:
+        super().__init__(reason, error_code)
+        self.state = state
+        """How far the message had come, a `SendState`; None where no message is meant."""
+
 
 class NameNotFoundException(JMSException, LocalError):  # noqa: N818 - likewise
     """A name that the directory of this node does not have."""

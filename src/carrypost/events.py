@@ -190,6 +190,10 @@ class Undone(msgspec.Struct, frozen=True):
     reason: str
 
 
+TIMEOUT = "timeout"
+"""Why a message failed of whose delivery nothing was heard for as long as its sender would wait."""
+
+
 class Receipt(msgspec.Struct, frozen=True):
     """How far a message has come that a program of this node sent, and asked to hear of."""
 
@@ -199,6 +203,12 @@ class Receipt(msgspec.Struct, frozen=True):
     """The manager of its queue has it."""
     reason: str = ""
     """Why it failed."""
+    label: str = ""
+    """What its user calls it, if anything."""
+    rose: bool = True
+    """Whether the state is news; else the hand-over is, or that this is the last, or somebody asked."""
+    last: bool = False
+    """Nothing more will be heard of it."""
 
 
 class Assigned(msgspec.Struct, frozen=True):

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from carrypost.host.works import Works
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
-    from carrypost.mom.commands import Browsing, Declare, OpenRequest, Receive, Subscribe
+    from carrypost.model.ids import MessageId
+    from carrypost.mom.commands import Browsing, Declare, Followed, OpenRequest, Receive, Subscribe
 
 
 class Stepping(Protocol):
@@ -120,6 +121,11 @@ class HostMessaging:
             self._awake().recover(session, unread=unread)
             self._works.forget_drafts(session)
         return before
+
+    def followed(self, message: MessageId, now: int) -> Followed | None:
+        """A message of this node that is followed, None if it is not; a `Receipt` tells how far it has come."""
+        with self._host.step(now, links=False):
+            return self._awake().followed(message)
 
     # --- consumers -----------------------------------------------------------------------------------------
 

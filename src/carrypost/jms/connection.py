@@ -17,7 +17,7 @@ from carrypost.jms.session import Session
 from carrypost.jms.temporary import Temporaries
 
 if TYPE_CHECKING:
-    from carrypost.events import Browsed, Handed
+    from carrypost.events import Browsed, Handed, Receipt
     from carrypost.jms.consumer import Consumer
     from carrypost.jms.modes import SessionMode
     from carrypost.jms.provider import Provider
@@ -154,6 +154,11 @@ class Connection:
         """A part of what waits in a queue that one of the sessions looks into."""
         for session in self._sessions.values():
             session.browsed(part)
+
+    def receipt(self, receipt: Receipt) -> None:
+        """How far a message has come, which may be one of its own."""
+        for session in self._sessions.values():
+            session.sends.take(receipt)
 
     def node_ended(self, reason: str) -> None:
         """The node is gone, and all that was open on it."""

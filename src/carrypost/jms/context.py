@@ -25,6 +25,7 @@ from carrypost.jms.queueing import Queueing
 from carrypost.jms.requests import Requests
 
 if TYPE_CHECKING:
+    from carrypost.jms.sent import Sent
     from carrypost.jms.session import Session
     from carrypost.jms.transactions import Transaction
     from carrypost.model.ids import NodeId
@@ -251,6 +252,10 @@ class Context(Maker, Queueing):
         self._connection.used = True
         return Producer(session)
 
+    async def sent(self, message_id: str) -> Sent:
+        """Find a message again by its id, also in another life; raises `IllegalArgumentException` (`Session.sent`)."""
+        return await self._opened().sent(message_id)
+
     # --- consumers -----------------------------------------------------------------------------------------
 
     def create_consumer(
@@ -434,7 +439,6 @@ class Context(Maker, Queueing):
 
 def _checked(mode: object) -> SessionMode:
     try:
-        found = SessionMode(mode)  # type: ignore[arg-type]  # whatever it is
+        return SessionMode(mode)  # type: ignore[arg-type]  # whatever it is
     except ValueError:
         raise IllegalArgumentException(f"the mode of a context is one of SessionMode, not {mode!r}"[:200]) from None
-    return found

@@ -15,14 +15,15 @@ from typing import Any, Protocol, TypeVar
 
 from carrypost.config import Settings
 from carrypost.errors import CarrypostError, IllegalStateException, JMSException, ResourceAllocationException
-from carrypost.events import Browsed, Done, Event, Handed, Undone
+from carrypost.events import Browsed, Done, Event, Handed, Receipt, Undone
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.jms.provider import Performed, Place, Program, Provider
 from carrypost.jms.translation import translated
 from carrypost.journal import Durability
 from carrypost.model.descriptor import Descriptor
-from carrypost.mom.commands import Ack, Browsing, Declare, OpenRequest, Receive, Subscribe, Work
+from carrypost.model.ids import MessageId
+from carrypost.mom.commands import Ack, Browsing, Declare, Followed, OpenRequest, Receive, Subscribe, Work
 
 T = TypeVar("T")
 _PATIENCE_S = 0.002
@@ -106,6 +107,9 @@ class LocalProvider(Provider):
             self._fail(event.number, ResourceAllocationException(error))
         elif isinstance(event, Browsed):
             self._tell_browsed(event)
+        elif isinstance(event, Receipt):
+            for program in list(self._programs.values()):
+                program.receipt(event)
 
     def _tell_browsed(self, part: Browsed) -> None:
         session = self._browsings.pop(part.number, None)
@@ -258,6 +262,11 @@ class LocalProvider(Provider):
     def room(self) -> Coroutine[Any, Any, None]:
         """Wait while too much waits for the disk."""
         return self._drive.room()
+
+    async def followed(self, message: MessageId) -> Followed | None:
+        """A message of this node that is followed."""
+        with self._command():
+            return self._host().messaging.followed(message, self.now_us())
 
     async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:
         """Keep a message for a work."""

@@ -49,6 +49,7 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     properties: Mapping[str, Property] = {}
     """A producer has a `Properties` of its own, and gives what of it is `travelling`."""
     receipt: bool = False
+    receipt_timeout_us: int | None = None
     client: str | None = None
     connection: int = 0
     session: int = 0
@@ -85,6 +86,7 @@ def to_draft(message: object, to: Destination, sending: Sending = _PLAIN, limits
         to.address, payload, attributes, sending.lifetime_us,
         persistent=sending.delivery_mode is _PERSISTENT, priority=sending.priority,
         ordering=to.ordering if isinstance(to, Topic) else Ordering.NONE, headers=_headers(own, sending, types),
+        receipt=sending.receipt, receipt_timeout_us=sending.receipt_timeout_us,
     )  # fmt: skip
 
 

@@ -14,12 +14,12 @@ from typing import NamedTuple, Protocol
 
 from carrypost.config import Limits
 from carrypost.config.settings import Messaging
-from carrypost.events import Browsed, Handed
+from carrypost.events import Browsed, Handed, Receipt
 from carrypost.gossip.layer import Draft
 from carrypost.journal import Durability
 from carrypost.model.descriptor import Descriptor
-from carrypost.model.ids import NodeId
-from carrypost.mom.commands import Ack, Browsing, Declare, OpenRequest, Receive, Subscribe
+from carrypost.model.ids import MessageId, NodeId
+from carrypost.mom.commands import Ack, Browsing, Declare, Followed, OpenRequest, Receive, Subscribe
 
 
 class Program(Protocol):
@@ -30,6 +30,9 @@ class Program(Protocol):
 
     def browsed(self, part: Browsed) -> None:
         """A part of what waits in a queue that it browses."""
+
+    def receipt(self, receipt: Receipt) -> None:
+        """How far a message has come that some program of the node sent: each knows its own."""
 
     def node_ended(self, reason: str) -> None:
         """The node is gone, and all that was open on it."""
@@ -146,6 +149,10 @@ class Provider(ABC):
     @abstractmethod
     async def room(self) -> None:
         """Wait while too much waits for the node's disk."""
+
+    @abstractmethod
+    async def followed(self, message: MessageId) -> Followed | None:
+        """A message of this node that is followed, None if it is not; how far it has come is told to all programs."""
 
     @abstractmethod
     async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:

@@ -9,17 +9,24 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from carrypost.errors import IllegalStateException, InvalidDestinationException, JMSException
+from carrypost.errors import (
+    IllegalArgumentException,
+    IllegalStateException,
+    InvalidDestinationException,
+    JMSException,
+)
 from carrypost.jms.acknowledging import TransactedAcknowledging, acknowledging
 from carrypost.jms.asking import asked
 from carrypost.jms.browsing import Look
 from carrypost.jms.completions import Completions
 from carrypost.jms.consumer import Consumer, Wanted
-from carrypost.jms.destinations import Destination, Queue
+from carrypost.jms.destinations import Destination, Queue, named
 from carrypost.jms.listening import Listening, given_up
 from carrypost.jms.resolving import resolved
+from carrypost.jms.sent import Sends, Sent
 from carrypost.jms.transactions import Transaction
 from carrypost.jms.works import SessionWorks
+from carrypost.model.visible import message_named
 
 if TYPE_CHECKING:
     from carrypost.errors import ListenerException
@@ -66,8 +73,9 @@ class Session:
         self._looks: dict[int, Look] = {}
         self.works = SessionWorks(connection.provider, number, connection.report)
         self.acknowledging = acknowledging(mode, self.works)
+        self.sends = Sends(connection.provider.place.node)
         self.transaction = (
-            Transaction(self.works, self.acknowledging, self._take_back, self._drop_through)
+            Transaction(self.works, self.acknowledging, self.sends, self._take_back, self._drop_through)
             if isinstance(self.acknowledging, TransactedAcknowledging)
             else None
         )
@@ -101,6 +109,21 @@ class Session:
             )
         self.connection.temporaries.check_sender(found)
         return found
+
+    async def sent(self, message_id: str) -> Sent:
+        """Find a message again that this node sent, by its id: in another session, or after a restart.
+
+        Raises `IllegalArgumentException` if nothing is to be heard of it: it did not ask, or `messaging.receipt_s` have
+        passed since its end.
+        """
+        await self.works.ready()
+        message = message_named(named(message_id, "a message id"))
+        found = None if message is None else await self.works.provider.followed(message)
+        if found is None:
+            raise IllegalArgumentException(
+                f"this node follows no message {message_id!r}: it asked for no receipt, or its time is over"
+            )
+        return self.sends.find(found, message_id)
 
     def has_sent_enough(self) -> bool:
         """Note a send that did not wait; True if so many were in a row that others should have their turn.
@@ -296,3 +319,4 @@ class Session:
         for look in self._looks.values():
             look.end(reason)
         self.works.close(reason)
+        self.sends.end(reason)

@@ -9,6 +9,7 @@ import msgspec
 from carrypost.gossip.layer import Draft
 from carrypost.journal import Durability
 from carrypost.model.descriptor import Descriptor, Ordering
+from carrypost.model.ids import MessageId
 from carrypost.model.pattern import Entry
 
 
@@ -74,6 +75,14 @@ class OpenRequest(msgspec.Struct, frozen=True):
 
     correlation: str
     deadline_us: int
+
+
+class Followed(msgspec.Struct, frozen=True):
+    """A message of this node that is followed: how far it has come is told by `events.Receipt`."""
+
+    message: MessageId
+    destination: str
+    deadline_us: int | None
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):

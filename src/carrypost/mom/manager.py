@@ -190,11 +190,16 @@ class Manager:
         if (entry := self._entries.get(copy.id)) is not None:
             entry.elsewhere = True
 
-    def bury(self, copy: Copy, name: str, now: int) -> None:
-        """Put a message that nobody could consume into the queue of dead letters of this name."""
+    def bury(self, copy: Copy, name: str, now: int, *, rounds: int = 0, count: int = 0) -> None:
+        """Put a message that nobody could consume into the queue of dead letters of this name.
+
+        It was assigned so many times before, and handed over so often: answers to those are none to what follows.
+        """
         queue, _ = self.declare(Declare(DEAD_LETTERS + name))
         if copy.id not in self._entries and self._admits(queue, copy):
-            self._add(queue, copy, now)
+            entry = self._add(queue, copy, now)
+            entry.round, entry.count = rounds, count
+            entry.write()
 
     # --- assignment ----------------------------------------------------------------------------------------
 
@@ -276,7 +281,8 @@ class Manager:
     def _bury_entry(self, entry: QueueEntry, queue: Queue) -> None:
         """The message is another queue's from now on; of the old entry only what is to be said is left."""
         assert entry.copy is not None
-        self.bury(entry.copy, queue.asked.name, self._holdings.now_us)
+        now = self._holdings.now_us
+        self.bury(entry.copy, queue.asked.name, now, rounds=entry.round, count=entry.count)
 
     def _announce(self, entry: QueueEntry) -> None:
         if entry.owed & PURGE:
@@ -379,12 +385,22 @@ class Manager:
             return  # It is closed, or expired.
         if entry.receiver != node or entry.round != item.round:
             self._outputs.refuse("assignee", node)
-        elif isinstance(item, control.Acknowledge):
+            return
+        self._heard(entry)
+        if isinstance(item, control.Acknowledge):
             self.consume(entry)
             self.discard(entry)
         elif entry.state is EntryState.ASSIGNED:
             entry.count = max(entry.count, item.count)
             self.take_back(entry, dead=item.dead)
+
+    def _heard(self, entry: QueueEntry, *, silent: bool = False) -> None:
+        """The receiver of an entry answered, or let its lease end without a word."""
+        queue = entry.queue
+        request = None if queue is None else queue.standing(entry.receiver, entry.request)
+        if queue is not None and request is not None and request.silent is not silent:
+            request.silent = silent
+            self._ready[queue] = None
 
     # --- local consumers -----------------------------------------------------------------------------------
 
@@ -394,7 +410,7 @@ class Manager:
 
     def grant(self, queue: Queue, request: Standing, credit: int) -> None:
         """It takes so many in all."""
-        request.credit = credit
+        request.credit, request.silent = credit, False
         self._ready[queue] = None
 
     def withdraw(self, queue: Queue, request: Standing) -> None:
@@ -419,6 +435,7 @@ class Manager:
                 else:
                     entry.count += 1  # It may have been handed over.
                 entry.lease_us = 0
+                self._heard(entry, silent=True)
                 self.take_back(entry)
         if self._requests.due_us <= now:
             self._requests.expire(now)

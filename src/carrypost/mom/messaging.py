@@ -16,12 +16,18 @@ from carrypost.journal import MOM
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import claims as claim_rows
+from carrypost.mom import owed as owed_rows
+from carrypost.mom import receipts as receipt_rows
 from carrypost.mom import requests as request_rows
 from carrypost.mom import topic as topic_rows
 from carrypost.mom.claims import Acknowledged, Claims
 from carrypost.mom.commands import Receive
 from carrypost.mom.ledger import RETRY_US, Ledger
+from carrypost.mom.manager import DEAD_LETTERS
+from carrypost.mom.owed import Owed
+from carrypost.mom.post import Post
 from carrypost.mom.queues import ADDRESSED, Queues
+from carrypost.mom.receipts import Receipts
 from carrypost.mom.receiver import Receiving
 from carrypost.mom.requests import Requests
 from carrypost.mom.session import Sessions
@@ -37,7 +43,7 @@ if TYPE_CHECKING:
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.commands import Ack, Browsing, Declare, Subscribe
+    from carrypost.mom.commands import Ack, Browsing, Declare, Followed, Subscribe
     from carrypost.mom.state import Consumer, Subscription
 
 _NUMBER_BYTES = 8
@@ -66,9 +72,14 @@ class Messaging(Layer):
         self._journal, self._settings = ground.outputs.journal, ground.settings.messaging
         self._deliveries = deliveries
         self._ledger = Ledger(self._journal)
-        self._claims = Claims(ground, deliveries, self._ledger)
+        post = Post(ground)
+        self._receipts = Receipts(ground, self._ledger)
+        self._owed = Owed(ground, self._ledger, post)
+        self._claims = Claims(ground, deliveries, self._ledger, self._owed)
         self._topics = Topics(ground, deliveries, self._ledger, incarnation)
-        self.queues = Queues(ground, deliveries, self._claims, self._ledger, incarnation=incarnation)
+        self.queues = Queues(
+            ground, deliveries, self._claims, self._ledger, post=post, receipts=self._receipts, incarnation=incarnation
+        )
         self._sessions = Sessions()
         self.requests = Requests(self._ledger)
         self._commits: dict[int, list[Acknowledged]] = {}
@@ -126,6 +137,8 @@ class Messaging(Layer):
         self._claims.restore(claims, now)
         self.queues.wake()
         self.queues.restore(found, now)
+        self._receipts.restore(row for row in found if row[0][:1] == receipt_rows.FAMILY)
+        self._owed.restore((row for row in found if row[0][:1] == owed_rows.FAMILY), now)
         self._look_ahead()
 
     def _copies(self, slots: int) -> list[Copy]:
@@ -155,6 +168,7 @@ class Messaging(Layer):
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
         """Copies are gone, and with them the claims to them."""
         if reason is not None:
+            self._receipts.left(copies, reason)
             for copy in copies:
                 self._claims.left(copy, reason)
             self.queues.left(copies, reason)
@@ -176,6 +190,7 @@ class Messaging(Layer):
         if self._ledger.due_us <= now:
             self._ledger.write_again()
             self.queues.post.rewritten()
+        self._receipts.expire(now)
         self.queues.expire(now)
         if self._resume_us <= now:
             self._resume_us = NEVER
@@ -185,19 +200,18 @@ class Messaging(Layer):
         """Hand out what the step brought; say what there is to say."""
         if self._claims.ready and self._resume_us == NEVER:
             self._claims.hand_out()
+        for copy in self._holdings.take_carried():
+            self._receipts.carried(copy.id)
+            self.queues.manager.carried(copy)
         drafts = self.queues.finish(now)
         self._look_ahead()
         return drafts
 
     def _look_ahead(self) -> None:
         self.due_us = min(
-            self._claims.due_us,
-            self._topics.due_us,
-            self.requests.due_us,
-            self._ledger.due_us,
-            self._resume_us,
-            self.queues.due_us,
-        )
+            self._claims.due_us, self._topics.due_us, self.requests.due_us, self._ledger.due_us, self._resume_us,
+            self.queues.due_us, self._receipts.due_us,
+        )  # fmt: skip
 
     def rows(self, serial: int) -> dict[Key, Value | None]:
         """None that are not in the journal already; the batch that has them gets its number now."""
@@ -218,6 +232,7 @@ class Messaging(Layer):
         now = self._holdings.now_us
         self._ledger.lost(serial, now)
         self.queues.post.lost(serial)
+        self._receipts.lost(held)
         untold = {event.number for event in held if isinstance(event, Handed)} | self._journal.retract_handed()
         if untold:
             self._claims.take_back(self._sessions.handed(untold))
@@ -383,10 +398,12 @@ class Messaging(Layer):
             if claim is None:
                 continue  # It expired, or was acknowledged.
             if claim.tenure is not None:
+                if dead and claim.subscription.name.startswith(DEAD_LETTERS):
+                    continue  # It would come again at once: it stays with the session, and comes again when that ends.
                 self._claims.withdraw(claim)
                 claim.tenure.release(dead=dead)
             elif dead:
-                self.queues.manager.bury(claim.copy, claim.subscription.name, now)
+                self.queues.manager.bury(claim.copy, claim.subscription.name, now, count=claim.count)
                 self._claims.acknowledge((claim,), undoable=False)
         self.queues.follow_up(now)
 
@@ -399,6 +416,15 @@ class Messaging(Layer):
         self.queues.check(sends)
         for ack in acks:
             self._sessions.check(ack, self._claims.number)
+
+    def sent(self, drafts: Iterable[Draft], descriptors: Iterable[Descriptor]) -> None:
+        """These were sent in this step: some programs want to hear how far they come."""
+        for draft, descriptor in zip(drafts, descriptors, strict=True):
+            self._receipts.sent(draft, descriptor)
+
+    def followed(self, message: MessageId) -> Followed | None:
+        """What is known of a message of this node, None if nothing is; how far it has come is told."""
+        return self._receipts.followed(message)
 
     def check_session(self, session: int) -> None:
         """Raise unless there is such a session; 0 is none."""

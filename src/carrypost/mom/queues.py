@@ -20,7 +20,6 @@ from carrypost.mom.browsing import ANSWER_US, Answer, Browsings, snapshot, visib
 from carrypost.mom.commands import Browsing
 from carrypost.mom.control import items_of
 from carrypost.mom.manager import Manager
-from carrypost.mom.post import Post
 from carrypost.mom.receiver import Receiver, Receiving
 
 if TYPE_CHECKING:
@@ -35,7 +34,9 @@ if TYPE_CHECKING:
     from carrypost.mom.commands import Declare, Receive
     from carrypost.mom.control import Item
     from carrypost.mom.ledger import Ledger
+    from carrypost.mom.post import Post
     from carrypost.mom.queue import Queue
+    from carrypost.mom.receipts import Receipts
 
 _QUEUE, _CONTROL = "queue/", "control/"
 ADDRESSED = (_QUEUE, _CONTROL)
@@ -46,12 +47,20 @@ class Queues:
     """The queues that one node manages, and those that it receives from."""
 
     def __init__(
-        self, ground: Ground, deliveries: Deliveries, claims: Claims, ledger: Ledger, *, incarnation: int
+        self,
+        ground: Ground,
+        deliveries: Deliveries,
+        claims: Claims,
+        ledger: Ledger,
+        *,
+        post: Post,
+        receipts: Receipts,
+        incarnation: int,
     ) -> None:
         self._node, self._holdings, self._outputs = ground.node, ground.holdings, ground.outputs
         self._limits = ground.limits
         self._own, self._deliveries, self._claims = ground.own, deliveries, claims
-        self.post = Post(ground)
+        self.post, self._receipts = post, receipts
         self.manager = Manager(ground, ledger, self.post)
         assignments = Assignments(ground, ledger, self.post)
         self.receiver = Receiver(
@@ -128,6 +137,8 @@ class Queues:
             self.manager.answered(item, node)
         elif isinstance(item, control.Assign):
             self.receiver.assigned(item, node, until_us, now)
+        elif isinstance(item, control.Outcome):
+            self._receipts.heard(item, node)
         elif isinstance(item, control.Browse):
             self._answer(item, node, now)
         elif isinstance(item, control.Snapshot):

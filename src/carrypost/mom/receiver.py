@@ -115,6 +115,7 @@ class Receiver:
         self._holdings = ground.holdings
         self._deliveries, self._claims, self._manager, self._post = deliveries, claims, manager, post
         self._assignments = assignments
+        self._life = incarnation
         self._request = incarnation << LIFE_BITS
         self._open: dict[int, Receiving] = {}
         """By the numbers of their requests."""
@@ -189,9 +190,7 @@ class Receiver:
             if other.destination == destination and other.selects(copy.descriptor):
                 self._give(other, tenure, copy)
                 return
-        if isinstance(tenure, Assignment):
-            tenure.waits = True
-        if _was_handed(tenure):
+        if _was_handed(tenure) or (isinstance(tenure, Assignment) and tenure.release_us != NEVER):
             self._idle.setdefault(destination, {})[tenure] = copy
         else:
             tenure.release(dead=False)
@@ -207,7 +206,7 @@ class Receiver:
 
     def _give(self, receiving: Receiving, tenure: Tenure, copy: Copy) -> None:
         if isinstance(tenure, Assignment):
-            tenure.waits, tenure.release_us = False, NEVER
+            tenure.release_us = NEVER
         self._claims.assign(copy, receiving, tenure)
         if not tenure.count:
             self.fresh.add(copy.id)
@@ -255,12 +254,14 @@ class Receiver:
         if made is None:
             return
         self._want(destination)
+        if made.request >> LIFE_BITS != self._life:
+            made.release_us = now + _IDLE_US  # An earlier life asked for it.
         copy = self._holdings.cache.get(made.message)
         if copy is not None and copy.whole:
             self._attach(made, copy)
-        elif made.request not in self._open and not self._asks(destination):
+        elif made.release_us == NEVER and not self._asks(destination):
             made.release(dead=False)
-        self.due_us = min(self.due_us, made.until_us, made.lease_us or NEVER)
+        self.due_us = min(self.due_us, made.until_us, made.lease_us or NEVER, made.release_us)
 
     def _asks(self, destination: str) -> bool:
         return any(each.destination == destination for each in self._open.values())
@@ -280,8 +281,6 @@ class Receiver:
         receiving = self._open.get(assignment.request)
         if receiving is not None and receiving.destination == assignment.destination:
             self._give(receiving, assignment, copy)
-        elif assignment.release_us != NEVER:
-            self._idle.setdefault(assignment.destination, {})[assignment] = copy
         else:
             self._set_aside(assignment, assignment.destination, copy)
 
@@ -344,6 +343,7 @@ class Receiver:
                 self._drop(each)
             elif each.stands and each.release_us <= now:
                 self._forget_idle(each)
+                each.release_us = NEVER
                 each.release(dead=False)
         self._look_ahead()
 

@@ -89,7 +89,7 @@ class Requests:
                 return None
             known = self._enter(key, queue, asked.selector)
         standing = known[1]
-        standing.credit = max(standing.credit, asked.credit)
+        standing.credit, standing.silent = max(standing.credit, asked.credit), False
         standing.deadline_us = max(0 if standing.deadline_us == NEVER else standing.deadline_us, asked.deadline_us)
         self.due_us = min(self.due_us, standing.deadline_us)
         self.write(queue, standing)

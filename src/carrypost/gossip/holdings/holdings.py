@@ -294,6 +294,15 @@ class Holdings:
         if descriptor.pieces > 1 and descriptor.signed:
             journal.delete((keys.HASHES, message, 0))
 
+    # --- carried -------------------------------------------------------------------------------------------
+
+    def watch(self, copy: Copy) -> None:
+        """Tell by `take_carried` when a neighbour has a copy, too."""
+
+    def take_carried(self) -> list[Copy]:
+        """Watched copies that a neighbour has since the last call."""
+        return []
+
     # --- out -----------------------------------------------------------------------------------------------
 
     def discard(self, copy: Copy, reason: Reason, *, done: bool = False) -> None:
