@@ -21,9 +21,11 @@ from carrypost.gossip.layer import Draft
 from carrypost.jms.provider import Performed, Place, Program, Provider
 from carrypost.journal import Durability
 from carrypost.model import descriptor as descriptors
+from carrypost.model.address import Kind
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.mom.commands import Ack, Browsing, Declare, Followed, OpenRequest, Receive, Subscribe
+from carrypost.mom.names import Bind, Binding
 
 T = TypeVar("T")
 
@@ -170,6 +172,19 @@ class EncodedProvider(Provider):
         there = through(tuple[Draft | int, ...], sends), through(tuple[Ack, ...], acks), Durability(int(durability))
         loop.call_soon(self._perform, there, sent, done)
         return Performed(sent, done)
+
+    async def bind(self, asked: Bind) -> None:
+        await answered(self._inner.bind, through(Bind, asked))
+
+    async def unbind(self, name: str, context: bool) -> None:
+        await answered(self._inner.unbind, through(str, name), through(bool, context))
+
+    async def lookup(self, name: str, timeout_s: float, kind: Kind | None) -> Binding:
+        there = through(str, name), through(float, timeout_s), None if kind is None else through(Kind, kind)
+        return through(Binding, await answered(self._inner.lookup, *there))
+
+    async def entries(self, context: str) -> list[Binding]:
+        return through(list[Binding], await answered(self._inner.entries, through(str, context)))
 
     def _perform(
         self, there: tuple[Any, ...], sent: asyncio.Future[tuple[Descriptor, ...]], done: asyncio.Future[None]

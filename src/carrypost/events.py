@@ -231,6 +231,14 @@ class Browsed(msgspec.Struct, frozen=True):
     """Nothing more follows."""
 
 
+class Advertised(msgspec.Struct, frozen=True):
+    """A name can be looked up here that could not before, or stands for something else: bound here, or by others."""
+
+    name: str
+    destination: str
+    """Empty: a context."""
+
+
 class NeighbourUp(msgspec.Struct, frozen=True):
     """A link that works in both directions."""
 
@@ -251,5 +259,5 @@ class OneWay(msgspec.Struct, frozen=True):
 
 Event = (
     Received | Delivered | Confirmed | Published | Stored | Failed | Dropped | Expired | Refused | Handed | ClaimLost
-    | Done | Undone | Receipt | Assigned | Browsed | NeighbourUp | NeighbourDown | OneWay
+    | Done | Undone | Receipt | Assigned | Browsed | Advertised | NeighbourUp | NeighbourDown | OneWay
 )  # fmt: skip

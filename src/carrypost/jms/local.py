@@ -14,16 +14,24 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from carrypost.config import Settings
-from carrypost.errors import CarrypostError, IllegalStateException, JMSException, ResourceAllocationException
-from carrypost.events import Browsed, Done, Event, Handed, Receipt, Undone
+from carrypost.errors import (
+    CarrypostError,
+    IllegalStateException,
+    JMSException,
+    NameNotFoundException,
+    ResourceAllocationException,
+)
+from carrypost.events import Advertised, Browsed, Done, Event, Handed, Receipt, Undone
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.jms.provider import Performed, Place, Program, Provider
 from carrypost.jms.translation import translated
 from carrypost.journal import Durability
+from carrypost.model.address import Kind
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.mom.commands import Ack, Browsing, Declare, Followed, OpenRequest, Receive, Subscribe, Work
+from carrypost.mom.names import Bind, Binding
 
 T = TypeVar("T")
 _PATIENCE_S = 0.002
@@ -69,6 +77,8 @@ class LocalProvider(Provider):
         self._browsings: dict[int, int] = {}
         """Their sessions, while there is more to be told."""
         self._unanswered: dict[int, asyncio.Future[None]] = {}
+        self._awaited: dict[asyncio.Future[None], str] = {}
+        """Names that somebody waits for."""
         self._number = 0
         self._commands = _Command(self, patient=False), _Command(self, patient=True)
         self._drains = False
@@ -105,11 +115,13 @@ class LocalProvider(Provider):
         elif isinstance(event, Undone):
             error = f"nothing was done, since it could not be kept: {event.reason}"
             self._fail(event.number, ResourceAllocationException(error))
-        elif isinstance(event, Browsed):
-            self._tell_browsed(event)
         elif isinstance(event, Receipt):
             for program in list(self._programs.values()):
                 program.receipt(event)
+        elif isinstance(event, Browsed):
+            self._tell_browsed(event)
+        elif isinstance(event, Advertised):
+            self._tell_advertised(event)
 
     def _tell_browsed(self, part: Browsed) -> None:
         session = self._browsings.pop(part.number, None)
@@ -118,11 +130,19 @@ class LocalProvider(Provider):
                 self._browsings[part.number] = session
             self._programs[self._sessions[session]].browsed(part)
 
+    def _tell_advertised(self, event: Advertised) -> None:
+        for waiting, name in self._awaited.items():
+            if not waiting.done() and (event.name == name or event.name.startswith(f"{name}/")):
+                waiting.set_result(None)
+
     def end(self, reason: str) -> None:
         """The node is gone: whoever waits is told."""
         self._ended = reason
         for number in list(self._unanswered):
             self._fail(number, IllegalStateException(reason))
+        for waiting in self._awaited:
+            if not waiting.done():
+                waiting.set_result(None)
         programs, self._programs = list(self._programs.values()), {}
         self._sessions.clear()
         self._consumers.clear()
@@ -294,6 +314,49 @@ class LocalProvider(Provider):
             found = command(number, self.now_us())
         await asyncio.shield(self._answer(number))
         return found
+
+    # --- names ---------------------------------------------------------------------------------------------
+
+    async def bind(self, asked: Bind) -> None:
+        """Let a name stand for a destination, or make a context."""
+        number = self._next()
+        with self._command():
+            self._host().messaging.bind(number, asked, self.now_us())
+        await asyncio.shield(self._answer(number))
+
+    async def unbind(self, name: str, context: bool) -> None:
+        """Let a name go, or a context."""
+        number = self._next()
+        with self._command():
+            self._host().messaging.unbind(number, name, self.now_us(), context=context)
+        await asyncio.shield(self._answer(number))
+
+    async def lookup(self, name: str, timeout_s: float, kind: Kind | None) -> Binding:
+        """What a name stands for."""
+        ends_s = self._loop.time() + timeout_s
+        while True:
+            try:
+                with self._command(patient=True):
+                    return self._host().messaging.lookup(name, self.now_us(), kind=kind)
+            except NameNotFoundException:
+                left_s = ends_s - self._loop.time()
+                if left_s <= 0:
+                    raise
+            await self._advertised(name, left_s)
+
+    async def _advertised(self, name: str, timeout_s: float) -> None:
+        """Wait until something is called so, at most so long."""
+        waiting = self._loop.create_future()
+        self._awaited[waiting] = name
+        try:
+            await asyncio.wait([waiting], timeout=timeout_s)
+        finally:
+            del self._awaited[waiting]
+
+    async def entries(self, context: str) -> list[Binding]:
+        """What stands in a context."""
+        with self._command(patient=True):
+            return self._host().messaging.entries(context, self.now_us())
 
     def _next(self) -> int:
         self._number += 1

@@ -17,9 +17,11 @@ from carrypost.config.settings import Messaging
 from carrypost.events import Browsed, Handed, Receipt
 from carrypost.gossip.layer import Draft
 from carrypost.journal import Durability
+from carrypost.model.address import Kind
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.mom.commands import Ack, Browsing, Declare, Followed, OpenRequest, Receive, Subscribe
+from carrypost.mom.names import Bind, Binding
 
 
 class Program(Protocol):
@@ -165,3 +167,21 @@ class Provider(ABC):
     @abstractmethod
     def perform(self, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability) -> Performed:
         """Begin a work. Raises, or lets `sent` fail, where something is wrong with it: then nothing was done."""
+
+    # --- names ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def bind(self, asked: Bind) -> None:
+        """Let a name stand for a destination, or make a context; returns once that is durable."""
+
+    @abstractmethod
+    async def unbind(self, name: str, context: bool) -> None:
+        """Let a name go, or a context that has no names; returns once that is durable."""
+
+    @abstractmethod
+    async def lookup(self, name: str, timeout_s: float, kind: Kind | None) -> Binding:
+        """What a name stands for; waits so long for an advertisement. `kind`: nothing else is meant."""
+
+    @abstractmethod
+    async def entries(self, context: str) -> list[Binding]:
+        """What stands in a context, by name; the root is an empty text."""

@@ -1,15 +1,16 @@
-"""Queues that are named without their node: the directory of this node knows where they are."""
+"""Names of queues as programs give them, and the queues that they stand for."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from carrypost.errors import NameNotFoundException
+from carrypost.errors import InvalidDestinationException, NamingException
 from carrypost.jms.destinations import NamedQueue, Queue
+from carrypost.model import address
+from carrypost.model.address import Kind
 
 if TYPE_CHECKING:
     from carrypost.jms.provider import Provider
-
 
 T = TypeVar("T")
 
@@ -19,9 +20,21 @@ async def resolved(provider: Provider, destination: T) -> T | Queue:
     if not isinstance(destination, NamedQueue):
         return destination
     if destination.found is None:
-        destination.found = await _looked_up(provider, destination.queue_name)
+        found = await resolve_queue(provider, destination.queue_name)
+        destination.found = Queue(address.name_of(found) or found)
     return destination.found
 
 
-async def _looked_up(_: Provider, name: str) -> Queue:
-    raise NameNotFoundException(f"no queue is known here by the name {name!r}: give its full name, {name}@NODE")
+async def resolve_queue(provider: Provider, name: str) -> str:
+    """The destination of the queue with this name.
+
+    A full name, ``Alan@NODE``, is the address itself, and the directory is not asked. A bare one, ``Alan``, is looked
+    up on this device, among queues only. Raises `InvalidDestinationException`, with what is there, where none or
+    several are called so.
+    """
+    if "@" in name:
+        return address.queue_named(name)
+    try:
+        return (await provider.lookup(name, 0.0, Kind.QUEUE)).destination
+    except NamingException as error:
+        raise InvalidDestinationException(f"{error}. A queue's full name, NAME@NODE, needs no directory") from error

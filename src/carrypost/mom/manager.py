@@ -160,6 +160,9 @@ class Manager:
         entry = self._new(queue.number, copy)
         if not self._is_addressed(copy.descriptor):
             entry.elsewhere = False  # A dead letter of a topic: copies elsewhere are none of this queue's business.
+        elif copy.own:
+            entry.elsewhere = False
+            self._holdings.watch(copy)
         self._admit(queue, entry)
         if queue.destination == copy.descriptor.destination and self._owes_receipt(entry):
             entry.owed = HAND_OVER
