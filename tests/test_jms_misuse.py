@@ -23,7 +23,6 @@ from carrypost import (
     JMSException,
     MessageFormatException,
     MessageNotWriteableException,
-    NameNotFoundException,
     Queue,
     SessionMode,
     StateError,
@@ -199,7 +198,7 @@ MISUSES: dict[str, Row] = {
     "prefetch of a queue": (
         lambda c: made(lambda: c.create_consumer(ELSEWHERE, prefetch=-1)), Argument, "0 or more: -1"),
     "consumer of an unknown name": (
-        lambda c: c.create_consumer(c.create_queue("Alan")), NameNotFoundException, "Alan"),
+        lambda c: c.create_consumer(c.create_queue("Alan")), InvalidDestinationException, "there is no queue 'Alan'"),
     "browser of a topic": (
         lambda c: made(lambda: c.create_browser(NEWS)), InvalidDestinationException, "a browser is of a queue"),  # type: ignore[arg-type]
     "selector of a browser": (
@@ -263,7 +262,8 @@ MISUSES: dict[str, Row] = {
         lambda c: c.create_producer().send(Topic("a.*"), "x"), InvalidDestinationException, "stands for many topics"),
     "to a queue that is not there": (
         lambda c: c.create_producer().send(Queue("A@a"), "x"), InvalidDestinationException, "'A@a': declare it first"),
-    "to an unknown name": (lambda c: c.create_producer().send(c.create_queue("A"), "x"), NameNotFoundException, "'A'"),
+    "to an unknown name": (
+        lambda c: c.create_producer().send(c.create_queue("A"), "x"), InvalidDestinationException, "no queue 'A'"),
     "to nothing": (lambda c: c.create_producer().send(Wrong, "x"), InvalidDestinationException, "made by create_topic"),
     "name of a topic": (lambda c: made(lambda: c.create_topic("")), InvalidDestinationException, "text and not empty"),
     "ordering": (lambda c: made(lambda: c.create_topic("a", ordering="strict")), Argument, "one of 'none', 'causal'"),

@@ -21,8 +21,7 @@ from carrypost import (
     Topic,
     testing,
 )
-from carrypost.jms import resolving
-from carrypost.jms.provider import Provider
+from carrypost.naming import InitialContext
 
 CLIENT, TRANSACTED = SessionMode.CLIENT_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED
 BOX = Queue("box@a")
@@ -264,20 +263,14 @@ async def test_whoever_replies_first_to_a_topic_is_heard_and_a_reply_that_is_too
 
 
 @scene("a", "b")
-async def test_a_short_name_is_looked_up_when_it_is_used_first(
-    net: testing.Network, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-
-    async def found(_: Provider, name: str) -> Queue:
-        asked.append(name)
-        return BOX
-
-    monkeypatch.setattr(resolving, "_looked_up", found)
+async def test_a_short_name_is_looked_up_when_it_is_used_first(net: testing.Network) -> None:
     async with net.context("a") as here, net.context("b") as there:
-        await here.declare_queue("box")
         short = there.create_queue("box")
-        assert (asked, short.queue_name, repr(short)) == ([], "box", "NamedQueue('box')")
+        with pytest.raises(InvalidDestinationException, match="there is no queue 'box' on this node"):
+            await there.create_consumer(short)
+        await here.declare_queue("box")
+        await net.run(SOON_S)
+        assert (short.queue_name, repr(short)) == ("box", "NamedQueue('box')")
         assert short == here.create_queue("box") != BOX
         async with there.create_consumer(short) as inbox:
             assert inbox.destination == BOX
@@ -285,6 +278,47 @@ async def test_a_short_name_is_looked_up_when_it_is_used_first(
             await there.create_producer().set_delivery_mode(DeliveryMode.NON_PERSISTENT).send(short, message)
             assert message.jms_destination == BOX
             assert (await got(inbox)).jms_destination == BOX
-        assert (asked, short.queue_name) == (["box"], "box@a")
+        assert short.queue_name == "box@a"
         assert [each async for each in here.create_browser(short)] == []
         assert len({short, here.create_queue("box"), BOX}) == 2
+
+
+@scene("a", "b", "c")
+async def test_a_short_name_of_several_queues_tells_who_they_are(net: testing.Network) -> None:
+    async with net.context("a") as here, net.context("b") as there, net.context("c") as beyond:
+        for context in (here, there):
+            await context.declare_queue("box")
+        await net.run(SOON_S)
+        with pytest.raises(InvalidDestinationException, match=r"box@a.*box@b"):
+            await beyond.create_producer().send(beyond.create_queue("box"), "x")
+        mine = here.create_queue("box")
+        async with here.create_consumer(mine):  # One's own wins.
+            assert mine.queue_name == "box@a"
+
+
+@scene("a", "b")
+async def test_a_queue_that_is_not_advertised_is_found_by_its_full_name_and_at_home(net: testing.Network) -> None:
+    async with net.context("a") as here, net.context("b") as there:
+        await here.declare_queue("box", advertise=False)
+        await net.run(SOON_S)
+        with pytest.raises(InvalidDestinationException, match="there is no queue 'box'"):
+            await there.create_producer().send(there.create_queue("box"), "x")
+        await send(there, "x")
+        assert await texts(await here.create_consumer(here.create_queue("box"))) == ["x"]
+
+
+@scene("a")
+async def test_a_queue_that_cannot_be_declared_leaves_no_name(net: testing.Network) -> None:
+    async with net.context("a") as context:
+        names = InitialContext(context)
+        with pytest.raises(JMSException, match="no policy"):
+            await context.declare_queue("box", policy="none")
+        assert await names.list() == []
+        await context.declare_queue("box")
+        assert await names.lookup("box") == BOX
+        with pytest.raises(JMSException, match="other options"):
+            await context.declare_queue("box", redelivery="after_lease")
+        assert await names.lookup("box") == BOX
+        await names.unbind("box")
+        with pytest.raises(InvalidDestinationException, match="declare it first"):
+            await send(context, "x")
