@@ -251,9 +251,12 @@ async def test_whoever_replies_first_to_a_topic_is_heard_and_a_reply_that_is_too
         await net.run(5)
         asked = await there.request(NEWS, "who is there?", time_to_live=100)
         questions = [await got(inbox) for inbox in inboxes]
-        for number, question in enumerate(questions):
-            await here.reply(question, str(number))
-        assert (await asked.reply(timeout=SOON_S)).get_body(str) == "0"
+        await here.reply(questions[0], "first")
+        assert (await asked.reply(timeout=SOON_S)).get_body(str) == "first"
+        late = await here.reply(questions[1], "second")
+        with pytest.raises(JMSException, match="the message failed: nobody waits for this reply"):
+            await late.delivered(timeout=SOON_S)
+        assert [each async for each in there.create_browser(Queue("$replies@b"))] == []
         await net.run(100)
         with pytest.raises(IllegalStateException, match="the time of this request is over"):
             await here.reply(questions[0], "late")
