@@ -123,13 +123,13 @@ class Manager:
 
     # --- messages ------------------------------------------------------------------------------------------
 
-    def arrived(self, copy: Copy, now: int) -> None:
-        """A message for a queue of this node is here."""
+    def arrived(self, copy: Copy, now: int, refusal: str) -> None:
+        """A message for a queue of this node is here; `refusal`: why it is not let in, if it is not."""
         if copy.id in self._entries or copy.id in self._closed or self._holdings.is_confirmed(copy):
             return
         queue = self._declared.get(copy.descriptor.destination)
-        if queue is None:
-            self._fail(copy, "there is no such queue")
+        if queue is None or refusal:
+            self._fail(copy, refusal or "there is no such queue")
         elif self._admits(queue, copy):
             self._add(queue, copy, now)
         else:

@@ -19,18 +19,17 @@ from carrypost.mom import claims as claim_rows
 from carrypost.mom import directory as directory_rows
 from carrypost.mom import owed as owed_rows
 from carrypost.mom import receipts as receipt_rows
-from carrypost.mom import requests as request_rows
 from carrypost.mom import topic as topic_rows
 from carrypost.mom.claims import Acknowledged, Claims
 from carrypost.mom.commands import Receive
 from carrypost.mom.directory import Directory
 from carrypost.mom.ledger import RETRY_US, Ledger
+from carrypost.mom.manager import DEAD_LETTERS
 from carrypost.mom.owed import Owed
 from carrypost.mom.post import Post
 from carrypost.mom.queues import ADDRESSED, Queues
 from carrypost.mom.receipts import Receipts
 from carrypost.mom.receiver import Receiving
-from carrypost.mom.requests import Requests
 from carrypost.mom.session import Sessions
 from carrypost.mom.state import destination_of
 from carrypost.mom.topic import Topics
@@ -83,7 +82,6 @@ class Messaging(Layer):
             ground, deliveries, self._claims, self._ledger, post=post, receipts=self._receipts, incarnation=incarnation
         )
         self._sessions = Sessions()
-        self.requests = Requests(self._ledger)
         self.directory = Directory(ground, deliveries, self._ledger)
         """Names of topics and queues; its commands are the host's to give."""
         self._commits: dict[int, list[Acknowledged]] = {}
@@ -123,8 +121,6 @@ class Messaging(Layer):
             by_family.setdefault(name[:1], []).append((name, value))
         for name, value in by_family.get(topic_rows.FAMILY, ()):
             self._topics.restore(int.from_bytes(name[1:], "big"), value, now)
-        for name, value in by_family.get(request_rows.FAMILY, ()):
-            self.requests.restore(name, value)
         self._deliveries.wishes.pass_over(self._holdings.claimed)  # The claims to those are rows, or have ended.
         self._claims.restore_acknowledged(
             [MessageId(name[1:]) for name, _ in by_family.get(claim_rows.ACKNOWLEDGED, ())]
@@ -198,7 +194,6 @@ class Messaging(Layer):
         self._claims.expire(now)
         kept, self._kept = self._kept, []
         self._claims.keep(kept)
-        self.requests.expire(now)
         replaced, self._replaced_for_good = self._replaced_for_good, []
         for subscription in [*replaced, *self._topics.lapsed(now)]:
             self._end(subscription, now)
@@ -226,7 +221,7 @@ class Messaging(Layer):
 
     def _look_ahead(self) -> None:
         self.due_us = min(
-            self._claims.due_us, self._topics.due_us, self.requests.due_us, self._ledger.due_us, self._resume_us,
+            self._claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us,
             self.queues.due_us, self._receipts.due_us, self.directory.due_us,
         )  # fmt: skip
 
@@ -416,6 +411,8 @@ class Messaging(Layer):
             if claim is None:
                 continue  # It expired, or was acknowledged.
             if claim.tenure is not None:
+                if dead and claim.subscription.name.startswith(DEAD_LETTERS):
+                    continue  # It would come again at once: it stays with the session, and comes again when that ends.
                 self._claims.withdraw(claim)
                 claim.tenure.release(dead=dead)
             elif dead:
@@ -470,14 +467,12 @@ class Messaging(Layer):
         if number in self._commits:
             self._kept += self._commits.pop(number)
             self.due_us = self._holdings.now_us
-        self.requests.done(number)
         self.directory.done(number)
 
     def undo(self, number: int, now: int) -> None:
         """A command was lost: sessions and subscriptions are as they were before it."""
         self.queues.undo(number)
         self._claims.undo(self._commits.pop(number, ()))
-        self.requests.undo(number)
         self.directory.undo(number, now)
         consumer = self._made.pop(number, None)
         if consumer is None:
