@@ -232,6 +232,9 @@ def _said(how: str) -> dict[str, dict[str, tuple[int, int]]]:
     with testing.network("a", "b", "c", seed=1) as net:
         if how != "asleep":
             net.open_messaging()
+        else:
+            for name in "abc":
+                net.subscribe(name, "directory/.*")
         for name in "bc":
             net.subscribe(name, "news")
         net.link("a", "b")
@@ -251,7 +254,7 @@ def _said(how: str) -> dict[str, dict[str, tuple[int, int]]]:
         }
 
 
-def test_messaging_adds_no_byte_to_what_nodes_say() -> None:
+def test_messaging_adds_no_byte_to_what_nodes_say_but_that_they_want_advertisements() -> None:
     """Neither where nobody uses it, nor where a program subscribes instead of a plain application."""
     asleep = _said("asleep")
     assert asleep["b"]["Announce"][0] > 500

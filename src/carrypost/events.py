@@ -218,6 +218,27 @@ class Assigned(msgspec.Struct, frozen=True):
     receiver: NodeId
 
 
+class Browsed(msgspec.Struct, frozen=True):
+    """A part of what waits in the queue of another node, in the order in which it would be given out."""
+
+    number: int
+    """Of the browsing (`commands.Browsing`)."""
+    descriptors: tuple[Descriptor, ...]
+    """Those that are here by now and were not told before. Their payloads are in the store."""
+    taken_us: int
+    """When the manager looked, by its clock."""
+    complete: bool
+    """Nothing more follows."""
+
+
+class Advertised(msgspec.Struct, frozen=True):
+    """A name can be looked up here that could not before, or stands for something else: bound here, or by others."""
+
+    name: str
+    destination: str
+    """Empty: a context."""
+
+
 class NeighbourUp(msgspec.Struct, frozen=True):
     """A link that works in both directions."""
 
@@ -238,5 +259,5 @@ class OneWay(msgspec.Struct, frozen=True):
 
 Event = (
     Received | Delivered | Confirmed | Published | Stored | Failed | Dropped | Expired | Refused | Handed | ClaimLost
-    | Done | Undone | Receipt | Assigned | NeighbourUp | NeighbourDown | OneWay
+    | Done | Undone | Receipt | Assigned | Browsed | Advertised | NeighbourUp | NeighbourDown | OneWay
 )  # fmt: skip

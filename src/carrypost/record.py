@@ -242,7 +242,7 @@ class Record:
                 self._of_messaging(t_us, node, event)
             case (
                 events.Stored() | events.Failed() | events.Confirmed() | events.Handed() | events.ClaimLost()
-                | events.Done() | events.Undone()
+                | events.Done() | events.Undone() | events.Browsed() | events.Advertised()
             ):  # fmt: skip
                 pass  # Between a host and its programs; that a message is here for them was told as a delivery.
             case _:

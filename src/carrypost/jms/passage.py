@@ -134,24 +134,35 @@ def from_handed(handed: Handed, payload: bytes, received_us: int, acknowledger: 
     )  # fmt: skip
 
 
-def _given(handed: Handed, received_us: int) -> dict[str, Property]:
-    """Properties by which this node says how the message came."""
-    descriptor = handed.descriptor
+def from_browsed(descriptor: Descriptor, payload: bytes) -> Message:
+    """The message that a browser sees: nobody hands it over, so nothing is said of how and how often."""
+    number = 0 if descriptor.headers is None else descriptor.headers.body_type
+    origin = Origin(descriptor=descriptor, payload=payload, given=_sent_by(descriptor))
+    return _KINDS.get(number, BytesMessage).received(origin)
+
+
+def _sent_by(descriptor: Descriptor) -> dict[str, Property]:
+    """Properties by which this node says who sent the message, and whether it wants to hear of it."""
     author = Property(_STRING, descriptor.node)
-    found = {
-        "JMSXDeliveryCount": Property(_INT, handed.count),
-        "JMSXRcvTimestamp": Property(_LONG, received_us // _MILLISECOND_US),
-        "JMS_carrypost_Author": author,
-        "JMS_carrypost_Hops": Property(_INT, handed.hops),
-    }
+    found = {"JMS_carrypost_Author": author}
     if descriptor.signed:
         found["JMSXUserID"] = author
+    if descriptor.headers is not None and descriptor.headers.receipt:
+        found["JMS_carrypost_Receipt"] = _TRUE
+    return found
+
+
+def _given(handed: Handed, received_us: int) -> dict[str, Property]:
+    """Properties by which this node says how the message came."""
+    found = _sent_by(handed.descriptor) | {
+        "JMSXDeliveryCount": Property(_INT, handed.count),
+        "JMSXRcvTimestamp": Property(_LONG, received_us // _MILLISECOND_US),
+        "JMS_carrypost_Hops": Property(_INT, handed.hops),
+    }
     if handed.out_of_order:
         found["JMS_carrypost_OutOfOrder"] = _TRUE
     if handed.unordered:
         found["JMS_carrypost_Unordered"] = _TRUE
-    if descriptor.headers is not None and descriptor.headers.receipt:
-        found["JMS_carrypost_Receipt"] = _TRUE
     return found
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from carrypost.errors import IllegalArgumentException, InvalidDestinationException, MessageFormatException
+from carrypost.errors import IllegalArgumentException, MessageFormatException
 from carrypost.events import SendState
 from carrypost.jms import durations
-from carrypost.jms.destinations import Destination, Queue
+from carrypost.jms.destinations import Destination, Queue, Topic
 from carrypost.jms.durations import Duration
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, TextMessage, headers
 from carrypost.jms.messages.foreign import ForeignMessage
@@ -28,6 +28,8 @@ from carrypost.model.times import MICROSECONDS
 if TYPE_CHECKING:
     from carrypost.jms.completions import CompletionListener
     from carrypost.jms.session import Session
+
+_PLAIN = frozenset({Topic, Queue})
 
 
 class Producer:
@@ -65,18 +67,15 @@ class Producer:
 
         Returns when this node has it: PERSISTENT, when it is on disk. That it is delivered comes later, by whoever
         passes. The keywords win over what the producer says for all its messages. Raises `MessageFormatException` for
-        a body that cannot be sent, `InvalidDestinationException` for what is no single topic, and
+        a body that cannot be sent, `InvalidDestinationException` for what is no single topic and no queue, and
         `ResourceAllocationException` if the node has no room for it, on disk or in its cache. A send that is cancelled
         may have been done: the next call on the context waits until that is known. In a transaction a message waits
         for the commit. `request_receipt`: let `Sent.delivered` hear of its first delivery; of what is PERSISTENT and
         goes to a queue that is heard in any case, of what is NON_PERSISTENT never.
         """
         session, works = self._session, self._session.works
-        if not _is_sendable(destination):
-            later = "; queues are not here yet" if isinstance(destination, Queue) else ""
-            raise InvalidDestinationException(
-                f"messages are sent to a topic, made by create_topic, not to {destination!r}"[:200] + later
-            )
+        if type(destination) not in _PLAIN:
+            destination = await session.place(destination)
         mode = self._delivery_mode if delivery_mode is None else headers.mode("delivery_mode", delivery_mode)
         persistent = mode is DeliveryMode.PERSISTENT
         made = _message_of(message)
@@ -271,11 +270,6 @@ class Producer:
             )
         self._listener = listener
         return self
-
-
-def _is_sendable(destination: object) -> bool:
-    """Whether a message can be sent there; callers are not all checked."""
-    return isinstance(destination, Destination) and not isinstance(destination, Queue)
 
 
 def _summed(duration: Duration, what: str, **parts: float) -> float:

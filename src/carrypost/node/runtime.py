@@ -18,6 +18,8 @@ from typing import Protocol, Self, TypeVar
 
 from carrypost.errors import PayloadError, RemoteError, SendError, StateError, StoreError
 from carrypost.events import (
+    Advertised,
+    Browsed,
     ClaimLost,
     Confirmed,
     Delivered,
@@ -47,7 +49,7 @@ from carrypost.node.store.store import Store
 from carrypost.node.udp.udp import Udp
 
 T = TypeVar("T")
-_FOR_PROGRAMS = frozenset({Handed, Done, Undone, Receipt})
+_FOR_PROGRAMS = frozenset({Handed, Done, Undone, Browsed, Receipt, Advertised})
 _ACTED_UPON = frozenset({Delivered, Stored, Failed, Confirmed, Dropped, ClaimLost})
 """The other events are for the record alone; of neighbours and refusals the host keeps count itself."""
 _GARBAGE_THRESHOLDS = (20_000, 20, 50)
