@@ -116,34 +116,35 @@ class Messaging(Layer):
         """Take in durable subscriptions and their claims; flag what live ones were given."""
         now = self._holdings.now_us
         found = sorted((name, value) for (_, name, _), value in rows if isinstance(value, bytes))
+        by_family: dict[bytes, list[tuple[bytes, bytes]]] = {}
         for name, value in found:
-            if name[:1] == topic_rows.FAMILY:
-                self._topics.restore(int.from_bytes(name[1:], "big"), value, now)
+            by_family.setdefault(name[:1], []).append((name, value))
+        for name, value in by_family.get(topic_rows.FAMILY, ()):
+            self._topics.restore(int.from_bytes(name[1:], "big"), value, now)
         self._deliveries.wishes.pass_over(self._holdings.claimed)  # The claims to those are rows, or have ended.
         self._claims.restore_acknowledged(
-            [MessageId(name[1:]) for name, _ in found if name[:1] == claim_rows.ACKNOWLEDGED]
+            [MessageId(name[1:]) for name, _ in by_family.get(claim_rows.ACKNOWLEDGED, ())]
         )
         for copy in self._copies(self._holdings.claimed):
             if self._claims.claimable(copy):
                 self._claims.inherit(copy)
-        claims: list[tuple[Subscription, MessageId, bytes]] = []
-        for name, value in found:
-            if name[:1] == claim_rows.FAMILY:
-                subscription = self._topics[int.from_bytes(name[1 : 1 + _NUMBER_BYTES], "big")]
-                if subscription is None:
-                    self._ledger.delete(name)
-                else:
-                    claims.append((subscription, MessageId(name[1 + _NUMBER_BYTES :]), value))
-        self._claims.restore(claims, now)
+        self._restore_claims(by_family.get(claim_rows.FAMILY, ()), now)
         self.queues.wake()
         self.queues.restore(found, now)
-        self._receipts.restore(row for row in found if row[0][:1] == receipt_rows.FAMILY)
-        self._owed.restore((row for row in found if row[0][:1] == owed_rows.FAMILY), now)
-        for name, value in found:
-            if name[:1] == directory_rows.FAMILY:
-                self.directory.restore(value, now)
-        self.directory.begin()
+        self._receipts.restore(by_family.get(receipt_rows.FAMILY, ()))
+        self._owed.restore(by_family.get(owed_rows.FAMILY, ()), now)
+        self.directory.restore(by_family.get(directory_rows.FAMILY, ()), now)
         self._look_ahead()
+
+    def _restore_claims(self, rows: Iterable[tuple[bytes, bytes]], now: int) -> None:
+        claims: list[tuple[Subscription, MessageId, bytes]] = []
+        for name, value in rows:
+            subscription = self._topics[int.from_bytes(name[1 : 1 + _NUMBER_BYTES], "big")]
+            if subscription is None:
+                self._ledger.delete(name)
+            else:
+                claims.append((subscription, MessageId(name[1 + _NUMBER_BYTES :]), value))
+        self._claims.restore(claims, now)
 
     def _copies(self, slots: int) -> list[Copy]:
         copies = self._cache.copies

@@ -121,6 +121,7 @@ class Post:
         serial = self._serial()
         for target in self._targets.values():
             target.notes = [note._replace(serial=serial) if note.serial == _LOST else note for note in target.notes]
+        self.due_us = 0
 
     # --- sending -------------------------------------------------------------------------------------------
 
