@@ -51,11 +51,8 @@ class Program:
         self._host = net.host(node)
         self.connection = self.messaging.connect(self.now, client=client)
         self.session = self.messaging.open_session(self.connection, self.now)
-        wish: Subscribe | Receive
-        if topic.startswith("queue/"):
-            wish = Receive(topic, selector)
-        else:
-            wish = Subscribe(entry(topic, selector), **asked)  # type: ignore[arg-type]
+        queued = topic.startswith("queue/")
+        wish = Receive(topic, selector) if queued else Subscribe(entry(topic, selector), **asked)  # type: ignore[arg-type]
         self.consumer = self.messaging.consume(next(_numbers), self.session, wish, self.now)
         net.watch(self._take)
         self.messaging.credit(self.consumer, prefetch, PLENTY, self.now)

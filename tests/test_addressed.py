@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,10 +13,12 @@ from tests.one_node import OneNode
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.errors import LocalError
-from carrypost.events import Failed, Received, Stored
+from carrypost.events import Failed, Reason, Received, Stored
+from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.interest.own import Own
 from carrypost.gossip.layer import Draft
+from carrypost.gossip.wire.frames import Offer
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.local.deliveries import Deliveries
 from carrypost.model.ids import MessageId
@@ -166,6 +169,135 @@ def test_what_is_addressed_to_a_neighbour_goes_before_what_it_only_carries(count
         net.advance(60)
         assert set(came.at("b")[:2]) == {"letter", "notice"}
         assert came.at("b")[-1] == "other"
+
+
+# --- carried within its share --------------------------------------------------------------------------------
+
+
+def test_messages_between_nodes_push_nothing_else_out_of_a_carrier_and_are_not_fetched_in_vain_twice() -> None:
+    unshared = {"share_author": 1.0, "share_neighbour": 1.0}
+    with testing.network("a", "c", seed=1) as net:
+        net.add("b", cache_messages_max=20, altruistic=["news"], limits=unshared)
+        carry(net, "b")
+        news = [net.publish("a", "news", b"x") for _ in range(15)]
+        for node in "ac":
+            net.link(node, "b")
+        net.advance(10)
+        letters = [net.publish(node, "queue/x/inbox", b"x", priority=9) for node in "ac" for _ in range(20)]
+        net.advance(30)
+        host = net.host("b")
+        assert [host.state_of(each) for each in news] == [CopyState.WHOLE] * 15
+        here = [each for each in letters if host.state_of(each) is CopyState.WHOLE]
+        assert len(here) == 5
+        before = [net.sent(node).frames["Parcel"] for node in "ac"]
+        net.advance(300)  # Sets are compared several times.
+        host.discard(news.pop(), Reason.WITHDRAWN, round(net.now * 1e6))
+        net.publish("b", "news", b"x")  # A place was free, and is not any more when what was declined is looked at.
+        net.advance(5)
+        assert [net.sent(node).frames["Parcel"] for node in "ac"] == before
+        for each in here[:2]:
+            host.discard(each, Reason.PURGED, round(net.now * 1e6))
+        net.advance(5)
+        assert sum(host.state_of(each) is CopyState.WHOLE for each in letters) == 5
+
+
+# --- carried by a neighbour ----------------------------------------------------------------------------------
+
+
+def carried(net: testing.Network, node: str) -> list[str]:
+    return [each.descriptor.label for each in net.host(node)._ground.holdings.take_carried()]  # noqa: SLF001
+
+
+def copy_of(net: testing.Network, node: str, message: MessageId) -> Copy:
+    copy = net.host(node)._ground.holdings.cache.get(message)  # noqa: SLF001
+    assert copy is not None
+    return copy
+
+
+def watched(net: testing.Network, node: str, payload: bytes, label: str) -> MessageId:
+    message = net.publish(node, "news", payload, label=label)
+    net.host(node)._ground.holdings.watch(copy_of(net, node, message))  # noqa: SLF001
+    return message
+
+
+LARGE = random.Random(1).randbytes(100_000)
+
+
+@pytest.mark.parametrize("payload", [b"x", LARGE], ids=["small", "large"])
+def test_the_first_neighbour_that_has_a_message_is_told_once(payload: bytes) -> None:
+    with testing.network("a", "b", "c", seed=1, rate_bytes_per_s=20_000) as net:
+        for node in "bc":
+            net.subscribe(node, "news")
+        watched(net, "a", payload, "watched")
+        net.publish("a", "news", payload, label="other")
+        net.advance(10)
+        assert carried(net, "a") == []
+        net.link("a", "b")
+        while not net.deliveries("b"):
+            assert carried(net, "a") == []
+            net.advance(0.1)
+        net.advance(20)
+        assert carried(net, "a") == ["watched"]
+        net.link("a", "c")
+        net.advance(20)
+        assert len(net.deliveries("c")) == 2
+        assert carried(net, "a") == []
+
+
+def test_a_neighbour_that_offers_a_message_has_it() -> None:
+    with testing.network("a", "b", "c", seed=1, disk_delay_s=0.5) as net:
+        for node in "bc":
+            net.subscribe(node, "news")
+        net.link("a", "b")
+        net.advance(5)
+        message = net.publish("a", "news", b"x", label="watched")
+        net.advance(5)
+        net.unlink("a", "b")
+        net.host("a")._ground.holdings.watch(copy_of(net, "a", message))  # noqa: SLF001
+        entry = net.host("b")._ground.holdings.entry_of(copy_of(net, "b", message))  # noqa: SLF001
+        net.inject("a", [Offer(1, (structs.replace(entry, pieces=b"\x01"),))], "b")
+        assert carried(net, "a") == []
+        net.inject("a", [Offer(2, (entry,))], "b")
+        assert carried(net, "a") == ["watched"]
+
+
+def test_that_a_neighbour_asks_for_nothing_of_an_offer_does_not_mean_that_it_has_it() -> None:
+    with testing.network("a", seed=1) as net:
+        net.add("b", cache_messages_max=2, altruistic=True)
+        net.link("a", "b")
+        for _ in range(2):
+            net.publish("a", "news", b"x", priority=9)
+        net.advance(10)
+        watched(net, "a", b"x", "declined")
+        net.advance(200)
+        assert carried(net, "a") == []
+
+
+def test_what_is_not_watched_any_more_is_not_told() -> None:
+    with testing.network("a", "b", seed=1) as net:
+        net.subscribe("b", "news")
+        holdings = net.host("a")._ground.holdings  # noqa: SLF001
+        first, second, _ = [watched(net, "a", b"x", label) for label in ("first", "second", "third")]
+        holdings.unwatch(copy_of(net, "a", first))
+        net.link("a", "b")
+        net.advance(10)
+        holdings.unwatch(copy_of(net, "a", second))
+        assert carried(net, "a") == ["third"]
+
+
+def test_a_slot_that_was_freed_is_watched_no_more() -> None:
+    with testing.network("a", "b", seed=1) as net:
+        net.subscribe("b", "news")
+        for number in range(40):  # Slots of what expired are freed together.
+            message = net.publish("a", "news", b"x", lifetime_s=5 + number / 1_000)
+            net.host("a")._ground.holdings.watch(copy_of(net, "a", message))  # noqa: SLF001
+        net.advance(10)
+        for _ in range(40):
+            net.publish("a", "news", b"x")
+        net.link("a", "b")
+        net.advance(10)
+        assert len(net.deliveries("b")) == 40
+        assert carried(net, "a") == []
 
 
 # --- withheld ------------------------------------------------------------------------------------------------

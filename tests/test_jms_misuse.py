@@ -291,7 +291,7 @@ HARMLESS = {
 
 
 def test_all_uses_of_a_context_are_tried() -> None:
-    assert {name for name in vars(Context) if not name.startswith("_")} == {*USES, *HARMLESS}
+    assert {name for name in dir(Context) if not name.startswith("_")} == {*USES, *HARMLESS}
 
 
 async def used(context: Context, use: str) -> None:

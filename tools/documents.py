@@ -341,7 +341,7 @@ _CONSTANTS = (
     ("wants.BLOCK_US", "a message that failed is not taken from the same neighbour again for this long"),
     ("wants.SHARE_BLOCK_US", "nor for this long, if the neighbour or the author has used up its share of a full cache"),
     ("declined._LOOK_GAP_US", "what was declined is looked through at most this often"),
-    ("cache._INVITED_MIN", "declined messages, at least, that may be offered again after one review"),
+    ("invitations._INVITED_MIN", "declined messages, at least, that may be offered again after one review"),
     ("offers._SHARE_WAIT_US", "a burst waits this long (at most `coalesce_s`) for others who may want it too"),
     ("requests._ACK_FRAMES", "transfer frames after which an acknowledgement is sent at once"),
     ("requests._ACK_DELAY_US", "else it is sent after this, or at the end of a burst"),

@@ -190,6 +190,10 @@ class Undone(msgspec.Struct, frozen=True):
     reason: str
 
 
+TIMEOUT = "timeout"
+"""Why a message failed of whose delivery nothing was heard for as long as its sender would wait."""
+
+
 class Receipt(msgspec.Struct, frozen=True):
     """How far a message has come that a program of this node sent, and asked to hear of."""
 
@@ -199,6 +203,12 @@ class Receipt(msgspec.Struct, frozen=True):
     """The manager of its queue has it."""
     reason: str = ""
     """Why it failed."""
+    label: str = ""
+    """What its user calls it, if anything."""
+    rose: bool = True
+    """Whether the state is news; else the hand-over is, or that this is the last, or somebody asked."""
+    last: bool = False
+    """Nothing more will be heard of it."""
 
 
 class Assigned(msgspec.Struct, frozen=True):
@@ -206,6 +216,27 @@ class Assigned(msgspec.Struct, frozen=True):
 
     descriptor: Descriptor
     receiver: NodeId
+
+
+class Browsed(msgspec.Struct, frozen=True):
+    """A part of what waits in the queue of another node, in the order in which it would be given out."""
+
+    number: int
+    """Of the browsing (`commands.Browsing`)."""
+    descriptors: tuple[Descriptor, ...]
+    """Those that are here by now and were not told before. Their payloads are in the store."""
+    taken_us: int
+    """When the manager looked, by its clock."""
+    complete: bool
+    """Nothing more follows."""
+
+
+class Advertised(msgspec.Struct, frozen=True):
+    """A name can be looked up here that could not before, or stands for something else: bound here, or by others."""
+
+    name: str
+    destination: str
+    """Empty: a context."""
 
 
 class NeighbourUp(msgspec.Struct, frozen=True):
@@ -228,5 +259,5 @@ class OneWay(msgspec.Struct, frozen=True):
 
 Event = (
     Received | Delivered | Confirmed | Published | Stored | Failed | Dropped | Expired | Refused | Handed | ClaimLost
-    | Done | Undone | Receipt | Assigned | NeighbourUp | NeighbourDown | OneWay
+    | Done | Undone | Receipt | Assigned | Browsed | Advertised | NeighbourUp | NeighbourDown | OneWay
 )  # fmt: skip

@@ -162,6 +162,8 @@ class Works:
             alive = [each for each in sends if each.descriptor is None or each.descriptor.alive(now)]
         self._check_room(alive, now)
         sent = [self._send(each.draft, each.packed, each.descriptor, now, alone=False).descriptor for each in alive]
+        if messaging is not None:
+            messaging.sent([each.draft for each in alive], sent)
         for draft in drafts:
             drafted = self._drafts.pop(draft)
             self._draft_bytes[drafted.session] -= drafted.packed.length

@@ -67,7 +67,7 @@ class Assignment:
 
     __slots__ = (
         "_all", "before", "copy", "count", "destination", "lease_us", "message", "owed", "release_us", "request",
-        "round", "state", "until_us", "waits",
+        "round", "state", "until_us",
     )  # fmt: skip
 
     def __init__(self, everything: Assignments, message: MessageId, destination: str, until_us: int) -> None:
@@ -87,8 +87,6 @@ class Assignment:
         self.owed = 0
         self.copy: Copy | None = None
         """Its message, once that is here."""
-        self.waits = True
-        """Whether no consumer has it."""
         self.release_us = NEVER
         """When it is given back unless a consumer asks for it."""
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import MessageId
     from carrypost.mom.ledger import Ledger
+    from carrypost.mom.owed import Owed
     from carrypost.mom.state import Backlog, Consumer, Subscription, Tenure
 
 FAMILY = b"C"
@@ -63,10 +64,10 @@ class Acknowledged:
 class Claims:
     """All claims of one host."""
 
-    def __init__(self, ground: Ground, deliveries: Deliveries, ledger: Ledger) -> None:
+    def __init__(self, ground: Ground, deliveries: Deliveries, ledger: Ledger, owed: Owed) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._journal, self._tell = ground.outputs.journal, ground.outputs.tell
-        self._deliveries, self._ledger = deliveries, ledger
+        self._deliveries, self._ledger, self._owed = deliveries, ledger, owed
         self._pins = Pins(ground.holdings.cache, ground.limits)
         self._by_message: dict[MessageId, list[Claim]] = {}
         self._place = 0
@@ -331,9 +332,11 @@ class Claims:
                 self._tentative[copy.id] += 1
             if self._holdings.is_confirmed(copy):
                 self._ledger.confirmed_again(copy)
+            self._owed.acknowledged_again(copy)
             return
         if undoable:
             self._tentative[copy.id] = 1
+        self._owed.acknowledged(copy)
         if self._deliveries.owes(copy):
             self._acknowledged.add(copy.id)
             self._ledger.put(ACKNOWLEDGED + copy.id, b"")
@@ -349,6 +352,7 @@ class Claims:
         if self._tentative[copy.id]:
             return
         del self._tentative[copy.id]
+        self._owed.undone(copy)
         self.forget_acknowledged((copy.id,))
         self._ledger.unconfirmed(copy)
         self._holdings.unconfirm(copy)

@@ -8,7 +8,8 @@ import msgspec
 
 from carrypost.gossip.layer import Draft
 from carrypost.journal import Durability
-from carrypost.model.descriptor import Ordering
+from carrypost.model.descriptor import Descriptor, Ordering
+from carrypost.model.ids import MessageId
 from carrypost.model.pattern import Entry
 
 
@@ -56,6 +57,32 @@ class Receive(msgspec.Struct, frozen=True):
 
     destination: str
     selector: str | None = None
+
+
+class Browsing(msgspec.Struct, frozen=True):
+    """What waits in a queue, as far as it is known when a program asks."""
+
+    number: int
+    """By which the rest is told (`events.Browsed`)."""
+    taken_us: int = 0
+    """When the manager looked; 0 if it was not heard yet."""
+    descriptors: tuple[Descriptor, ...] | None = None
+    """All that waits, in the order in which it would be given out, at the manager; None: it comes by events."""
+
+
+class OpenRequest(msgspec.Struct, frozen=True):
+    """A request whose reply a program waits for."""
+
+    correlation: str
+    deadline_us: int
+
+
+class Followed(msgspec.Struct, frozen=True):
+    """A message of this node that is followed: how far it has come is told by `events.Receipt`."""
+
+    message: MessageId
+    destination: str
+    deadline_us: int | None
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):

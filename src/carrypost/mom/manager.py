@@ -13,22 +13,17 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from carrypost.errors import (
-    InvalidDestinationException,
-    JMSException,
     ResourceAllocationException,
 )
 from carrypost.events import Assigned, Reason
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.model import address
 from carrypost.model.times import NEVER
-from carrypost.mom import control, entries, standing
+from carrypost.mom import control, declared, entries, standing
 from carrypost.mom.commands import Declare, Redelivery
+from carrypost.mom.declared import Declared
 from carrypost.mom.entries import ASSIGN, HAND_OVER, OUTCOME, PURGE, EntryState, QueueEntry
-from carrypost.mom.policies import fair, policy_named, policy_names
-from carrypost.mom.queue import Queue
 from carrypost.mom.standing import Requests
 from carrypost.mom.tenure import LocalTenure
 
@@ -42,9 +37,8 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.post import Post
-    from carrypost.mom.queue import Standing
+    from carrypost.mom.queue import Queue, Standing
 
-FAMILY = b"Q"
 DEAD_LETTERS = "DLQ."
 """Names of queues with dead letters begin so; the rest names the queue or subscription that they come from."""
 _PLENTY = 9, 10
@@ -52,16 +46,6 @@ _PLENTY = 9, 10
 _HAND_OVER_US = 200_000
 """That the manager has a message is said after so long: mostly it is consumed by then, and that says both."""
 _SWEEP_US = 60_000_000
-
-
-class QueueRow(msgspec.Struct, frozen=True, array_like=True):
-    """A queue in the store; fields may be appended with a default."""
-
-    asked: Declare
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(QueueRow).decode
 
 
 class Manager:
@@ -72,14 +56,13 @@ class Manager:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._receipt_us = round(ground.settings.messaging.receipt_s * 1e6)
         self._ledger, self._post = ledger, post
-        self._queues: dict[str, Queue] = {}
-        self._by_number: dict[int, Queue] = {}
+        self._declared = Declared(ground.node, ledger)
         self._entries: dict[MessageId, QueueEntry] = {}
         """All that are alive, whichever queue has them."""
         self._closed: dict[MessageId, QueueEntry] = {}
         """Those of which something is still to be said."""
         self._requests = Requests(ground, ledger)
-        self._number = self._place = 0
+        self._place = 0
         self._delayed: list[tuple[int, int, QueueEntry]] = []
         """Delivery time, place, entry; some may have gone."""
         self._leases: list[tuple[int, int, QueueEntry]] = []
@@ -96,50 +79,22 @@ class Manager:
         delayed = self._delayed[0][0] if self._delayed else NEVER
         return min(delayed, self._leases[0][0] if self._leases else NEVER, self._requests.due_us)
 
-    def __len__(self) -> int:
-        return len(self._queues)
-
     def get(self, destination: str) -> Queue | None:
         """The queue of this address."""
-        return self._queues.get(destination)
+        return self._declared.get(destination)
 
     def __iter__(self) -> Iterator[Queue]:
-        return iter(self._queues.values())
+        return iter(self._declared)
 
     # --- queues --------------------------------------------------------------------------------------------
 
     def declare(self, asked: Declare) -> tuple[Queue, bool]:
         """The queue of this name, and whether it is new; raises `JMSException` if it is there with other options."""
-        policy = policy_named(asked.policy)
-        if policy is None:
-            raise JMSException(f"there is no policy {asked.policy!r}; there are {', '.join(policy_names())}")
-        destination = address.queue(asked.name, self._node)
-        known = self._queues.get(destination)
-        if known is not None:
-            if known.asked != asked:
-                raise JMSException(
-                    f"the queue {asked.name!r} is here with other options ({known.asked}): "
-                    "declare it with the same, or end it first"
-                )
-            return known, False
-        self._number += 1
-        queue = Queue(self._number, destination, asked, policy)
-        self._enter(queue)
-        if not asked.connection:
-            self._ledger.put(_row_name(queue), _encode(QueueRow(asked)))
-        return queue, True
-
-    def _enter(self, queue: Queue) -> None:
-        self._queues[queue.destination] = self._by_number[queue.number] = queue
+        return self._declared.declare(asked)
 
     def managed(self, destination: str) -> Queue:
         """The queue of this address; raises `InvalidDestinationException` if this node does not manage it."""
-        found = self._queues.get(destination)
-        if found is None:
-            raise InvalidDestinationException(
-                f"this node manages no queue {address.name_of(destination) or destination!r}: declare it first"
-            )
-        return found
+        return self._declared.managed(destination)
 
     def end(self, queue: Queue, reason: str) -> None:
         """A queue is no more; whoever sent what is in it hears so."""
@@ -149,9 +104,8 @@ class Manager:
         self._requests.end_queue(queue.number)
         for each in list(queue):
             queue.withdraw(each)
-        del self._queues[queue.destination], self._by_number[queue.number]
+        self._declared.remove(queue)
         self._ready.pop(queue, None)
-        self._ledger.delete(_row_name(queue))
 
     def check(self, drafts: Iterable[Draft]) -> None:
         """Raise unless messages to queues of this node may be sent."""
@@ -173,7 +127,7 @@ class Manager:
         """A message for a queue of this node is here."""
         if copy.id in self._entries or copy.id in self._closed or self._holdings.is_confirmed(copy):
             return
-        queue = self._queues.get(copy.descriptor.destination)
+        queue = self._declared.get(copy.descriptor.destination)
         if queue is None:
             self._fail(copy, "there is no such queue")
         elif self._admits(queue, copy):
@@ -206,6 +160,9 @@ class Manager:
         entry = self._new(queue.number, copy)
         if not self._is_addressed(copy.descriptor):
             entry.elsewhere = False  # A dead letter of a topic: copies elsewhere are none of this queue's business.
+        elif copy.own:
+            entry.elsewhere = False
+            self._holdings.watch(copy)
         self._admit(queue, entry)
         if queue.destination == copy.descriptor.destination and self._owes_receipt(entry):
             entry.owed = HAND_OVER
@@ -236,11 +193,16 @@ class Manager:
         if (entry := self._entries.get(copy.id)) is not None:
             entry.elsewhere = True
 
-    def bury(self, copy: Copy, name: str, now: int) -> None:
-        """Put a message that nobody could consume into the queue of dead letters of this name."""
+    def bury(self, copy: Copy, name: str, now: int, *, rounds: int = 0, count: int = 0) -> None:
+        """Put a message that nobody could consume into the queue of dead letters of this name.
+
+        It was assigned so many times before, and handed over so often: answers to those are none to what follows.
+        """
         queue, _ = self.declare(Declare(DEAD_LETTERS + name))
         if copy.id not in self._entries and self._admits(queue, copy):
-            self._add(queue, copy, now)
+            entry = self._add(queue, copy, now)
+            entry.round, entry.count = rounds, count
+            entry.write()
 
     # --- assignment ----------------------------------------------------------------------------------------
 
@@ -322,7 +284,8 @@ class Manager:
     def _bury_entry(self, entry: QueueEntry, queue: Queue) -> None:
         """The message is another queue's from now on; of the old entry only what is to be said is left."""
         assert entry.copy is not None
-        self.bury(entry.copy, queue.asked.name, self._holdings.now_us)
+        now = self._holdings.now_us
+        self.bury(entry.copy, queue.asked.name, now, rounds=entry.round, count=entry.count)
 
     def _announce(self, entry: QueueEntry) -> None:
         if entry.owed & PURGE:
@@ -333,7 +296,7 @@ class Manager:
 
     def reopen(self, entry: QueueEntry, state: EntryState) -> None:
         """That it was consumed could not be written: it is an entry as before."""
-        queue = self._by_number.get(entry.queue_number)
+        queue = self._declared.numbered(entry.queue_number)
         self._closed.pop(entry.message, None)
         if queue is None or entry.copy is None or not entry.copy.here:
             entry.owed = 0
@@ -406,7 +369,7 @@ class Manager:
 
     def requested(self, item: control.Request, node: NodeId, now: int) -> None:
         """A node asks for messages."""
-        queue = self._queues.get(address.queue(item.queue, self._node))
+        queue = self._declared.get(address.queue(item.queue, self._node))
         if queue is None or queue.asked.connection:
             self._outputs.refuse("queue", node)
         elif self._requests.request(queue, node, item, now) is not None:
@@ -414,7 +377,7 @@ class Manager:
 
     def withdrawn(self, item: control.Withdraw, node: NodeId, now: int, until_us: int) -> None:
         """A node does not ask any more."""
-        queue = self._queues.get(address.queue(item.queue, self._node))
+        queue = self._declared.get(address.queue(item.queue, self._node))
         if queue is not None:
             self._requests.withdraw(queue, node, item.number, now, until_us)
 
@@ -425,12 +388,22 @@ class Manager:
             return  # It is closed, or expired.
         if entry.receiver != node or entry.round != item.round:
             self._outputs.refuse("assignee", node)
-        elif isinstance(item, control.Acknowledge):
+            return
+        self._heard(entry)
+        if isinstance(item, control.Acknowledge):
             self.consume(entry)
             self.discard(entry)
         elif entry.state is EntryState.ASSIGNED:
             entry.count = max(entry.count, item.count)
             self.take_back(entry, dead=item.dead)
+
+    def _heard(self, entry: QueueEntry, *, silent: bool = False) -> None:
+        """The receiver of an entry answered, or let its lease end without a word."""
+        queue = entry.queue
+        request = None if queue is None else queue.standing(entry.receiver, entry.request)
+        if queue is not None and request is not None and request.silent is not silent:
+            request.silent = silent
+            self._ready[queue] = None
 
     # --- local consumers -----------------------------------------------------------------------------------
 
@@ -440,12 +413,12 @@ class Manager:
 
     def grant(self, queue: Queue, request: Standing, credit: int) -> None:
         """It takes so many in all."""
-        request.credit = credit
+        request.credit, request.silent = credit, False
         self._ready[queue] = None
 
     def withdraw(self, queue: Queue, request: Standing) -> None:
         """It asks no more."""
-        if queue is self._by_number.get(queue.number):
+        if queue is self._declared.numbered(queue.number):
             queue.withdraw(request)
 
     # --- time ----------------------------------------------------------------------------------------------
@@ -465,6 +438,7 @@ class Manager:
                 else:
                     entry.count += 1  # It may have been handed over.
                 entry.lease_us = 0
+                self._heard(entry, silent=True)
                 self.take_back(entry)
         if self._requests.due_us <= now:
             self._requests.expire(now)
@@ -490,11 +464,11 @@ class Manager:
     def restore(self, rows: Sequence[tuple[bytes, bytes]], now: int) -> list[LocalTenure]:
         """Take in the rows of an earlier life; returns what a consumer of this node was handed and did not consume."""
         for name, value in rows:
-            if name[:1] == FAMILY:
-                self._restore_queue(int.from_bytes(name[1:], "big"), _decode(value).asked)
+            if name[:1] == declared.FAMILY:
+                self._declared.restore(name, value)
         for name, value in rows:
             if name[:1] == standing.FAMILY:
-                self._requests.restore(name, value, self._by_number, now)
+                self._requests.restore(name, value, self._declared, now)
         found = [(entries.decode_row(value), name) for name, value in rows if name[:1] == entries.FAMILY]
         kept: list[LocalTenure] = []
         for row, name in sorted(found, key=lambda each: each[0].place):
@@ -504,16 +478,11 @@ class Manager:
                 kept.append(LocalTenure(self, entry))
         return kept
 
-    def _restore_queue(self, number: int, asked: Declare) -> None:
-        policy = policy_named(asked.policy) or fair  # A program registered it, and has not yet in this life.
-        self._number = max(self._number, number)
-        self._enter(Queue(number, address.queue(asked.name, self._node), asked, policy))
-
     def _restore_entry(self, row: entries.EntryRow, name: bytes, now: int) -> QueueEntry | None:
         number, message = int.from_bytes(name[1:9], "big"), name[9:]
         entry = QueueEntry(self._ledger, number, message, row.place)  # type: ignore[arg-type]  # that was its id
         entry.restore(row)
-        copy, queue = self._cache.get(entry.message), self._by_number.get(number)
+        copy, queue = self._cache.get(entry.message), self._declared.numbered(number)
         if entry.state is EntryState.CLOSED:
             self._closed[entry.message] = entry
             self._announce(entry)
@@ -537,10 +506,6 @@ class Manager:
         if entry.lease_us:
             heappush(self._leases, (entry.lease_us, entry.place, entry))
         return entry if entry.receiver == self._node else None
-
-
-def _row_name(queue: Queue) -> bytes:
-    return FAMILY + queue.number.to_bytes(8, "big")
 
 
 def _delivery_us(descriptor: Descriptor) -> int:

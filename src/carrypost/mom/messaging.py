@@ -9,33 +9,43 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.errors import IllegalStateException, JMSException
-from carrypost.events import Handed
+from carrypost.events import Handed, Reason
 from carrypost.gossip.layer import Layer
 from carrypost.gossip.slots import bits
 from carrypost.journal import MOM
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import claims as claim_rows
+from carrypost.mom import directory as directory_rows
+from carrypost.mom import owed as owed_rows
+from carrypost.mom import receipts as receipt_rows
+from carrypost.mom import requests as request_rows
 from carrypost.mom import topic as topic_rows
 from carrypost.mom.claims import Acknowledged, Claims
 from carrypost.mom.commands import Receive
+from carrypost.mom.directory import Directory
 from carrypost.mom.ledger import RETRY_US, Ledger
+from carrypost.mom.owed import Owed
+from carrypost.mom.post import Post
 from carrypost.mom.queues import ADDRESSED, Queues
+from carrypost.mom.receipts import Receipts
 from carrypost.mom.receiver import Receiving
+from carrypost.mom.requests import Requests
 from carrypost.mom.session import Sessions
+from carrypost.mom.state import destination_of
 from carrypost.mom.topic import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from carrypost.events import Event, Reason
+    from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.commands import Ack, Declare, Subscribe
+    from carrypost.mom.commands import Ack, Browsing, Declare, Followed, Subscribe
     from carrypost.mom.state import Consumer, Subscription
 
 _NUMBER_BYTES = 8
@@ -64,10 +74,18 @@ class Messaging(Layer):
         self._journal, self._settings = ground.outputs.journal, ground.settings.messaging
         self._deliveries = deliveries
         self._ledger = Ledger(self._journal)
-        self._claims = Claims(ground, deliveries, self._ledger)
+        post = Post(ground)
+        self._receipts = Receipts(ground, self._ledger)
+        self._owed = Owed(ground, self._ledger, post)
+        self._claims = Claims(ground, deliveries, self._ledger, self._owed)
         self._topics = Topics(ground, deliveries, self._ledger, incarnation)
-        self.queues = Queues(ground, deliveries, self._claims, self._ledger, incarnation=incarnation)
+        self.queues = Queues(
+            ground, deliveries, self._claims, self._ledger, post=post, receipts=self._receipts, incarnation=incarnation
+        )
         self._sessions = Sessions()
+        self.requests = Requests(self._ledger)
+        self.directory = Directory(ground, deliveries, self._ledger)
+        """Names of topics and queues; its commands are the host's to give."""
         self._commits: dict[int, list[Acknowledged]] = {}
         """What the commits acknowledged that are not durable, by their numbers."""
         self._made: dict[int, Consumer] = {}
@@ -100,28 +118,37 @@ class Messaging(Layer):
         """Take in durable subscriptions and their claims; flag what live ones were given."""
         now = self._holdings.now_us
         found = sorted((name, value) for (_, name, _), value in rows if isinstance(value, bytes))
+        by_family: dict[bytes, list[tuple[bytes, bytes]]] = {}
         for name, value in found:
-            if name[:1] == topic_rows.FAMILY:
-                self._topics.restore(int.from_bytes(name[1:], "big"), value, now)
+            by_family.setdefault(name[:1], []).append((name, value))
+        for name, value in by_family.get(topic_rows.FAMILY, ()):
+            self._topics.restore(int.from_bytes(name[1:], "big"), value, now)
+        for name, value in by_family.get(request_rows.FAMILY, ()):
+            self.requests.restore(name, value)
         self._deliveries.wishes.pass_over(self._holdings.claimed)  # The claims to those are rows, or have ended.
         self._claims.restore_acknowledged(
-            [MessageId(name[1:]) for name, _ in found if name[:1] == claim_rows.ACKNOWLEDGED]
+            [MessageId(name[1:]) for name, _ in by_family.get(claim_rows.ACKNOWLEDGED, ())]
         )
         for copy in self._copies(self._holdings.claimed):
             if self._claims.claimable(copy):
                 self._claims.inherit(copy)
-        claims: list[tuple[Subscription, MessageId, bytes]] = []
-        for name, value in found:
-            if name[:1] == claim_rows.FAMILY:
-                subscription = self._topics[int.from_bytes(name[1 : 1 + _NUMBER_BYTES], "big")]
-                if subscription is None:
-                    self._ledger.delete(name)
-                else:
-                    claims.append((subscription, MessageId(name[1 + _NUMBER_BYTES :]), value))
-        self._claims.restore(claims, now)
+        self._restore_claims(by_family.get(claim_rows.FAMILY, ()), now)
         self.queues.wake()
         self.queues.restore(found, now)
+        self._receipts.restore(by_family.get(receipt_rows.FAMILY, ()))
+        self._owed.restore(by_family.get(owed_rows.FAMILY, ()), now)
+        self.directory.restore(by_family.get(directory_rows.FAMILY, ()), now)
         self._look_ahead()
+
+    def _restore_claims(self, rows: Iterable[tuple[bytes, bytes]], now: int) -> None:
+        claims: list[tuple[Subscription, MessageId, bytes]] = []
+        for name, value in rows:
+            subscription = self._topics[int.from_bytes(name[1 : 1 + _NUMBER_BYTES], "big")]
+            if subscription is None:
+                self._ledger.delete(name)
+            else:
+                claims.append((subscription, MessageId(name[1 + _NUMBER_BYTES :]), value))
+        self._claims.restore(claims, now)
 
     def _copies(self, slots: int) -> list[Copy]:
         copies = self._cache.copies
@@ -130,6 +157,8 @@ class Messaging(Layer):
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Claim these for whoever wants them; all of them go on."""
         claims, interested, now = self._claims, self._topics.interested, self._holdings.now_us
+        if self.directory.take(copies):
+            self._look_ahead()
         addressed = False
         for copy in copies:
             if copy.descriptor.destination.startswith(ADDRESSED):
@@ -139,20 +168,26 @@ class Messaging(Layer):
             subscriptions = interested(copy.descriptor)
             if subscriptions and claims.claimable(copy) and claims.make(copy, subscriptions, now):
                 self._deliveries.claimed(copy)
+                self.directory.used(copy.descriptor.destination, now)
         if addressed:
             self.queues.follow_up(now)
         return copies
 
     def published(self, copies: Sequence[Copy]) -> None:
-        """Messages of this node were admitted."""
+        """Messages of this node were admitted: to send is to use what a destination is called."""
         self.queues.post.published(copies)
+        for copy in copies:
+            self.directory.used(copy.descriptor.destination, self._holdings.now_us)
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
         """Copies are gone, and with them the claims to them."""
         if reason is not None:
+            self._receipts.left(copies, reason)
             for copy in copies:
                 self._claims.left(copy, reason)
             self.queues.left(copies, reason)
+        if reason is Reason.STORE:
+            self.directory.left(copies, self._holdings.now_us)
 
     def confirmed(self, messages: Sequence[MessageId]) -> None:
         """The application has them, too: that they were acknowledged needs no note any more."""
@@ -163,30 +198,37 @@ class Messaging(Layer):
         self._claims.expire(now)
         kept, self._kept = self._kept, []
         self._claims.keep(kept)
+        self.requests.expire(now)
         replaced, self._replaced_for_good = self._replaced_for_good, []
         for subscription in [*replaced, *self._topics.lapsed(now)]:
             self._end(subscription, now)
         self._topics.expire(now)
+        self.directory.expire(now, self._topics.is_consumed)
         if self._ledger.due_us <= now:
             self._ledger.write_again()
             self.queues.post.rewritten()
+        self._receipts.expire(now)
         self.queues.expire(now)
         if self._resume_us <= now:
             self._resume_us = NEVER
         self._look_ahead()
 
     def finish(self, now: int) -> Sequence[Draft]:
-        """Hand out what the step brought; say what there is to say."""
+        """Hand out what the step brought, and say what others are to know."""
         if self._claims.ready and self._resume_us == NEVER:
             self._claims.hand_out()
-        drafts = self.queues.finish(now)
+        for copy in self._holdings.take_carried():
+            self._receipts.carried(copy.id)
+            self.queues.manager.carried(copy)
+        drafts = [*self.queues.finish(now), *self.directory.drafts(now)]
         self._look_ahead()
         return drafts
 
     def _look_ahead(self) -> None:
         self.due_us = min(
-            self._claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us, self.queues.due_us
-        )
+            self._claims.due_us, self._topics.due_us, self.requests.due_us, self._ledger.due_us, self._resume_us,
+            self.queues.due_us, self._receipts.due_us, self.directory.due_us,
+        )  # fmt: skip
 
     def rows(self, serial: int) -> dict[Key, Value | None]:
         """None that are not in the journal already; the batch that has them gets its number now."""
@@ -207,6 +249,7 @@ class Messaging(Layer):
         now = self._holdings.now_us
         self._ledger.lost(serial, now)
         self.queues.post.lost(serial)
+        self._receipts.lost(held)
         untold = {event.number for event in held if isinstance(event, Handed)} | self._journal.retract_handed()
         if untold:
             self._claims.take_back(self._sessions.handed(untold))
@@ -266,6 +309,7 @@ class Messaging(Layer):
                 "give the subscription a name and make it durable"
             )
         known = self._topics.check(asked, client, adapted=adapted)
+        self.directory.opened(destination_of(asked.entry), now)
         new = known is None or known.asked != asked
         if known is None or known.asked != asked:
             subscription = self._topics.add(asked, found.connection.number, client, now)
@@ -361,6 +405,24 @@ class Messaging(Layer):
         """A queue of this node is no more."""
         self.queues.end(destination)
 
+    def browse(self, session: int, destination: str, selector: str | None, now: int) -> Browsing:
+        """What waits in a queue, as far as it is known here."""
+        return self.queues.browse(destination, selector, self._sessions.session(session).connection.number, now)
+
+    def release(self, session: int, numbers: Collection[int], now: int, *, dead: bool) -> None:
+        """A session does not take these any more: dead letters go into a queue of their own."""
+        for number in numbers:
+            claim = self._sessions.session(session).handed.get(number)
+            if claim is None:
+                continue  # It expired, or was acknowledged.
+            if claim.tenure is not None:
+                self._claims.withdraw(claim)
+                claim.tenure.release(dead=dead)
+            elif dead:
+                self.queues.manager.bury(claim.copy, claim.subscription.name, now, count=claim.count)
+                self._claims.acknowledge((claim,), undoable=False)
+        self.queues.follow_up(now)
+
     # --- works ---------------------------------------------------------------------------------------------
 
     def check(self, sends: Collection[Draft], acks: Iterable[Ack]) -> None:
@@ -370,6 +432,15 @@ class Messaging(Layer):
         self.queues.check(sends)
         for ack in acks:
             self._sessions.check(ack, self._claims.number)
+
+    def sent(self, drafts: Iterable[Draft], descriptors: Iterable[Descriptor]) -> None:
+        """These were sent in this step: some programs want to hear how far they come."""
+        for draft, descriptor in zip(drafts, descriptors, strict=True):
+            self._receipts.sent(draft, descriptor)
+
+    def followed(self, message: MessageId) -> Followed | None:
+        """What is known of a message of this node, None if nothing is; how far it has come is told."""
+        return self._receipts.followed(message)
 
     def check_session(self, session: int) -> None:
         """Raise unless there is such a session; 0 is none."""
@@ -399,11 +470,15 @@ class Messaging(Layer):
         if number in self._commits:
             self._kept += self._commits.pop(number)
             self.due_us = self._holdings.now_us
+        self.requests.done(number)
+        self.directory.done(number)
 
     def undo(self, number: int, now: int) -> None:
         """A command was lost: sessions and subscriptions are as they were before it."""
         self.queues.undo(number)
         self._claims.undo(self._commits.pop(number, ()))
+        self.requests.undo(number)
+        self.directory.undo(number, now)
         consumer = self._made.pop(number, None)
         if consumer is None:
             return

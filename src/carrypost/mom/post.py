@@ -183,7 +183,7 @@ class Post:
 
     def _take_ready(self, target: _Target, now: int) -> list[Note]:
         """The notes that may be said, if there is any that has to be; they are not here any more."""
-        first = min(self._open, default=NEVER)
+        first = min(self._open, default=self._journal.serial)
         ready = [note for note in target.notes if note.serial < first]
         if not any(note.after_us <= now for note in ready):
             return []
@@ -191,7 +191,7 @@ class Post:
         return ready
 
     def _look_ahead(self, now: int) -> None:
-        first = min(self._open, default=NEVER)
+        first = min(self._open, default=self._journal.serial)
         dues = [NEVER]
         for to, target in self._targets.items():
             ready = [note.after_us for note in target.notes if note.serial < first]

@@ -32,7 +32,7 @@ _rank = attrgetter("rank")
 class Standing:
     """A request that stands at the manager."""
 
-    __slots__ = ("began", "credit", "deadline_us", "group", "node", "number", "taken", "turn")
+    __slots__ = ("began", "credit", "deadline_us", "group", "node", "number", "silent", "taken", "turn")
 
     def __init__(self, node: NodeId, number: int, group: Group, began: int) -> None:
         self.node = node
@@ -48,11 +48,13 @@ class Standing:
         self.taken = 0
         """How many it was given."""
         self.deadline_us = NEVER
+        self.silent = False
+        """Whether a lease of its ended, and nothing was heard of it since: it is given nothing more meanwhile."""
 
     @property
     def open(self) -> bool:
         """Whether it takes another one."""
-        return self.taken < self.credit
+        return self.taken < self.credit and not self.silent
 
 
 class Group:
@@ -153,6 +155,11 @@ class Queue:
         if found is None:
             found = group.requests[node, number] = Standing(node, number, group, began)
         return found
+
+    def standing(self, node: NodeId, number: int) -> Standing | None:
+        """The request of this node and number, if it stands."""
+        groups = self._groups.values()
+        return next((found for group in groups if (found := group.requests.get((node, number))) is not None), None)
 
     def withdraw(self, standing: Standing) -> None:
         """A request stands no more."""

@@ -16,9 +16,10 @@ from carrypost.model.pattern import entry
 from carrypost.model.times import NEVER
 from carrypost.mom import control
 from carrypost.mom.assignments import Assignments
+from carrypost.mom.browsing import ANSWER_US, Answer, Browsings, snapshot, visible
+from carrypost.mom.commands import Browsing
 from carrypost.mom.control import items_of
 from carrypost.mom.manager import Manager
-from carrypost.mom.post import Post
 from carrypost.mom.receiver import Receiver, Receiving
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from carrypost.mom.commands import Declare, Receive
     from carrypost.mom.control import Item
     from carrypost.mom.ledger import Ledger
+    from carrypost.mom.post import Post
     from carrypost.mom.queue import Queue
+    from carrypost.mom.receipts import Receipts
 
 _QUEUE, _CONTROL = "queue/", "control/"
 ADDRESSED = (_QUEUE, _CONTROL)
@@ -44,16 +47,26 @@ class Queues:
     """The queues that one node manages, and those that it receives from."""
 
     def __init__(
-        self, ground: Ground, deliveries: Deliveries, claims: Claims, ledger: Ledger, *, incarnation: int
+        self,
+        ground: Ground,
+        deliveries: Deliveries,
+        claims: Claims,
+        ledger: Ledger,
+        *,
+        post: Post,
+        receipts: Receipts,
+        incarnation: int,
     ) -> None:
         self._node, self._holdings, self._outputs = ground.node, ground.holdings, ground.outputs
+        self._limits = ground.limits
         self._own, self._deliveries, self._claims = ground.own, deliveries, claims
-        self.post = Post(ground)
+        self.post, self._receipts = post, receipts
         self.manager = Manager(ground, ledger, self.post)
         assignments = Assignments(ground, ledger, self.post)
         self.receiver = Receiver(
             ground, deliveries, claims, self.manager, assignments, post=self.post, incarnation=incarnation
         )
+        self._browsings = Browsings(ground, self.receiver, self.post)
         self._read: list[Copy] = []
         """Control messages to this node that were acted upon: nobody needs them any more."""
         self._declared: dict[int, Queue] = {}
@@ -62,7 +75,7 @@ class Queues:
     @property
     def due_us(self) -> int:
         """When `expire` has something to do."""
-        return min(self.post.due_us, self.manager.due_us, self.receiver.due_us)
+        return min(self.post.due_us, self.manager.due_us, self.receiver.due_us, self._browsings.due_us)
 
     def wake(self) -> None:
         """Carry for everybody what is for queues, and want what is for this node."""
@@ -89,6 +102,7 @@ class Queues:
             self.manager.arrived(copy, now)
         else:
             self.receiver.arrived(copy)
+            self._browsings.arrived(copy)
         if copy.id in self.receiver.fresh:
             self.receiver.fresh.discard(copy.id)
             self._deliveries.claimed(copy)
@@ -123,8 +137,21 @@ class Queues:
             self.manager.answered(item, node)
         elif isinstance(item, control.Assign):
             self.receiver.assigned(item, node, until_us, now)
-        elif isinstance(item, control.Purge):
-            pass
+        elif isinstance(item, control.Outcome):
+            self._receipts.heard(item, node)
+        elif isinstance(item, control.Browse):
+            self._answer(item, node, now)
+        elif isinstance(item, control.Snapshot):
+            self._browsings.heard(item, node, now)
+
+    def _answer(self, item: control.Browse, node: NodeId, now: int) -> None:
+        """Another node wants to see what waits in a queue."""
+        queue = self.manager.get(address.queue(item.queue, self._node))
+        if queue is None or queue.asked.connection:
+            self._outputs.refuse("queue", node)
+            return
+        for part in snapshot(queue, item, self._limits, now):
+            self.post.add(node, Answer(part), 1, until_us=now + ANSWER_US)
 
     def follow_up(self, now: int) -> None:
         """Do what follows from what came or was asked for."""
@@ -140,6 +167,8 @@ class Queues:
         self.receiver.lapsed(self.manager.expire(now))
         if self.receiver.due_us <= now:
             self.receiver.expire(now)
+        if self._browsings.due_us <= now:
+            self._browsings.expire(now)
         self.follow_up(now)
 
     def finish(self, now: int) -> list[Draft]:
@@ -175,21 +204,33 @@ class Queues:
 
     def open(self, asked: Receive, connection: int, now: int) -> Receiving:
         """A consumer of a queue, here or elsewhere."""
-        manager = address.addressee(asked.destination)
-        if manager is None or not asked.destination.startswith(_QUEUE):
-            raise InvalidDestinationException(f"no queue has the address {asked.destination!r}")
-        queue = self.manager.get(asked.destination)
+        return self.receiver.open(asked, connection, self._manager_of(asked.destination, connection), now)
+
+    def _manager_of(self, destination: str, connection: int) -> NodeId:
+        """The manager of a queue that a connection may receive from."""
+        manager = address.addressee(destination)
+        if manager is None or not destination.startswith(_QUEUE):
+            raise InvalidDestinationException(f"no queue has the address {destination!r}")
+        queue = self.manager.get(destination)
         if queue is not None and queue.asked.connection not in (0, connection):
             raise InvalidDestinationException(
                 f"{queue.asked.name!r} is a temporary queue of another connection, which alone may receive from it"
             )
-        return self.receiver.open(asked, connection, manager, now)
+        return manager
 
     def end_temporary(self, connection: int) -> None:
         """A connection is closed, and with it its temporary queues."""
         for queue in [each for each in self.manager if each.asked.connection == connection]:
             self.manager.end(queue, "its queue ended")
             self.receiver.queue_ended(queue.destination)
+
+    def browse(self, destination: str, selector: str | None, connection: int, now: int) -> Browsing:
+        """What waits in a queue: all of it, or, of another node's queue, a number by which it is told."""
+        manager = self._manager_of(destination, connection)
+        if manager != self._node:
+            return Browsing(self._browsings.open(destination, manager, selector, now))
+        queue = self.manager.managed(destination)
+        return Browsing(0, now, tuple(visible(queue, selector, self._limits, now)))
 
     def check(self, sends: Iterable[Draft]) -> None:
         """Raise what is wrong with messages to queues before anything is done about them."""

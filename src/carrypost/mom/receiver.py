@@ -10,6 +10,7 @@ is given back when its consumer closes; after a restart, when nobody asked for i
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from carrypost.gossip.interest.matcher import Matcher
@@ -114,6 +115,7 @@ class Receiver:
         self._holdings = ground.holdings
         self._deliveries, self._claims, self._manager, self._post = deliveries, claims, manager, post
         self._assignments = assignments
+        self._life = incarnation
         self._request = incarnation << LIFE_BITS
         self._open: dict[int, Receiving] = {}
         """By the numbers of their requests."""
@@ -121,6 +123,8 @@ class Receiver:
         """What is this node's and no consumer has, by queue."""
         self._interests: dict[str, list[int]] = {}
         """Of queues of other nodes: what this node wants because of them."""
+        self._looks: Counter[str] = Counter()
+        """How many programs look into queues of other nodes."""
         self.fresh: set[MessageId] = set()
         """What was given to a consumer for the first time and has still to be told as delivered."""
         self.due_us = NEVER
@@ -186,9 +190,7 @@ class Receiver:
             if other.destination == destination and other.selects(copy.descriptor):
                 self._give(other, tenure, copy)
                 return
-        if isinstance(tenure, Assignment):
-            tenure.waits = True
-        if _was_handed(tenure):
+        if _was_handed(tenure) or (isinstance(tenure, Assignment) and tenure.release_us != NEVER):
             self._idle.setdefault(destination, {})[tenure] = copy
         else:
             tenure.release(dead=False)
@@ -204,7 +206,7 @@ class Receiver:
 
     def _give(self, receiving: Receiving, tenure: Tenure, copy: Copy) -> None:
         if isinstance(tenure, Assignment):
-            tenure.waits, tenure.release_us = False, NEVER
+            tenure.release_us = NEVER
         self._claims.assign(copy, receiving, tenure)
         if not tenure.count:
             self.fresh.add(copy.id)
@@ -252,12 +254,14 @@ class Receiver:
         if made is None:
             return
         self._want(destination)
+        if made.request >> LIFE_BITS != self._life:
+            made.release_us = now + _IDLE_US  # An earlier life asked for it.
         copy = self._holdings.cache.get(made.message)
         if copy is not None and copy.whole:
             self._attach(made, copy)
-        elif made.request not in self._open and not self._asks(destination):
+        elif made.release_us == NEVER and not self._asks(destination):
             made.release(dead=False)
-        self.due_us = min(self.due_us, made.until_us, made.lease_us or NEVER)
+        self.due_us = min(self.due_us, made.until_us, made.lease_us or NEVER, made.release_us)
 
     def _asks(self, destination: str) -> bool:
         return any(each.destination == destination for each in self._open.values())
@@ -277,10 +281,19 @@ class Receiver:
         receiving = self._open.get(assignment.request)
         if receiving is not None and receiving.destination == assignment.destination:
             self._give(receiving, assignment, copy)
-        elif assignment.release_us != NEVER:
-            self._idle.setdefault(assignment.destination, {})[assignment] = copy
         else:
             self._set_aside(assignment, assignment.destination, copy)
+
+    def look_into(self, destination: str) -> None:
+        """Want what is in a queue of another node, without receiving any of it."""
+        self._looks[destination] += 1
+        self._want(destination)
+
+    def look_away(self, destination: str) -> None:
+        """Nobody looks any more."""
+        self._looks[destination] -= 1
+        self._looks = +self._looks
+        self._forget_interest(destination)
 
     def _want(self, destination: str) -> None:
         if destination in self._interests:
@@ -296,7 +309,7 @@ class Receiver:
         ]
 
     def _forget_interest(self, destination: str) -> None:
-        if destination not in self._interests or self._asks(destination):
+        if destination not in self._interests or self._looks[destination] or self._asks(destination):
             return
         if any(each.destination == destination and each.stands for each in self._assignments.all()):
             return
@@ -330,6 +343,7 @@ class Receiver:
                 self._drop(each)
             elif each.stands and each.release_us <= now:
                 self._forget_idle(each)
+                each.release_us = NEVER
                 each.release(dead=False)
         self._look_ahead()
 

@@ -18,10 +18,9 @@ from carrypost.model.selector import STEPS_MAX, Selector
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.mom.control import Request
+    from carrypost.mom.declared import Declared
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.queue import Queue, Standing
 
@@ -90,7 +89,7 @@ class Requests:
                 return None
             known = self._enter(key, queue, asked.selector)
         standing = known[1]
-        standing.credit = max(standing.credit, asked.credit)
+        standing.credit, standing.silent = max(standing.credit, asked.credit), False
         standing.deadline_us = max(0 if standing.deadline_us == NEVER else standing.deadline_us, asked.deadline_us)
         self.due_us = min(self.due_us, standing.deadline_us)
         self.write(queue, standing)
@@ -165,10 +164,10 @@ class Requests:
             del self._by_node[key[1]]
         self._ledger.delete(_row_name(key))
 
-    def restore(self, name: bytes, value: bytes, queues: Mapping[int, Queue], now: int) -> None:
+    def restore(self, name: bytes, value: bytes, queues: Declared, now: int) -> None:
         """A row of an earlier life."""
         row, key = _decode(value), _key_of(name)
-        queue = queues.get(key[0])
+        queue = queues.numbered(key[0])
         if queue is None or row.deadline_us <= now:
             self._ledger.delete(name)
             return

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
-from itertools import islice
 
 from carrypost.config import Settings
 from carrypost.errors import StateError
@@ -36,10 +35,6 @@ _WANTED_RANK = rank_of(0, True, 0)
 """Whatever is below is only carried."""
 _ENDED_MAX = 32
 """So many slots of expired copies are freed together."""
-_INVITED_MIN = 256
-"""So many declined messages, if not as many as there are places, may be offered again after a review."""
-_INVITE_SCAN = 4096
-"""They are looked for among so many at a time."""
 _STALE_SLACK = 64
 """Entries of copies that left are swept out when there are this many more than twice the copies."""
 
@@ -53,8 +48,6 @@ class Cache:
         """Room has been short, and since then some has appeared, or may have: reset by whoever makes use of it."""
         self.demand = Demand()
         """What waits for room."""
-        self._invited = self._invited_up_to = 0
-        """Of those declined: not counted as known by reviews, since they would find room."""
         self.turned_away = 0
         """Of those declined: not to be asked for until `reopen`, whatever room there is."""
         self.copies: list[Copy | None] = []
@@ -133,6 +126,10 @@ class Cache:
         """Whether so much more of this rank fits if others are evicted for it."""
         self._bound(interesting)
         return self.lowest_rank(rank) < rank and self._room.could_fit(messages, nbytes, rank)
+
+    def shared_out(self, copy: Copy, messages: int, nbytes: int) -> bool:
+        """Whether so much of a message that was declined, and of others of its kind, would displace nobody."""
+        return self._room.shared_out(copy, messages, nbytes)
 
     def yielding(self) -> list[tuple[int, int]]:
         """Rank and bytes of all copies that may have to go, highest rank first."""
@@ -260,35 +257,6 @@ class Cache:
         self.turned_away = 0
         self.loosen()
         self._reconsider()
-
-    def invite(self) -> tuple[list[Copy], list[Copy]]:
-        """Choose what was declined and shall not count as known in the next review; returns it, and what shall again.
-
-        With room for one, all that are small enough would do, and nobody can tell which of them the neighbour has: so
-        some are chosen, and others the next time.
-        """
-        before, copies = self._invited, self.copies
-        self._invited = invited = self._choose()
-        ended = [copy for slot in bits(before & ~invited) if (copy := copies[slot]) and (copy.whole or not copy.here)]
-        return [copy for slot in bits(invited) if (copy := copies[slot])], ended
-
-    def _choose(self) -> int:
-        declined, room = self.declined & ~self.turned_away, self._room
-        self._bound(interesting=False)
-        if not declined or not room.fits(1, 0):
-            return 0
-        start = self._invited_up_to
-        declined = declined >> start << start or declined
-        most = max(_INVITED_MIN, room.messages_max - room.messages)
-        chosen: list[int] = []
-        for slot in islice(bits(declined), _INVITE_SCAN):
-            copy = self.copies[slot]
-            self._invited_up_to = slot + 1
-            if copy is not None and room.fits(1, copy.descriptor.length):
-                chosen.append(slot)
-                if len(chosen) >= most:
-                    break
-        return mask_of(chosen)
 
     def _give_way(self, leaving: list[Copy]) -> None:
         """Evict these, which left the room for another copy, and carried ones as long as the room is confined."""
@@ -496,4 +464,4 @@ class Cache:
         self._released |= mask
         self.whole, self.partial = self.whole & keep, self.partial & keep
         self.done, self.declined = self.done & keep, self.declined & keep
-        self.turned_away, self._invited = self.turned_away & keep, self._invited & keep
+        self.turned_away &= keep

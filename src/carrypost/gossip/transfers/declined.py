@@ -8,7 +8,7 @@ beside what each neighbour was asked for already: at once, and at most once a se
 What a neighbour offered during this contact is known by its handle (`Inbox.declined`, and `Inbox.closed` of what was
 evicted since), so it is asked for without a new offer. What was declined before the contact is on offer nowhere, since
 reviews count it as known; so when a review begins while there is room, some that would find room are left out of what
-is compared (`Cache.invite`), others at each review, and the neighbour offers them again.
+is compared (`holdings.invitations`), others at each review, and the neighbour offers them again.
 
 This ends: in unused room nobody has to go, and otherwise a lower rank gives way to a higher one. Of the two contents of
 a cache before and after, sorted by rank, the later one is the larger, so no two messages can take turns.
@@ -201,10 +201,13 @@ class Declined:
         messages, nbytes = messages + 1, nbytes + lacking
         if cache.vacant(messages, nbytes, interesting=interesting):
             return True
-        # Who is over its share takes room from nobody.
-        return not self._wants.blocked(link, entry.message) and cache.displaces(
+        # Who is over its share takes room from nobody, and what is carried between nodes from its own kind only.
+        if self._wants.blocked(link, entry.message) or not cache.displaces(
             messages, nbytes, rank, interesting=interesting
-        )
+        ):
+            return False
+        copy = cache.get(entry.message)
+        return copy is None or not cache.shared_out(copy, 1, lacking)
 
 
 class _Places:

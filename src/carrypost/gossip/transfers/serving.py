@@ -85,6 +85,8 @@ class Serving:
         link.learn(through)
         if through:
             link.took()
+            if through & self._holdings.watched:
+                self._holdings.mark_carried(through)
         # Each was looked at, at worst: whoever acknowledges nothing again and again pays for it.
         looked_at = unacknowledged // _LOOKS_AT_FLIGHTS
         link.budgets.credit(price(frame) if outbox.recovery.unacknowledged < unacknowledged else -looked_at)
