@@ -143,6 +143,7 @@ class Job:
     life: int
     letters: list[Letter] = field(default_factory=list)
     acks: list[tuple[Seat, Hand]] = field(default_factory=list)
+    asked_us: int = 0
     over_us: int = 0
     """When a crash took the answer."""
 
@@ -269,7 +270,7 @@ class QueueWorld:
         letters = [self.letter(node, queue, k, life, delay) for queue, k, life, delay, _, _ in contents]
         drafts = [self.draft(each, what[4], what[5]) for each, what in zip(letters, contents, strict=True)]
         number = self._number()
-        self.jobs[number] = Job(node, self.nodes[node].life, letters, acks)
+        self.jobs[number] = Job(node, self.nodes[node].life, letters, acks, self.now)
         for seat, hand in acks:
             hand.letter.acked = max(hand.letter.acked, Truth.PERHAPS, key=lambda each: each.value)
             del seat.held[hand.number]
@@ -426,16 +427,19 @@ class QueueWorld:
             for letter in job.letters:
                 letter.sent = Truth.YES
             for _, hand in job.acks:
-                hand.letter.acked = Truth.YES
-                hand.letter.acked_on.add(job.node)
+                if not hand.letter.queue.lease_s or job.asked_us < hand.lease_us:
+                    hand.letter.acked = Truth.YES
+                    hand.letter.acked_on.add(job.node)
 
     def _undone(self, number: int) -> None:
         job = self.jobs.pop(number)
         assert self.nodes[job.node].was_full
         assert job.letters, "an acknowledgement alone is not undone"
         for letter in job.letters:
-            assert not letter.hands, f"it was undone, and handed out: {letter}"
-            letter.sent = Truth.NO
+            # One message that could not be kept may be on its way already; of several, nobody has any.
+            if len(job.letters) > 1 or job.acks:
+                assert not letter.hands, f"it was undone, and handed out: {letter}"
+                letter.sent = Truth.NO
         for seat, hand in job.acks:
             if hand.letter.acked is not Truth.YES:
                 hand.letter.acked = Truth.NO
@@ -465,7 +469,7 @@ class QueueWorld:
 
     def _acknowledge_at_once(self, seat: Seat, hand: Hand) -> None:
         number = self._number()
-        self.jobs[number] = Job(seat.node, seat.life, [], [(seat, hand)])
+        self.jobs[number] = Job(seat.node, seat.life, [], [(seat, hand)], self.now)
         del seat.held[hand.number]
         hand.letter.acked = max(hand.letter.acked, Truth.PERHAPS, key=lambda each: each.value)
         self.net.host(seat.node).perform(Work(number, acks=(Ack(seat.session, (hand.number,)),)), self.now)
@@ -485,7 +489,8 @@ class QueueWorld:
         assert letter.k in SELECTORS[hand.seat.selector], f"nobody selected it: {letter}"
         assert hand.t_us < letter.deadline_us, f"it is dead: {letter}, and {hand}"
         assert hand.t_us >= letter.due_us, f"it is too early: {letter}, and {hand}"
-        assert hand.count > len(letter.seen), f"it was seen before, and is not flagged so: {letter}, and {hand}"
+        before = min(len(letter.seen), 1) if letter.queue.lease_s else len(letter.seen)
+        assert hand.count > before, f"it was seen before, and is not flagged so: {letter}, and {hand}"
         assert node not in letter.acked_on, f"it was acknowledged here: {letter}, and {hand}"
         elsewhere = [each for each in letter.seen if each.seat.node != node]
         if not letter.queue.lease_s:
