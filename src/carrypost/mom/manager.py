@@ -227,8 +227,7 @@ class Manager:
         if queue.asked.redelivery is Redelivery.AFTER_LEASE:
             entry.lease_us = now + queue.asked.lease_us
             heappush(self._leases, (entry.lease_us, entry.place, entry))
-        request.taken += 1
-        request.turn = self._requests.next_place()
+        request.take(self._requests.next_place())
         if request.node != self._node:
             entry.owed |= ASSIGN
             self._requests.write(queue, request)
@@ -402,18 +401,18 @@ class Manager:
         queue = entry.queue
         request = None if queue is None else queue.standing(entry.receiver, entry.request)
         if queue is not None and request is not None and request.silent is not silent:
-            request.silent = silent
+            request.mark_silent(silent=silent)
             self._ready[queue] = None
 
     # --- local consumers -----------------------------------------------------------------------------------
 
     def stand(self, queue: Queue, number: int, selector: str) -> Standing:
         """A consumer of this node asks for messages, as soon as it is granted credit."""
-        return queue.request(self._node, number, selector, self._requests.next_place(), self._limits)
+        return queue.request(self._node, number, selector, self._requests.next_place())
 
     def grant(self, queue: Queue, request: Standing, credit: int) -> None:
         """It takes so many in all."""
-        request.credit, request.silent = credit, False
+        request.grant(credit)
         self._ready[queue] = None
 
     def withdraw(self, queue: Queue, request: Standing) -> None:
