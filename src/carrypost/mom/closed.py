@@ -1,5 +1,6 @@
-"""Closed entries of queues, of which something is still to be said: that they were consumed or failed, and to all that
-copies of them are of no use any more.
+"""Closed entries of queues, of which something is still to be said.
+
+Their authors hear that they were consumed, or failed; all nodes, that copies of them are of no use any more.
 """
 
 from __future__ import annotations

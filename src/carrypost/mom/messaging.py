@@ -6,7 +6,7 @@ step of each; what they change is in that step's batch. Nothing here publishes, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, JMSException
 from carrypost.events import Handed, Reason
@@ -25,6 +25,7 @@ from carrypost.mom.commands import Receive
 from carrypost.mom.directory import Directory
 from carrypost.mom.ledger import RETRY_US, Ledger
 from carrypost.mom.manager import DEAD_LETTERS
+from carrypost.mom.overview import MessagingOverview
 from carrypost.mom.owed import Owed
 from carrypost.mom.post import Post
 from carrypost.mom.queues import ADDRESSED, Queues
@@ -48,19 +49,6 @@ if TYPE_CHECKING:
     from carrypost.mom.state import Consumer, Subscription
 
 _NUMBER_BYTES = 8
-
-
-class MessagingOverview(NamedTuple):
-    """How messaging stands, for people who ask."""
-
-    subscriptions: int
-    durable: int
-    consumers: int
-    claims: int
-    pinned: int
-    """Copies that stay because of claims."""
-    lost: int
-    """Claims whose copies left before they were acknowledged or dead."""
 
 
 class Messaging(Layer):
@@ -108,6 +96,7 @@ class Messaging(Layer):
             claims=len(self._claims),
             pinned=self._claims.pinned,
             lost=self._claims.lost,
+            **self.queues.overview(),
         )
 
     # --- a layer -------------------------------------------------------------------------------------------
