@@ -17,8 +17,6 @@ from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import claims as claim_rows
 from carrypost.mom import directory as directory_rows
-from carrypost.mom import owed as owed_rows
-from carrypost.mom import receipts as receipt_rows
 from carrypost.mom import topic as topic_rows
 from carrypost.mom.claims import Acknowledged, Claims
 from carrypost.mom.commands import Receive
@@ -120,8 +118,8 @@ class Messaging(Layer):
         self._restore_claims(by_family.get(claim_rows.FAMILY, ()), now)
         self.queues.wake()
         self.queues.restore(found, now)
-        self._receipts.restore(by_family.get(receipt_rows.FAMILY, ()))
-        self._owed.restore(by_family.get(owed_rows.FAMILY, ()), now)
+        self._receipts.restore(found)
+        self._owed.restore(found, now)
         self.directory.restore(by_family.get(directory_rows.FAMILY, ()), now)
         self._look_ahead()
 
@@ -224,6 +222,7 @@ class Messaging(Layer):
         """A batch is on disk."""
         self._ledger.durable(serial)
         self.queues.post.durable(serial)
+        self._receipts.durable(serial)
 
     def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
         """A batch could not be written: its rows are written again.
@@ -233,7 +232,7 @@ class Messaging(Layer):
         now = self._holdings.now_us
         self._ledger.lost(serial, now)
         self.queues.post.lost(serial)
-        self._receipts.lost(held)
+        self._receipts.lost(serial, held)
         untold = {event.number for event in held if isinstance(event, Handed)} | self._journal.retract_handed()
         if untold:
             self._claims.take_back(self._sessions.handed(untold))
