@@ -19,6 +19,7 @@ from carrypost.errors import (
 from carrypost.events import Assigned, Reason
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.model import address
+from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import control, declared, entries, standing
 from carrypost.mom.closed import Closed
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.descriptor import Descriptor
-    from carrypost.model.ids import MessageId, NodeId
+    from carrypost.model.ids import NodeId
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.post import Post
     from carrypost.mom.queue import Queue, Standing
@@ -56,8 +57,8 @@ class Manager:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._ledger, self._post = ledger, post
         self._declared = Declared(ground.node, ledger)
-        self._entries: dict[MessageId, QueueEntry] = {}
-        """All that are alive, whichever queue has them."""
+        self._entries: dict[MessageId, list[QueueEntry]] = {}
+        """All that are alive: one of a message, but for dead letters of several subscriptions to a topic."""
         self._closed = Closed(post, round(ground.settings.messaging.receipt_s * 1e6))
         self._requests = Requests(ground, ledger)
         self._place = 0
@@ -169,7 +170,8 @@ class Manager:
 
     def _admit(self, queue: Queue, entry: QueueEntry) -> None:
         entry.queue = queue.asked.name
-        queue.entries[entry.message] = self._entries[entry.message] = entry
+        queue.entries[entry.message] = entry
+        self._entries.setdefault(entry.message, []).append(entry)
         queue.bytes += entry.descriptor.length
         assert entry.copy is not None
         self._cache.pin((entry.copy,), QUEUES)
@@ -191,7 +193,7 @@ class Manager:
 
     def carried(self, copy: Copy) -> None:
         """A neighbour has a copy by now."""
-        if (entry := self._entries.get(copy.id)) is not None:
+        for entry in self._entries.get(copy.id, ()):
             entry.elsewhere = True
 
     def bury(self, copy: Copy, name: str, now: int, *, rounds: int = 0, count: int = 0) -> None:
@@ -200,7 +202,7 @@ class Manager:
         It was assigned so many times before, and handed over so often: answers to those are none to what follows.
         """
         queue, _ = self.declare(Declare(DEAD_LETTERS + name))
-        if copy.id not in self._entries and self._admits(queue, copy):
+        if copy.id not in queue.entries and self._admits(queue, copy):
             entry = self._add(queue, copy, now)
             entry.round, entry.count = rounds, count
             entry.write()
@@ -266,24 +268,16 @@ class Manager:
         if queue is not None:
             if entry.state is EntryState.WAITING:
                 queue.remove(entry)
-            del queue.entries[entry.message], self._entries[entry.message]
-            queue.bytes -= entry.descriptor.length
-            self._make_room(queue)
+            self._leave(queue, entry)
         entry.state, entry.outcome, entry.reason = EntryState.CLOSED, outcome, reason
         entry.owed = PURGE if entry.elsewhere and not letter else 0
         if self._owes_receipt(entry, here=True):
             entry.owed |= OUTCOME
-        if letter and queue is not None:
-            self._bury_entry(entry, queue)
+        if letter and queue is not None:  # Another queue has it from now on; what is to be said of this entry is said.
+            self.bury(copy, queue.asked.name, self._holdings.now_us, rounds=entry.round, count=entry.count)
         entry.write()
         if entry.owed:
             self._closed.add(entry, self._holdings.now_us)
-
-    def _bury_entry(self, entry: QueueEntry, queue: Queue) -> None:
-        """The message is another queue's from now on; of the old entry only what is to be said is left."""
-        assert entry.copy is not None
-        now = self._holdings.now_us
-        self.bury(entry.copy, queue.asked.name, now, rounds=entry.round, count=entry.count)
 
     def reopen(self, entry: QueueEntry, state: EntryState) -> None:
         """That it was consumed could not be written: it is an entry as before."""
@@ -304,8 +298,10 @@ class Manager:
         """The copy of a closed entry is of no use any more."""
         copy = entry.copy
         assert copy is not None
+        if copy.id in self._entries:
+            return  # Another queue has it.
         self._cache.unpin((copy,), QUEUES)
-        if copy.id in self._entries or not copy.here:
+        if not copy.here:
             return
         self._holdings.confirm((copy,))
         self._ledger.confirmed(copy)
@@ -337,22 +333,28 @@ class Manager:
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
         """Copies are gone before they were consumed: they expired, or the store lost them."""
         for copy in copies:
-            entry = self._entries.get(copy.id)
-            if entry is None:
-                continue
-            if reason is Reason.EXPIRED or reason is Reason.STORE:
-                self._remove(entry)
-            else:
-                self.close(entry, control.FAILED, f"the manager lost it ({reason})")
+            for entry in list(self._entries.get(copy.id, ())):
+                if reason is Reason.EXPIRED or reason is Reason.STORE:
+                    self._remove(entry)
+                else:
+                    self.close(entry, control.FAILED, f"the manager lost it ({reason})")
 
     def _remove(self, entry: QueueEntry) -> None:
         queue = self._queue_of(entry)
         if entry.state is EntryState.WAITING:
             queue.remove(entry)
         entry.state, entry.owed = EntryState.CLOSED, 0
-        del queue.entries[entry.message], self._entries[entry.message]
-        queue.bytes -= entry.descriptor.length
+        self._leave(queue, entry)
         entry.write()
+
+    def _leave(self, queue: Queue, entry: QueueEntry) -> None:
+        """It is no entry any more."""
+        del queue.entries[entry.message]
+        left = self._entries[entry.message]
+        left.remove(entry)
+        if not left:
+            del self._entries[entry.message]
+        queue.bytes -= entry.descriptor.length
         self._make_room(queue)
 
     # --- what receivers say --------------------------------------------------------------------------------
@@ -373,10 +375,11 @@ class Manager:
 
     def answered(self, item: control.Acknowledge | control.Release, node: NodeId) -> None:
         """A node consumed a message, or does not take it. After its lease, too, unless somebody else has it."""
-        entry = self._entries.get(item.message)  # type: ignore[call-overload]  # an id, if it is any
-        if entry is None:
+        alive = self._entries.get(MessageId(item.message), ())
+        if not alive:
             return  # It is closed, or expired.
-        if entry.receiver != node or entry.round != item.round:
+        entry = next((each for each in alive if each.receiver == node and each.round == item.round), None)
+        if entry is None:
             self._outputs.refuse("assignee", node)
             return
         self._heard(entry)
@@ -417,7 +420,7 @@ class Manager:
         """Do what is due; returns what consumers of this node had and whose lease is over."""
         while self._delayed and self._delayed[0][0] <= now:
             entry = heappop(self._delayed)[2]
-            if entry.state is EntryState.WAITING and self._entries.get(entry.message) is entry:
+            if entry.state is EntryState.WAITING and entry in self._entries.get(entry.message, ()):
                 self._let_wait(entry, now)
         over: list[QueueEntry] = []
         while self._leases and self._leases[0][0] <= now:
