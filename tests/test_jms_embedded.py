@@ -149,3 +149,30 @@ def test_what_is_wrong_with_a_factory_is_told_when_it_is_made(tmp_path: Path) ->
         ConnectionFactory(privilege=3)  # type: ignore[arg-type]
     with pytest.raises(JMSSecurityException, match="no passwords"):
         _ = ConnectionFactory(data=tmp_path).create_context(user="anna", password="secret")  # noqa: S106 - refused
+
+
+@scene
+async def test_queues_are_used_between_real_nodes_and_a_request_survives_its_program(tmp_path: Path) -> None:
+    shop = ConnectionFactory(data=tmp_path / "shop", udp=udp(tmp_path))
+    guest = ConnectionFactory(data=tmp_path / "guest", udp=udp(tmp_path))
+    async with asyncio.timeout(WITHIN_S):
+        async with shop.create_context() as there:
+            orders = await there.declare_queue("orders")
+            async with guest.create_context() as here:
+                await here.request(here.create_queue(orders.queue_name), "tea", time_to_live=600, correlation_id="1")
+                inbox = await there.create_consumer(orders, prefetch=0)
+                order = await inbox.receive()
+            assert order is not None
+            assert order.get_string_property("JMSXUserID") == order.get_string_property("JMS_carrypost_Author")
+            async with guest.create_context() as here:
+                await there.reply(order, f"{order.get_body(str)} for two")
+                reply = await (await here.open_request("1")).reply()
+                assert reply.get_body(str) == "tea for two"
+                await here.create_producer().send(here.create_queue(orders.queue_name), "salt")
+                browser = here.create_browser(here.create_queue(orders.queue_name))
+                while not (found := [each.get_body(str) async for each in browser.messages(timeout=2)]):
+                    pass
+                assert found == ["salt"]
+        async with shop.create_context() as there:
+            inbox = await there.create_consumer(await there.declare_queue("orders"))
+            assert await inbox.receive_body(str) == "salt"

@@ -36,6 +36,7 @@ from carrypost.gossip.wire import frames
 from carrypost.lab import schemas
 from carrypost.lab.metrics import FAMILIES
 from carrypost.model import descriptor, headers
+from carrypost.mom import control
 from carrypost.mom import state as mom_state
 from carrypost.node import settings as node_settings
 
@@ -59,6 +60,11 @@ def descriptor_table() -> str:
     """The fields of a descriptor, in the order in which they are encoded, and those of what it is made of."""
     parts = (descriptor.Predecessor, headers.Headers)
     return "\n\n".join([_fields(descriptor.Descriptor), *(_section(part) for part in parts)])
+
+
+def control_tables() -> str:
+    """A table per item of a control message."""
+    return "\n\n".join(_section(kind) for kind in control.KINDS)
 
 
 def _section(kind: type[msgspec.Struct]) -> str:
@@ -408,6 +414,7 @@ def _lab_table(table: schemas.Table) -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "frames": frame_tables,
     "descriptor": descriptor_table,
+    "control items": control_tables,
     "link states": link_machine,
     "exchange states": exchange_machine,
     "copy states": copy_machine,

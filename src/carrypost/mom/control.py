@@ -23,8 +23,11 @@ from carrypost.model.times import TIME_US_MAX
 _PRIORITY = 9
 """A small message that frees others, or lets them be consumed."""
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+"""The name of a queue, without its node."""
 _Selector = Annotated[str, msgspec.Meta(max_length=4096)]
+"""Which messages are meant; empty: all."""
 _Message = Annotated[bytes, msgspec.Meta(min_length=1, max_length=512)]
+"""The id of a message."""
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 
 
@@ -37,6 +40,7 @@ class Request(msgspec.Struct, frozen=True, array_like=True, tag="r", gc=False):
     credit: _Count
     """How many it takes in all, since the request began."""
     deadline_us: _Count
+    """Until when it stands, unless it is renewed."""
     selector: _Selector = ""
 
 
@@ -45,6 +49,7 @@ class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag="w", gc=False):
 
     queue: _Name
     number: _Count
+    """Of the request."""
 
 
 class Assign(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
@@ -53,6 +58,7 @@ class Assign(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     queue: _Name
     message: _Message
     request: _Count
+    """The number of the request that it is assigned to."""
     round: _Count
     """How often it was assigned, this time included: an answer names it."""
     count: _Count = 0
@@ -66,6 +72,7 @@ class Acknowledge(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=Fals
 
     message: _Message
     round: _Count
+    """For which it is said."""
 
 
 class Release(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
@@ -73,6 +80,7 @@ class Release(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
 
     message: _Message
     round: _Count
+    """For which it is said."""
     count: _Count = 0
     """How often it was handed over."""
     dead: bool = False
@@ -84,8 +92,9 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
 
     message: _Message
     kind: Annotated[int, msgspec.Meta(ge=0, le=255)]
-    """One of `HANDED_OVER`, `DELIVERED`, `FAILED`; others are a later version's."""
+    """0: its manager has it; 1: it was consumed; 2: it failed. Others are a later version's."""
     reason: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    """Why it failed."""
 
 
 HANDED_OVER, DELIVERED, FAILED = range(3)
@@ -102,6 +111,7 @@ class Browse(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
 
     queue: _Name
     number: _Count
+    """By which the answer is known."""
     selector: _Selector = ""
 
 
@@ -110,14 +120,18 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
 
     queue: _Name
     number: _Count
+    """Of the question."""
     taken_us: _Count
+    """When the manager looked, by its clock."""
     first: _Count
     """The place of the first of these."""
     total: _Count
     """How many there are in all parts."""
     messages: tuple[_Message, ...] = ()
+    """Their ids."""
 
 
+KINDS = (Request, Withdraw, Assign, Acknowledge, Release, Outcome, Purge, Browse, Snapshot)
 Item = Request | Withdraw | Assign | Acknowledge | Release | Outcome | Purge | Browse | Snapshot
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -120,15 +120,16 @@ class Directory:
 
     # --- the life of the node ------------------------------------------------------------------------------
 
-    def restore(self, value: bytes, now: int) -> None:
-        """A name of an earlier life. What was due meanwhile is done at the pace of all advertisements."""
-        found = _decode_entry(value)
-        self._add(found)
-        if found.owner == self._here and found.advertised:
-            self._renewals[found.name] = self._renewal(found) if found.message else now
+    def restore(self, rows: Iterable[tuple[bytes, bytes]], now: int) -> None:
+        """Take in the names of an earlier life; want advertisements, and take those that are here, too.
 
-    def begin(self) -> None:
-        """All that an earlier life left is here: want advertisements, and take those that are here, too."""
+        What was due meanwhile is done at the pace of all advertisements.
+        """
+        for _, value in rows:
+            found = _decode_entry(value)
+            self._add(found)
+            if found.owner == self._here and found.advertised:
+                self._renewals[found.name] = self._renewal(found) if found.message else now
         self._idle = dict.fromkeys(sorted(self._idle, key=lambda each: each.deadline_us))
         self._used = dict.fromkeys(sorted(self._used, key=lambda each: each.used_us))
         self._make_room(0)

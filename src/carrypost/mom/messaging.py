@@ -6,7 +6,7 @@ step of each; what they change is in that step's batch. Nothing here publishes, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, JMSException
 from carrypost.events import Handed, Reason
@@ -17,18 +17,20 @@ from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import claims as claim_rows
 from carrypost.mom import directory as directory_rows
-from carrypost.mom import requests as request_rows
+from carrypost.mom import owed as owed_rows
+from carrypost.mom import receipts as receipt_rows
 from carrypost.mom import topic as topic_rows
 from carrypost.mom.claims import Acknowledged, Claims
 from carrypost.mom.commands import Receive
 from carrypost.mom.directory import Directory
 from carrypost.mom.ledger import RETRY_US, Ledger
+from carrypost.mom.manager import DEAD_LETTERS
+from carrypost.mom.overview import MessagingOverview
 from carrypost.mom.owed import Owed
 from carrypost.mom.post import Post
 from carrypost.mom.queues import ADDRESSED, Queues
 from carrypost.mom.receipts import Receipts
 from carrypost.mom.receiver import Receiving
-from carrypost.mom.requests import Requests
 from carrypost.mom.session import Sessions
 from carrypost.mom.state import destination_of
 from carrypost.mom.topic import Topics
@@ -47,19 +49,6 @@ if TYPE_CHECKING:
     from carrypost.mom.state import Consumer, Subscription
 
 _NUMBER_BYTES = 8
-
-
-class MessagingOverview(NamedTuple):
-    """How messaging stands, for people who ask."""
-
-    subscriptions: int
-    durable: int
-    consumers: int
-    claims: int
-    pinned: int
-    """Copies that stay because of claims."""
-    lost: int
-    """Claims whose copies left before they were acknowledged or dead."""
 
 
 class Messaging(Layer):
@@ -81,7 +70,6 @@ class Messaging(Layer):
             ground, deliveries, self._claims, self._ledger, post=post, receipts=self._receipts, incarnation=incarnation
         )
         self._sessions = Sessions()
-        self.requests = Requests(self._ledger)
         self.directory = Directory(ground, deliveries, self._ledger)
         """Names of topics and queues; its commands are the host's to give."""
         self._commits: dict[int, list[Acknowledged]] = {}
@@ -108,6 +96,7 @@ class Messaging(Layer):
             claims=len(self._claims),
             pinned=self._claims.pinned,
             lost=self._claims.lost,
+            **self.queues.overview(),
         )
 
     # --- a layer -------------------------------------------------------------------------------------------
@@ -116,36 +105,35 @@ class Messaging(Layer):
         """Take in durable subscriptions and their claims; flag what live ones were given."""
         now = self._holdings.now_us
         found = sorted((name, value) for (_, name, _), value in rows if isinstance(value, bytes))
+        by_family: dict[bytes, list[tuple[bytes, bytes]]] = {}
         for name, value in found:
-            if name[:1] == topic_rows.FAMILY:
-                self._topics.restore(int.from_bytes(name[1:], "big"), value, now)
-            elif name[:1] == request_rows.FAMILY:
-                self.requests.restore(name, value)
+            by_family.setdefault(name[:1], []).append((name, value))
+        for name, value in by_family.get(topic_rows.FAMILY, ()):
+            self._topics.restore(int.from_bytes(name[1:], "big"), value, now)
         self._deliveries.wishes.pass_over(self._holdings.claimed)  # The claims to those are rows, or have ended.
         self._claims.restore_acknowledged(
-            [MessageId(name[1:]) for name, _ in found if name[:1] == claim_rows.ACKNOWLEDGED]
+            [MessageId(name[1:]) for name, _ in by_family.get(claim_rows.ACKNOWLEDGED, ())]
         )
         for copy in self._copies(self._holdings.claimed):
             if self._claims.claimable(copy):
                 self._claims.inherit(copy)
-        claims: list[tuple[Subscription, MessageId, bytes]] = []
-        for name, value in found:
-            if name[:1] == claim_rows.FAMILY:
-                subscription = self._topics[int.from_bytes(name[1 : 1 + _NUMBER_BYTES], "big")]
-                if subscription is None:
-                    self._ledger.delete(name)
-                else:
-                    claims.append((subscription, MessageId(name[1 + _NUMBER_BYTES :]), value))
-        self._claims.restore(claims, now)
+        self._restore_claims(by_family.get(claim_rows.FAMILY, ()), now)
         self.queues.wake()
         self.queues.restore(found, now)
-        self._receipts.restore(found)
-        self._owed.restore(found, now)
-        for name, value in found:
-            if name[:1] == directory_rows.FAMILY:
-                self.directory.restore(value, now)
-        self.directory.begin()
+        self._receipts.restore(by_family.get(receipt_rows.FAMILY, ()))
+        self._owed.restore(by_family.get(owed_rows.FAMILY, ()), now)
+        self.directory.restore(by_family.get(directory_rows.FAMILY, ()), now)
         self._look_ahead()
+
+    def _restore_claims(self, rows: Iterable[tuple[bytes, bytes]], now: int) -> None:
+        claims: list[tuple[Subscription, MessageId, bytes]] = []
+        for name, value in rows:
+            subscription = self._topics[int.from_bytes(name[1 : 1 + _NUMBER_BYTES], "big")]
+            if subscription is None:
+                self._ledger.delete(name)
+            else:
+                claims.append((subscription, MessageId(name[1 + _NUMBER_BYTES :]), value))
+        self._claims.restore(claims, now)
 
     def _copies(self, slots: int) -> list[Copy]:
         copies = self._cache.copies
@@ -195,7 +183,6 @@ class Messaging(Layer):
         self._claims.expire(now)
         kept, self._kept = self._kept, []
         self._claims.keep(kept)
-        self.requests.expire(now)
         replaced, self._replaced_for_good = self._replaced_for_good, []
         for subscription in [*replaced, *self._topics.lapsed(now)]:
             self._end(subscription, now)
@@ -223,7 +210,7 @@ class Messaging(Layer):
 
     def _look_ahead(self) -> None:
         self.due_us = min(
-            self._claims.due_us, self._topics.due_us, self.requests.due_us, self._ledger.due_us, self._resume_us,
+            self._claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us,
             self.queues.due_us, self._receipts.due_us, self.directory.due_us,
         )  # fmt: skip
 
@@ -414,6 +401,8 @@ class Messaging(Layer):
             if claim is None:
                 continue  # It expired, or was acknowledged.
             if claim.tenure is not None:
+                if dead and claim.subscription.name.startswith(DEAD_LETTERS):
+                    continue  # It would come again at once: it stays with the session, and comes again when that ends.
                 self._claims.withdraw(claim)
                 claim.tenure.release(dead=dead)
             elif dead:
@@ -468,14 +457,12 @@ class Messaging(Layer):
         if number in self._commits:
             self._kept += self._commits.pop(number)
             self.due_us = self._holdings.now_us
-        self.requests.done(number)
         self.directory.done(number)
 
     def undo(self, number: int, now: int) -> None:
         """A command was lost: sessions and subscriptions are as they were before it."""
         self.queues.undo(number)
         self._claims.undo(self._commits.pop(number, ()))
-        self.requests.undo(number)
         self.directory.undo(number, now)
         consumer = self._made.pop(number, None)
         if consumer is None:

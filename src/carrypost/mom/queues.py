@@ -21,6 +21,7 @@ from carrypost.mom.commands import Browsing
 from carrypost.mom.control import items_of
 from carrypost.mom.manager import Manager
 from carrypost.mom.receiver import Receiver, Receiving
+from carrypost.mom.requests import OpenRequests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -67,6 +68,7 @@ class Queues:
             ground, deliveries, claims, self.manager, assignments, post=self.post, incarnation=incarnation
         )
         self._browsings = Browsings(ground, self.receiver, self.post)
+        self.requests = OpenRequests(ledger, self._node)
         self._read: list[Copy] = []
         """Control messages to this node that were acted upon: nobody needs them any more."""
         self._declared: dict[int, Queue] = {}
@@ -75,7 +77,15 @@ class Queues:
     @property
     def due_us(self) -> int:
         """When `expire` has something to do."""
-        return min(self.post.due_us, self.manager.due_us, self.receiver.due_us, self._browsings.due_us)
+        return min(
+            self.post.due_us, self.manager.due_us, self.receiver.due_us, self._browsings.due_us, self.requests.due_us
+        )
+
+    def overview(self) -> dict[str, int]:
+        """How things stand."""
+        queues = list(self.manager)
+        entries = sum(len(queue.entries) for queue in queues)
+        return {"queues": len(queues), "entries": entries, "receiving": len(self.receiver)}
 
     def wake(self) -> None:
         """Carry for everybody what is for queues, and want what is for this node."""
@@ -92,6 +102,7 @@ class Queues:
         """Take in the rows of an earlier life."""
         self.receiver.keep(self.manager.restore(rows, now))
         self.receiver.restore(rows, now)
+        self.requests.restore(rows)
 
     def take(self, copy: Copy, now: int) -> None:
         """A message for a queue, or about queues, is here."""
@@ -99,7 +110,7 @@ class Queues:
         if destination.startswith(_CONTROL):
             self._read_control(copy, now)
         elif address.addressee(destination) == self._node:
-            self.manager.arrived(copy, now)
+            self.manager.arrived(copy, now, self.requests.refusal(copy.descriptor))
         else:
             self.receiver.arrived(copy)
             self._browsings.arrived(copy)
@@ -169,6 +180,7 @@ class Queues:
             self.receiver.expire(now)
         if self._browsings.due_us <= now:
             self._browsings.expire(now)
+        self.requests.expire(now)
         self.follow_up(now)
 
     def finish(self, now: int) -> list[Draft]:
@@ -239,9 +251,11 @@ class Queues:
     def done(self, number: int) -> None:
         """A command is durable."""
         self._declared.pop(number, None)
+        self.requests.done(number)
 
     def undo(self, number: int) -> None:
         """A command was lost."""
+        self.requests.undo(number)
         queue = self._declared.pop(number, None)
         if queue is not None and self.manager.get(queue.destination) is queue:
             self.manager.end(queue, "its queue could not be kept")
