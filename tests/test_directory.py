@@ -82,10 +82,10 @@ def test_a_name_is_renewed_before_its_advertisement_dies_and_one_copy_is_kept(no
         node.pass_time(5)
         (told,) = node.adverts()
         assert told.deadline_us is not None
-        assert told.deadline_us - node.now >= 60 * S // 4
+        assert told.deadline_us - node.now >= 60 * S // 2
     assert first != node.adverts()
     assert node.messages() == 1
-    assert node.adverts()[0].sequence <= 1 + 300 / 30
+    assert node.adverts()[0].sequence <= 1 + 300 / 20
 
 
 def test_names_that_were_bound_together_are_renewed_at_different_times(node: NamedNode) -> None:

@@ -182,6 +182,71 @@ def test_listeners_and_tasks_side_by_side(play: Callable[..., None]) -> None:
     play(scene, "a")
 
 
+def test_queues_are_used_through_values(play: Callable[..., None]) -> None:
+    async def scene(net: testing.Network) -> None:
+        net.link("a", "b")
+        async with net.context("a") as here, net.context("b", SessionMode.CLIENT_ACKNOWLEDGE) as there:
+            box = await here.declare_queue("box", redelivery="after_lease", lease_s=600)
+            with pytest.raises(JMSException, match="is here with other options"):
+                await here.declare_queue("box")
+            for number in range(4):
+                await there.create_producer().set_property("number", number).send(box, str(number))
+            await net.run(10)
+            for context in (here, there):
+                browser = context.create_browser(box, "number > 1")
+                assert [each.get_body(str) async for each in browser.messages(timeout=60)] == ["2", "3"]
+                assert browser.age is not None
+            far = await there.create_consumer(box, "number < 2", prefetch=0)
+            near = await here.create_consumer(box, "number >= 2")
+            for text in ("0", "1"):
+                assert await far.receive_body(str, timeout=60) == text
+            await there.acknowledge()
+            assert [each.get_body(str) async for each in near.messages(timeout=60)] == ["2", "3"]
+            assert [each async for each in here.create_browser(box)] == []
+
+    play(scene, "a", "b", security="signed")
+
+
+def test_requests_replies_and_temporary_queues_go_through_values(play: Callable[..., None]) -> None:
+    async def scene(net: testing.Network) -> None:
+        net.link("a", "b")
+        async with net.context("a") as here, net.context("b") as there:
+            box = await here.create_temporary_queue()
+            service = await here.create_consumer(box)
+            asked = await there.request(there.create_queue(box.queue_name), "?", time_to_live=600, correlation_id="x")
+            again = await there.open_request("x")
+            question = await service.receive(timeout=60)
+            assert question is not None
+            await here.reply(question, "!")
+            assert (await again.reply(timeout=60)).get_body(str) == "!"
+            with pytest.raises(DeliveryTimeoutException):
+                await asked.reply(timeout=10)
+            await service.close()
+            await box.delete()
+
+    play(scene, "a", "b", security="signed")
+
+
+def test_what_is_given_up_goes_through_values(play: Callable[..., None]) -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as ctx:
+            told: list[JMSException] = []
+            ctx.set_exception_listener(told.append)
+            box = await ctx.declare_queue("box")
+
+            def fail(message: object) -> None:
+                raise ValueError(message)
+
+            (await ctx.create_consumer(box)).set_message_listener(fail)
+            await ctx.create_producer().send(box, "x")
+            await net.run(5)
+            dead = ctx.create_browser(ctx.create_queue(f"DLQ.{box.queue_name}"))
+            assert [each.get_body(str) async for each in dead] == ["x"]
+            assert len(told) == 1
+
+    play(scene, "a")
+
+
 def test_receipts_come_through_and_messages_are_found_again(play: Callable[..., None]) -> None:
     async def scene(net: testing.Network) -> None:
         net.link("a", "m")
@@ -246,68 +311,3 @@ def test_a_receipt_that_overtakes_the_id_of_its_message_is_heard(
                 await sent.delivered(timeout=1)
 
     testing.run(scene)
-
-
-def test_queues_are_used_through_values(play: Callable[..., None]) -> None:
-    async def scene(net: testing.Network) -> None:
-        net.link("a", "b")
-        async with net.context("a") as here, net.context("b", SessionMode.CLIENT_ACKNOWLEDGE) as there:
-            box = await here.declare_queue("box", redelivery="after_lease", lease_s=600)
-            with pytest.raises(JMSException, match="is here with other options"):
-                await here.declare_queue("box")
-            for number in range(4):
-                await there.create_producer().set_property("number", number).send(box, str(number))
-            await net.run(10)
-            for context in (here, there):
-                browser = context.create_browser(box, "number > 1")
-                assert [each.get_body(str) async for each in browser.messages(timeout=60)] == ["2", "3"]
-                assert browser.age is not None
-            far = await there.create_consumer(box, "number < 2", prefetch=0)
-            near = await here.create_consumer(box, "number >= 2")
-            for text in ("0", "1"):
-                assert await far.receive_body(str, timeout=60) == text
-            await there.acknowledge()
-            assert [each.get_body(str) async for each in near.messages(timeout=60)] == ["2", "3"]
-            assert [each async for each in here.create_browser(box)] == []
-
-    play(scene, "a", "b", security="signed")
-
-
-def test_requests_replies_and_temporary_queues_go_through_values(play: Callable[..., None]) -> None:
-    async def scene(net: testing.Network) -> None:
-        net.link("a", "b")
-        async with net.context("a") as here, net.context("b") as there:
-            box = await here.create_temporary_queue()
-            service = await here.create_consumer(box)
-            asked = await there.request(there.create_queue(box.queue_name), "?", time_to_live=600, correlation_id="x")
-            again = await there.open_request("x")
-            question = await service.receive(timeout=60)
-            assert question is not None
-            await here.reply(question, "!")
-            assert (await again.reply(timeout=60)).get_body(str) == "!"
-            with pytest.raises(DeliveryTimeoutException):
-                await asked.reply(timeout=10)
-            await service.close()
-            await box.delete()
-
-    play(scene, "a", "b", security="signed")
-
-
-def test_what_is_given_up_goes_through_values(play: Callable[..., None]) -> None:
-    async def scene(net: testing.Network) -> None:
-        async with net.context("a") as ctx:
-            told: list[JMSException] = []
-            ctx.set_exception_listener(told.append)
-            box = await ctx.declare_queue("box")
-
-            def fail(message: object) -> None:
-                raise ValueError(message)
-
-            (await ctx.create_consumer(box)).set_message_listener(fail)
-            await ctx.create_producer().send(box, "x")
-            await net.run(5)
-            dead = ctx.create_browser(ctx.create_queue(f"DLQ.{box.queue_name}"))
-            assert [each.get_body(str) async for each in dead] == ["x"]
-            assert len(told) == 1
-
-    play(scene, "a")

@@ -17,8 +17,6 @@ from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import claims as claim_rows
 from carrypost.mom import directory as directory_rows
-from carrypost.mom import owed as owed_rows
-from carrypost.mom import receipts as receipt_rows
 from carrypost.mom import topic as topic_rows
 from carrypost.mom.claims import Acknowledged, Claims
 from carrypost.mom.commands import Receive
@@ -120,8 +118,8 @@ class Messaging(Layer):
         self._restore_claims(by_family.get(claim_rows.FAMILY, ()), now)
         self.queues.wake()
         self.queues.restore(found, now)
-        self._receipts.restore(by_family.get(receipt_rows.FAMILY, ()))
-        self._owed.restore(by_family.get(owed_rows.FAMILY, ()), now)
+        self._receipts.restore(found)
+        self._owed.restore(found, now)
         self.directory.restore(by_family.get(directory_rows.FAMILY, ()), now)
         self._look_ahead()
 

@@ -111,8 +111,8 @@ class Receipts:
         self._watch(descriptor.id)
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """The rows of an earlier life; what fell due since is seen to by `expire`."""
-        found = [(MessageId(name[1:]), _decode(value)) for name, value in rows]
+        """Those of the rows of an earlier life that are its own; what fell due since is seen to by `expire`."""
+        found = [(MessageId(name[1:]), _decode(value)) for name, value in rows if name[:1] == FAMILY]
         for message, send in sorted(found, key=lambda each: each[1].sent_us):
             self._sends[message] = send
             self._schedule(message, send)

@@ -371,7 +371,7 @@ class Receiver:
         dues = [each.deadline_us - REQUEST_US // 2 for each in self._open.values() if each.local is None]
         for each in self._assignments.all():
             dues += [each.until_us, each.release_us]
-            if each.lease_us and each.stands and not each.handed:
+            if each.lease_us and each.stands and not self._is_handed_now(each):
                 dues.append(each.lease_us)
         self.due_us = min(dues, default=NEVER)
 
