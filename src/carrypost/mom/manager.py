@@ -168,16 +168,21 @@ class Manager:
         return entry
 
     def _admit(self, queue: Queue, entry: QueueEntry) -> None:
-        entry.queue = queue
+        entry.queue = queue.asked.name
         queue.entries[entry.message] = self._entries[entry.message] = entry
         queue.bytes += entry.descriptor.length
         assert entry.copy is not None
         self._cache.pin((entry.copy,), QUEUES)
 
+    def _queue_of(self, entry: QueueEntry) -> Queue:
+        """The queue of an entry that is alive."""
+        queue = self._declared.numbered(entry.queue_number)
+        assert queue is not None
+        return queue
+
     def _let_wait(self, entry: QueueEntry, now: int) -> None:
         entry.state = EntryState.WAITING
-        queue, due_us = entry.queue, _delivery_us(entry.descriptor)
-        assert queue is not None
+        queue, due_us = self._queue_of(entry), _delivery_us(entry.descriptor)
         if due_us > now:
             heappush(self._delayed, (due_us, entry.place, entry))
         else:
@@ -241,8 +246,7 @@ class Manager:
             self._let_wait(entry, self._holdings.now_us)
 
     def _move_to_dead_letters(self, entry: QueueEntry) -> None:
-        queue = entry.queue
-        assert queue is not None
+        queue = self._queue_of(entry)
         if queue.asked.name.startswith(DEAD_LETTERS):
             entry.write()
             self._let_wait(entry, self._holdings.now_us)
@@ -257,7 +261,7 @@ class Manager:
 
     def close(self, entry: QueueEntry, outcome: int, reason: str, *, letter: bool = False) -> None:
         """It is no entry any more, and its author hears of it if it wants to; its copy is discarded apart from that."""
-        copy, queue = entry.copy, entry.queue
+        copy, queue = entry.copy, self._declared.numbered(entry.queue_number)
         assert copy is not None
         if queue is not None:
             if entry.state is EntryState.WAITING:
@@ -273,7 +277,7 @@ class Manager:
             self._bury_entry(entry, queue)
         entry.write()
         if entry.owed:
-            self._closed.add(entry)
+            self._closed.add(entry, self._holdings.now_us)
 
     def _bury_entry(self, entry: QueueEntry, queue: Queue) -> None:
         """The message is another queue's from now on; of the old entry only what is to be said is left."""
@@ -342,8 +346,7 @@ class Manager:
                 self.close(entry, control.FAILED, f"the manager lost it ({reason})")
 
     def _remove(self, entry: QueueEntry) -> None:
-        queue = entry.queue
-        assert queue is not None
+        queue = self._queue_of(entry)
         if entry.state is EntryState.WAITING:
             queue.remove(entry)
         entry.state, entry.owed = EntryState.CLOSED, 0
@@ -386,7 +389,7 @@ class Manager:
 
     def _heard(self, entry: QueueEntry, *, silent: bool = False) -> None:
         """The receiver of an entry answered, or let its lease end without a word."""
-        queue = entry.queue
+        queue = self._declared.numbered(entry.queue_number)
         request = None if queue is None else queue.standing(entry.receiver, entry.request)
         if queue is not None and request is not None and request.silent is not silent:
             request.mark_silent(silent=silent)
@@ -460,7 +463,7 @@ class Manager:
         entry.restore(row)
         copy, queue = self._cache.get(entry.message), self._declared.numbered(number)
         if entry.state is EntryState.CLOSED:
-            self._closed.add(entry)
+            self._closed.add(entry, now)
             return None
         if copy is None or not copy.whole:
             entry.delete()

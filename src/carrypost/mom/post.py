@@ -29,6 +29,8 @@ _LOST = NEVER
 """The batch that a note waits for was lost, and is not made again yet."""
 _AGAIN_US = 5_000_000
 """Where there was no room for a control message, on the disk or in the cache, it is tried again after so long."""
+_NOTICE_US = 1_000_000
+"""What is said to all leaves this often at most: it is of use to carriers only, and each of them keeps it."""
 
 
 class Subject(Protocol):
@@ -42,6 +44,25 @@ class Subject(Protocol):
 
     def unsaid(self, matter: int, to: NodeId | None) -> None:
         """It is not, after all: it could not be written, and is said again."""
+
+
+class Said:
+    """What is said once and remembered by nobody: a crash takes it back, and no harm is done."""
+
+    __slots__ = ("_item",)
+
+    def __init__(self, item: Item) -> None:
+        self._item = item
+
+    def item(self, matter: int, to: NodeId | None) -> Item | None:  # noqa: ARG002 - there is but one thing to say
+        """It."""
+        return self._item
+
+    def said(self, matter: int) -> None:
+        """Nothing is noted."""
+
+    def unsaid(self, matter: int, to: NodeId | None) -> None:
+        """It is said again."""
 
 
 class Note(NamedTuple):
@@ -172,7 +193,7 @@ class Post:
             pages[-1][0].append(item)
             pages[-1][1].append(note)
         if pages:
-            target.free_us = now + self._coalesce_us
+            target.free_us = now + (max(self._coalesce_us, _NOTICE_US) if to is None else self._coalesce_us)
         drafts = []
         for items, notes in pages:
             until_us = max(note.until_us for note in notes)

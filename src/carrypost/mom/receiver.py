@@ -203,8 +203,8 @@ class Receiver:
         for tenure in orphans:
             if isinstance(tenure, Assignment) and tenure.copy is not None:
                 self._set_aside(tenure, tenure.destination, tenure.copy)
-            elif isinstance(tenure, LocalTenure) and tenure.entry.queue is not None and tenure.entry.copy is not None:
-                self._set_aside(tenure, tenure.entry.queue.destination, tenure.entry.copy)
+            elif isinstance(tenure, LocalTenure) and tenure.entry.copy is not None:
+                self._set_aside(tenure, self._destination_of(tenure), tenure.entry.copy)
 
     def _give(self, receiving: Receiving, tenure: Tenure, copy: Copy) -> None:
         if isinstance(tenure, Assignment):
@@ -236,10 +236,12 @@ class Receiver:
     def keep(self, tenures: Iterable[LocalTenure]) -> None:
         """What an earlier life handed to consumers here waits for the next one."""
         for tenure in tenures:
-            queue, copy = tenure.entry.queue, tenure.entry.copy
-            assert queue is not None
+            copy = tenure.entry.copy
             assert copy is not None
-            self._idle.setdefault(queue.destination, {})[tenure] = copy
+            self._idle.setdefault(self._destination_of(tenure), {})[tenure] = copy
+
+    def _destination_of(self, tenure: LocalTenure) -> str:
+        return address.queue(tenure.entry.queue, self._node)
 
     def queue_ended(self, destination: str) -> None:
         """A queue of this node is no more."""
