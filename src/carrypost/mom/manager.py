@@ -244,14 +244,14 @@ class Manager:
         if dead:
             self._move_to_dead_letters(entry)
         else:
-            entry.write()
             self._let_wait(entry, self._holdings.now_us)
+            entry.write()
 
     def _move_to_dead_letters(self, entry: QueueEntry) -> None:
         queue = self._queue_of(entry)
         if queue.asked.name.startswith(DEAD_LETTERS):
-            entry.write()
             self._let_wait(entry, self._holdings.now_us)
+            entry.write()
             return
         self.close(entry, control.FAILED, "nobody could consume it: it is a dead letter", letter=True)
 

@@ -257,6 +257,7 @@ class Receiver:
         known = self._assignments.get(item.message)  # type: ignore[arg-type]  # an id, if it is any
         if known is not None and known.stands and not known.handed and known.round < item.round:
             self._drop(known)  # Its lease was over by the manager's clock.
+        self.due_us = min(self.due_us, item.lease_us or NEVER)
         made = self._assignments.add(item, destination, until_us)
         if made is None:
             return
@@ -268,7 +269,7 @@ class Receiver:
             self._attach(made, copy)
         elif made.release_us == NEVER and not self._asks(destination):
             made.release(dead=False)
-        self.due_us = min(self.due_us, made.until_us, made.lease_us or NEVER, made.release_us)
+        self.due_us = min(self.due_us, made.until_us, made.release_us)
 
     def _asks(self, destination: str) -> bool:
         return any(each.destination == destination for each in self._open.values())
@@ -373,7 +374,7 @@ class Receiver:
         dues = [each.deadline_us - REQUEST_US // 2 for each in self._open.values() if each.local is None]
         for each in self._assignments.all():
             dues += [each.until_us, each.release_us]
-            if each.lease_us and each.stands and not self._is_handed_now(each):
+            if each.runs(self._holdings.now_us) and each.lease_us:
                 dues.append(each.lease_us)
         self.due_us = min(dues, default=NEVER)
 
