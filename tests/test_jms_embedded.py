@@ -20,7 +20,9 @@ from carrypost import (
     InvalidClientIDException,
     JMSException,
     JMSSecurityException,
+    Queue,
 )
+from carrypost.naming import InitialContext
 from carrypost.node.driver import NodeDriver
 from carrypost.node.runtime import Node
 from carrypost.node.settings import parse
@@ -83,6 +85,20 @@ async def test_what_a_durable_subscription_collected_is_there_for_the_next_progr
         message = await inbox.receive(timeout=WITHIN_S)
         assert message is not None
         assert (message.get_body(str), message.jms_redelivered) == ("hello", False)
+
+
+@scene
+async def test_a_name_is_found_on_another_node_and_is_there_for_the_next_program(tmp_path: Path) -> None:
+    there = ConnectionFactory(data=tmp_path / "other", udp=udp(tmp_path))
+    async with factory(tmp_path).create_context() as ctx, there.create_context() as other:
+        found = asyncio.create_task(InitialContext(other).lookup("news", timeout=WITHIN_S))
+        await InitialContext(ctx).bind("news", ctx.create_topic("village.news"))
+        await InitialContext(ctx).bind("Anna", Queue(f"Anna@{ctx.node_id}"))
+        assert await found == ctx.create_topic("village.news")
+        assert await InitialContext(other).lookup("Anna", timeout=WITHIN_S) == Queue(f"Anna@{ctx.node_id}")
+        full_name = f"Anna@{ctx.node_id}"
+    async with there.create_context() as other:
+        assert await InitialContext(other).list() == [full_name, "news"]
 
 
 @scene

@@ -21,6 +21,7 @@ from carrypost import (
     Topic,
     testing,
 )
+from carrypost.mom.browsing import OPEN_MAX
 from carrypost.naming import InitialContext
 
 CLIENT, TRANSACTED = SessionMode.CLIENT_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED
@@ -180,6 +181,23 @@ async def test_what_a_browser_sees_is_not_acknowledged_and_looks_do_not_mix(net:
         await seen[0].acknowledge()
         assert [[each async for each in look] for look in looks] == [[], []]
         assert await texts(await here.create_consumer(BOX)) == ["in box"]
+
+
+@scene("a", "b")
+async def test_a_browser_that_is_never_answered_ends_after_an_hour_or_when_too_many_wait(net: testing.Network) -> None:
+    net.unlink("a", "b")
+    async with net.context("b") as there:
+        browser = there.create_browser(BOX)
+        assert [each async for each in browser] == []
+        assert browser.age is None
+        assert net.now == pytest.approx(3600, abs=1)
+        waiting = asyncio.ensure_future(anext(aiter(browser)))
+        await net.run(5)
+        for _ in range(OPEN_MAX):
+            _ = [each async for each in there.create_browser(BOX).messages(timeout=1)]
+        with pytest.raises(StopAsyncIteration):
+            await waiting
+        assert net.now < 3700
 
 
 # --------------------------------------------------------------------------------------------------- requests

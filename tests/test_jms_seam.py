@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,11 +20,16 @@ from carrypost import (
     JMSException,
     MessageFormatException,
     ResourceAllocationException,
+    Sent,
     SessionMode,
     TextMessage,
+    Topic,
     testing,
 )
-from carrypost.jms.provider import Provider
+from carrypost.gossip.layer import Draft
+from carrypost.jms.provider import Performed, Provider
+from carrypost.journal import Durability
+from carrypost.mom.commands import Ack
 
 Scene = Callable[[testing.Network], Coroutine[Any, Any, None]]
 
@@ -239,3 +245,69 @@ def test_what_is_given_up_goes_through_values(play: Callable[..., None]) -> None
             assert len(told) == 1
 
     play(scene, "a")
+
+
+def test_receipts_come_through_and_messages_are_found_again(play: Callable[..., None]) -> None:
+    async def scene(net: testing.Network) -> None:
+        net.link("a", "m")
+        async with net.context("a") as here, net.context("m") as there:
+            mail = await there.declare_queue("mail")
+            inbox = await there.create_consumer(mail)
+            sent = await here.create_producer().send(mail, "hello")
+            lost = await here.create_producer().send(here.create_queue(f"nothing@{there.node_id}"), "hello")
+            assert await inbox.receive_body(str, timeout=60) == "hello"
+            await sent.delivered(timeout=60)
+            with pytest.raises(JMSException, match="there is no such queue"):
+                await lost.delivered(timeout=60)
+        async with net.context("a") as here:
+            found = await here.sent(sent.message_id or "")
+            await found.delivered(timeout=1)
+            await found.handed_over(timeout=0)
+
+    play(scene, "a", "m", security="signed")
+
+
+class LateProvider(EncodedProvider):
+    """The node's answers take a second; what it tells by itself overtakes them."""
+
+    def perform(self, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability) -> Performed:
+        loop = asyncio.get_running_loop()
+        performed = super().perform(sends, acks, durability)
+        late = Performed(loop.create_future(), loop.create_future())
+        for inner, outer in ((performed.sent, late.sent), (performed.done, late.done)):
+            inner.add_done_callback(partial(self._pass_on, outer))
+        return late
+
+    def _pass_on(self, outer: asyncio.Future[Any], inner: asyncio.Future[Any]) -> None:
+        asyncio.get_running_loop().call_later(1, outer.set_result, inner.result())
+
+
+@pytest.mark.parametrize("mode", [SessionMode.AUTO_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED])
+def test_a_receipt_that_overtakes_the_id_of_its_message_is_heard(
+    monkeypatch: pytest.MonkeyPatch, mode: SessionMode
+) -> None:
+    class LateNetwork(testing.Network):
+        def provider(self, node: str) -> Provider:
+            return LateProvider(super().provider(node)) if node == "a" else super().provider(node)
+
+    monkeypatch.setattr(testing, "Network", LateNetwork)
+
+    async def send(ctx: Context, news: Topic) -> Sent:
+        sent = await ctx.create_producer().send(news, "hello", request_receipt=True)
+        if mode is SessionMode.SESSION_TRANSACTED:
+            await ctx.commit()
+        return sent
+
+    async def scene() -> None:
+        async with testing.network("a", "b", seed=1) as net:
+            net.link("a", "b")
+            async with net.context("a", mode) as here, net.context("b") as there:
+                news = there.create_topic("news", ordering="causal")
+                inbox = await there.create_consumer(news)
+                await net.run(30)
+                sending = asyncio.create_task(send(here, news))
+                assert await inbox.receive_body(str, timeout=0.5) == "hello"
+                sent = await sending
+                await sent.delivered(timeout=1)
+
+    testing.run(scene)

@@ -144,8 +144,8 @@ class Messaging:
     """Payload of those messages; one is always allowed."""
     advert_s: float = number(7 * DAY_S, 1.0, YEAR_S)
     """How long the advertisement of a name lives, and for how long use prolongs names of others here. It is renewed
-    after a half to three quarters of that. So who is passed by every other day keeps what it knows, and what was
-    unbound is forgotten in a week. Never more than `lifetime_s_max`."""
+    after a third to a half of that. So who is passed by every third day keeps what it knows, and what was unbound is
+    forgotten in a week. Never more than `lifetime_s_max`."""
     tries: int = whole(6, 1, UNBOUNDED)
     """How often a message comes to a listener that fails with it."""
     draft_bytes_max: int = whole(64 * MIB, KIB, UNBOUNDED)

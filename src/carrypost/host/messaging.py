@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from carrypost.errors import IllegalStateException, StateError
-from carrypost.mom.messaging import Messaging, MessagingOverview
+from carrypost.mom.messaging import Messaging
+from carrypost.mom.overview import MessagingOverview
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -104,6 +104,10 @@ class Assignment:
         """Whether it is this node's."""
         return self.state is Held.HELD
 
+    def runs(self, now: int) -> bool:
+        """Whether it may be handed over: its manager gave it to nobody else."""
+        return self.stands and not 0 < self.lease_us <= now
+
     @property
     def handed(self) -> bool:
         """Whether a program of this node may have seen it."""
@@ -184,6 +188,7 @@ class Assignments:
             return None
         copy = self._cache.get(message)
         if copy is not None and self._holdings.is_confirmed(copy):
+            self._answer_again(item, destination, until_us)
             return None
         if known is not None and known.stands and known.handed:
             known.round, known.lease_us = item.round, item.lease_us  # It came back to whoever had it.
@@ -194,6 +199,12 @@ class Assignments:
         made.before = made.count = item.count
         self.write(made)
         return made
+
+    def _answer_again(self, item: control.Assign, destination: str, until_us: int) -> None:
+        """A program here is done with it; that was heard too late, or not yet: it is said for this round, too."""
+        made = self._all[item.message] = Assignment(self, item.message, destination, until_us)  # type: ignore[index, arg-type]
+        made.round, made.count = item.round, item.count
+        self.answer(made, Held.ACKNOWLEDGED)
 
     def attach(self, assignment: Assignment, copy: Copy) -> None:
         """Its message is here."""

@@ -283,7 +283,7 @@ class Claims:
                 claim.count -= 1
             if claim.number in untold:
                 self._return_credit(claim)
-            if claim.subscription.ended:
+            if claim.subscription.ended or not (claim.tenure is None or claim.tenure.runs(self._holdings.now_us)):
                 self._end(claim)
                 continue
             claim.move(Move.RETURN)
@@ -313,6 +313,9 @@ class Claims:
             assert consumer is not None
             claim.move(Move.ACKNOWLEDGE)
             consumer.session.handed.pop(claim.number, None)
+            if claim.tenure is not None and not claim.tenure.stands:
+                self._unlist(claim)
+                continue  # It came too late: the message is somebody else's, and not done with.
             if claim.tenure is not None:
                 claim.tenure.done()
             elif claim.subscription.durable:

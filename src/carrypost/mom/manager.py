@@ -21,6 +21,7 @@ from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.model import address
 from carrypost.model.times import NEVER
 from carrypost.mom import control, declared, entries, standing
+from carrypost.mom.closed import Closed
 from carrypost.mom.commands import Declare, Redelivery
 from carrypost.mom.declared import Declared
 from carrypost.mom.entries import ASSIGN, HAND_OVER, OUTCOME, PURGE, EntryState, QueueEntry
@@ -45,7 +46,6 @@ _PLENTY = 9, 10
 """What was turned away is let come again when no more than this part of a queue's room is used."""
 _HAND_OVER_US = 200_000
 """That the manager has a message is said after so long: mostly it is consumed by then, and that says both."""
-_SWEEP_US = 60_000_000
 
 
 class Manager:
@@ -54,13 +54,11 @@ class Manager:
     def __init__(self, ground: Ground, ledger: Ledger, post: Post) -> None:
         self._node, self._limits, self._outputs = ground.node, ground.limits, ground.outputs
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._receipt_us = round(ground.settings.messaging.receipt_s * 1e6)
         self._ledger, self._post = ledger, post
         self._declared = Declared(ground.node, ledger)
         self._entries: dict[MessageId, QueueEntry] = {}
         """All that are alive, whichever queue has them."""
-        self._closed: dict[MessageId, QueueEntry] = {}
-        """Those of which something is still to be said."""
+        self._closed = Closed(post, round(ground.settings.messaging.receipt_s * 1e6))
         self._requests = Requests(ground, ledger)
         self._place = 0
         self._delayed: list[tuple[int, int, QueueEntry]] = []
@@ -70,8 +68,6 @@ class Manager:
         self._ready: dict[Queue, None] = {}
         """Queues that may have something for somebody."""
         self._turned_away = False
-        self._sweep_us = 0
-        """When closed entries are looked through again for those of which nothing needs to be said any more."""
 
     @property
     def due_us(self) -> int:
@@ -277,8 +273,7 @@ class Manager:
             self._bury_entry(entry, queue)
         entry.write()
         if entry.owed:
-            self._closed[entry.message] = entry
-            self._announce(entry)
+            self._closed.add(entry)
 
     def _bury_entry(self, entry: QueueEntry, queue: Queue) -> None:
         """The message is another queue's from now on; of the old entry only what is to be said is left."""
@@ -286,17 +281,10 @@ class Manager:
         now = self._holdings.now_us
         self.bury(entry.copy, queue.asked.name, now, rounds=entry.round, count=entry.count)
 
-    def _announce(self, entry: QueueEntry) -> None:
-        if entry.owed & PURGE:
-            self._post.add(None, entry, PURGE, until_us=entry.until_us)
-        if entry.owed & OUTCOME:
-            until_us = NEVER if entry.until_us == NEVER else entry.until_us + self._receipt_us
-            self._post.add(entry.author, entry, OUTCOME, until_us=until_us)
-
     def reopen(self, entry: QueueEntry, state: EntryState) -> None:
         """That it was consumed could not be written: it is an entry as before."""
         queue = self._declared.numbered(entry.queue_number)
-        self._closed.pop(entry.message, None)
+        self._closed.discard(entry)
         if queue is None or entry.copy is None or not entry.copy.here:
             entry.owed = 0
             entry.delete()
@@ -441,19 +429,8 @@ class Manager:
                 self.take_back(entry)
         if self._requests.due_us <= now:
             self._requests.expire(now)
-        if self._sweep_us <= now:
-            self._sweep(now)
+        self._closed.sweep(now)
         return over
-
-    def _sweep(self, now: int) -> None:
-        """Forget closed entries of which everything was said, or nothing needs to be."""
-        self._sweep_us = now + _SWEEP_US
-        for entry in list(self._closed.values()):
-            if entry.until_us + self._receipt_us <= now:
-                entry.owed = 0
-                entry.write()
-            if not entry.owed:
-                del self._closed[entry.message]
 
     def _say(self, to: NodeId, entry: QueueEntry, matter: int, *, after_us: int = 0) -> None:
         self._post.add(to, entry, matter, after_us=after_us, until_us=entry.until_us)
@@ -483,8 +460,7 @@ class Manager:
         entry.restore(row)
         copy, queue = self._cache.get(entry.message), self._declared.numbered(number)
         if entry.state is EntryState.CLOSED:
-            self._closed[entry.message] = entry
-            self._announce(entry)
+            self._closed.add(entry)
             return None
         if copy is None or not copy.whole:
             entry.delete()

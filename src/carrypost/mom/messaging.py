@@ -6,7 +6,7 @@ step of each; what they change is in that step's batch. Nothing here publishes, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, JMSException
 from carrypost.events import Handed, Reason
@@ -17,14 +17,13 @@ from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import claims as claim_rows
 from carrypost.mom import directory as directory_rows
-from carrypost.mom import owed as owed_rows
-from carrypost.mom import receipts as receipt_rows
 from carrypost.mom import topic as topic_rows
 from carrypost.mom.claims import Acknowledged, Claims
 from carrypost.mom.commands import Receive
 from carrypost.mom.directory import Directory
 from carrypost.mom.ledger import RETRY_US, Ledger
 from carrypost.mom.manager import DEAD_LETTERS
+from carrypost.mom.overview import MessagingOverview
 from carrypost.mom.owed import Owed
 from carrypost.mom.post import Post
 from carrypost.mom.queues import ADDRESSED, Queues
@@ -48,19 +47,6 @@ if TYPE_CHECKING:
     from carrypost.mom.state import Consumer, Subscription
 
 _NUMBER_BYTES = 8
-
-
-class MessagingOverview(NamedTuple):
-    """How messaging stands, for people who ask."""
-
-    subscriptions: int
-    durable: int
-    consumers: int
-    claims: int
-    pinned: int
-    """Copies that stay because of claims."""
-    lost: int
-    """Claims whose copies left before they were acknowledged or dead."""
 
 
 class Messaging(Layer):
@@ -108,6 +94,7 @@ class Messaging(Layer):
             claims=len(self._claims),
             pinned=self._claims.pinned,
             lost=self._claims.lost,
+            **self.queues.overview(),
         )
 
     # --- a layer -------------------------------------------------------------------------------------------
@@ -131,8 +118,8 @@ class Messaging(Layer):
         self._restore_claims(by_family.get(claim_rows.FAMILY, ()), now)
         self.queues.wake()
         self.queues.restore(found, now)
-        self._receipts.restore(by_family.get(receipt_rows.FAMILY, ()))
-        self._owed.restore(by_family.get(owed_rows.FAMILY, ()), now)
+        self._receipts.restore(found)
+        self._owed.restore(found, now)
         self.directory.restore(by_family.get(directory_rows.FAMILY, ()), now)
         self._look_ahead()
 
@@ -235,6 +222,7 @@ class Messaging(Layer):
         """A batch is on disk."""
         self._ledger.durable(serial)
         self.queues.post.durable(serial)
+        self._receipts.durable(serial)
 
     def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
         """A batch could not be written: its rows are written again.
@@ -244,7 +232,7 @@ class Messaging(Layer):
         now = self._holdings.now_us
         self._ledger.lost(serial, now)
         self.queues.post.lost(serial)
-        self._receipts.lost(held)
+        self._receipts.lost(serial, held)
         untold = {event.number for event in held if isinstance(event, Handed)} | self._journal.retract_handed()
         if untold:
             self._claims.take_back(self._sessions.handed(untold))

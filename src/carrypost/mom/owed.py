@@ -93,8 +93,10 @@ class Owed:
             self.settle(debt)
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]], now: int) -> None:
-        """What an earlier life did not say; what is of no use any more is forgotten."""
+        """Those of the rows of an earlier life that are its own; what is of no use any more is forgotten."""
         for name, value in rows:
+            if name[:1] != FAMILY:
+                continue
             debt = _Debt(self, MessageId(name[1:]), _decode(value))
             if debt.row.until_us <= now:
                 self._ledger.delete(name)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _LOST = NEVER
 """The batch that a note waits for was lost, and is not made again yet."""
-_REFUSED_US = 1_000_000
-"""Where there was no room for a control message it is tried again after so long."""
+_AGAIN_US = 5_000_000
+"""Where there was no room for a control message, on the disk or in the cache, it is tried again after so long."""
 
 
 class Subject(Protocol):
@@ -72,7 +72,7 @@ class Post:
     """What one node has to say."""
 
     def __init__(self, ground: Ground) -> None:
-        self._node, self._journal = ground.node, ground.outputs.journal
+        self._node, self._journal, self._holdings = ground.node, ground.outputs.journal, ground.holdings
         self._coalesce_us = round(ground.settings.coalesce_s * 1e6)
         self._targets: dict[NodeId | None, _Target] = {}
         self._open: set[int] = set()
@@ -144,7 +144,7 @@ class Post:
         if self.due_us > now:
             return []
         for to, notes in self._leaving.values():
-            self._return(to, notes, now + _REFUSED_US)  # The host did not publish it: there was no room.
+            self._return(to, notes, now + _AGAIN_US)  # The host did not publish it: there was no room.
         self._leaving = {}
         made = [
             draft for to, target in list(self._targets.items())
@@ -220,7 +220,7 @@ class Post:
                 to, notes = found
                 for note in notes:
                     note.subject.unsaid(note.matter, to)
-                self._return(to, notes, 0)
+                self._return(to, notes, self._holdings.now_us + _AGAIN_US)
 
     def _return(self, to: NodeId | None, notes: Iterable[Note], after_us: int) -> None:
         target = self._targets.setdefault(to, _Target())

@@ -81,6 +81,12 @@ class Queues:
             self.post.due_us, self.manager.due_us, self.receiver.due_us, self._browsings.due_us, self.requests.due_us
         )
 
+    def overview(self) -> dict[str, int]:
+        """How things stand."""
+        queues = list(self.manager)
+        entries = sum(len(queue.entries) for queue in queues)
+        return {"queues": len(queues), "entries": entries, "receiving": len(self.receiver)}
+
     def wake(self) -> None:
         """Carry for everybody what is for queues, and want what is for this node."""
         self._own.carry([entry(f"{prefix}.*") for prefix in ADDRESSED])

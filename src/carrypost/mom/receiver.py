@@ -184,7 +184,9 @@ class Receiver:
 
     def _set_aside(self, tenure: Tenure, destination: str, copy: Copy) -> None:
         """No consumer has it any more: another one of this node gets it, or it is given back, or it waits."""
-        if not tenure.stands:
+        if not tenure.runs(self._holdings.now_us):
+            if isinstance(tenure, Assignment) and tenure.stands:
+                self._drop(tenure)
             return
         for other in self._open.values():
             if other.destination == destination and other.selects(copy.descriptor):
@@ -250,6 +252,9 @@ class Receiver:
         destination = address.queue(item.queue, node)
         if 0 < item.lease_us <= now:
             return  # It came too late, or comes again.
+        known = self._assignments.get(item.message)  # type: ignore[arg-type]  # an id, if it is any
+        if known is not None and known.stands and not known.handed and known.round < item.round:
+            self._drop(known)  # Its lease was over by the manager's clock.
         made = self._assignments.add(item, destination, until_us)
         if made is None:
             return
@@ -366,7 +371,7 @@ class Receiver:
         dues = [each.deadline_us - REQUEST_US // 2 for each in self._open.values() if each.local is None]
         for each in self._assignments.all():
             dues += [each.until_us, each.release_us]
-            if each.lease_us and each.stands and not each.handed:
+            if each.lease_us and each.stands and not self._is_handed_now(each):
                 dues.append(each.lease_us)
         self.due_us = min(dues, default=NEVER)
 

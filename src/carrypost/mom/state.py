@@ -86,6 +86,9 @@ class Tenure(Protocol):
     def stands(self) -> bool:
         """Whether the message is still this node's."""
 
+    def runs(self, now: int) -> bool:
+        """Whether it may be handed over: its lease is not over. What was handed over before may be acknowledged."""
+
     def keep(self, count: int) -> None:
         """It was handed over so often."""
 

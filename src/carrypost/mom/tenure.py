@@ -32,6 +32,11 @@ class LocalTenure:
         """Whether nobody else has it by now."""
         return self.entry.round == self._round and self.entry.state is not EntryState.CLOSED
 
+    def runs(self, now: int) -> bool:
+        """Whether it may be handed over: nobody else is to have it."""
+        entry = self.entry
+        return self.stands and entry.state is EntryState.ASSIGNED and not 0 < entry.lease_us <= now
+
     def keep(self, count: int) -> None:
         """It was handed over so often."""
         if self.stands:
