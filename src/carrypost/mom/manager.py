@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId, NodeId
+    from carrypost.mom.control import Item
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.post import Post
     from carrypost.mom.queue import Queue, Standing
@@ -58,7 +59,7 @@ class Manager:
         self._declared = Declared(ground.node, ledger)
         self._entries: dict[MessageId, QueueEntry] = {}
         """All that are alive, whichever queue has them."""
-        self._closed = Closed(post, round(ground.settings.messaging.receipt_s * 1e6))
+        self._closed = Closed(ground.node, post, round(ground.settings.messaging.receipt_s * 1e6))
         self._requests = Requests(ground, ledger)
         self._place = 0
         self._delayed: list[tuple[int, int, QueueEntry]] = []
@@ -248,6 +249,7 @@ class Manager:
             self._let_wait(entry, self._holdings.now_us)
             return
         self.close(entry, control.FAILED, "nobody could consume it: it is a dead letter", letter=True)
+        self._closed.settle(entry)
 
     # --- the end -------------------------------------------------------------------------------------------
 
@@ -300,6 +302,7 @@ class Manager:
         """The copy of a closed entry is of no use any more."""
         copy = entry.copy
         assert copy is not None
+        self._closed.settle(entry)
         self._cache.unpin((copy,), QUEUES)
         if copy.id in self._entries or not copy.here:
             return
@@ -307,6 +310,10 @@ class Manager:
         self._ledger.confirmed(copy)
         if self._is_addressed(copy.descriptor):
             self._holdings.discard(copy, Reason.PURGED, done=True)
+
+    def take_outcomes(self) -> list[Item]:
+        """What became of messages of this node, once."""
+        return self._closed.take_own()
 
     def _is_addressed(self, descriptor: Descriptor) -> bool:
         """Whether a message was sent to a queue of this node: dead letters of topics were not."""
@@ -340,6 +347,7 @@ class Manager:
                 self._remove(entry)
             else:
                 self.close(entry, control.FAILED, f"the manager lost it ({reason})")
+                self._closed.settle(entry)
 
     def _remove(self, entry: QueueEntry) -> None:
         queue = entry.queue
@@ -461,6 +469,7 @@ class Manager:
         copy, queue = self._cache.get(entry.message), self._declared.numbered(number)
         if entry.state is EntryState.CLOSED:
             self._closed.add(entry)
+            self._closed.settle(entry)
             return None
         if copy is None or not copy.whole:
             entry.delete()
