@@ -132,7 +132,8 @@ class Messaging:
     """Topics and queues of the programs on this node."""
 
     enabled: bool = flag(True)
-    """Whether this node has them. Messages of others are carried all the same."""
+    """Whether this node has them. One that has carries what is for queues of others, too; one that has not carries what
+    `altruistic` says."""
     non_durable: Literal["live", "as_durable", "reject"] = choice("live", ("live", "as_durable", "reject"))
     """What becomes of subscriptions that are not durable: they last as long as their consumers, are kept like
     durable ones, or are refused."""

@@ -66,25 +66,6 @@ def snapshot(queue: Queue, asked: control.Browse, limits: Limits, now: int) -> l
     ]  # fmt: skip
 
 
-class Answer:
-    """A part of a snapshot, on its way."""
-
-    __slots__ = ("_item",)
-
-    def __init__(self, item: control.Snapshot) -> None:
-        self._item = item
-
-    def item(self, matter: int, to: NodeId | None) -> Item | None:  # noqa: ARG002 - there is but one thing to say
-        """The part."""
-        return self._item
-
-    def said(self, matter: int) -> None:
-        """Nothing is remembered of it."""
-
-    def unsaid(self, matter: int, to: NodeId | None) -> None:
-        """It is said again."""
-
-
 class Look:
     """One look into a queue of another node."""
 

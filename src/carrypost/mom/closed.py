@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _SWEEP_US = 60_000_000
 """How often they are looked through for those of which nothing needs to be said any more."""
+NOTICE_US = 86_400_000_000
+"""A notice that copies are of no use lives so long at most. Who did not hear it keeps its copies until they expire."""
 
 
 class Closed:
@@ -36,11 +38,11 @@ class Closed:
     def __contains__(self, message: MessageId) -> bool:
         return message in self._entries
 
-    def add(self, entry: QueueEntry) -> None:
+    def add(self, entry: QueueEntry, now: int) -> None:
         """One more, whose author and whose carriers are to hear of it once that is durable."""
         self._entries[entry.message] = entry
         if entry.owed & PURGE:
-            self._post.add(None, entry, PURGE, until_us=entry.until_us)
+            self._post.add(None, entry, PURGE, until_us=min(entry.until_us, now + NOTICE_US))
         if entry.owed & OUTCOME and entry.author != self._node:
             self._post.add(entry.author, entry, OUTCOME, until_us=self._ends_us(entry))
 

@@ -8,7 +8,7 @@ in all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -20,8 +20,9 @@ from carrypost.model.headers import CONTROL_BYTES_MAX, Headers
 from carrypost.model.ids import NodeId
 from carrypost.model.times import TIME_US_MAX
 
-_PRIORITY = 9
-"""A small message that frees others, or lets them be consumed."""
+_PRIORITY, _PRIORITY_WORD, _PRIORITY_NOTICE = 9, 4, 0
+"""What lets messages be consumed goes first; that something was done is as good as any message; what only helps
+carriers gives way to everything else."""
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 """The name of a queue, without its node."""
 _Selector = Annotated[str, msgspec.Meta(max_length=4096)]
@@ -150,11 +151,14 @@ ROOM_BYTES = CONTROL_BYTES_MAX - _LIST_BYTES
 """For the items of one control message."""
 
 
-def control_draft(to: NodeId | None, items: Iterable[Item], lifetime_us: int | None) -> Draft:
+def control_draft(to: NodeId | None, items: Sequence[Item], lifetime_us: int | None) -> Draft:
     """A control message to one node, or (None) to all."""
     destination = address.EVERYBODY if to is None else address.control(to)
-    headers = Headers(control=_encode(list(items)))
-    return Draft(destination, b"", lifetime_us=lifetime_us, priority=_PRIORITY, headers=headers)
+    headers = Headers(control=_encode(items))
+    priority = _PRIORITY_NOTICE
+    if to is not None:
+        priority = _PRIORITY_WORD if all(isinstance(each, Outcome | Snapshot) for each in items) else _PRIORITY
+    return Draft(destination, b"", lifetime_us=lifetime_us, priority=priority, headers=headers)
 
 
 def items_of(descriptor: Descriptor) -> tuple[list[Item], int]:

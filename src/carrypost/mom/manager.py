@@ -275,7 +275,7 @@ class Manager:
             self._bury_entry(entry, queue)
         entry.write()
         if entry.owed:
-            self._closed.add(entry)
+            self._closed.add(entry, self._holdings.now_us)
 
     def _bury_entry(self, entry: QueueEntry, queue: Queue) -> None:
         """The message is another queue's from now on; of the old entry only what is to be said is left."""
@@ -468,7 +468,7 @@ class Manager:
         entry.restore(row)
         copy, queue = self._cache.get(entry.message), self._declared.numbered(number)
         if entry.state is EntryState.CLOSED:
-            self._closed.add(entry)
+            self._closed.add(entry, now)
             self._closed.settle(entry)
             return None
         if copy is None or not copy.whole:

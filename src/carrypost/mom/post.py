@@ -34,6 +34,8 @@ _MANY = 4
 """So many notes at once, and the next moment is twice as long."""
 _AGAIN_US = 5_000_000
 """Where there was no room for a control message, on the disk or in the cache, it is tried again after so long."""
+_NOTICE_US = 1_000_000
+"""What is said to all leaves this often at most: it is of use to carriers only, and each of them keeps it."""
 
 
 class Subject(Protocol):
@@ -47,6 +49,25 @@ class Subject(Protocol):
 
     def unsaid(self, matter: int, to: NodeId | None) -> None:
         """It is not, after all: it could not be written, and is said again."""
+
+
+class Said:
+    """What is said once and remembered by nobody: a crash takes it back, and no harm is done."""
+
+    __slots__ = ("_item",)
+
+    def __init__(self, item: Item) -> None:
+        self._item = item
+
+    def item(self, matter: int, to: NodeId | None) -> Item | None:  # noqa: ARG002 - there is but one thing to say
+        """It."""
+        return self._item
+
+    def said(self, matter: int) -> None:
+        """Nothing is noted."""
+
+    def unsaid(self, matter: int, to: NodeId | None) -> None:
+        """It is said again."""
 
 
 class Note(NamedTuple):
@@ -182,7 +203,7 @@ class Post:
             crowded = sum(len(notes) for _, notes in pages) >= _MANY
             least_us = self._moment_us_max // _SHORTEST
             target.moment_us = min(2 * target.moment_us or least_us, self._moment_us_max) if crowded else least_us
-            target.free_us = now + target.moment_us
+            target.free_us = now + (target.moment_us if to is not None else max(self._moment_us_max, _NOTICE_US))
         drafts = []
         for items, notes in pages:
             until_us = max(note.until_us for note in notes)

@@ -11,15 +11,19 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, InvalidDestinationException
 from carrypost.events import Reason
+from carrypost.gossip.transfers.purging import purge
 from carrypost.model import address
+from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
 from carrypost.model.times import NEVER
 from carrypost.mom import control
 from carrypost.mom.assignments import Assignments
-from carrypost.mom.browsing import ANSWER_US, Answer, Browsings, snapshot, visible
+from carrypost.mom.browsing import ANSWER_US, Browsings, snapshot, visible
+from carrypost.mom.closed import NOTICE_US
 from carrypost.mom.commands import Browsing
 from carrypost.mom.control import items_of
 from carrypost.mom.manager import Manager
+from carrypost.mom.post import Said
 from carrypost.mom.receiver import Receiver, Receiving
 from carrypost.mom.requests import OpenRequests
 
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
     from carrypost.mom.receipts import Receipts
 
 _QUEUE, _CONTROL = "queue/", "control/"
+_LEISURE_US = 30_000_000
+"""Carriers hear that a control message was read after so long, or when there is something else to be said to all."""
 ADDRESSED = (_QUEUE, _CONTROL)
 """How the destinations begin that this is about."""
 
@@ -58,6 +64,7 @@ class Queues:
         receipts: Receipts,
         incarnation: int,
     ) -> None:
+        self._ground = ground
         self._node, self._holdings, self._outputs = ground.node, ground.holdings, ground.outputs
         self._limits = ground.limits
         self._own, self._deliveries, self._claims = ground.own, deliveries, claims
@@ -106,6 +113,8 @@ class Queues:
 
     def take(self, copy: Copy, now: int) -> None:
         """A message for a queue, or about queues, is here."""
+        if not copy.here:
+            return  # A notice that came with it says that it is of no use.
         destination = copy.descriptor.destination
         if destination.startswith(_CONTROL):
             self._read_control(copy, now)
@@ -122,22 +131,30 @@ class Queues:
 
     def _read_control(self, copy: Copy, now: int) -> None:
         descriptor = copy.descriptor
+        for_all = descriptor.destination == address.EVERYBODY
+        if for_all:  # From now on it is only carried, for those who did not read it yet.
+            self._holdings.cache.set_interesting(copy, False)
         if self._holdings.is_confirmed(copy) or descriptor.node == self._node:
             return
-        for_all = descriptor.destination == address.EVERYBODY
         if not for_all and address.addressee(descriptor.destination) != self._node:
             return
         items, unread = items_of(descriptor)
         if unread:
             self._outputs.refuse("control", descriptor.node, descriptor.shown, count=unread)
         until_us = NEVER if descriptor.deadline_us is None else descriptor.deadline_us
+        if for_all:
+            purged = [MessageId(item.message) for item in items if isinstance(item, control.Purge)]
+            purge(self._ground, purged, descriptor.node, until_us)
+            items = [item for item in items if not isinstance(item, control.Purge)]
         for item in items:
-            if isinstance(item, control.Purge) is not for_all:
+            if for_all or isinstance(item, control.Purge):
                 self._outputs.refuse("control", descriptor.node, descriptor.shown)
             else:
                 self._act(item, descriptor.node, until_us, now)
         if not for_all:
             self._read.append(copy)
+            notice = Said(control.Purge(copy.id))
+            self.post.add(None, notice, 1, after_us=now + _LEISURE_US, until_us=min(until_us, now + NOTICE_US))
 
     def _act(self, item: Item, node: NodeId, until_us: int, now: int) -> None:
         if isinstance(item, control.Request):
@@ -162,7 +179,7 @@ class Queues:
             self._outputs.refuse("queue", node)
             return
         for part in snapshot(queue, item, self._limits, now):
-            self.post.add(node, Answer(part), 1, until_us=now + ANSWER_US)
+            self.post.add(node, Said(part), 1, until_us=now + ANSWER_US)
 
     def follow_up(self, now: int) -> None:
         """Do what follows from what came or was asked for."""
