@@ -13,7 +13,7 @@ from carrypost import Context, JMSException, Queue, SessionMode, Topic, Transact
 TRANSACTED = SessionMode.SESSION_TRANSACTED
 WORK = ("one", "two", "three")
 LOG = Topic("log")
-STEP_S = {"worker": 0.0002, "shop": 0.005}
+STEP_S = {"worker": 0.0002, "shop": 0.001}
 """By the node that manages the queue: over the air everything takes longer."""
 WAIT_S = 2.0
 

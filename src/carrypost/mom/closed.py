@@ -1,6 +1,7 @@
 """Closed entries of queues, of which something is still to be said.
 
-Their authors hear that they were consumed, or failed; all nodes, that copies of them are of no use any more.
+Their authors hear that they were consumed, or failed; all nodes, that copies of them are of no use any more. Authors on
+this node hear it without a control message, in the batch that makes it final.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from carrypost.model.times import NEVER
 from carrypost.mom.entries import OUTCOME, PURGE
 
 if TYPE_CHECKING:
-    from carrypost.model.ids import MessageId
+    from carrypost.model.ids import MessageId, NodeId
+    from carrypost.mom.control import Item
     from carrypost.mom.entries import QueueEntry
     from carrypost.mom.post import Post
 
@@ -24,11 +26,13 @@ NOTICE_US = 86_400_000_000
 class Closed:
     """The closed entries of one node, by the ids of their messages."""
 
-    def __init__(self, post: Post, receipt_us: int) -> None:
-        self._post = post
+    def __init__(self, node: NodeId, post: Post, receipt_us: int) -> None:
+        self._node, self._post = node, post
         self._receipt_us = receipt_us
         """An author may hear of a message for so long after its end."""
         self._entries: dict[MessageId, QueueEntry] = {}
+        self._sealed: list[QueueEntry] = []
+        """Those that programs of this node sent and are to hear of."""
         self._sweep_us = 0
 
     def __contains__(self, message: MessageId) -> bool:
@@ -39,8 +43,21 @@ class Closed:
         self._entries[entry.message] = entry
         if entry.owed & PURGE:
             self._post.add(None, entry, PURGE, until_us=min(entry.until_us, now + NOTICE_US))
-        if entry.owed & OUTCOME:
+        if entry.owed & OUTCOME and entry.author != self._node:
             self._post.add(entry.author, entry, OUTCOME, until_us=self._ends_us(entry))
+
+    def seal(self, entry: QueueEntry) -> None:
+        """It stays closed: nothing will undo that."""
+        if entry.owed & OUTCOME and entry.author == self._node:
+            self._sealed.append(entry)
+
+    def take_own(self) -> list[Item]:
+        """What became of messages of this node, once."""
+        sealed, self._sealed = self._sealed, []
+        items = [item for entry in sealed if (item := entry.item(OUTCOME, self._node)) is not None]
+        for entry in sealed:
+            entry.said(OUTCOME)
+        return items
 
     def discard(self, entry: QueueEntry) -> None:
         """It is an entry again."""

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
+    from carrypost.mom.control import Item
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.post import Post
     from carrypost.mom.queue import Queue, Standing
@@ -59,7 +60,7 @@ class Manager:
         self._declared = Declared(ground.node, ledger)
         self._entries: dict[MessageId, list[QueueEntry]] = {}
         """All that are alive: one of a message, but for dead letters of several subscriptions to a topic."""
-        self._closed = Closed(post, round(ground.settings.messaging.receipt_s * 1e6))
+        self._closed = Closed(ground.node, post, round(ground.settings.messaging.receipt_s * 1e6))
         self._requests = Requests(ground, ledger)
         self._place = 0
         self._delayed: list[tuple[int, int, QueueEntry]] = []
@@ -254,6 +255,7 @@ class Manager:
             entry.write()
             return
         self.close(entry, control.FAILED, "nobody could consume it: it is a dead letter", letter=True)
+        self._closed.seal(entry)
 
     # --- the end -------------------------------------------------------------------------------------------
 
@@ -298,6 +300,7 @@ class Manager:
         """The copy of a closed entry is of no use any more."""
         copy = entry.copy
         assert copy is not None
+        self._closed.seal(entry)
         if copy.id in self._entries:
             return  # Another queue has it.
         self._cache.unpin((copy,), QUEUES)
@@ -307,6 +310,10 @@ class Manager:
         self._ledger.confirmed(copy)
         if self._is_addressed(copy.descriptor):
             self._holdings.discard(copy, Reason.PURGED, done=True)
+
+    def take_outcomes(self) -> list[Item]:
+        """What became of messages of this node, once."""
+        return self._closed.take_own()
 
     def _is_addressed(self, descriptor: Descriptor) -> bool:
         """Whether a message was sent to a queue of this node: dead letters of topics were not."""
@@ -338,6 +345,7 @@ class Manager:
                     self._remove(entry)
                 else:
                     self.close(entry, control.FAILED, f"the manager lost it ({reason})")
+                    self._closed.seal(entry)
 
     def _remove(self, entry: QueueEntry) -> None:
         queue = self._queue_of(entry)
@@ -467,6 +475,7 @@ class Manager:
         copy, queue = self._cache.get(entry.message), self._declared.numbered(number)
         if entry.state is EntryState.CLOSED:
             self._closed.add(entry, now)
+            self._closed.seal(entry)
             return None
         if copy is None or not copy.whole:
             entry.delete()

@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from carrypost.mom.state import Consumer, Subscription
 
 _NUMBER_BYTES = 8
+_KEPT_US = 20_000
+"""What a commit acknowledged is let go with the next batch, or after so long: a batch of its own would cost a program
+that commits again and again as much as its commits."""
 
 
 class Messaging(Layer):
@@ -79,7 +82,9 @@ class Messaging(Layer):
         self._replaced: dict[Subscription, Subscription] = {}
         """Those of them that have the name of another one, and that other: it ends when its successor is durable."""
         self._kept: list[Acknowledged] = []
-        """What commits acknowledged that are durable: let go with the next step."""
+        """What commits acknowledged that are durable: let go soon."""
+        self._kept_us = NEVER
+        """When, at the latest."""
         self._replaced_for_good: list[Subscription] = []
         """Those whose successors are: they end with the next step."""
         self._resume_us = NEVER
@@ -179,8 +184,8 @@ class Messaging(Layer):
     def expire(self, now: int) -> None:
         """Do what is due: delivery times, leases, interests that nobody has, rows that were not written."""
         self._claims.expire(now)
-        kept, self._kept = self._kept, []
-        self._claims.keep(kept)
+        if self._kept_us <= now:
+            self._let_go()
         replaced, self._replaced_for_good = self._replaced_for_good, []
         for subscription in [*replaced, *self._topics.lapsed(now)]:
             self._end(subscription, now)
@@ -195,8 +200,14 @@ class Messaging(Layer):
             self._resume_us = NEVER
         self._look_ahead()
 
+    def _let_go(self) -> None:
+        kept, self._kept, self._kept_us = self._kept, [], NEVER
+        self._claims.keep(kept)
+
     def finish(self, now: int) -> Sequence[Draft]:
         """Hand out what the step brought, and say what others are to know."""
+        if self._kept and (self._journal.puts or self._journal.deletes):
+            self._let_go()
         if self._claims.ready and self._resume_us == NEVER:
             self._claims.hand_out()
         for copy in self._holdings.take_carried():
@@ -208,7 +219,7 @@ class Messaging(Layer):
 
     def _look_ahead(self) -> None:
         self.due_us = min(
-            self._claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us,
+            self._claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us, self._kept_us,
             self.queues.due_us, self._receipts.due_us, self.directory.due_us,
         )  # fmt: skip
 
@@ -454,7 +465,8 @@ class Messaging(Layer):
         self.queues.done(number)
         if number in self._commits:
             self._kept += self._commits.pop(number)
-            self.due_us = self._holdings.now_us
+            self._kept_us = min(self._kept_us, self._holdings.now_us + _KEPT_US)
+            self.due_us = min(self.due_us, self._kept_us)
         self.directory.done(number)
 
     def undo(self, number: int, now: int) -> None:

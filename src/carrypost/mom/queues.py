@@ -202,6 +202,8 @@ class Queues:
 
     def finish(self, now: int) -> list[Draft]:
         """The end of a step: returns what is to be said to other nodes."""
+        for item in self.manager.take_outcomes():
+            self._act(item, self._node, NEVER, now)
         read, self._read = self._read, []
         for copy in read:
             if copy.here:
