@@ -10,7 +10,6 @@ message may acknowledge or release it, and only for the round in which it was as
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from carrypost.errors import (
@@ -20,7 +19,6 @@ from carrypost.events import Assigned, Reason
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.model import address
 from carrypost.model.ids import MessageId
-from carrypost.model.times import NEVER
 from carrypost.mom import control, declared, entries, standing
 from carrypost.mom.closed import Closed
 from carrypost.mom.commands import Declare, Redelivery
@@ -28,6 +26,7 @@ from carrypost.mom.declared import Declared
 from carrypost.mom.entries import ASSIGN, HAND_OVER, OUTCOME, PURGE, EntryState, QueueEntry
 from carrypost.mom.standing import Requests
 from carrypost.mom.tenure import LocalTenure
+from carrypost.mom.terms import Terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -63,10 +62,7 @@ class Manager:
         self._closed = Closed(ground.node, post, round(ground.settings.messaging.receipt_s * 1e6))
         self._requests = Requests(ground, ledger)
         self._place = 0
-        self._delayed: list[tuple[int, int, QueueEntry]] = []
-        """Delivery time, place, entry; some may have gone."""
-        self._leases: list[tuple[int, int, QueueEntry]] = []
-        """Its end, round, entry; some may be over."""
+        self._delays, self._leases = Terms(), Terms()
         self._ready: dict[Queue, None] = {}
         """Queues that may have something for somebody."""
         self._turned_away = False
@@ -74,8 +70,7 @@ class Manager:
     @property
     def due_us(self) -> int:
         """When `expire` has something to do."""
-        delayed = self._delayed[0][0] if self._delayed else NEVER
-        return min(delayed, self._leases[0][0] if self._leases else NEVER, self._requests.due_us)
+        return min(self._delays.due_us, self._leases.due_us, self._requests.due_us)
 
     def get(self, destination: str) -> Queue | None:
         """The queue of this address."""
@@ -187,7 +182,7 @@ class Manager:
         entry.state = EntryState.WAITING
         queue, due_us = self._queue_of(entry), _delivery_us(entry.descriptor)
         if due_us > now:
-            heappush(self._delayed, (due_us, entry.place, entry))
+            self._delays.add(entry, due_us)
         else:
             queue.let_wait(entry)
             self._ready[queue] = None
@@ -230,7 +225,7 @@ class Manager:
         entry.lease_us = 0
         if queue.asked.redelivery is Redelivery.AFTER_LEASE:
             entry.lease_us = now + queue.asked.lease_us
-            heappush(self._leases, (entry.lease_us, entry.place, entry))
+            self._leases.add(entry, entry.lease_us)
         request.take(self._requests.next_place())
         if request.node != self._node:
             entry.owed |= ASSIGN
@@ -426,13 +421,11 @@ class Manager:
 
     def expire(self, now: int) -> list[QueueEntry]:
         """Do what is due; returns what consumers of this node had and whose lease is over."""
-        while self._delayed and self._delayed[0][0] <= now:
-            entry = heappop(self._delayed)[2]
+        for entry in self._delays.take_due(now):
             if entry.state is EntryState.WAITING and entry in self._entries.get(entry.message, ()):
                 self._let_wait(entry, now)
         over: list[QueueEntry] = []
-        while self._leases and self._leases[0][0] <= now:
-            entry = heappop(self._leases)[2]
+        for entry in self._leases.take_due(now):
             if entry.state is EntryState.ASSIGNED and entry.lease_us and entry.lease_us <= now:
                 if entry.receiver == self._node:
                     over.append(entry)
@@ -494,7 +487,7 @@ class Manager:
         if entry.owed & ASSIGN:
             self._say(entry.receiver, entry, ASSIGN)
         if entry.lease_us:
-            heappush(self._leases, (entry.lease_us, entry.place, entry))
+            self._leases.add(entry, entry.lease_us)
         return entry if entry.receiver == self._node else None
 
 
