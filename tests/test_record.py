@@ -104,6 +104,7 @@ EVENTS: list[tuple[events.Event, list[dict[str, object]]]] = [
     (events.ClaimLost("mail", M1, Reason.EVICTED), []),
     (events.Done(1), []),
     (events.Undone(1, "disk"), []),
+    (events.Advertised("news", "topic/news"), []),
 ]
 
 
