@@ -280,7 +280,7 @@ class Receiver:
         copy = self._holdings.cache.get(made.message)
         if copy is not None and copy.whole:
             self._attach(made, copy)
-        elif made.release_us == NEVER and not self._asks(destination):
+        elif made.release_us == NEVER and not self.asks(destination):
             made.release(dead=False)
         self.due_us = min(self.due_us, made.until_us, made.release_us)
 
@@ -291,7 +291,8 @@ class Receiver:
             return self._requests.get(request) == destination
         return life < self._life and len(self._assignments) < _EARLIER_MAX
 
-    def _asks(self, destination: str) -> bool:
+    def asks(self, destination: str) -> bool:
+        """Whether a consumer of this node receives from a queue."""
         return any(each.destination == destination for each in self._open.values())
 
     def arrived(self, copy: Copy) -> None:
@@ -337,7 +338,7 @@ class Receiver:
         ]
 
     def _forget_interest(self, destination: str) -> None:
-        if destination not in self._interests or self._looks[destination] or self._asks(destination):
+        if destination not in self._interests or self._looks[destination] or self.asks(destination):
             return
         if any(each.destination == destination and each.stands for each in self._assignments.all()):
             return
