@@ -36,7 +36,7 @@ class Reason(enum.StrEnum):
     PURGED = "purged"
     """It reached whom it was for, and is of no use to others."""
     PENDING = "pending"
-    """It would have to wait for its predecessors, and too many do already; or there are too many groups."""
+    """It would have to wait, for its predecessors or in a queue, and too many do already; or there are too many groups."""
 
 
 class Reception(msgspec.Struct, frozen=True):
