@@ -9,7 +9,7 @@ import msgspec
 from tests.one_node import OneNode, S
 
 from carrypost.errors import NameNotFoundException
-from carrypost.events import Advertised, Refused
+from carrypost.events import Advertised, Received, Refused
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Announce, Frame, Offer, OfferEntry, Parcel, Profile
 from carrypost.journal import MESSAGE, MOM, StoredMessage
@@ -130,7 +130,15 @@ class NamedNode(OneNode):
 
     def refused(self) -> Counter[str]:
         """What was refused so far, by reason."""
-        return Counter({each.reason: each.count for each in self.events if isinstance(each, Refused)})
+        return Counter(each.reason for each in self.events if isinstance(each, Refused) for _ in range(each.count))
+
+    def received(self, descriptor: Descriptor) -> bool:
+        """Whether a message came in: after a write that failed nothing is asked for, for a while."""
+        return any(
+            each.descriptor.id == descriptor.id
+            for event in self.events if isinstance(event, Received)
+            for each in event.receptions
+        )  # fmt: skip
 
     def messages(self) -> int:
         return sum(kind == MESSAGE for kind, _, _ in self.disk)

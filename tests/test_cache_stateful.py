@@ -221,6 +221,15 @@ class Model:
             self.known[known.descriptor.id] = known
             self.forget_excess()
 
+    def throw_out(self, several: list[Known]) -> None:
+        here = [known for known in several if known.here]
+        for known in here:
+            self.leave(known)
+            known.finished = True
+        self.reconsider()
+        self.forget_excess()
+        self.removed += [known.descriptor.id for known in here]
+
     def expire(self, now: int) -> list[MessageId]:
         ended = sorted(
             (known for known in self.known.values() if known.deadline <= now),
@@ -383,6 +392,16 @@ class CacheMachine(RuleBasedStateMachine):
             self.cache.remove(copy, reason, done=done)
             assert not copy.here
             assert not copy.whole
+
+    @rule(several=st.lists(picks, max_size=4, unique=True))
+    def throw_out(self, several: list[int]) -> None:
+        chosen = {id(found[1]): found for pick in several if (found := self.pick(pick)) is not None}
+        self.cache.throw_out([copy for copy, _ in chosen.values()], Reason.PURGED)
+        self.model.throw_out([known for _, known in chosen.values()])
+        removed = self.cache.take_removed()
+        assert all(reason is Reason.PURGED for _, reason in removed)
+        assert [copy.id for copy, _ in removed] == self.model.removed
+        self.model.removed = []
 
     @precondition(lambda self: self.written)
     @rule(pick=picks, done=st.booleans())

@@ -20,7 +20,7 @@ from carrypost.errors import StateError, StoreError
 from carrypost.gossip.wire.pieces import pack
 from carrypost.journal import Durability, Key, StoredMessage, Value
 from carrypost.model.descriptor import Descriptor
-from carrypost.node.store import schema
+from carrypost.node.store import schema, writer
 from carrypost.node.store.store import RECENT_BYTES_MAX
 
 
@@ -73,6 +73,19 @@ def test_the_answer_of_an_earlier_batch_does_not_uncover_the_disk(disk: Disk, pa
     disk.settle()
     assert not disk.lost
     assert disk.store.read(ID, 0) == last
+
+
+def test_what_somebody_waits_for_the_disk_with_is_written_while_the_writer_rests(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_REST_S_MAX", 2 * WAIT_S)
+    monkeypatch.setattr(writer, "_REST_RATIO", 1e9)
+    with opened(path) as disk:
+        disk.submit({FIRST: b"one"})
+        eventually(lambda: disk.store.status()["batches"] == 1)
+        disk.submit({SECOND: b"two"}, durability=Durability.FULL)
+        eventually(lambda: disk.store.status()["batches"] == 2)
+        disk.settle()
 
 
 def test_everything_but_payloads_comes_back_at_the_next_start(path: Path) -> None:

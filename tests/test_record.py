@@ -104,8 +104,8 @@ EVENTS: list[tuple[events.Event, list[dict[str, object]]]] = [
     (events.ClaimLost("mail", M1, Reason.EVICTED), []),
     (events.Done(1), []),
     (events.Undone(1, "disk"), []),
-    (events.Browsed(1, (M1,), 0, complete=True), []),
     (events.Advertised("news", "topic/news"), []),
+    (events.Browsed(1, (M1,), 0, complete=True), []),
     (
         events.Receipt(M1.id, events.SendState.DELIVERED, handed_over=True, last=True),
         [{"kind": "receipt", "message": "author:1:1", "source": "a"}],

@@ -132,7 +132,8 @@ class Messaging:
     """Topics and queues of the programs on this node."""
 
     enabled: bool = flag(True)
-    """Whether this node has them. Messages of others are carried all the same."""
+    """Whether this node has them. One that has carries what is for queues of others, too; one that has not carries what
+    `altruistic` says."""
     non_durable: Literal["live", "as_durable", "reject"] = choice("live", ("live", "as_durable", "reject"))
     """What becomes of subscriptions that are not durable: they last as long as their consumers, are kept like
     durable ones, or are refused."""
@@ -144,8 +145,8 @@ class Messaging:
     """Payload of those messages; one is always allowed."""
     advert_s: float = number(7 * DAY_S, 1.0, YEAR_S)
     """How long the advertisement of a name lives, and for how long use prolongs names of others here. It is renewed
-    after a half to three quarters of that. So who is passed by every other day keeps what it knows, and what was
-    unbound is forgotten in a week. Never more than `lifetime_s_max`."""
+    after a third to a half of that. So who is passed by every third day keeps what it knows, and what was unbound is
+    forgotten in a week. Never more than `lifetime_s_max`."""
     tries: int = whole(6, 1, UNBOUNDED)
     """How often a message comes to a listener that fails with it."""
     draft_bytes_max: int = whole(64 * MIB, KIB, UNBOUNDED)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from carrypost.errors import IllegalStateException, StateError
-from carrypost.mom.messaging import Messaging, MessagingOverview
+from carrypost.mom.messaging import Messaging
+from carrypost.mom.overview import MessagingOverview
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -191,19 +192,19 @@ class HostMessaging:
         """A program is about to send a request, and waits for the reply until a deadline, also after a restart."""
         with self._host.step(now, links=False):
             self._works.check_number(number)
-            self._awake().requests.remember(number, correlation, deadline_us)
+            self._awake().queues.requests.remember(number, correlation, deadline_us)
             self._works.follow(number)
 
     def forget_request(self, number: int, correlation: str, now: int) -> None:
         """A request has its reply, or was never sent."""
         with self._host.step(now, links=False):
             self._works.check_number(number)
-            self._awake().requests.forget(correlation)
+            self._awake().queues.requests.forget(correlation)
             self._works.follow(number, commit=False)
 
     def open_requests(self) -> tuple[OpenRequest, ...]:
         """The requests of this node that have no reply yet."""
-        return self._awake().requests.all_open()
+        return self._awake().queues.requests.all_open()
 
     # --- names ---------------------------------------------------------------------------------------------
 

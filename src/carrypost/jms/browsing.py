@@ -113,9 +113,10 @@ class QueueBrowser:
         return self.messages()
 
     async def messages(self, timeout: Duration | None = None) -> AsyncIterator[Message]:
-        """What waits, in the order in which it would be given out; of another node's queue also until none comes.
+        """What waits, in the order in which it would be given out; ends if nothing more comes for `timeout`.
 
-        None comes for `timeout`: without one, an iteration waits until the manager was heard, and all messages came.
+        On the manager's node all of it is here. Elsewhere an iteration without a timeout waits for the manager's
+        answer, and for the messages, but not longer than the node does: an hour, and ten seconds for each message.
         """
         limit_s = None if timeout is None else seconds(timeout, "a timeout")
         self._check()

@@ -16,7 +16,6 @@ from carrypost.model.descriptor import Ordering
 
 RESERVED = "$"
 TEMPORARY = f"{RESERVED}temporary."
-REPLIES = f"{RESERVED}replies"
 DEAD_LETTERS = "DLQ."
 
 

@@ -241,7 +241,9 @@ class LocalProvider(Provider):
 
     async def give_up(self, session: int, numbers: Collection[int]) -> None:
         """Make dead letters of messages."""
-        await asyncio.shield(self.perform((), (Ack(session, tuple(numbers)),), _FULL).done)
+        await self._answered(
+            lambda number, now: self._host().messaging.release(number, session, numbers, now, dead=True)
+        )
 
     # --- queues --------------------------------------------------------------------------------------------
 

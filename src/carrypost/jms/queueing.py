@@ -6,7 +6,13 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from carrypost.errors import IllegalArgumentException, IllegalStateException, InvalidDestinationException
+from carrypost.errors import (
+    IllegalArgumentException,
+    IllegalStateException,
+    InvalidDestinationException,
+    JMSException,
+    NameAlreadyBoundException,
+)
 from carrypost.jms.asking import queue_selector
 from carrypost.jms.browsing import QueueBrowser
 from carrypost.jms.destinations import DEAD_LETTERS, RESERVED, Destination, Queue, named
@@ -16,10 +22,12 @@ from carrypost.jms.requests import Request, Requests, remaining_s, reply_place
 from carrypost.model import address
 from carrypost.model.headers import DESTINATION_MAX
 from carrypost.mom.commands import Declare, Redelivery
+from carrypost.mom.names import Bind
 
 if TYPE_CHECKING:
     from carrypost.jms.connection import Connection
     from carrypost.jms.messages import Message
+    from carrypost.jms.provider import Provider
     from carrypost.jms.sent import Sent
     from carrypost.jms.session import Session
     from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
@@ -44,21 +52,28 @@ class Queueing:
         """Something is to be received: start the connection, unless the program does."""
 
     async def declare_queue(
-        self, name: str, *, redelivery: str = "never", lease_s: Duration | None = None, policy: str = "fair"
+        self,
+        name: str,
+        *,
+        redelivery: str = "never",
+        lease_s: Duration | None = None,
+        policy: str = "fair",
+        advertise: bool = True,
     ) -> Queue:
         """Make this node the manager of a queue, ``NAME@NODE``; again, and it finds what waits there.
 
-        The queue outlives context and program. `redelivery`: a message that a receiver got and does not acknowledge
-        stays with that receiver's node ("never": no two nodes ever get it), or goes to whoever asks when its lease of
-        `lease_s` (an hour) is over ("after_lease": it may be consumed twice). `policy`: who of those that ask for a
-        message gets it. Raises `JMSException` if the queue is there, and was declared otherwise.
+        The queue outlives context and program, and ends when its last name is unbound (`carrypost.naming`). It is bound
+        to its name in the directory, which other nodes hear of unless `advertise` is false. `redelivery`: a message
+        that a receiver got and does not acknowledge stays with that receiver's node ("never": no two nodes ever get
+        it), or goes to whoever asks when its lease of `lease_s` (an hour) is over ("after_lease": it may be consumed
+        twice). `policy`: who of those that ask for a message gets it. Raises `JMSException` if the queue is there, and
+        was declared otherwise.
         """
         session = self._opened()
-        asked = _declared(name, redelivery, lease_s, policy, self._opened().works.provider.place.node)
+        asked = _declared(name, redelivery, lease_s, policy, session.works.provider.place.node)
         self._connection.used = True
         await session.works.ready()
-        found = await session.works.provider.declare(asked)
-        return Queue(address.name_of(found) or found)
+        return await _managed(session.works.provider, asked, advertise=advertise)
 
     async def create_temporary_queue(self) -> TemporaryQueue:
         """A queue of this connection, which lives as long; others may send to it, as to a `jms_reply_to`."""
@@ -135,6 +150,23 @@ class Queueing:
         if time_to_live is None:
             time_to_live = remaining_s(request, session.works.provider.now_us())
         return await producer.send(to, body, time_to_live=time_to_live)
+
+
+async def _managed(provider: Provider, asked: Declare, *, advertise: bool) -> Queue:
+    """Declare a queue, and bind it to its name, unless that stands for something: then it was, or the program knows."""
+    bind = Bind(asked.name, address.queue(asked.name, provider.place.node), advertise=advertise)
+    try:
+        await provider.bind(bind)
+        new = True
+    except NameAlreadyBoundException:
+        new = False
+    try:
+        found = await provider.declare(asked)
+    except JMSException:
+        if new:
+            await provider.unbind(asked.name, context=False)
+        raise
+    return Queue(address.name_of(found) or found)
 
 
 def _declared(name: object, redelivery: object, lease_s: Duration | None, policy: object, node: NodeId) -> Declare:

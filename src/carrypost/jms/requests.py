@@ -18,7 +18,7 @@ from carrypost.errors import (
     JMSException,
 )
 from carrypost.jms.consumer import Wanted
-from carrypost.jms.destinations import REPLIES, Destination, Queue
+from carrypost.jms.destinations import Destination, Queue
 from carrypost.jms.durations import Duration, seconds
 from carrypost.jms.messages import Message, headers
 from carrypost.jms.modes import SessionMode
@@ -27,6 +27,7 @@ from carrypost.model import address
 from carrypost.model.selector.tree import quoted
 from carrypost.model.times import MICROSECONDS
 from carrypost.mom.commands import Declare
+from carrypost.mom.requests import REPLIES
 
 if TYPE_CHECKING:
     from carrypost.jms.provider import Provider

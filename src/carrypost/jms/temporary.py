@@ -33,14 +33,11 @@ class TemporaryConnection(Protocol):
         """Those that are open."""
 
 
-class TemporaryQueue(Queue):
-    """A queue of one connection; made by `Context.create_temporary_queue`."""
+class Temporary(Destination):
+    """A destination of one connection."""
 
-    __slots__ = ("_all",)
-
-    def __init__(self, name: str, temporaries: Temporaries) -> None:
-        super().__init__(name)
-        self._all = temporaries
+    __slots__ = ()
+    _all: Temporaries
 
     async def delete(self) -> None:
         """End it, with all that waits in it; raises `IllegalStateException` while a consumer is open. Twice is once."""
@@ -51,22 +48,24 @@ class TemporaryQueue(Queue):
         return self._all is temporaries
 
 
-class TemporaryTopic(Topic):
+class TemporaryQueue(Temporary, Queue):
+    """A queue of one connection; made by `Context.create_temporary_queue`."""
+
+    __slots__ = ("_all",)
+
+    def __init__(self, name: str, temporaries: Temporaries) -> None:
+        Queue.__init__(self, name)
+        self._all = temporaries
+
+
+class TemporaryTopic(Temporary, Topic):
     """A topic of one connection; made by `Context.create_temporary_topic`."""
 
     __slots__ = ("_all",)
 
     def __init__(self, name: str, temporaries: Temporaries) -> None:
-        super().__init__(name)
+        Topic.__init__(self, name)
         self._all = temporaries
-
-    async def delete(self) -> None:
-        """End it; raises `IllegalStateException` while a consumer is open. Twice is once."""
-        await self._all.end(self)
-
-    def is_of(self, temporaries: Temporaries) -> bool:
-        """Whether a connection made it."""
-        return self._all is temporaries
 
 
 class Temporaries:
@@ -125,6 +124,6 @@ class Temporaries:
 
     def check_sender(self, destination: Destination) -> None:
         """Raise if it is one of this connection that was deleted."""
-        mine = isinstance(destination, TemporaryQueue | TemporaryTopic) and destination.is_of(self)
+        mine = isinstance(destination, Temporary) and destination.is_of(self)
         if mine and destination.address not in self._alive:
             raise InvalidDestinationException(f"{destination!r} was deleted")

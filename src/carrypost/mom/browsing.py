@@ -31,7 +31,7 @@ ANSWER_US: Final = 3_600_000_000
 """A question waits for its answer, and an answer for whoever asked, for so long."""
 _PATIENCE_US = 10_000_000
 """A snapshot waits for messages that are missing for so long after the last one came."""
-_OPEN_MAX = 64
+OPEN_MAX = 64
 """Questions that are open at a time; the oldest gives way."""
 _ASK: Final = 1
 
@@ -64,25 +64,6 @@ def snapshot(queue: Queue, asked: control.Browse, limits: Limits, now: int) -> l
         )
         for first in range(0, len(found) or 1, _PART)
     ]  # fmt: skip
-
-
-class Answer:
-    """A part of a snapshot, on its way."""
-
-    __slots__ = ("_item",)
-
-    def __init__(self, item: control.Snapshot) -> None:
-        self._item = item
-
-    def item(self, matter: int, to: NodeId | None) -> Item | None:  # noqa: ARG002 - there is but one thing to say
-        """The part."""
-        return self._item
-
-    def said(self, matter: int) -> None:
-        """Nothing is remembered of it."""
-
-    def unsaid(self, matter: int, to: NodeId | None) -> None:
-        """It is said again."""
 
 
 class Look:
@@ -128,8 +109,8 @@ class Browsings:
         """Ask a manager; returns the number by which its answer is told."""
         found = address.address(destination)
         assert found is not None
-        if len(self._open) >= _OPEN_MAX:
-            self._close(next(iter(self._open.values())))
+        if len(self._open) >= OPEN_MAX:
+            self._give_up(next(iter(self._open.values())))
         # From the clock, so that a late answer to an earlier life is not taken for one to this.
         self._number = max(self._number + 1, now)
         look = Look(self._number, destination, manager, control.Browse(found.name, self._number, selector or ""))
@@ -190,9 +171,12 @@ class Browsings:
     def expire(self, now: int) -> None:
         """Wait no longer for what is missing."""
         for look in [each for each in self._open.values() if each.due_us <= now]:
-            total = self._totals.get(look.number, 0)
-            places = range(look.told, total)
-            here = tuple([found for place in places if (found := self._descriptor(look, place)) is not None])
-            self._tell(Browsed(look.number, here, look.taken_us, complete=True))
-            self._close(look)
+            self._give_up(look)
         self.due_us = min([each.due_us for each in self._open.values()], default=NEVER)
+
+    def _give_up(self, look: Look) -> None:
+        """Tell what is here, without what is missing."""
+        places = range(look.told, self._totals.get(look.number, 0))
+        here = tuple([found for place in places if (found := self._descriptor(look, place)) is not None])
+        self._tell(Browsed(look.number, here, look.taken_us, complete=True))
+        self._close(look)

@@ -8,7 +8,7 @@ in all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -20,11 +20,15 @@ from carrypost.model.headers import CONTROL_BYTES_MAX, Headers
 from carrypost.model.ids import NodeId
 from carrypost.model.times import TIME_US_MAX
 
-_PRIORITY = 9
-"""A small message that frees others, or lets them be consumed."""
+_PRIORITY, _PRIORITY_WORD, _PRIORITY_NOTICE = 9, 4, 0
+"""What lets messages be consumed goes first; that something was done is as good as any message; what only helps
+carriers gives way to everything else."""
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+"""The name of a queue, without its node."""
 _Selector = Annotated[str, msgspec.Meta(max_length=4096)]
+"""Which messages are meant; empty: all."""
 _Message = Annotated[bytes, msgspec.Meta(min_length=1, max_length=512)]
+"""The id of a message."""
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 
 
@@ -37,6 +41,7 @@ class Request(msgspec.Struct, frozen=True, array_like=True, tag="r", gc=False):
     credit: _Count
     """How many it takes in all, since the request began."""
     deadline_us: _Count
+    """Until when it stands, unless it is renewed."""
     selector: _Selector = ""
 
 
@@ -45,6 +50,7 @@ class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag="w", gc=False):
 
     queue: _Name
     number: _Count
+    """Of the request."""
 
 
 class Assign(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
@@ -53,6 +59,7 @@ class Assign(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     queue: _Name
     message: _Message
     request: _Count
+    """The number of the request that it is assigned to."""
     round: _Count
     """How often it was assigned, this time included: an answer names it."""
     count: _Count = 0
@@ -66,6 +73,7 @@ class Acknowledge(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=Fals
 
     message: _Message
     round: _Count
+    """For which it is said."""
 
 
 class Release(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
@@ -73,6 +81,7 @@ class Release(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
 
     message: _Message
     round: _Count
+    """For which it is said."""
     count: _Count = 0
     """How often it was handed over."""
     dead: bool = False
@@ -84,8 +93,9 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
 
     message: _Message
     kind: Annotated[int, msgspec.Meta(ge=0, le=255)]
-    """One of `HANDED_OVER`, `DELIVERED`, `FAILED`; others are a later version's."""
+    """0: its manager has it; 1: it was consumed; 2: it failed. Others are a later version's."""
     reason: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    """Why it failed."""
 
 
 HANDED_OVER, DELIVERED, FAILED = range(3)
@@ -102,6 +112,7 @@ class Browse(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
 
     queue: _Name
     number: _Count
+    """By which the answer is known."""
     selector: _Selector = ""
 
 
@@ -110,14 +121,18 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
 
     queue: _Name
     number: _Count
+    """Of the question."""
     taken_us: _Count
+    """When the manager looked, by its clock."""
     first: _Count
     """The place of the first of these."""
     total: _Count
     """How many there are in all parts."""
     messages: tuple[_Message, ...] = ()
+    """Their ids."""
 
 
+KINDS = (Request, Withdraw, Assign, Acknowledge, Release, Outcome, Purge, Browse, Snapshot)
 Item = Request | Withdraw | Assign | Acknowledge | Release | Outcome | Purge | Browse | Snapshot
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -137,13 +152,16 @@ ROOM_BYTES = CONTROL_BYTES_MAX - _LIST_BYTES
 
 
 def control_draft(
-    to: NodeId | None, items: Iterable[Item], lifetime_us: int | None, *, withheld: bool = False
+    to: NodeId | None, items: Sequence[Item], lifetime_us: int | None, *, withheld: bool = False
 ) -> Draft:
     """A control message to one node, or (None) to all; one that is `withheld` leaves when it is durable."""
     destination = address.EVERYBODY if to is None else address.control(to)
-    headers = Headers(control=_encode(list(items)))
+    headers = Headers(control=_encode(items))
+    priority = _PRIORITY_NOTICE
+    if to is not None:
+        priority = _PRIORITY_WORD if all(isinstance(each, Outcome | Snapshot) for each in items) else _PRIORITY
     return Draft(
-        destination, b"", lifetime_us=lifetime_us, priority=_PRIORITY, headers=headers, withheld=withheld
+        destination, b"", lifetime_us=lifetime_us, priority=priority, headers=headers, withheld=withheld
     )  # fmt: skip
 
 

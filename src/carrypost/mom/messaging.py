@@ -6,7 +6,7 @@ step of each; what they change is in that step's batch. Nothing here publishes, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, JMSException
 from carrypost.events import Handed, Reason
@@ -17,20 +17,18 @@ from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import claims as claim_rows
 from carrypost.mom import directory as directory_rows
-from carrypost.mom import owed as owed_rows
-from carrypost.mom import receipts as receipt_rows
-from carrypost.mom import requests as request_rows
 from carrypost.mom import topic as topic_rows
 from carrypost.mom.claims import Acknowledged, Claims
 from carrypost.mom.commands import Receive
 from carrypost.mom.directory import Directory
 from carrypost.mom.ledger import RETRY_US, Ledger
+from carrypost.mom.manager import DEAD_LETTERS
+from carrypost.mom.overview import MessagingOverview
 from carrypost.mom.owed import Owed
 from carrypost.mom.post import Post
 from carrypost.mom.queues import ADDRESSED, Queues
 from carrypost.mom.receipts import Receipts
 from carrypost.mom.receiver import Receiving
-from carrypost.mom.requests import Requests
 from carrypost.mom.session import Sessions
 from carrypost.mom.state import destination_of
 from carrypost.mom.topic import Topics
@@ -49,19 +47,9 @@ if TYPE_CHECKING:
     from carrypost.mom.state import Consumer, Subscription
 
 _NUMBER_BYTES = 8
-
-
-class MessagingOverview(NamedTuple):
-    """How messaging stands, for people who ask."""
-
-    subscriptions: int
-    durable: int
-    consumers: int
-    claims: int
-    pinned: int
-    """Copies that stay because of claims."""
-    lost: int
-    """Claims whose copies left before they were acknowledged or dead."""
+_KEPT_US = 20_000
+"""What a commit acknowledged is let go with the next batch, or after so long: a batch of its own would cost a program
+that commits again and again as much as its commits."""
 
 
 class Messaging(Layer):
@@ -83,7 +71,6 @@ class Messaging(Layer):
             ground, deliveries, self._claims, self._ledger, post=post, receipts=self._receipts, incarnation=incarnation
         )
         self._sessions = Sessions()
-        self.requests = Requests(self._ledger)
         self.directory = Directory(ground, deliveries, self._ledger)
         """Names of topics and queues; its commands are the host's to give."""
         self._commits: dict[int, list[Acknowledged]] = {}
@@ -95,7 +82,9 @@ class Messaging(Layer):
         self._replaced: dict[Subscription, Subscription] = {}
         """Those of them that have the name of another one, and that other: it ends when its successor is durable."""
         self._kept: list[Acknowledged] = []
-        """What commits acknowledged that are durable: let go with the next step."""
+        """What commits acknowledged that are durable: let go soon."""
+        self._kept_us = NEVER
+        """When, at the latest."""
         self._replaced_for_good: list[Subscription] = []
         """Those whose successors are: they end with the next step."""
         self._resume_us = NEVER
@@ -110,6 +99,7 @@ class Messaging(Layer):
             claims=len(self._claims),
             pinned=self._claims.pinned,
             lost=self._claims.lost,
+            **self.queues.overview(),
         )
 
     # --- a layer -------------------------------------------------------------------------------------------
@@ -123,8 +113,6 @@ class Messaging(Layer):
             by_family.setdefault(name[:1], []).append((name, value))
         for name, value in by_family.get(topic_rows.FAMILY, ()):
             self._topics.restore(int.from_bytes(name[1:], "big"), value, now)
-        for name, value in by_family.get(request_rows.FAMILY, ()):
-            self.requests.restore(name, value)
         self._deliveries.wishes.pass_over(self._holdings.claimed)  # The claims to those are rows, or have ended.
         self._claims.restore_acknowledged(
             [MessageId(name[1:]) for name, _ in by_family.get(claim_rows.ACKNOWLEDGED, ())]
@@ -135,8 +123,8 @@ class Messaging(Layer):
         self._restore_claims(by_family.get(claim_rows.FAMILY, ()), now)
         self.queues.wake()
         self.queues.restore(found, now)
-        self._receipts.restore(by_family.get(receipt_rows.FAMILY, ()))
-        self._owed.restore(by_family.get(owed_rows.FAMILY, ()), now)
+        self._receipts.restore(found)
+        self._owed.restore(found, now)
         self.directory.restore(by_family.get(directory_rows.FAMILY, ()), now)
         self._look_ahead()
 
@@ -196,14 +184,13 @@ class Messaging(Layer):
     def expire(self, now: int) -> None:
         """Do what is due: delivery times, leases, interests that nobody has, rows that were not written."""
         self._claims.expire(now)
-        kept, self._kept = self._kept, []
-        self._claims.keep(kept)
-        self.requests.expire(now)
+        if self._kept_us <= now:
+            self._let_go()
         replaced, self._replaced_for_good = self._replaced_for_good, []
         for subscription in [*replaced, *self._topics.lapsed(now)]:
             self._end(subscription, now)
         self._topics.expire(now)
-        self.directory.expire(now, self._topics.is_consumed)
+        self.directory.expire(now, self._is_consumed)
         if self._ledger.due_us <= now:
             self._ledger.write_again()
             self.queues.post.rewritten()
@@ -213,8 +200,17 @@ class Messaging(Layer):
             self._resume_us = NEVER
         self._look_ahead()
 
+    def _let_go(self) -> None:
+        kept, self._kept, self._kept_us = self._kept, [], NEVER
+        self._claims.keep(kept)
+
+    def _is_consumed(self, destination: str) -> bool:
+        return self._topics.is_consumed(destination) or self.queues.receiver.asks(destination)
+
     def finish(self, now: int) -> Sequence[Draft]:
         """Hand out what the step brought, and say what others are to know."""
+        if self._kept and (self._journal.puts or self._journal.deletes):
+            self._let_go()
         if self._claims.ready and self._resume_us == NEVER:
             self._claims.hand_out()
         for copy in self._holdings.take_carried():
@@ -226,7 +222,7 @@ class Messaging(Layer):
 
     def _look_ahead(self) -> None:
         self.due_us = min(
-            self._claims.due_us, self._topics.due_us, self.requests.due_us, self._ledger.due_us, self._resume_us,
+            self._claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us, self._kept_us,
             self.queues.due_us, self._receipts.due_us, self.directory.due_us,
         )  # fmt: skip
 
@@ -240,6 +236,7 @@ class Messaging(Layer):
         """A batch is on disk."""
         self._ledger.durable(serial)
         self.queues.post.durable(serial)
+        self._receipts.durable(serial)
 
     def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
         """A batch could not be written: its rows are written again.
@@ -249,7 +246,7 @@ class Messaging(Layer):
         now = self._holdings.now_us
         self._ledger.lost(serial, now)
         self.queues.post.lost(serial)
-        self._receipts.lost(held)
+        self._receipts.lost(serial, held)
         untold = {event.number for event in held if isinstance(event, Handed)} | self._journal.retract_handed()
         if untold:
             self._claims.take_back(self._sessions.handed(untold))
@@ -296,6 +293,7 @@ class Messaging(Layer):
         found = self._sessions.session(session)
         if isinstance(asked, Receive):
             receiving = self.queues.open(asked, found.connection.number, now)
+            self.directory.used(asked.destination, now)
             consumer = self._sessions.consume(found, receiving)
             receiving.consumers.append(consumer)
             return consumer.number
@@ -416,11 +414,13 @@ class Messaging(Layer):
             if claim is None:
                 continue  # It expired, or was acknowledged.
             if claim.tenure is not None:
+                if dead and claim.subscription.name.startswith(DEAD_LETTERS):
+                    continue  # It would come again at once: it stays with the session, and comes again when that ends.
                 self._claims.withdraw(claim)
                 claim.tenure.release(dead=dead)
             elif dead:
                 self.queues.manager.bury(claim.copy, claim.subscription.name, now, count=claim.count)
-                self._claims.acknowledge((claim,), undoable=False)
+                self._claims.acknowledge((claim,), undoable=False, consumed=False)
         self.queues.follow_up(now)
 
     # --- works ---------------------------------------------------------------------------------------------
@@ -469,15 +469,14 @@ class Messaging(Layer):
         self.queues.done(number)
         if number in self._commits:
             self._kept += self._commits.pop(number)
-            self.due_us = self._holdings.now_us
-        self.requests.done(number)
+            self._kept_us = min(self._kept_us, self._holdings.now_us + _KEPT_US)
+            self.due_us = min(self.due_us, self._kept_us)
         self.directory.done(number)
 
     def undo(self, number: int, now: int) -> None:
         """A command was lost: sessions and subscriptions are as they were before it."""
         self.queues.undo(number)
         self._claims.undo(self._commits.pop(number, ()))
-        self.requests.undo(number)
         self.directory.undo(number, now)
         consumer = self._made.pop(number, None)
         if consumer is None:

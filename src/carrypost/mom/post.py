@@ -5,8 +5,9 @@ that changed with it is durable; so nothing is said that a crash could take back
 item, which is what holds now, or nothing; and is told when that is on its way. The subject's own row remembers what it
 has still to say, so nothing goes unsaid, either.
 
-What is for one node goes together. It leaves at once if nothing left for that node a moment ago (`coalesce_s`), else
-when that moment is over. A note to this node itself is handed back by `take_own`, under the same rules.
+What is for one node goes together. It leaves at once if nothing left for that node a moment ago, else when that moment
+is over: a short one, so that whoever waits for answers one by one loses little, and a longer one, up to `coalesce_s`,
+as long as much gathers meanwhile. A note to this node itself is handed back by `take_own`, at once.
 """
 
 from __future__ import annotations
@@ -27,8 +28,14 @@ if TYPE_CHECKING:
 
 _LOST = NEVER
 """The batch that a note waits for was lost, and is not made again yet."""
+_SHORTEST = 32
+"""The shortest moment is this part of the longest."""
+_MANY = 4
+"""So many notes at once, and the next moment is twice as long."""
 _AGAIN_US = 5_000_000
 """Where there was no room for a control message, on the disk or in the cache, it is tried again after so long."""
+_NOTICE_US = 1_000_000
+"""What is said to all leaves this often at most: it is of use to carriers only, and each of them keeps it."""
 
 
 class Subject(Protocol):
@@ -42,6 +49,25 @@ class Subject(Protocol):
 
     def unsaid(self, matter: int, to: NodeId | None) -> None:
         """It is not, after all: it could not be written, and is said again."""
+
+
+class Said:
+    """What is said once and remembered by nobody: a crash takes it back, and no harm is done."""
+
+    __slots__ = ("_item",)
+
+    def __init__(self, item: Item) -> None:
+        self._item = item
+
+    def item(self, matter: int, to: NodeId | None) -> Item | None:  # noqa: ARG002 - there is but one thing to say
+        """It."""
+        return self._item
+
+    def said(self, matter: int) -> None:
+        """Nothing is noted."""
+
+    def unsaid(self, matter: int, to: NodeId | None) -> None:
+        """It is said again."""
 
 
 class Note(NamedTuple):
@@ -63,12 +89,14 @@ class Note(NamedTuple):
 class _Target:
     """One node, or all nodes."""
 
-    __slots__ = ("free_us", "notes")
+    __slots__ = ("free_us", "moment_us", "notes")
 
     def __init__(self) -> None:
         self.notes: list[Note] = []
         self.free_us = 0
         """When a control message may leave for it again."""
+        self.moment_us = 0
+        """How long after the last one that is."""
 
 
 class Post:
@@ -76,7 +104,7 @@ class Post:
 
     def __init__(self, ground: Ground) -> None:
         self._node, self._journal, self._holdings = ground.node, ground.outputs.journal, ground.holdings
-        self._coalesce_us = round(ground.settings.coalesce_s * 1e6)
+        self._moment_us_max = round(ground.settings.coalesce_s * 1e6)
         self._targets: dict[NodeId | None, _Target] = {}
         self._open: set[int] = set()
         """Batches that were not answered."""
@@ -124,6 +152,7 @@ class Post:
         serial = self._serial()
         for target in self._targets.values():
             target.notes = [note._replace(serial=serial) if note.serial == _LOST else note for note in target.notes]
+        self.due_us = 0
 
     # --- sending -------------------------------------------------------------------------------------------
 
@@ -174,7 +203,10 @@ class Post:
             pages[-1][0].append(item)
             pages[-1][1].append(note)
         if pages:
-            target.free_us = now + self._coalesce_us
+            crowded = sum(len(notes) for _, notes in pages) >= _MANY
+            least_us = self._moment_us_max // _SHORTEST
+            target.moment_us = min(2 * target.moment_us or least_us, self._moment_us_max) if crowded else least_us
+            target.free_us = now + (target.moment_us if to is not None else max(self._moment_us_max, _NOTICE_US))
         drafts = []
         for items, notes in pages:
             until_us = max(note.until_us for note in notes)

@@ -1,32 +1,34 @@
 """One queue at its manager: what waits, who asks for it, and who gets it next.
 
 What waits is in order: the higher priority first, then what was sent earlier. Requests with the same selector are a
-group. Of each group the first message is known that it selects; so an assignment looks at one message a group, and each
-message is held against each selector once, however long the queue is. The first of all these is assigned, to the one
-request that the policy chooses.
+group. Of each group is known what it selects of the messages up to some place; so an assignment looks at one message a
+group, and each message is held against each selector once, however long the queue is. The first of all these is
+assigned, to the one request that the policy chooses.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Sequence
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.interest.matcher import Matcher
-from carrypost.model.pattern import DESTINATION, Entry
+from carrypost.model.selector import HEADER_PREFIX, Selector
 from carrypost.model.times import NEVER
+from carrypost.model.visible import Selectable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from carrypost.config import Limits
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
     from carrypost.mom.commands import Declare
     from carrypost.mom.entries import QueueEntry
-    from carrypost.mom.policies import Policy
 
 _rank = attrgetter("rank")
+_FIRST, _LAST = (-inf,), (inf,)
+"""Before and after every rank."""
 
 
 class Standing:
@@ -51,53 +53,81 @@ class Standing:
         self.silent = False
         """Whether a lease of its ended, and nothing was heard of it since: it is given nothing more meanwhile."""
 
-    @property
-    def open(self) -> bool:
-        """Whether it takes another one."""
-        return self.taken < self.credit and not self.silent
+    def grant(self, credit: int, taken: int = 0) -> None:
+        """It was heard of, and takes so many in all, of which it was given so many at least."""
+        self.credit, self.taken, self.silent = max(self.credit, credit), max(self.taken, taken), False
+        self._note()
+
+    def take(self, turn: int) -> None:
+        """It is given one more."""
+        self.taken += 1
+        self.turn = turn
+        self._note()
+
+    def mark_silent(self, *, silent: bool) -> None:
+        """Nothing is heard of it, or something is again."""
+        self.silent = silent
+        self._note()
+
+    def _note(self) -> None:
+        if self.taken < self.credit and not self.silent:
+            self.group.asking[self] = None
+        else:
+            self.group.asking.pop(self, None)
+
+
+Policy = Callable[[Sequence[Standing], "Descriptor"], Standing]
+"""Chooses who gets a message, of those who ask for it (`mom.policies`)."""
 
 
 class Group:
     """Requests with the same selector."""
 
-    __slots__ = ("_matcher", "_scanned", "first", "requests", "selector")
+    __slots__ = ("_fields", "_found", "_looked", "_selector", "asking", "requests", "selector")
 
-    def __init__(self, selector: str, limits: Limits) -> None:
+    def __init__(self, selector: str) -> None:
         self.selector = selector
-        self._matcher = Matcher((Entry(((DESTINATION, ".*"),), selector),), limits) if selector else None
+        self._selector = Selector(selector) if selector else None
+        self._fields = HEADER_PREFIX in selector
+        """Whether it may name a header field: to offer them takes longer than most selectors do."""
         self.requests: dict[tuple[NodeId, int], Standing] = {}
-        self.first: QueueEntry | None = None
-        """The first that waits and is selected, as far as `scan` has seen."""
-        self._scanned = False
-        """Whether all that waits was looked at up to `first`."""
+        self.asking: dict[Standing, None] = {}
+        """Those of them that take another one."""
+        self._found: list[QueueEntry] = []
+        """What waits and is selected, in order, as far as it was looked at."""
+        self._looked: tuple[float, ...] = _FIRST
+        """What waits was looked at up to this rank."""
 
-    def selects(self, descriptor: Descriptor) -> bool:
-        """Whether a message is for them."""
-        return self._matcher is None or self._matcher.matches(descriptor)
+    def _selects(self, descriptor: Descriptor) -> bool:
+        return self._selector is None or self._selector.matches(
+            Selectable(descriptor) if self._fields else descriptor.attributes
+        )
 
     def came(self, entry: QueueEntry) -> None:
         """One more waits."""
-        if self._scanned and (self.first is None or entry.rank < self.first.rank) and self.selects(entry.descriptor):
-            self.first = entry
+        if entry.rank <= self._looked and self._selects(entry.descriptor):
+            insort(self._found, entry, key=_rank)
 
-    def went(self, entry: QueueEntry, waiting: list[QueueEntry]) -> None:
+    def went(self, entry: QueueEntry) -> None:
         """One waits no more."""
-        if entry is self.first:
-            self._scan(waiting, bisect_right(waiting, entry.rank, key=_rank))
+        found = self._found
+        if found and found[0].rank <= entry.rank <= found[-1].rank:
+            at = bisect_left(found, entry.rank, key=_rank)
+            if found[at] is entry:
+                del found[at]
 
-    def scan(self, waiting: list[QueueEntry]) -> QueueEntry | None:
-        """The first that waits and is selected."""
-        if not self._scanned:
-            self._scan(waiting, 0)
-        return self.first
-
-    def _scan(self, waiting: list[QueueEntry], start: int) -> None:
-        self._scanned = True
-        for at in range(start, len(waiting)):
-            if self.selects(waiting[at].descriptor):
-                self.first = waiting[at]
-                return
-        self.first = None
+    def first(self, waiting: list[QueueEntry]) -> QueueEntry | None:
+        """The first that waits and is selected; it is looked for where none is known."""
+        found = self._found
+        if not found and self._looked < _LAST:
+            for at in range(bisect_right(waiting, self._looked, key=_rank), len(waiting)):
+                if self._selects(waiting[at].descriptor):
+                    found.append(waiting[at])
+                    self._looked = waiting[at].rank
+                    break
+            else:
+                self._looked = _LAST
+        return found[0] if found else None
 
 
 class Queue:
@@ -142,15 +172,15 @@ class Queue:
         if at < len(self._waiting) and self._waiting[at] is entry:
             del self._waiting[at]
             for group in self._groups.values():
-                group.went(entry, self._waiting)
+                group.went(entry)
 
     # --- requests ------------------------------------------------------------------------------------------
 
-    def request(self, node: NodeId, number: int, selector: str, began: int, limits: Limits) -> Standing:
+    def request(self, node: NodeId, number: int, selector: str, began: int) -> Standing:
         """The request of this node and number, which begins now unless it stands already."""
         group = self._groups.get(selector)
         if group is None:
-            group = self._groups[selector] = Group(selector, limits)
+            group = self._groups[selector] = Group(selector)
         found = group.requests.get((node, number))
         if found is None:
             found = group.requests[node, number] = Standing(node, number, group, began)
@@ -165,6 +195,7 @@ class Queue:
         """A request stands no more."""
         group = standing.group
         del group.requests[standing.node, standing.number]
+        group.asking.pop(standing, None)
         if not group.requests:
             del self._groups[group.selector]
 
@@ -177,11 +208,10 @@ class Queue:
         best: QueueEntry | None = None
         asking: list[Standing] = []
         for group in self._groups.values():
-            found = group.scan(self._waiting)
-            if found is None or (best is not None and found.rank > best.rank):
+            if not group.asking or (found := group.first(self._waiting)) is None:
                 continue
-            with_credit = [each for each in group.requests.values() if each.open]
-            if with_credit:
-                asking = asking + with_credit if found is best else with_credit
-                best = found
+            if found is best:
+                asking += group.asking
+            elif best is None or found.rank < best.rank:
+                best, asking = found, list(group.asking)
         return None if best is None else (best, self._policy(asking, best.descriptor))

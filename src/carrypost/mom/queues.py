@@ -11,16 +11,21 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, InvalidDestinationException
 from carrypost.events import Reason
+from carrypost.gossip.transfers.purging import purge
 from carrypost.model import address
+from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
 from carrypost.model.times import NEVER
 from carrypost.mom import control
 from carrypost.mom.assignments import Assignments
-from carrypost.mom.browsing import ANSWER_US, Answer, Browsings, snapshot, visible
+from carrypost.mom.browsing import ANSWER_US, Browsings, snapshot, visible
+from carrypost.mom.closed import NOTICE_US
 from carrypost.mom.commands import Browsing
 from carrypost.mom.control import items_of
 from carrypost.mom.manager import Manager
+from carrypost.mom.post import Said
 from carrypost.mom.receiver import Receiver, Receiving
+from carrypost.mom.requests import OpenRequests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,6 +44,8 @@ if TYPE_CHECKING:
     from carrypost.mom.receipts import Receipts
 
 _QUEUE, _CONTROL = "queue/", "control/"
+_LEISURE_US = 30_000_000
+"""Carriers hear that a control message was read after so long, or when there is something else to be said to all."""
 ADDRESSED = (_QUEUE, _CONTROL)
 """How the destinations begin that this is about."""
 
@@ -57,6 +64,7 @@ class Queues:
         receipts: Receipts,
         incarnation: int,
     ) -> None:
+        self._ground = ground
         self._node, self._holdings, self._outputs = ground.node, ground.holdings, ground.outputs
         self._limits = ground.limits
         self._own, self._deliveries, self._claims = ground.own, deliveries, claims
@@ -67,6 +75,7 @@ class Queues:
             ground, deliveries, claims, self.manager, assignments, post=self.post, incarnation=incarnation
         )
         self._browsings = Browsings(ground, self.receiver, self.post)
+        self.requests = OpenRequests(ledger, self._node)
         self._read: list[Copy] = []
         """Control messages to this node that were acted upon: nobody needs them any more."""
         self._declared: dict[int, Queue] = {}
@@ -75,7 +84,15 @@ class Queues:
     @property
     def due_us(self) -> int:
         """When `expire` has something to do."""
-        return min(self.post.due_us, self.manager.due_us, self.receiver.due_us, self._browsings.due_us)
+        return min(
+            self.post.due_us, self.manager.due_us, self.receiver.due_us, self._browsings.due_us, self.requests.due_us
+        )
+
+    def overview(self) -> dict[str, int]:
+        """How things stand."""
+        queues = list(self.manager)
+        entries = sum(len(queue.entries) for queue in queues)
+        return {"queues": len(queues), "entries": entries, "receiving": len(self.receiver)}
 
     def wake(self) -> None:
         """Carry for everybody what is for queues, and want what is for this node."""
@@ -92,14 +109,17 @@ class Queues:
         """Take in the rows of an earlier life."""
         self.receiver.keep(self.manager.restore(rows, now))
         self.receiver.restore(rows, now)
+        self.requests.restore(rows)
 
     def take(self, copy: Copy, now: int) -> None:
         """A message for a queue, or about queues, is here."""
+        if not copy.here:
+            return  # A notice that came with it says that it is of no use.
         destination = copy.descriptor.destination
         if destination.startswith(_CONTROL):
             self._read_control(copy, now)
         elif address.addressee(destination) == self._node:
-            self.manager.arrived(copy, now)
+            self.manager.arrived(copy, now, self.requests.refusal(copy.descriptor))
         else:
             self.receiver.arrived(copy)
             self._browsings.arrived(copy)
@@ -111,22 +131,30 @@ class Queues:
 
     def _read_control(self, copy: Copy, now: int) -> None:
         descriptor = copy.descriptor
+        for_all = descriptor.destination == address.EVERYBODY
+        if for_all:  # From now on it is only carried, for those who did not read it yet.
+            self._holdings.cache.set_interesting(copy, False)
         if self._holdings.is_confirmed(copy) or descriptor.node == self._node:
             return
-        for_all = descriptor.destination == address.EVERYBODY
         if not for_all and address.addressee(descriptor.destination) != self._node:
             return
         items, unread = items_of(descriptor)
         if unread:
             self._outputs.refuse("control", descriptor.node, descriptor.shown, count=unread)
         until_us = NEVER if descriptor.deadline_us is None else descriptor.deadline_us
+        if for_all:
+            purged = [MessageId(item.message) for item in items if isinstance(item, control.Purge)]
+            purge(self._ground, purged, descriptor.node, until_us)
+            items = [item for item in items if not isinstance(item, control.Purge)]
         for item in items:
-            if isinstance(item, control.Purge) is not for_all:
+            if for_all or isinstance(item, control.Purge):
                 self._outputs.refuse("control", descriptor.node, descriptor.shown)
             else:
                 self._act(item, descriptor.node, until_us, now)
         if not for_all:
             self._read.append(copy)
+            notice = Said(control.Purge(copy.id))
+            self.post.add(None, notice, 1, after_us=now + _LEISURE_US, until_us=min(until_us, now + NOTICE_US))
 
     def _act(self, item: Item, node: NodeId, until_us: int, now: int) -> None:
         if isinstance(item, control.Request):
@@ -151,7 +179,7 @@ class Queues:
             self._outputs.refuse("queue", node)
             return
         for part in snapshot(queue, item, self._limits, now):
-            self.post.add(node, Answer(part), 1, until_us=now + ANSWER_US)
+            self.post.add(node, Said(part), 1, until_us=now + ANSWER_US)
 
     def follow_up(self, now: int) -> None:
         """Do what follows from what came or was asked for."""
@@ -169,10 +197,13 @@ class Queues:
             self.receiver.expire(now)
         if self._browsings.due_us <= now:
             self._browsings.expire(now)
+        self.requests.expire(now)
         self.follow_up(now)
 
     def finish(self, now: int) -> list[Draft]:
         """The end of a step: returns what is to be said to other nodes."""
+        for item in self.manager.take_outcomes():
+            self._act(item, self._node, NEVER, now)
         read, self._read = self._read, []
         for copy in read:
             if copy.here:
@@ -239,9 +270,11 @@ class Queues:
     def done(self, number: int) -> None:
         """A command is durable."""
         self._declared.pop(number, None)
+        self.requests.done(number)
 
     def undo(self, number: int) -> None:
         """A command was lost."""
+        self.requests.undo(number)
         queue = self._declared.pop(number, None)
         if queue is not None and self.manager.get(queue.destination) is queue:
             self.manager.end(queue, "its queue could not be kept")

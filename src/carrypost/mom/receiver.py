@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.model import address, pattern
+from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import assignments as assignment_rows
 from carrypost.mom import control
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
-    from carrypost.model.ids import MessageId, NodeId
+    from carrypost.model.ids import NodeId
     from carrypost.mom.assignments import Assignments
     from carrypost.mom.claims import Claims
     from carrypost.mom.commands import Receive
@@ -50,6 +51,10 @@ REQUEST_US: Final = 86_400_000_000
 day."""
 _IDLE_US = 60_000_000
 """After a restart, what was assigned and not handed out is given back unless somebody asks for it for so long."""
+_REQUESTS_MAX = 4_096
+"""Of the latest requests it is known whom they asked: what others assign is taken from no one else."""
+_EARLIER_MAX = 4_096
+"""Assignments that an earlier life is said to have asked for are taken while there are fewer than this in all."""
 _ASK: Final = 1
 _WITHDRAW: Final = 2
 
@@ -119,6 +124,8 @@ class Receiver:
         self._request = incarnation << LIFE_BITS
         self._open: dict[int, Receiving] = {}
         """By the numbers of their requests."""
+        self._requests: dict[int, str] = {}
+        """The queues of other nodes that this life asked, by those numbers, also after it asked no more."""
         self._idle: dict[str, dict[Tenure, Copy]] = {}
         """What is this node's and no consumer has, by queue."""
         self._interests: dict[str, list[int]] = {}
@@ -144,6 +151,9 @@ class Receiver:
         else:
             self._want(asked.destination)
             receiving.deadline_us = now + REQUEST_US
+            self._requests[self._request] = asked.destination
+            if len(self._requests) > _REQUESTS_MAX:
+                del self._requests[next(each for each in self._requests if each not in self._open)]
         self._open[self._request] = receiving
         idle = self._idle.get(asked.destination, {})
         for tenure, copy in [(each, copy) for each, copy in idle.items() if receiving.selects(copy.descriptor)]:
@@ -203,8 +213,8 @@ class Receiver:
         for tenure in orphans:
             if isinstance(tenure, Assignment) and tenure.copy is not None:
                 self._set_aside(tenure, tenure.destination, tenure.copy)
-            elif isinstance(tenure, LocalTenure) and tenure.entry.queue is not None and tenure.entry.copy is not None:
-                self._set_aside(tenure, tenure.entry.queue.destination, tenure.entry.copy)
+            elif isinstance(tenure, LocalTenure) and tenure.entry.copy is not None:
+                self._set_aside(tenure, self._destination_of(tenure), tenure.entry.copy)
 
     def _give(self, receiving: Receiving, tenure: Tenure, copy: Copy) -> None:
         if isinstance(tenure, Assignment):
@@ -236,10 +246,12 @@ class Receiver:
     def keep(self, tenures: Iterable[LocalTenure]) -> None:
         """What an earlier life handed to consumers here waits for the next one."""
         for tenure in tenures:
-            queue, copy = tenure.entry.queue, tenure.entry.copy
-            assert queue is not None
+            copy = tenure.entry.copy
             assert copy is not None
-            self._idle.setdefault(queue.destination, {})[tenure] = copy
+            self._idle.setdefault(self._destination_of(tenure), {})[tenure] = copy
+
+    def _destination_of(self, tenure: LocalTenure) -> str:
+        return address.queue(tenure.entry.queue, self._node)
 
     def queue_ended(self, destination: str) -> None:
         """A queue of this node is no more."""
@@ -252,7 +264,10 @@ class Receiver:
         destination = address.queue(item.queue, node)
         if 0 < item.lease_us <= now:
             return  # It came too late, or comes again.
-        known = self._assignments.get(item.message)  # type: ignore[arg-type]  # an id, if it is any
+        if not self._asked_for(item.request, destination):
+            self._outputs.refuse("assignment", node)
+            return
+        known = self._assignments.get(node, MessageId(item.message))
         if known is not None and known.stands and not known.handed and known.round < item.round:
             self._drop(known)  # Its lease was over by the manager's clock.
         self.due_us = min(self.due_us, item.lease_us or NEVER)
@@ -265,16 +280,24 @@ class Receiver:
         copy = self._holdings.cache.get(made.message)
         if copy is not None and copy.whole:
             self._attach(made, copy)
-        elif made.release_us == NEVER and not self._asks(destination):
+        elif made.release_us == NEVER and not self.asks(destination):
             made.release(dead=False)
         self.due_us = min(self.due_us, made.until_us, made.release_us)
 
-    def _asks(self, destination: str) -> bool:
+    def _asked_for(self, request: int, destination: str) -> bool:
+        """Whether this node made a request of that number to that queue; what an earlier life did is not known."""
+        life = request >> LIFE_BITS
+        if life == self._life:
+            return self._requests.get(request) == destination
+        return life < self._life and len(self._assignments) < _EARLIER_MAX
+
+    def asks(self, destination: str) -> bool:
+        """Whether a consumer of this node receives from a queue."""
         return any(each.destination == destination for each in self._open.values())
 
     def arrived(self, copy: Copy) -> None:
         """A message of another node's queue is here; it may have been assigned."""
-        assignment = self._assignments.get(copy.id)
+        assignment = self._assignments.of(copy)
         if assignment is not None and assignment.copy is None and assignment.stands:
             self._attach(assignment, copy)
 
@@ -315,7 +338,7 @@ class Receiver:
         ]
 
     def _forget_interest(self, destination: str) -> None:
-        if destination not in self._interests or self._looks[destination] or self._asks(destination):
+        if destination not in self._interests or self._looks[destination] or self.asks(destination):
             return
         if any(each.destination == destination and each.stands for each in self._assignments.all()):
             return
@@ -324,7 +347,7 @@ class Receiver:
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
         """Copies are gone. What the store could not write comes again; the rest is over."""
         for copy in copies if len(self._assignments) or self._idle else ():
-            assignment = self._assignments.get(copy.id)
+            assignment = self._assignments.of(copy)
             if assignment is not None and assignment.copy is copy and assignment.stands:
                 if reason is reason.STORE:
                     self._assignments.detach(assignment)

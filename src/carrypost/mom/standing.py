@@ -56,7 +56,7 @@ class Requests:
     """The requests of other nodes."""
 
     def __init__(self, ground: Ground, ledger: Ledger) -> None:
-        self._limits, self._outputs, self._ledger = ground.limits, ground.outputs, ledger
+        self._outputs, self._ledger = ground.outputs, ledger
         self._standing: dict[Key, tuple[Queue, Standing]] = {}
         self._withdrawn: dict[Key, int] = {}
         """Until when each is remembered."""
@@ -89,7 +89,7 @@ class Requests:
                 return None
             known = self._enter(key, queue, asked.selector)
         standing = known[1]
-        standing.credit, standing.silent = max(standing.credit, asked.credit), False
+        standing.grant(asked.credit)
         standing.deadline_us = max(0 if standing.deadline_us == NEVER else standing.deadline_us, asked.deadline_us)
         self.due_us = min(self.due_us, standing.deadline_us)
         self.write(queue, standing)
@@ -110,7 +110,7 @@ class Requests:
 
     def _enter(self, key: Key, queue: Queue, selector: str) -> tuple[Queue, Standing]:
         _, node, number = key
-        found = self._standing[key] = queue, queue.request(node, number, selector, self.next_place(), self._limits)
+        found = self._standing[key] = queue, queue.request(node, number, selector, self.next_place())
         self._by_node.setdefault(node, set()).add(key)
         return found
 
@@ -177,7 +177,8 @@ class Requests:
             self._by_node.setdefault(key[1], set()).add(key)
             return
         standing = self._enter(key, queue, row.selector)[1]
-        standing.credit, standing.taken, standing.deadline_us = row.credit, row.taken, row.deadline_us
+        standing.grant(row.credit, row.taken)
+        standing.deadline_us = row.deadline_us
 
 
 @functools.lru_cache(maxsize=_ALL_MAX)

@@ -300,6 +300,20 @@ class Cache:
         elif done or reason is Reason.WITHDRAWN:
             self.mark_done((copy,))
 
+    def throw_out(self, copies: Iterable[Copy], reason: Reason) -> None:
+        """Take copies that are here out together, and never want them again; the next sweep reports them."""
+        leaving = [copy for copy in copies if copy.here]
+        mask = mask_of([copy.slot for copy in leaving])
+        self.whole, self.partial = self.whole & ~mask, self.partial & ~mask
+        for copy in leaving:
+            self._room.leave(copy)
+            copy.whole, copy.finished = False, True
+            self._removed.append((copy, reason))
+        self.changed = self.changed or bool(leaving)
+        self._reconsider()
+        self.loosen()
+        self._keep_memory(leaving)
+
     def remember(self, descriptor: Descriptor, *, done: bool = True) -> Copy:
         """Remember a message without a copy, as after a restart. If it is known already, `done` alone is noted."""
         copy = self._by_id.get(descriptor.id)
@@ -420,9 +434,10 @@ class Cache:
     def _keep_memory(self, copies: list[Copy]) -> None:
         """Remember copies that are not here any more, within the bound."""
         heap = self._memories
+        done: list[int] = []
         for copy in copies:
             if copy.finished:
-                self.done |= 1 << copy.slot
+                done.append(copy.slot)
             else:
                 self.declined |= 1 << copy.slot
                 self.short = True
@@ -430,6 +445,8 @@ class Cache:
             deadline_us = copy.descriptor.deadline_us
             self._seen_bytes += len(copy.descriptor.wire)
             heappush(heap, (NEVER if deadline_us is None else deadline_us, copy.serial, copy))
+        if done:
+            self.done |= mask_of(done)
         while len(self._by_id) - self._room.messages > self._seen_max or self._seen_bytes > self._seen_bytes_max:
             copy = heappop(heap)[2]
             if self._remembers(copy):

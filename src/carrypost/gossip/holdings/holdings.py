@@ -15,6 +15,7 @@ from carrypost import journal as keys
 from carrypost.events import Reason
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.invitations import Invitations
+from carrypost.gossip.holdings.purged import Purged
 from carrypost.gossip.interest.index import ProfileIndex
 from carrypost.gossip.slots import bits
 from carrypost.gossip.wire.frames import OfferEntry
@@ -43,8 +44,8 @@ class Holdings:
 
     __slots__ = (
         "_carried", "_claimed", "_delivered", "_handle", "_handled", "_hashes", "_invitations", "_journal",
-        "_privilege", "_seen", "_withholders", "by_handle", "cache", "index", "now_us", "paused_until_us", "watched",
-        "withheld",
+        "_privilege", "_seen", "_withholders", "by_handle", "cache", "index", "now_us", "paused_until_us",
+        "purged", "watched", "withheld",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, journal: Journal, privilege: Privilege, rng: Random) -> None:
@@ -53,6 +54,8 @@ class Holdings:
         self.cache = Cache(settings)
         self._invitations = Invitations(self.cache, settings.cache_messages_max)
         self.index = ProfileIndex(settings.limits)
+        self.purged = Purged()
+        """What is not let in any more, because it reached whom it was for."""
         self.now_us = 0
         """The time of the step that is being done: the host's to set."""
         self.withheld = 0
