@@ -144,8 +144,8 @@ class Job:
     letters: list[Letter] = field(default_factory=list)
     acks: list[tuple[Seat, Hand]] = field(default_factory=list)
     asked_us: int = 0
-    over_us: int = 0
-    """When a crash took the answer."""
+    before: dict[Letter, int] = field(default_factory=dict)
+    """How often each was handed out before a crash took the answer."""
 
 
 @dataclass
@@ -390,7 +390,7 @@ class QueueWorld:
         for number, job in list(self.jobs.items()):
             if job.node == name:
                 del self.jobs[number]
-                job.over_us = self.now
+                job.before = {hand.letter: len(hand.letter.hands) for _, hand in job.acks}
                 if job.letters and job.acks:
                     self.pacts.append(job)
                 for letter in job.letters:
@@ -512,7 +512,7 @@ class QueueWorld:
         for pact in self.pacts:
             if letter in pact.letters:
                 for _, other in pact.acks:
-                    again = [each for each in other.letter.hands if each.t_us >= pact.over_us]
+                    again = other.letter.hands[pact.before[other.letter] :]
                     if not other.letter.queue.lease_s:
                         assert not again, f"half a commit: {letter} was sent, and not acknowledged {other.letter}"
                         other.letter.acked = Truth.YES

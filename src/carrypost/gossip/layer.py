@@ -54,6 +54,8 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     receipt_timeout_us: int | None = None
     """It counts as failed if nothing was heard of its delivery for so long."""
     withheld: bool = False
+    """Neither offered nor evicted before it is durable."""
+    withheld: bool = False
     """Neither offered nor evicted before it is durable, with everything that changed in the same step."""
 
 

@@ -81,6 +81,9 @@ class Note(NamedTuple):
     """Not before this time, but sooner in the company of others."""
     until_us: int
     """When it is of no use any more."""
+    again: bool = False
+    """It was sent before, and could not be written: now it leaves only once it is, else a full disk would fill all
+    others with what it said again and again."""
 
 
 class _Target:
@@ -207,7 +210,8 @@ class Post:
         drafts = []
         for items, notes in pages:
             until_us = max(note.until_us for note in notes)
-            draft = control_draft(to, items, None if until_us == NEVER else max(until_us - now, 1))
+            lifetime_us = None if until_us == NEVER else max(until_us - now, 1)
+            draft = control_draft(to, items, lifetime_us, withheld=any(note.again for note in notes))
             assert draft.headers is not None
             self._leaving[draft.headers.control] = to, notes
             drafts.append(draft)
@@ -251,7 +255,7 @@ class Post:
                 to, notes = found
                 for note in notes:
                     note.subject.unsaid(note.matter, to)
-                self._return(to, notes, self._holdings.now_us + _AGAIN_US)
+                self._return(to, [note._replace(again=True) for note in notes], self._holdings.now_us + _AGAIN_US)
 
     def _return(self, to: NodeId | None, notes: Iterable[Note], after_us: int) -> None:
         target = self._targets.setdefault(to, _Target())

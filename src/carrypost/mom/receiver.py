@@ -392,10 +392,11 @@ class Receiver:
         self._idle.get(assignment.destination, {}).pop(assignment, None)
 
     def _look_ahead(self) -> None:
+        now = self._holdings.now_us
         dues = [each.deadline_us - REQUEST_US // 2 for each in self._open.values() if each.local is None]
         for each in self._assignments.all():
             dues += [each.until_us, each.release_us]
-            if each.runs(self._holdings.now_us) and each.lease_us:
+            if each.lease_us and each.stands and (each.lease_us > now or not self._is_handed_now(each)):
                 dues.append(each.lease_us)
         self.due_us = min(dues, default=NEVER)
 
