@@ -229,7 +229,7 @@ class Manager:
             entry.owed |= ASSIGN
             self._requests.write(queue, request)
             self._say(request.node, entry, ASSIGN)
-        entry.write()
+            entry.write()  # For a consumer here it is written when it is handed over; until then it waits.
         self._outputs.journal.hold(Assigned(entry.descriptor, request.node))
 
     def take_back(self, entry: QueueEntry, *, dead: bool = False) -> None:
@@ -238,15 +238,15 @@ class Manager:
         if dead:
             self._move_to_dead_letters(entry)
         else:
-            entry.write()
             self._let_wait(entry, self._holdings.now_us)
+            entry.write()
 
     def _move_to_dead_letters(self, entry: QueueEntry) -> None:
         queue = entry.queue
         assert queue is not None
         if queue.asked.name.startswith(DEAD_LETTERS):
-            entry.write()
             self._let_wait(entry, self._holdings.now_us)
+            entry.write()
             return
         self.close(entry, control.FAILED, "nobody could consume it: it is a dead letter", letter=True)
         self._closed.settle(entry)
