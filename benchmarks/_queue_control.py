@@ -22,8 +22,8 @@ from carrypost.config import Settings
 from carrypost.events import Event, Handed
 from carrypost.gossip.layer import Draft
 from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import CARRYING, Frame, Offer, Request, kind
 from carrypost.gossip.wire.frames import Ack as AckFrame
-from carrypost.gossip.wire.frames import Frame, Offer, Request, kind
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.mom.commands import Ack, Declare, Receive, Work
@@ -169,6 +169,11 @@ class Spoken:
     control_messages: float
     frame_bytes: dict[str, float]
     items: dict[str, float]
+
+    @property
+    def carrying_bytes(self) -> float:
+        """Of frames that carry messages: of those of control, their descriptors."""
+        return sum(self.frame_bytes.get(each.__name__, 0.0) for each in CARRYING)
 
 
 def spoken(messages: int, together: int) -> Spoken:
