@@ -304,7 +304,8 @@ def test_a_slot_that_was_freed_is_watched_no_more() -> None:
 
 # --- withheld ------------------------------------------------------------------------------------------------
 
-SECRET = Draft("control/m", b"", withheld=True)
+SECRET, OTHER = Draft("control/m", b"", label="one"), Draft("control/m", b"", label="other")
+"""Together, in one work, they leave only when both are durable."""
 
 
 def sent(node: OneNode, *drafts: Draft) -> list[MessageId]:
@@ -320,21 +321,17 @@ def test_what_is_withheld_leaves_when_its_batch_is_durable() -> None:
         net.link("a", "b")
         net.advance(5)
         host, now = net.host("a"), round(net.now * 1e6)
-        host.perform(
-            Work(
-                1, (structs.replace(SECRET, label="withheld"), structs.replace(SECRET, label="usual", withheld=False))
-            ),
-            now,
-        )
+        host.perform(Work(1, (SECRET, OTHER)), now)
+        host.perform(Work(2, (structs.replace(SECRET, label="alone"),)), now)
         net.advance(2.5)
-        assert came.at("b") == ["usual"]
+        assert came.at("b") == ["alone"]
         net.advance(2.5)
-        assert came.at("b") == ["usual", "withheld"]
+        assert sorted(came.at("b")) == ["alone", "one", "other"]
 
 
 def test_what_is_withheld_does_not_give_way_and_then_does() -> None:
-    node = OneNode(cache_messages_max=2)
-    (message,) = sent(node, structs.replace(SECRET, priority=0))
+    node = OneNode(cache_messages_max=3)
+    message, _ = sent(node, structs.replace(SECRET, priority=0), structs.replace(OTHER, priority=0))
     for node.now in range(1, 4):
         node.publish("news")
     assert node.host.state_of(message) is CopyState.UNSENT
@@ -346,7 +343,7 @@ def test_what_is_withheld_does_not_give_way_and_then_does() -> None:
 
 def test_what_is_withheld_is_gone_if_its_batch_is_lost() -> None:
     node = OneNode()
-    (message,) = sent(node, SECRET)
+    message, _ = sent(node, SECRET, OTHER)
     node.lose()
     node.write()
     assert node.host.state_of(message) is CopyState.UNKNOWN
@@ -356,7 +353,7 @@ def test_what_is_on_disk_leaves_though_an_older_batch_is_lost_after_it_was_writt
     node = OneNode()
     older = node.publish("news")
     node.collect()
-    (message,) = sent(node, SECRET)
+    message, _ = sent(node, SECRET, OTHER)
     node.collect()
     node.batches.reverse()
     node.write_one()

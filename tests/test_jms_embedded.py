@@ -192,3 +192,22 @@ async def test_queues_are_used_between_real_nodes_and_a_request_survives_its_pro
         async with shop.create_context() as there:
             inbox = await there.create_consumer(await there.declare_queue("orders"))
             assert await inbox.receive_body(str) == "salt"
+
+
+@scene
+async def test_receipts_come_from_real_nodes_and_are_found_by_the_next_program(tmp_path: Path) -> None:
+    there = ConnectionFactory(data=tmp_path / "other", udp=udp(tmp_path))
+    async with asyncio.timeout(WITHIN_S), there.create_context() as other:
+        mail, news = await other.declare_queue("mail"), other.create_topic("news")
+        letters, reports = await other.create_consumer(mail), await other.create_consumer(news)
+        async with factory(tmp_path).create_context() as ctx:
+            report = await ctx.create_producer().send(news, "hello", request_receipt=True)
+            letter = await ctx.create_producer().send(mail, "hello")
+            await reports.receive()
+            await report.delivered()
+            await letter.handed_over()
+        await letters.receive()
+        async with factory(tmp_path).create_context() as ctx:
+            await (await ctx.sent(letter.message_id or "")).delivered()
+            found = await ctx.sent(report.message_id or "")
+            await found.delivered(timeout=1)

@@ -85,6 +85,21 @@ async def test_what_is_not_acknowledged_is_not_delivered(net: testing.Network) -
 
 
 @scene("a", "b")
+async def test_a_message_that_its_receiver_gave_up_is_not_delivered(net: testing.Network) -> None:
+    async with net.context("a") as here, net.context("b") as there:
+        there.set_exception_listener(lambda _: None)
+
+        def fail(message: object) -> None:
+            raise ValueError(message)
+
+        (await there.create_consumer(NEWS)).set_message_listener(fail)
+        sent = await here.create_producer().send(NEWS, "hello", request_receipt=True)
+        await net.run(SOON_S)
+        assert there.given_up == 1
+        assert sent.state is CARRIED
+
+
+@scene("a", "b")
 async def test_a_commit_that_is_undone_gives_no_receipt(net: testing.Network) -> None:
     async with net.context("a") as here, net.context("b", SessionMode.SESSION_TRANSACTED) as there:
         inbox = await there.create_consumer(NEWS)

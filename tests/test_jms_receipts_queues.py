@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.jms_scenes import SOON_S, got, scene
+from tests.jms_scenes import NEWS, SOON_S, got, scene
 
 from carrypost import (
     DeliveryMode,
@@ -18,6 +18,9 @@ from carrypost import (
     SessionMode,
     testing,
 )
+from carrypost.mom import control
+from carrypost.mom.control import Outcome
+from carrypost.naming import InitialContext
 from carrypost.record import Record
 
 STORED, CARRIED, EXPIRED, FAILED, DELIVERED = (
@@ -84,6 +87,46 @@ async def test_a_message_to_a_queue_that_is_not_there_fails_with_the_reason(net:
                 await call(SOON_S)
             assert not isinstance(failed.value, TimeoutError)
         assert sent.state is FAILED
+
+
+@scene("a", "m")
+async def test_what_becomes_of_a_queue_or_its_consumers_is_heard(net: testing.Network) -> None:
+    async with net.context("a") as here, net.context("m") as there:
+        there.set_exception_listener(lambda _: None)
+
+        def fail(message: object) -> None:
+            raise ValueError(message)
+
+        mail = await there.declare_queue("mail")
+        consumer = await there.create_consumer(mail)
+        consumer.set_message_listener(fail)
+        sent = await here.create_producer().send(mail, "hello")
+        with pytest.raises(JMSException, match="dead letter"):
+            await sent.delivered(timeout=SOON_S)
+        await consumer.close()
+        sent = await here.create_producer().send(mail, "hello")
+        await sent.handed_over(timeout=SOON_S)
+        await InitialContext(there).unbind("mail")
+        with pytest.raises(JMSException, match="its queue ended"):
+            await sent.delivered(timeout=SOON_S)
+
+
+@scene("a", "m", "x", security="signed")
+async def test_what_others_than_the_manager_say_changes_nothing_and_is_counted(net: testing.Network) -> None:
+    async with net.context("a") as here, net.context("m") as there:
+        mail = await there.declare_queue("mail")
+        sent = await here.create_producer().send(mail, "hello")
+        asked = await here.create_producer().send(NEWS, "hello", request_receipt=True)
+        await sent.handed_over(timeout=SOON_S)
+        assert sent.descriptor is not None
+        assert asked.descriptor is not None
+        lies = [Outcome(sent.descriptor.id, kind) for kind in (control.HANDED_OVER, control.DELIVERED, control.FAILED)]
+        lies += [Outcome(asked.descriptor.id, kind) for kind in (control.HANDED_OVER, control.FAILED)]
+        forged = control.control_draft(here.node_id, lies, None)
+        net.host("x").publish(forged.destination, b"", headers=forged.headers, now=round(net.now * 1e6))
+        await net.run(SOON_S)
+        assert (sent.state, asked.state) == (CARRIED, STORED)
+        assert net.host("a").overview().refused["receipt"] == len(lies)
 
 
 @scene("a", "m")

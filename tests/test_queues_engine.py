@@ -233,6 +233,21 @@ def test_dead_letters_wait_at_the_manager_and_can_be_received() -> None:
         assert net.host("m").messaging.overview().claims == 0  # type: ignore[union-attr]
 
 
+def test_dead_letters_of_several_subscriptions_are_apart() -> None:
+    with network("m") as net:
+        asked = {"client": "me", "durable": True, "acknowledges": False}
+        programs = [Program(net, "m", "topic/news", name=name, **asked | {"client": name}) for name in ("one", "two")]  # type: ignore[arg-type]
+        send(net, "m", "topic/news", "a word")
+        net.advance(1)
+        for number, program in enumerate(programs, 1):
+            program.messaging.release(next(_numbers), program.session, (number,), program.now, dead=True)
+        net.advance(1)
+        dead = [Program(net, "m", f"queue/m/DLQ.{name}") for name in ("one", "two")]
+        net.advance(1)
+        assert [each.texts for each in dead] == [["a word"], ["a word"]]
+        assert rows(net, "m") == {"S", "Q"}
+
+
 def test_a_queue_beyond_its_bounds_declines_newcomers_and_asks_for_them_when_there_is_room() -> None:
     with network("m", "s", limits={"queue_messages_max": 10}) as net:
         queue = declare(net, "m", "jobs")

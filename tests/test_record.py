@@ -106,7 +106,6 @@ EVENTS: list[tuple[events.Event, list[dict[str, object]]]] = [
     (events.Undone(1, "disk"), []),
     (events.Advertised("news", "topic/news"), []),
     (events.Browsed(1, (M1,), 0, complete=True), []),
-    (events.Advertised("news", "topic/news"), []),
     (
         events.Receipt(M1.id, events.SendState.DELIVERED, handed_over=True, last=True),
         [{"kind": "receipt", "message": "author:1:1", "source": "a"}],

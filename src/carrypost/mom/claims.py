@@ -305,8 +305,11 @@ class Claims:
 
     # --- the end -------------------------------------------------------------------------------------------
 
-    def acknowledge(self, claims: Iterable[Claim], *, undoable: bool) -> list[Acknowledged]:
-        """The consumers are done with these. What is `undoable` stays pinned until `keep` or `undo`."""
+    def acknowledge(self, claims: Iterable[Claim], *, undoable: bool, consumed: bool = True) -> list[Acknowledged]:
+        """The consumers are done with these. What is `undoable` stays pinned until `keep` or `undo`.
+
+        Of what was not `consumed` but given up its author hears nothing.
+        """
         done: list[Acknowledged] = []
         for claim in claims:
             consumer, copy = claim.consumer, claim.copy
@@ -320,7 +323,7 @@ class Claims:
                 claim.tenure.done()
             elif claim.subscription.durable:
                 self._ledger.delete(_row_name(claim.subscription, claim.copy.id))
-            self._confirm(copy, undoable=undoable)
+            self._confirm(copy, undoable=undoable, consumed=consumed)
             self._unlist(claim)
             if undoable:
                 done.append(Acknowledged(claim, consumer))
@@ -328,7 +331,7 @@ class Claims:
                 self._let_go(claim)
         return done
 
-    def _confirm(self, copy: Copy, *, undoable: bool) -> None:
+    def _confirm(self, copy: Copy, *, undoable: bool, consumed: bool) -> None:
         """The first acknowledgement on this node counts; the others do where that is undone, or lost."""
         if not self.claimable(copy):
             if copy.id in self._tentative:
@@ -339,7 +342,8 @@ class Claims:
             return
         if undoable:
             self._tentative[copy.id] = 1
-        self._owed.acknowledged(copy)
+        if consumed:
+            self._owed.acknowledged(copy)
         if self._deliveries.owes(copy):
             self._acknowledged.add(copy.id)
             self._ledger.put(ACKNOWLEDGED + copy.id, b"")

@@ -31,7 +31,7 @@ class Closed:
         self._receipt_us = receipt_us
         """An author may hear of a message for so long after its end."""
         self._entries: dict[MessageId, QueueEntry] = {}
-        self._settled: list[QueueEntry] = []
+        self._sealed: list[QueueEntry] = []
         """Those that programs of this node sent and are to hear of."""
         self._sweep_us = 0
 
@@ -46,16 +46,16 @@ class Closed:
         if entry.owed & OUTCOME and entry.author != self._node:
             self._post.add(entry.author, entry, OUTCOME, until_us=self._ends_us(entry))
 
-    def settle(self, entry: QueueEntry) -> None:
+    def seal(self, entry: QueueEntry) -> None:
         """It stays closed: nothing will undo that."""
         if entry.owed & OUTCOME and entry.author == self._node:
-            self._settled.append(entry)
+            self._sealed.append(entry)
 
     def take_own(self) -> list[Item]:
         """What became of messages of this node, once."""
-        settled, self._settled = self._settled, []
-        items = [item for entry in settled if (item := entry.item(OUTCOME, self._node)) is not None]
-        for entry in settled:
+        sealed, self._sealed = self._sealed, []
+        items = [item for entry in sealed if (item := entry.item(OUTCOME, self._node)) is not None]
+        for entry in sealed:
             entry.said(OUTCOME)
         return items
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId
     from carrypost.mom.control import Item
     from carrypost.mom.ledger import Ledger
-    from carrypost.mom.queue import Queue
 
 FAMILY = b"E"
 ASSIGN: Final = 1
@@ -83,8 +82,8 @@ class QueueEntry:
         self.queue_number = queue_number
         self.message = message
         self.place = place
-        self.queue: Queue | None = None
-        """None: it is closed, or was never let in."""
+        self.queue = ""
+        """The name of its queue; empty if it was let into none."""
         self.copy: Copy | None = None
         self.author = NodeId("")
         self.until_us = NEVER
@@ -154,10 +153,9 @@ class QueueEntry:
         if not self.owed & matter:
             return None
         if matter == ASSIGN:
-            if self.state is not EntryState.ASSIGNED or self.queue is None or to != self.receiver:
+            if self.state is not EntryState.ASSIGNED or not self.queue or to != self.receiver:
                 return None
-            name = self.queue.asked.name
-            return control.Assign(name, self.message, self.request, self.round, self.count, self.lease_us)
+            return control.Assign(self.queue, self.message, self.request, self.round, self.count, self.lease_us)
         closed = self.state is EntryState.CLOSED
         if matter == HAND_OVER:
             return None if closed else control.Outcome(self.message, control.HANDED_OVER)

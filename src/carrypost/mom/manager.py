@@ -10,7 +10,6 @@ message may acknowledge or release it, and only for the round in which it was as
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from carrypost.errors import (
@@ -19,7 +18,7 @@ from carrypost.errors import (
 from carrypost.events import Assigned, Reason
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.model import address
-from carrypost.model.times import NEVER
+from carrypost.model.ids import MessageId
 from carrypost.mom import control, declared, entries, standing
 from carrypost.mom.closed import Closed
 from carrypost.mom.commands import Declare, Redelivery
@@ -27,6 +26,7 @@ from carrypost.mom.declared import Declared
 from carrypost.mom.entries import ASSIGN, HAND_OVER, OUTCOME, PURGE, EntryState, QueueEntry
 from carrypost.mom.standing import Requests
 from carrypost.mom.tenure import LocalTenure
+from carrypost.mom.terms import Terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.descriptor import Descriptor
-    from carrypost.model.ids import MessageId, NodeId
+    from carrypost.model.ids import NodeId
     from carrypost.mom.control import Item
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.post import Post
@@ -57,15 +57,12 @@ class Manager:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._ledger, self._post = ledger, post
         self._declared = Declared(ground.node, ledger)
-        self._entries: dict[MessageId, QueueEntry] = {}
-        """All that are alive, whichever queue has them."""
+        self._entries: dict[MessageId, list[QueueEntry]] = {}
+        """All that are alive: one of a message, but for dead letters of several subscriptions to a topic."""
         self._closed = Closed(ground.node, post, round(ground.settings.messaging.receipt_s * 1e6))
         self._requests = Requests(ground, ledger)
         self._place = 0
-        self._delayed: list[tuple[int, int, QueueEntry]] = []
-        """Delivery time, place, entry; some may have gone."""
-        self._leases: list[tuple[int, int, QueueEntry]] = []
-        """Its end, round, entry; some may be over."""
+        self._delays, self._leases = Terms(), Terms()
         self._ready: dict[Queue, None] = {}
         """Queues that may have something for somebody."""
         self._turned_away = False
@@ -73,8 +70,7 @@ class Manager:
     @property
     def due_us(self) -> int:
         """When `expire` has something to do."""
-        delayed = self._delayed[0][0] if self._delayed else NEVER
-        return min(delayed, self._leases[0][0] if self._leases else NEVER, self._requests.due_us)
+        return min(self._delays.due_us, self._leases.due_us, self._requests.due_us)
 
     def get(self, destination: str) -> Queue | None:
         """The queue of this address."""
@@ -169,25 +165,31 @@ class Manager:
         return entry
 
     def _admit(self, queue: Queue, entry: QueueEntry) -> None:
-        entry.queue = queue
-        queue.entries[entry.message] = self._entries[entry.message] = entry
+        entry.queue = queue.asked.name
+        queue.entries[entry.message] = entry
+        self._entries.setdefault(entry.message, []).append(entry)
         queue.bytes += entry.descriptor.length
         assert entry.copy is not None
         self._cache.pin((entry.copy,), QUEUES)
 
+    def _queue_of(self, entry: QueueEntry) -> Queue:
+        """The queue of an entry that is alive."""
+        queue = self._declared.numbered(entry.queue_number)
+        assert queue is not None
+        return queue
+
     def _let_wait(self, entry: QueueEntry, now: int) -> None:
         entry.state = EntryState.WAITING
-        queue, due_us = entry.queue, _delivery_us(entry.descriptor)
-        assert queue is not None
+        queue, due_us = self._queue_of(entry), _delivery_us(entry.descriptor)
         if due_us > now:
-            heappush(self._delayed, (due_us, entry.place, entry))
+            self._delays.add(entry, due_us)
         else:
             queue.let_wait(entry)
             self._ready[queue] = None
 
     def carried(self, copy: Copy) -> None:
         """A neighbour has a copy by now."""
-        if (entry := self._entries.get(copy.id)) is not None:
+        for entry in self._entries.get(copy.id, ()):
             entry.elsewhere = True
 
     def bury(self, copy: Copy, name: str, now: int, *, rounds: int = 0, count: int = 0) -> None:
@@ -196,7 +198,7 @@ class Manager:
         It was assigned so many times before, and handed over so often: answers to those are none to what follows.
         """
         queue, _ = self.declare(Declare(DEAD_LETTERS + name))
-        if copy.id not in self._entries and self._admits(queue, copy):
+        if copy.id not in queue.entries and self._admits(queue, copy):
             entry = self._add(queue, copy, now)
             entry.round, entry.count = rounds, count
             entry.write()
@@ -223,7 +225,7 @@ class Manager:
         entry.lease_us = 0
         if queue.asked.redelivery is Redelivery.AFTER_LEASE:
             entry.lease_us = now + queue.asked.lease_us
-            heappush(self._leases, (entry.lease_us, entry.place, entry))
+            self._leases.add(entry, entry.lease_us)
         request.take(self._requests.next_place())
         if request.node != self._node:
             entry.owed |= ASSIGN
@@ -242,14 +244,13 @@ class Manager:
             entry.write()
 
     def _move_to_dead_letters(self, entry: QueueEntry) -> None:
-        queue = entry.queue
-        assert queue is not None
+        queue = self._queue_of(entry)
         if queue.asked.name.startswith(DEAD_LETTERS):
             self._let_wait(entry, self._holdings.now_us)
             entry.write()
             return
         self.close(entry, control.FAILED, "nobody could consume it: it is a dead letter", letter=True)
-        self._closed.settle(entry)
+        self._closed.seal(entry)
 
     # --- the end -------------------------------------------------------------------------------------------
 
@@ -259,29 +260,21 @@ class Manager:
 
     def close(self, entry: QueueEntry, outcome: int, reason: str, *, letter: bool = False) -> None:
         """It is no entry any more, and its author hears of it if it wants to; its copy is discarded apart from that."""
-        copy, queue = entry.copy, entry.queue
+        copy, queue = entry.copy, self._declared.numbered(entry.queue_number)
         assert copy is not None
         if queue is not None:
             if entry.state is EntryState.WAITING:
                 queue.remove(entry)
-            del queue.entries[entry.message], self._entries[entry.message]
-            queue.bytes -= entry.descriptor.length
-            self._make_room(queue)
+            self._leave(queue, entry)
         entry.state, entry.outcome, entry.reason = EntryState.CLOSED, outcome, reason
         entry.owed = PURGE if entry.elsewhere and not letter else 0
         if self._owes_receipt(entry, here=True):
             entry.owed |= OUTCOME
-        if letter and queue is not None:
-            self._bury_entry(entry, queue)
+        if letter and queue is not None:  # Another queue has it from now on; what is to be said of this entry is said.
+            self.bury(copy, queue.asked.name, self._holdings.now_us, rounds=entry.round, count=entry.count)
         entry.write()
         if entry.owed:
             self._closed.add(entry, self._holdings.now_us)
-
-    def _bury_entry(self, entry: QueueEntry, queue: Queue) -> None:
-        """The message is another queue's from now on; of the old entry only what is to be said is left."""
-        assert entry.copy is not None
-        now = self._holdings.now_us
-        self.bury(entry.copy, queue.asked.name, now, rounds=entry.round, count=entry.count)
 
     def reopen(self, entry: QueueEntry, state: EntryState) -> None:
         """That it was consumed could not be written: it is an entry as before."""
@@ -302,9 +295,11 @@ class Manager:
         """The copy of a closed entry is of no use any more."""
         copy = entry.copy
         assert copy is not None
-        self._closed.settle(entry)
+        self._closed.seal(entry)
+        if copy.id in self._entries:
+            return  # Another queue has it.
         self._cache.unpin((copy,), QUEUES)
-        if copy.id in self._entries or not copy.here:
+        if not copy.here:
             return
         self._holdings.confirm((copy,))
         self._ledger.confirmed(copy)
@@ -340,24 +335,29 @@ class Manager:
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
         """Copies are gone before they were consumed: they expired, or the store lost them."""
         for copy in copies:
-            entry = self._entries.get(copy.id)
-            if entry is None:
-                continue
-            if reason is Reason.EXPIRED or reason is Reason.STORE:
-                self._remove(entry)
-            else:
-                self.close(entry, control.FAILED, f"the manager lost it ({reason})")
-                self._closed.settle(entry)
+            for entry in list(self._entries.get(copy.id, ())):
+                if reason is Reason.EXPIRED or reason is Reason.STORE:
+                    self._remove(entry)
+                else:
+                    self.close(entry, control.FAILED, f"the manager lost it ({reason})")
+                    self._closed.seal(entry)
 
     def _remove(self, entry: QueueEntry) -> None:
-        queue = entry.queue
-        assert queue is not None
+        queue = self._queue_of(entry)
         if entry.state is EntryState.WAITING:
             queue.remove(entry)
         entry.state, entry.owed = EntryState.CLOSED, 0
-        del queue.entries[entry.message], self._entries[entry.message]
-        queue.bytes -= entry.descriptor.length
+        self._leave(queue, entry)
         entry.write()
+
+    def _leave(self, queue: Queue, entry: QueueEntry) -> None:
+        """It is no entry any more."""
+        del queue.entries[entry.message]
+        left = self._entries[entry.message]
+        left.remove(entry)
+        if not left:
+            del self._entries[entry.message]
+        queue.bytes -= entry.descriptor.length
         self._make_room(queue)
 
     # --- what receivers say --------------------------------------------------------------------------------
@@ -378,10 +378,11 @@ class Manager:
 
     def answered(self, item: control.Acknowledge | control.Release, node: NodeId) -> None:
         """A node consumed a message, or does not take it. After its lease, too, unless somebody else has it."""
-        entry = self._entries.get(item.message)  # type: ignore[call-overload]  # an id, if it is any
-        if entry is None:
+        alive = self._entries.get(MessageId(item.message), ())
+        if not alive:
             return  # It is closed, or expired.
-        if entry.receiver != node or entry.round != item.round:
+        entry = next((each for each in alive if each.receiver == node and each.round == item.round), None)
+        if entry is None:
             self._outputs.refuse("assignee", node)
             return
         self._heard(entry)
@@ -394,7 +395,7 @@ class Manager:
 
     def _heard(self, entry: QueueEntry, *, silent: bool = False) -> None:
         """The receiver of an entry answered, or let its lease end without a word."""
-        queue = entry.queue
+        queue = self._declared.numbered(entry.queue_number)
         request = None if queue is None else queue.standing(entry.receiver, entry.request)
         if queue is not None and request is not None and request.silent is not silent:
             request.mark_silent(silent=silent)
@@ -420,13 +421,11 @@ class Manager:
 
     def expire(self, now: int) -> list[QueueEntry]:
         """Do what is due; returns what consumers of this node had and whose lease is over."""
-        while self._delayed and self._delayed[0][0] <= now:
-            entry = heappop(self._delayed)[2]
-            if entry.state is EntryState.WAITING and self._entries.get(entry.message) is entry:
+        for entry in self._delays.take_due(now):
+            if entry.state is EntryState.WAITING and entry in self._entries.get(entry.message, ()):
                 self._let_wait(entry, now)
         over: list[QueueEntry] = []
-        while self._leases and self._leases[0][0] <= now:
-            entry = heappop(self._leases)[2]
+        for entry in self._leases.take_due(now):
             if entry.state is EntryState.ASSIGNED and entry.lease_us and entry.lease_us <= now:
                 if entry.receiver == self._node:
                     over.append(entry)
@@ -469,7 +468,7 @@ class Manager:
         copy, queue = self._cache.get(entry.message), self._declared.numbered(number)
         if entry.state is EntryState.CLOSED:
             self._closed.add(entry, now)
-            self._closed.settle(entry)
+            self._closed.seal(entry)
             return None
         if copy is None or not copy.whole:
             entry.delete()
@@ -488,7 +487,7 @@ class Manager:
         if entry.owed & ASSIGN:
             self._say(entry.receiver, entry, ASSIGN)
         if entry.lease_us:
-            heappush(self._leases, (entry.lease_us, entry.place, entry))
+            self._leases.add(entry, entry.lease_us)
         return entry if entry.receiver == self._node else None
 
 

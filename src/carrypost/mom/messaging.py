@@ -416,7 +416,7 @@ class Messaging(Layer):
                 claim.tenure.release(dead=dead)
             elif dead:
                 self.queues.manager.bury(claim.copy, claim.subscription.name, now, count=claim.count)
-                self._claims.acknowledge((claim,), undoable=False)
+                self._claims.acknowledge((claim,), undoable=False, consumed=False)
         self.queues.follow_up(now)
 
     # --- works ---------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ class _Debt:
 
     def said(self, _matter: int) -> None:
         """It is on its way."""
-        self._owed.settle(self)
+        self._owed.clear(self)
 
     def unsaid(self, _matter: int, _to: NodeId | None) -> None:
         """It is not, after all."""
@@ -90,7 +90,7 @@ class Owed:
     def undone(self, copy: Copy) -> None:
         """It was not, after all."""
         if (debt := self._debts.get(copy.id)) is not None:
-            self.settle(debt)
+            self.clear(debt)
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]], now: int) -> None:
         """Those of the rows of an earlier life that are its own; what is of no use any more is forgotten."""
@@ -113,7 +113,7 @@ class Owed:
         """Whether it is still to be said."""
         return self._debts.get(debt.message) is debt
 
-    def settle(self, debt: _Debt) -> None:
+    def clear(self, debt: _Debt) -> None:
         """It was said, or is not to be."""
         self._debts.pop(debt.message, None)
         self._ledger.delete(FAMILY + debt.message)

@@ -7,17 +7,16 @@ is given alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from carrypost.errors import LocalError
 
 if TYPE_CHECKING:
-    from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.queue import Standing
+    from collections.abc import Sequence
 
-Policy = Callable[[Sequence["Standing"], "Descriptor"], "Standing"]
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.mom.queue import Policy, Standing
 
 _turn, _number = attrgetter("turn"), attrgetter("began")
 

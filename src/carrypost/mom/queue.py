@@ -9,6 +9,7 @@ assigned, to the one request that the policy chooses.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Sequence
 from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
     from carrypost.mom.commands import Declare
     from carrypost.mom.entries import QueueEntry
-    from carrypost.mom.policies import Policy
 
 _rank = attrgetter("rank")
 _FIRST, _LAST = (-inf,), (inf,)
@@ -74,6 +74,10 @@ class Standing:
             self.group.asking[self] = None
         else:
             self.group.asking.pop(self, None)
+
+
+Policy = Callable[[Sequence[Standing], "Descriptor"], Standing]
+"""Chooses who gets a message, of those who ask for it (`mom.policies`)."""
 
 
 class Group:

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 FAMILY = b"W"
 SENDS_MAX = 65_536
-"""Sends that are followed, some 30 MB with their rows. Only programs of this node make them, but one that sends all day
-has a week of them. Those that were delivered give way first, then the oldest."""
+"""Sends that are followed: 310 bytes each (measured), so 20 MB. Only programs of this node make them, but who sends all
+day has a week of them. Those that were delivered give way first, then the oldest."""
 _HEAP_SLACK = 64
 _MEANS = {HANDED_OVER: SendState.CARRIED, DELIVERED: SendState.DELIVERED, FAILED: SendState.FAILED}
 """How far a message is, at least, of which that is said. A manager on another node is reached by carriers only."""

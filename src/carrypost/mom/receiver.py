@@ -203,8 +203,8 @@ class Receiver:
         for tenure in orphans:
             if isinstance(tenure, Assignment) and tenure.copy is not None:
                 self._set_aside(tenure, tenure.destination, tenure.copy)
-            elif isinstance(tenure, LocalTenure) and tenure.entry.queue is not None and tenure.entry.copy is not None:
-                self._set_aside(tenure, tenure.entry.queue.destination, tenure.entry.copy)
+            elif isinstance(tenure, LocalTenure) and tenure.entry.copy is not None:
+                self._set_aside(tenure, self._destination_of(tenure), tenure.entry.copy)
 
     def _give(self, receiving: Receiving, tenure: Tenure, copy: Copy) -> None:
         if isinstance(tenure, Assignment):
@@ -236,10 +236,12 @@ class Receiver:
     def keep(self, tenures: Iterable[LocalTenure]) -> None:
         """What an earlier life handed to consumers here waits for the next one."""
         for tenure in tenures:
-            queue, copy = tenure.entry.queue, tenure.entry.copy
-            assert queue is not None
+            copy = tenure.entry.copy
             assert copy is not None
-            self._idle.setdefault(queue.destination, {})[tenure] = copy
+            self._idle.setdefault(self._destination_of(tenure), {})[tenure] = copy
+
+    def _destination_of(self, tenure: LocalTenure) -> str:
+        return address.queue(tenure.entry.queue, self._node)
 
     def queue_ended(self, destination: str) -> None:
         """A queue of this node is no more."""
@@ -255,6 +257,7 @@ class Receiver:
         known = self._assignments.get(item.message)  # type: ignore[arg-type]  # an id, if it is any
         if known is not None and known.stands and not known.handed and known.round < item.round:
             self._drop(known)  # Its lease was over by the manager's clock.
+        self.due_us = min(self.due_us, item.lease_us or NEVER)
         made = self._assignments.add(item, destination, until_us)
         if made is None:
             return
@@ -266,7 +269,7 @@ class Receiver:
             self._attach(made, copy)
         elif made.release_us == NEVER and not self._asks(destination):
             made.release(dead=False)
-        self.due_us = min(self.due_us, made.until_us, made.lease_us or NEVER, made.release_us)
+        self.due_us = min(self.due_us, made.until_us, made.release_us)
 
     def _asks(self, destination: str) -> bool:
         return any(each.destination == destination for each in self._open.values())
@@ -371,7 +374,7 @@ class Receiver:
         dues = [each.deadline_us - REQUEST_US // 2 for each in self._open.values() if each.local is None]
         for each in self._assignments.all():
             dues += [each.until_us, each.release_us]
-            if each.lease_us and each.stands and not self._is_handed_now(each):
+            if each.runs(self._holdings.now_us) and each.lease_us:
                 dues.append(each.lease_us)
         self.due_us = min(dues, default=NEVER)
 

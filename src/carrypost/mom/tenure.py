@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from carrypost.mom.entries import EntryState
 
 if TYPE_CHECKING:
     from carrypost.mom.entries import QueueEntry
-    from carrypost.mom.manager import Manager
+
+
+class Keeper(Protocol):
+    """Who decides about entries: their manager."""
+
+    def consume(self, entry: QueueEntry) -> None:
+        """Somebody is done with it."""
+
+    def reopen(self, entry: QueueEntry, state: EntryState) -> None:
+        """That it was consumed could not be written."""
+
+    def discard(self, entry: QueueEntry) -> None:
+        """Its copy is of no use any more."""
+
+    def take_back(self, entry: QueueEntry, *, dead: bool = False) -> None:
+        """Its receiver does not take it."""
 
 
 class LocalTenure:
@@ -16,7 +31,7 @@ class LocalTenure:
 
     __slots__ = ("_manager", "_round", "_was", "entry")
 
-    def __init__(self, manager: Manager, entry: QueueEntry) -> None:
+    def __init__(self, manager: Keeper, entry: QueueEntry) -> None:
         self._manager, self.entry = manager, entry
         self._round = entry.round
         self._was: EntryState | None = None
