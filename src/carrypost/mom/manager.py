@@ -301,8 +301,11 @@ class Manager:
         self._cache.unpin((copy,), QUEUES)
         if not copy.here:
             return
-        self._holdings.confirm((copy,))
-        self._ledger.confirmed(copy)
+        if self._holdings.is_confirmed(copy):  # Its consumer is on this node.
+            self._ledger.confirmed_again(copy)
+        else:
+            self._holdings.confirm((copy,))
+            self._ledger.confirmed(copy)
         if self._is_addressed(copy.descriptor):
             self._holdings.discard(copy, Reason.PURGED, done=True)
 
