@@ -10,6 +10,7 @@ credit is renewed by does.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -21,15 +22,15 @@ from carrypost.config import Settings
 from carrypost.events import Event, Handed
 from carrypost.gossip.layer import Draft
 from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import CARRYING, Frame, Offer, Request, kind
 from carrypost.gossip.wire.frames import Ack as AckFrame
-from carrypost.gossip.wire.frames import Frame, Offer, Request, kind
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.mom.commands import Ack, Declare, Receive, Work
 from carrypost.mom.control import items_of
 
 SIZE_BYTES: Final = 100
-APART_S: Final = 5.0
+APART_S: Final = 60.0
 """Between messages that go one at a time: everything was said by then."""
 _PLENTY: Final = 2**40
 _numbers = count(1)
@@ -56,10 +57,9 @@ class Member(Side):
         self._consumer = self.host.messaging.consume(next(_numbers), self._session, Receive(queue), now)
         self.host.messaging.credit(self._consumer, self._prefetch, _PLENTY, now)
 
-    def send(self, queue: str, messages: int, now: int) -> None:
-        """So many, in one step."""
-        drafts = tuple(Draft(queue, bytes(SIZE_BYTES), persistent=True) for _ in range(messages))
-        self.host.perform(Work(next(_numbers), sends=drafts), now)
+    def send(self, drafts: Iterable[Draft], now: int) -> list[MessageId]:
+        """In one step; returns their ids."""
+        return [sent.id for sent in self.host.perform(Work(next(_numbers), sends=tuple(drafts)), now)]
 
     def _take(self, event: Event, now: int) -> None:
         if isinstance(event, Handed):
@@ -170,6 +170,11 @@ class Spoken:
     frame_bytes: dict[str, float]
     items: dict[str, float]
 
+    @property
+    def carrying_bytes(self) -> float:
+        """Of frames that carry messages: of those of control, their descriptors."""
+        return sum(self.frame_bytes.get(each.__name__, 0.0) for each in CARRYING)
+
 
 def spoken(messages: int, together: int) -> Spoken:
     """Send so many messages, so many of them at once."""
@@ -183,7 +188,7 @@ def spoken(messages: int, together: int) -> Spoken:
     pair.meet(APART_S)
     account = Account(pair)
     for _ in range(messages // together):
-        other.send(queue, together, pair.now)
+        other.send([Draft(queue, bytes(SIZE_BYTES), persistent=True)] * together, pair.now)
         pair.meet(APART_S, account.watch)
     assert other.handed == messages
     return Spoken(

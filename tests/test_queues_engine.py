@@ -358,3 +358,22 @@ def test_every_assignment_is_told_once() -> None:
         assert net.deliveries("m") == []
         assert rows(net, "r") == set()
         assert rows(net, "m") == {"Q", "R"}
+
+
+def test_what_a_receiver_gave_back_waits_for_anybody_also_after_the_manager_restarts() -> None:
+    with network("m", "r") as net:
+        queue = declare(net, "m", "jobs")
+        program = Program(net, "r", queue, prefetch=1, acknowledges=False)
+        net.advance(5)
+        net.suspend("r")  # It will have been assigned, and not come.
+        send(net, "m", queue, "one")
+        net.advance(1)
+        net.resume("r")
+        program.close()
+        net.advance(30)
+        net.kill("m")
+        net.restart("m")
+        net.advance(1)
+        here = Program(net, "m", queue)
+        net.advance(1)
+        assert (program.texts, here.texts) == ([], ["one"])

@@ -231,7 +231,7 @@ class Manager:
             entry.owed |= ASSIGN
             self._requests.write(queue, request)
             self._say(request.node, entry, ASSIGN)
-        entry.write()
+            entry.write()  # For a consumer here it is written when it is handed over; until then it waits.
         self._outputs.journal.hold(Assigned(entry.descriptor, request.node))
 
     def take_back(self, entry: QueueEntry, *, dead: bool = False) -> None:
@@ -301,8 +301,11 @@ class Manager:
         self._cache.unpin((copy,), QUEUES)
         if not copy.here:
             return
-        self._holdings.confirm((copy,))
-        self._ledger.confirmed(copy)
+        if self._holdings.is_confirmed(copy):  # Its consumer is on this node.
+            self._ledger.confirmed_again(copy)
+        else:
+            self._holdings.confirm((copy,))
+            self._ledger.confirmed(copy)
         if self._is_addressed(copy.descriptor):
             self._holdings.discard(copy, Reason.PURGED, done=True)
 

@@ -231,7 +231,9 @@ class Room(Usage):
 
     def rerank(self, copy: Copy, rank: int) -> None:
         """Give a copy that is in another rank, after it became wanted, or is only carried from now on."""
-        self._start_charging()
+        if not self._charging:
+            copy.rank = rank
+            return
         charge = self._charges[copy]
         if not copy.pins:
             charge.level.add(-1, -copy.held_bytes)
