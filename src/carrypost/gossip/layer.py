@@ -55,8 +55,6 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     """It counts as failed if nothing was heard of its delivery for so long."""
     withheld: bool = False
     """Neither offered nor evicted before it is durable."""
-    withheld: bool = False
-    """Neither offered nor evicted before it is durable, with everything that changed in the same step."""
 
 
 class Layer:
