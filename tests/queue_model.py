@@ -52,6 +52,18 @@ class Truth(enum.Enum):
     YES = 2
 
 
+class Content(NamedTuple):
+    """What a program sends."""
+
+    queue: int
+    k: int
+    """A property, for selectors."""
+    lifetime_s: float
+    delay_s: float
+    priority: int
+    persistent: bool
+
+
 class Kept(NamedTuple):
     """A queue."""
 
@@ -131,6 +143,8 @@ class Seat:
     """It acknowledges everything at once."""
     open: bool = True
     connected: bool = True
+    served: bool = False
+    """It was handed something."""
     held: dict[int, Hand] = field(default_factory=dict)
     """What it has and did not acknowledge, by number."""
 
@@ -144,8 +158,8 @@ class Job:
     letters: list[Letter] = field(default_factory=list)
     acks: list[tuple[Seat, Hand]] = field(default_factory=list)
     asked_us: int = 0
-    over_us: int = 0
-    """When a crash took the answer."""
+    before: dict[Letter, int] = field(default_factory=dict)
+    """How often each was handed out before a crash took the answer."""
 
 
 @dataclass
@@ -172,6 +186,8 @@ class QueueWorld:
         self.jobs: dict[int, Job] = {}
         self.pacts: list[Job] = []
         """Commits of which only the hosts know whether they were done."""
+        self.recovered = False
+        """Whether a session had something come again."""
         self.script: list[tuple[Any, ...]] = []
         self._numbers = 0
         self._stack = ExitStack()
@@ -232,29 +248,28 @@ class QueueWorld:
         self.script.append((name, *arguments))
         getattr(self, name)(*arguments)
 
-    def letter(self, node: str, queue: int, k: int, lifetime_s: float, delay_s: float) -> Letter:
-        deadline_us = self.now + round(lifetime_s * US)
-        due_us = self.now + round(delay_s * US) if delay_s else 0
+    def letter(self, node: str, content: Content) -> Letter:
+        due_us = self.now + round(content.delay_s * US) if content.delay_s else 0
         made = Letter(
-            len(self.letters), self.queues[queue % len(self.queues)], node, self.nodes[node].life, k, self.now,
-            deadline_us, due_us,
+            len(self.letters), chosen(self.queues, content.queue), node, self.nodes[node].life, content.k, self.now,
+            self.now + round(content.lifetime_s * US), due_us,
         )  # fmt: skip
         self.letters.append(made)
         return made
 
-    def draft(self, letter: Letter, priority: int, persistent: bool) -> Draft:
+    def draft(self, letter: Letter, content: Content) -> Draft:
         return Draft(
             letter.queue.destination, b"x" * (letter.n % 3), {"k": letter.k, "n": letter.n},
-            letter.deadline_us - letter.sent_us, priority=priority, persistent=persistent,
+            letter.deadline_us - letter.sent_us, priority=content.priority, persistent=content.persistent,
             headers=Headers(delivery_time_us=letter.due_us or None),
         )  # fmt: skip
 
-    def send(self, pick: int, contents: list[tuple[int, int, float, float, int, bool]]) -> None:
-        """A program sends, several messages in one work: queue, k, lifetime, delay, priority, persistent."""
+    def send(self, pick: int, contents: list[Content]) -> None:
+        """A program sends, several messages in one work."""
         if self.up():
             self._work(chosen(self.up(), pick), contents, [], ())
 
-    def acknowledge(self, pick: int, which: int, contents: list[tuple[int, int, float, float, int, bool]]) -> None:
+    def acknowledge(self, pick: int, which: int, contents: list[Content]) -> None:
         """A session is done with some of what it has; with contents, in a commit."""
         seats = [seat for seat in self.sitting() if seat.held]
         if seats:
@@ -264,11 +279,11 @@ class QueueWorld:
                 self._work(seat.node, contents, [(seat, seat.held[number]) for number in numbers], numbers)
 
     def _work(
-        self, node: str, contents: list[tuple[int, int, float, float, int, bool]], acks: list[tuple[Seat, Hand]],
+        self, node: str, contents: list[Content], acks: list[tuple[Seat, Hand]],
         numbers: Iterable[int],
     ) -> None:  # fmt: skip
-        letters = [self.letter(node, queue, k, life, delay) for queue, k, life, delay, _, _ in contents]
-        drafts = [self.draft(each, what[4], what[5]) for each, what in zip(letters, contents, strict=True)]
+        letters = [self.letter(node, content) for content in contents]
+        drafts = [self.draft(letter, content) for letter, content in zip(letters, contents, strict=True)]
         number = self._number()
         self.jobs[number] = Job(node, self.nodes[node].life, letters, acks, self.now)
         for seat, hand in acks:
@@ -288,7 +303,7 @@ class QueueWorld:
         if not self.up():
             return
         node = chosen(self.up(), pick)
-        kept = self.queues[queue % len(self.queues)]
+        kept = chosen(self.queues, queue)
         seat = Seat(node, self.nodes[node].life, kept, selector, 0, 0, prompt=prompt)
         self.seats.append(seat)
 
@@ -326,6 +341,7 @@ class QueueWorld:
             return
         seat.held = {}
         if how == "recover":
+            self.recovered = True
             self._do(seat.node, lambda: messaging.recover(seat.session, self.now, unread=unread))
             return
         seat.open = seat.connected = False
@@ -333,13 +349,12 @@ class QueueWorld:
 
     # --- steps: the world ----------------------------------------------------------------------------------
 
-    def link(self, a: int, b: int, loss: float) -> None:
-        one, other = chosen(list(combinations(NODES, 2)), a * 7 + b)
-        self.part(a, b)
-        self.net.link(one, other, loss=loss)
+    def link(self, pair: int, loss: float) -> None:
+        self.part(pair)
+        self.net.link(*chosen(combinations(NODES, 2), pair), loss=loss)
 
-    def part(self, a: int, b: int) -> None:
-        one, other = chosen(list(combinations(NODES, 2)), a * 7 + b)
+    def part(self, pair: int) -> None:
+        one, other = chosen(combinations(NODES, 2), pair)
         if self.net.linked(one, other):
             self.net.unlink(one, other)
 
@@ -390,7 +405,7 @@ class QueueWorld:
         for number, job in list(self.jobs.items()):
             if job.node == name:
                 del self.jobs[number]
-                job.over_us = self.now
+                job.before = {hand.letter: len(hand.letter.hands) for _, hand in job.acks}
                 if job.letters and job.acks:
                     self.pacts.append(job)
                 for letter in job.letters:
@@ -457,6 +472,7 @@ class QueueWorld:
         seat = found[0]
         assert seat.open, f"the consumer on {node} is closed: {letter}"
         seat.credit -= 1
+        seat.served = True
         assert seat.credit >= 0, f"{node} hands out more than was asked for: {letter}"
         hand = Hand(letter, seat, t_us, event.number, event.count, self._lease_us(letter, node, t_us))
         self._check(hand)
@@ -512,7 +528,7 @@ class QueueWorld:
         for pact in self.pacts:
             if letter in pact.letters:
                 for _, other in pact.acks:
-                    again = [each for each in other.letter.hands if each.t_us >= pact.over_us]
+                    again = other.letter.hands[pact.before[other.letter] :]
                     if not other.letter.queue.lease_s:
                         assert not again, f"half a commit: {letter} was sent, and not acknowledged {other.letter}"
                         other.letter.acked = Truth.YES
@@ -537,7 +553,8 @@ class QueueWorld:
             if self.net.linked(a, b):
                 self.net.unlink(a, b)
             self.net.link(a, b)
-        self.advance(5.0)
+        self.advance(IDLE_S + 20.0)
+        self.check_served()
         for seat in self.sitting():
             self.leave(self.sitting().index(seat), "connection", 0)
         for at in range(len(NODES)):
@@ -550,6 +567,19 @@ class QueueWorld:
         ]  # fmt: skip
         assert not lost, f"nobody got {lost}"
         self.check_rows()
+
+    def check_served(self) -> None:
+        """Whoever still has credit got what waits for it."""
+        for letter in self.letters:
+            if letter.sent is not Truth.YES or letter.hands or letter.deadline_us <= self.now or letter.due_us > self.now:
+                continue
+            # A consumer that was silent for a lease is given nothing; one that recovers takes more than it asks for.
+            waiting = [
+                seat for seat in self.sitting()
+                if seat.open and seat.credit and seat.queue == letter.queue and letter.k in SELECTORS[seat.selector]
+                and not (letter.queue.lease_s and seat.served)
+            ]  # fmt: skip
+            assert self.recovered or not waiting, f"a consumer waits on {waiting[0].node}, and nobody gets {letter}"
 
     def check_rows(self) -> None:
         """After all deadlines messaging keeps nothing but what queues there are."""

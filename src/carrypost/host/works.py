@@ -94,7 +94,7 @@ class Works:
         publisher, draft, packed, made = self.publisher, drafted.draft, drafted.packed, drafted.descriptor
         if made is None:
             made = publisher.sign(publisher.make(draft, packed, self._stamp(draft, now), now))
-        copy = publisher.admit(made, packed, now, withheld=withheld)
+        copy = publisher.admit(made, packed, now, withheld=withheld or draft.withheld)
         self._outputs.tell(Published(copy.descriptor))
         self.layers.published((copy,))
         delivered = self.layers.take((copy,))

@@ -15,13 +15,13 @@ import msgspec
 from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.model import address
+from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
 from carrypost.mom import control
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
-    from carrypost.model.ids import MessageId, NodeId
     from carrypost.mom.control import Item
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.post import Post
@@ -41,6 +41,11 @@ class Held(enum.IntEnum):
     """Nobody here took it."""
     DEAD = 3
     """Nobody here could consume it."""
+
+
+Key = tuple[NodeId, MessageId]
+"""The manager and the message: whether a message is of that manager's queue is not known before it is here, so nobody
+else's word is in the way of the manager's."""
 
 
 class AssignmentRow(msgspec.Struct, frozen=True, array_like=True):
@@ -93,9 +98,12 @@ class Assignment:
     @property
     def manager(self) -> NodeId:
         """The node whose queue it is of."""
-        found = address.addressee(self.destination)
-        assert found is not None
-        return found
+        return _manager_of(self.destination)
+
+    @property
+    def key(self) -> Key:
+        """What it is found by."""
+        return self.manager, self.message
 
     # --- a tenure ------------------------------------------------------------------------------------------
 
@@ -167,14 +175,19 @@ class Assignments:
     def __init__(self, ground: Ground, ledger: Ledger, post: Post) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._ledger, self._post = ledger, post
-        self._all: dict[MessageId, Assignment] = {}
+        self._all: dict[Key, Assignment] = {}
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def get(self, message: MessageId) -> Assignment | None:
-        """What is known of a message."""
-        return self._all.get(message)
+    def get(self, manager: NodeId, message: MessageId) -> Assignment | None:
+        """What a manager said of a message."""
+        return self._all.get((manager, message))
+
+    def of(self, copy: Copy) -> Assignment | None:
+        """What the manager of a message's queue said of it."""
+        manager = address.addressee(copy.descriptor.destination)
+        return None if manager is None else self._all.get((manager, copy.id))
 
     def all(self) -> list[Assignment]:
         """Every one."""
@@ -182,8 +195,8 @@ class Assignments:
 
     def add(self, item: control.Assign, destination: str, until_us: int) -> Assignment | None:
         """A message is this node's now; None if that is known already, or is over."""
-        message: MessageId = item.message  # type: ignore[assignment]  # an id, if it is any
-        known = self._all.get(message)
+        message, manager = MessageId(item.message), _manager_of(destination)
+        known = self._all.get((manager, message))
         if known is not None and known.round >= item.round:
             return None
         copy = self._cache.get(message)
@@ -194,7 +207,7 @@ class Assignments:
             known.round, known.lease_us = item.round, item.lease_us  # It came back to whoever had it.
             self.write(known)
             return None
-        made = self._all[message] = Assignment(self, message, destination, until_us)
+        made = self._all[manager, message] = Assignment(self, message, destination, until_us)
         made.round, made.request, made.lease_us = item.round, item.request, item.lease_us
         made.before = made.count = item.count
         self.write(made)
@@ -202,7 +215,8 @@ class Assignments:
 
     def _answer_again(self, item: control.Assign, destination: str, until_us: int) -> None:
         """A program here is done with it; that was heard too late, or not yet: it is said for this round, too."""
-        made = self._all[item.message] = Assignment(self, item.message, destination, until_us)  # type: ignore[index, arg-type]
+        message = MessageId(item.message)
+        made = self._all[_manager_of(destination), message] = Assignment(self, message, destination, until_us)
         made.round, made.count = item.round, item.count
         self.answer(made, Held.ACKNOWLEDGED)
 
@@ -242,21 +256,22 @@ class Assignments:
             assignment.destination, assignment.round, assignment.until_us, assignment.lease_us, assignment.count,
             assignment.before, assignment.state, assignment.owed,
         )  # fmt: skip
-        self._ledger.put(FAMILY + assignment.message, _encode(row))
+        self._ledger.put(_row_name(assignment.key), _encode(row))
 
     def forget(self, assignment: Assignment) -> None:
         """There is nothing to be known of it any more."""
         if assignment.copy is not None:
             self._cache.unpin((assignment.copy,), QUEUES)
-        if self._all.get(assignment.message) is assignment:
-            del self._all[assignment.message]
-            self._ledger.delete(FAMILY + assignment.message)
+        if self._all.get(assignment.key) is assignment:
+            del self._all[assignment.key]
+            self._ledger.delete(_row_name(assignment.key))
 
     def restore(self, name: bytes, value: bytes) -> Assignment:
         """A row of an earlier life."""
         row = _decode(value)
-        message: MessageId = name[1:]  # type: ignore[assignment]  # that was its id
-        made = self._all[message] = Assignment(self, message, row.destination, row.until_us)
+        manager = _manager_of(row.destination)
+        message = MessageId(name[len(_row_name((manager, MessageId(b"")))) :])
+        made = self._all[manager, message] = Assignment(self, message, row.destination, row.until_us)
         made.round, made.lease_us, made.count, made.before = row.round, row.lease_us, row.count, row.before
         made.state, made.owed = Held(row.state), row.owed
         copy = self._cache.get(message)
@@ -265,3 +280,15 @@ class Assignments:
         if made.owed:
             self._post.add(made.manager, made, ANSWER, until_us=made.until_us)
         return made
+
+
+def _manager_of(destination: str) -> NodeId:
+    """The node that a queue is of."""
+    found = address.addressee(destination)
+    assert found is not None
+    return found
+
+
+def _row_name(key: Key) -> bytes:
+    manager, message = key
+    return FAMILY + len(manager.encode()).to_bytes(2, "big") + manager.encode() + message

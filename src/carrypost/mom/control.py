@@ -151,14 +151,18 @@ ROOM_BYTES = CONTROL_BYTES_MAX - _LIST_BYTES
 """For the items of one control message."""
 
 
-def control_draft(to: NodeId | None, items: Sequence[Item], lifetime_us: int | None) -> Draft:
-    """A control message to one node, or (None) to all."""
+def control_draft(
+    to: NodeId | None, items: Sequence[Item], lifetime_us: int | None, *, withheld: bool = False
+) -> Draft:
+    """A control message to one node, or (None) to all; one that is `withheld` leaves when it is durable."""
     destination = address.EVERYBODY if to is None else address.control(to)
     headers = Headers(control=_encode(items))
     priority = _PRIORITY_NOTICE
     if to is not None:
         priority = _PRIORITY_WORD if all(isinstance(each, Outcome | Snapshot) for each in items) else _PRIORITY
-    return Draft(destination, b"", lifetime_us=lifetime_us, priority=priority, headers=headers)
+    return Draft(
+        destination, b"", lifetime_us=lifetime_us, priority=priority, headers=headers, withheld=withheld
+    )  # fmt: skip
 
 
 def items_of(descriptor: Descriptor) -> tuple[list[Item], int]:

@@ -58,7 +58,7 @@ _RETRY_US = 10_000_000
 _WRITE_PART = 30
 """That a name was used is written when so small a part of its time has passed."""
 _PREFIX = f"{Kind.DIRECTORY}/"
-_GONE = Reason.WITHDRAWN
+_GONE = Reason.PURGED
 """Why copies leave that are overtaken or refused."""
 
 
@@ -168,7 +168,9 @@ class Directory:
 
     def _draft(self, own: Entry) -> Draft:
         headers = Headers(control=_encode(Advert(own.destination, own.ordering)))
-        return Draft(address.directory(self._here, own.name), b"", lifetime_us=self._life_us, headers=headers)
+        destination = address.directory(self._here, own.name)
+        # What was bound may be undone: nobody hears of it before it is on disk.
+        return Draft(destination, b"", lifetime_us=self._life_us, headers=headers, withheld=True)
 
     def _renewal(self, own: Entry) -> int:
         """When a name is advertised anew: after a third to a half of its advertisement's life.

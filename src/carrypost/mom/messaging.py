@@ -190,7 +190,7 @@ class Messaging(Layer):
         for subscription in [*replaced, *self._topics.lapsed(now)]:
             self._end(subscription, now)
         self._topics.expire(now)
-        self.directory.expire(now, self._topics.is_consumed)
+        self.directory.expire(now, self._is_consumed)
         if self._ledger.due_us <= now:
             self._ledger.write_again()
             self.queues.post.rewritten()
@@ -203,6 +203,9 @@ class Messaging(Layer):
     def _let_go(self) -> None:
         kept, self._kept, self._kept_us = self._kept, [], NEVER
         self._claims.keep(kept)
+
+    def _is_consumed(self, destination: str) -> bool:
+        return self._topics.is_consumed(destination) or self.queues.receiver.asks(destination)
 
     def finish(self, now: int) -> Sequence[Draft]:
         """Hand out what the step brought, and say what others are to know."""
@@ -290,6 +293,7 @@ class Messaging(Layer):
         found = self._sessions.session(session)
         if isinstance(asked, Receive):
             receiving = self.queues.open(asked, found.connection.number, now)
+            self.directory.used(asked.destination, now)
             consumer = self._sessions.consume(found, receiving)
             receiving.consumers.append(consumer)
             return consumer.number

@@ -81,6 +81,9 @@ class Note(NamedTuple):
     """Not before this time, but sooner in the company of others."""
     until_us: int
     """When it is of no use any more."""
+    again: bool = False
+    """It was sent before, and could not be written: now it leaves only once it is, else a full disk would fill all
+    others with what it said again and again."""
 
 
 class _Target:
@@ -105,8 +108,8 @@ class Post:
         self._targets: dict[NodeId | None, _Target] = {}
         self._open: set[int] = set()
         """Batches that were not answered."""
-        self._leaving: dict[bytes, tuple[NodeId | None, list[Note]]] = {}
-        """What was given to the host to publish, by its content."""
+        self._leaving: dict[tuple[str, bytes], tuple[NodeId | None, list[Note]]] = {}
+        """What was given to the host to publish, by its destination and its content."""
         self._sent: dict[MessageId, tuple[NodeId | None, list[Note]]] = {}
         """What was published and is not durable yet."""
         self.due_us = NEVER
@@ -207,9 +210,10 @@ class Post:
         drafts = []
         for items, notes in pages:
             until_us = max(note.until_us for note in notes)
-            draft = control_draft(to, items, None if until_us == NEVER else max(until_us - now, 1))
+            lifetime_us = None if until_us == NEVER else max(until_us - now, 1)
+            draft = control_draft(to, items, lifetime_us, withheld=any(note.again for note in notes))
             assert draft.headers is not None
-            self._leaving[draft.headers.control] = to, notes
+            self._leaving[draft.destination, draft.headers.control] = to, notes
             drafts.append(draft)
         return drafts
 
@@ -236,8 +240,8 @@ class Post:
     def published(self, copies: Sequence[Copy]) -> None:
         """Messages of this node were admitted."""
         for copy in copies if self._leaving else ():
-            headers = copy.descriptor.headers
-            found = None if headers is None else self._leaving.pop(headers.control, None)
+            destination, headers = copy.descriptor.destination, copy.descriptor.headers
+            found = None if headers is None else self._leaving.pop((destination, headers.control), None)
             if found is not None:
                 to, notes = found
                 for note in notes:
@@ -251,7 +255,7 @@ class Post:
                 to, notes = found
                 for note in notes:
                     note.subject.unsaid(note.matter, to)
-                self._return(to, notes, self._holdings.now_us + _AGAIN_US)
+                self._return(to, [note._replace(again=True) for note in notes], self._holdings.now_us + _AGAIN_US)
 
     def _return(self, to: NodeId | None, notes: Iterable[Note], after_us: int) -> None:
         target = self._targets.setdefault(to, _Target())

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.model import address, pattern
+from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import assignments as assignment_rows
 from carrypost.mom import control
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
-    from carrypost.model.ids import MessageId, NodeId
+    from carrypost.model.ids import NodeId
     from carrypost.mom.assignments import Assignments
     from carrypost.mom.claims import Claims
     from carrypost.mom.commands import Receive
@@ -50,6 +51,10 @@ REQUEST_US: Final = 86_400_000_000
 day."""
 _IDLE_US = 60_000_000
 """After a restart, what was assigned and not handed out is given back unless somebody asks for it for so long."""
+_REQUESTS_MAX = 4_096
+"""Of the latest requests it is known whom they asked: what others assign is taken from no one else."""
+_EARLIER_MAX = 4_096
+"""Assignments that an earlier life is said to have asked for are taken while there are fewer than this in all."""
 _ASK: Final = 1
 _WITHDRAW: Final = 2
 
@@ -119,6 +124,8 @@ class Receiver:
         self._request = incarnation << LIFE_BITS
         self._open: dict[int, Receiving] = {}
         """By the numbers of their requests."""
+        self._requests: dict[int, str] = {}
+        """The queues of other nodes that this life asked, by those numbers, also after it asked no more."""
         self._idle: dict[str, dict[Tenure, Copy]] = {}
         """What is this node's and no consumer has, by queue."""
         self._interests: dict[str, list[int]] = {}
@@ -144,6 +151,9 @@ class Receiver:
         else:
             self._want(asked.destination)
             receiving.deadline_us = now + REQUEST_US
+            self._requests[self._request] = asked.destination
+            if len(self._requests) > _REQUESTS_MAX:
+                del self._requests[next(each for each in self._requests if each not in self._open)]
         self._open[self._request] = receiving
         idle = self._idle.get(asked.destination, {})
         for tenure, copy in [(each, copy) for each, copy in idle.items() if receiving.selects(copy.descriptor)]:
@@ -254,7 +264,10 @@ class Receiver:
         destination = address.queue(item.queue, node)
         if 0 < item.lease_us <= now:
             return  # It came too late, or comes again.
-        known = self._assignments.get(item.message)  # type: ignore[arg-type]  # an id, if it is any
+        if not self._asked_for(item.request, destination):
+            self._outputs.refuse("assignment", node)
+            return
+        known = self._assignments.get(node, MessageId(item.message))
         if known is not None and known.stands and not known.handed and known.round < item.round:
             self._drop(known)  # Its lease was over by the manager's clock.
         self.due_us = min(self.due_us, item.lease_us or NEVER)
@@ -267,16 +280,24 @@ class Receiver:
         copy = self._holdings.cache.get(made.message)
         if copy is not None and copy.whole:
             self._attach(made, copy)
-        elif made.release_us == NEVER and not self._asks(destination):
+        elif made.release_us == NEVER and not self.asks(destination):
             made.release(dead=False)
         self.due_us = min(self.due_us, made.until_us, made.release_us)
 
-    def _asks(self, destination: str) -> bool:
+    def _asked_for(self, request: int, destination: str) -> bool:
+        """Whether this node made a request of that number to that queue; what an earlier life did is not known."""
+        life = request >> LIFE_BITS
+        if life == self._life:
+            return self._requests.get(request) == destination
+        return life < self._life and len(self._assignments) < _EARLIER_MAX
+
+    def asks(self, destination: str) -> bool:
+        """Whether a consumer of this node receives from a queue."""
         return any(each.destination == destination for each in self._open.values())
 
     def arrived(self, copy: Copy) -> None:
         """A message of another node's queue is here; it may have been assigned."""
-        assignment = self._assignments.get(copy.id)
+        assignment = self._assignments.of(copy)
         if assignment is not None and assignment.copy is None and assignment.stands:
             self._attach(assignment, copy)
 
@@ -317,7 +338,7 @@ class Receiver:
         ]
 
     def _forget_interest(self, destination: str) -> None:
-        if destination not in self._interests or self._looks[destination] or self._asks(destination):
+        if destination not in self._interests or self._looks[destination] or self.asks(destination):
             return
         if any(each.destination == destination and each.stands for each in self._assignments.all()):
             return
@@ -326,7 +347,7 @@ class Receiver:
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
         """Copies are gone. What the store could not write comes again; the rest is over."""
         for copy in copies if len(self._assignments) or self._idle else ():
-            assignment = self._assignments.get(copy.id)
+            assignment = self._assignments.of(copy)
             if assignment is not None and assignment.copy is copy and assignment.stands:
                 if reason is reason.STORE:
                     self._assignments.detach(assignment)
@@ -371,10 +392,11 @@ class Receiver:
         self._idle.get(assignment.destination, {}).pop(assignment, None)
 
     def _look_ahead(self) -> None:
+        now = self._holdings.now_us
         dues = [each.deadline_us - REQUEST_US // 2 for each in self._open.values() if each.local is None]
         for each in self._assignments.all():
             dues += [each.until_us, each.release_us]
-            if each.runs(self._holdings.now_us) and each.lease_us:
+            if each.lease_us and each.stands and (each.lease_us > now or not self._is_handed_now(each)):
                 dues.append(each.lease_us)
         self.due_us = min(dues, default=NEVER)
 

@@ -25,6 +25,7 @@ from carrypost.errors import StateError
 from carrypost.events import Reason
 from carrypost.gossip.holdings.copies import Copy, Newcomer
 from carrypost.gossip.holdings.deadlines import Deadlines
+from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.gossip.holdings.ranking import CREATED_BITS, Demand, Room, best_rank, rank_of, sending_order
 from carrypost.gossip.slots import Slots, bits, mask_of
 from carrypost.model.descriptor import Descriptor
@@ -50,6 +51,10 @@ class Cache:
         """What waits for room."""
         self.turned_away = 0
         """Of those declined: not to be asked for until `reopen`, whatever room there is."""
+        self.turned_away_by: dict[int, int] = {}
+        """The same, by who turned them away."""
+        self.reopened: set[MessageId] = set()
+        """Those that may come again: reset by whoever asks for them."""
         self.copies: list[Copy | None] = []
         """By slot: the copy here, or what is remembered of it; None where the slot has no tenant."""
         self._seen_max = settings.limits.seen_max
@@ -252,9 +257,11 @@ class Cache:
         self.loosen()
         self._reconsider()
 
-    def reopen(self) -> None:
-        """Let come again what was turned away."""
-        self.turned_away = 0
+    def reopen(self, owner: int = QUEUES) -> None:
+        """Let come again what this owner turned away (`holdings.owners`), and nothing that another did."""
+        mask = self.turned_away_by.pop(owner, 0)
+        self.turned_away &= ~mask
+        self.reopened.update([copy.id for slot in bits(mask) if (copy := self.copies[slot]) and not copy.here])
         self.loosen()
         self._reconsider()
 
@@ -274,11 +281,12 @@ class Cache:
         """Bound the room as it is for a copy that is wanted here, or only carried."""
         self._room.bytes_max = self._bytes_max if interesting else self._confined_bytes
 
-    def remove(self, copy: Copy, reason: Reason, *, done: bool = False) -> None:
+    def remove(self, copy: Copy, reason: Reason, *, done: bool = False, owner: int = QUEUES) -> None:
         """Take a copy out, or change the memory of one. What has no slot any more is left alone.
 
         `EXPIRED` forgets it altogether. Otherwise it is `done` if the caller says so, withdrawn, the host's own or
-        marked before, else `declined`; and that it makes room itself is no reason to ask for it again.
+        marked before, else `declined`; and that it makes room itself is no reason to ask for it again. What is
+        `PENDING` may come again by the word of its `owner` alone (`reopen`).
         """
         if self.copies[copy.slot] is not copy:
             return
@@ -289,6 +297,7 @@ class Cache:
                 self._forget([copy])
             if reason is Reason.PENDING:
                 self.turned_away |= 1 << copy.slot
+                self.turned_away_by[owner] = self.turned_away_by.get(owner, 0) | 1 << copy.slot
             elif reason is not Reason.NO_ROOM:  # What does not fit makes no room for what did not fit, either.
                 self._reconsider()
             self.loosen()
@@ -481,4 +490,6 @@ class Cache:
         self._released |= mask
         self.whole, self.partial = self.whole & keep, self.partial & keep
         self.done, self.declined = self.done & keep, self.declined & keep
-        self.turned_away &= keep
+        if self.turned_away & mask:
+            self.turned_away &= keep
+            self.turned_away_by = {owner: slots & keep for owner, slots in self.turned_away_by.items()}

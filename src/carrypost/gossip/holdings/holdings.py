@@ -15,6 +15,7 @@ from carrypost import journal as keys
 from carrypost.events import Reason
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.invitations import Invitations
+from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.gossip.holdings.purged import Purged
 from carrypost.gossip.interest.index import ProfileIndex
 from carrypost.gossip.slots import bits
@@ -330,10 +331,13 @@ class Holdings:
 
     # --- out -----------------------------------------------------------------------------------------------
 
-    def discard(self, copy: Copy, reason: Reason, *, done: bool = False) -> None:
-        """Take a copy out; the next sweep reports it. What the store lost is forgotten, so that it may come again."""
+    def discard(self, copy: Copy, reason: Reason, *, done: bool = False, owner: int = QUEUES) -> None:
+        """Take a copy out; the next sweep reports it. What the store lost is forgotten, so that it may come again.
+
+        What its `owner` has no room for (`PENDING`) may when that owner says so (`Cache.reopen`).
+        """
         forgotten = reason in (Reason.STORE, Reason.PAYLOAD_GONE)
-        self.cache.remove(copy, Reason.EXPIRED if forgotten else reason, done=done)
+        self.cache.remove(copy, Reason.EXPIRED if forgotten else reason, done=done, owner=owner)
         self.cache.note_removed(copy, reason)
 
     def clear(self, copies: Iterable[Copy], *, expired: bool) -> None:

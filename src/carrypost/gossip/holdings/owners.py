@@ -1,4 +1,4 @@
-"""Who may keep a copy from being evicted, or from being offered: each owner for itself, and none undoes another's."""
+"""Who may keep a copy from being evicted, offered or let in: each owner for itself, and none undoes another's."""
 
 from __future__ import annotations
 

@@ -61,19 +61,23 @@ class Declined:
     def room_appeared(self, now: int) -> None:
         """Look soon whether it is enough for anything."""
         self._cache.loosen(used=True)
+        if self._cache.reopened:
+            reopened, self._cache.reopened = self._cache.reopened, set()
+            self._recall(reopened)
         if self._links.usable and self._cache.opens:
             self._timers.hasten(SECOND_LOOK, max(now, self._looked_us + _LOOK_GAP_US))
 
     def look_again(self, messages: Collection[MessageId], now: int) -> None:
-        """More is wanted than before, these messages among it, and neighbours are not told: look at what they offered.
+        """More is wanted than before, these messages among it, and no neighbour is told: look at what they offered."""
+        self._recall(messages)
+        if self._links.usable:
+            self._timers.hasten(SECOND_LOOK, max(now, self._looked_us + _LOOK_GAP_US))
 
-        What was let in and evicted is known by its closed handle, and nothing of it is remembered any more.
-        """
+    def _recall(self, messages: Collection[MessageId]) -> None:
+        """Look again at these, of which nothing may be remembered: who offered them is known by closed handles."""
         for link in self._links.usable if messages else ():
             for entry in [each for each in link.inbox.closed.values() if each.message in messages]:
                 self._wants.decline(link, entry)
-        if self._links.usable:
-            self._timers.hasten(SECOND_LOOK, max(now, self._looked_us + _LOOK_GAP_US))
 
     def declined(self, link: Link, entry: OfferEntry, now: int) -> None:
         """There is no room for this, the store cannot write, or the neighbour was asked for too much already."""

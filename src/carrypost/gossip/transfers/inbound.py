@@ -238,7 +238,7 @@ class Inbound:
         copy = self._cache.get(descriptor.id)
         if copy is None or not copy.here:
             if copy is not None and copy.finished:
-                self._wants.drop(link, handle)  # It was thrown out for good while it came in.
+                self._wants.fulfil((copy,))  # It was thrown out for good while it came in: nobody is asked for it.
                 return
             copy = self._admit(link, want, descriptor, piece, now)
             if copy is None:

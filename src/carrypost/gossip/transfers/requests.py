@@ -159,8 +159,6 @@ class Requests:
     def _missing(self, want: Want) -> int:
         entry = want.entry
         copy = self._cache.get(entry.message)
-        if copy is not None and copy.finished and not copy.here:
-            return 0  # It was thrown out for good while it came in.
         offered = from_bitmap(entry.pieces) if entry.pieces else full_mask(_pieces(want))
         held = copy.held if copy is not None and copy.here else 0
         return offered & ~(held | want.requested)
