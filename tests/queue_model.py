@@ -35,9 +35,9 @@ NODES = ("m", "a", "b", "c")
 SELECTORS = {None: (0, 1, 2, 3), "k > 1": (2, 3), "k = 0 OR k = 3": (0, 3)}
 """What a consumer may ask for, and the properties `k` that it means."""
 LIFETIMES_S = (30.0, 2_000.0, 100_000.0)
-IDLE_S = 60.0
-"""After a restart nodes give back what nobody asks for after so long."""
 SETTLED_S = 240.0
+"""So long all contacts are good before everything must have come: nodes give back after 60 s what nobody asks for, and
+ask again for what there was no room for about as late."""
 FOREVER_S = 40 * 86_400.0
 """All deadlines are over by then: of messages, requests and receipts."""
 FAULTS = {"control", "assignee", "assignment", "queue", "requests", "selector"}
@@ -95,6 +95,8 @@ class Letter:
     sent: Truth = Truth.PERHAPS
     id: MessageId | None = None
     hands: list[Hand] = field(default_factory=list)
+    disowned: bool = False
+    """Its sender was told that it could not be kept."""
     acked: Truth = Truth.NO
     acked_on: set[str] = field(default_factory=set)
     """Where that is durable."""
@@ -462,6 +464,7 @@ class QueueWorld:
             if len(job.letters) > 1 or job.acks:
                 assert not letter.hands, f"it was undone, and handed out: {letter}"
                 letter.sent = Truth.NO
+            letter.disowned = True
         for seat, hand in job.acks:
             if hand.letter.acked is not Truth.YES:
                 hand.letter.acked = Truth.NO
@@ -560,7 +563,7 @@ class QueueWorld:
             if self.net.linked(a, b):
                 self.net.unlink(a, b)
             self.net.link(a, b)
-        self.advance(IDLE_S + 20.0)
+        self.advance(SETTLED_S)
         self.check_served()
         for seat in self.sitting():
             self.leave(self.sitting().index(seat), "connection", 0)
@@ -568,19 +571,19 @@ class QueueWorld:
             for queue in range(len(self.queues)):
                 self.consume(at, queue, None, PLENTY, True)
         self.advance(SETTLED_S + 2 * max(queue.lease_s for queue in self.queues))
-        lost = [
-            str(letter) for letter in self.letters
-            if letter.sent is Truth.YES and letter.acked is Truth.NO and letter.deadline_us > self.now
-        ]  # fmt: skip
+        lost = [str(letter) for letter in self.letters if self._is_owed(letter)]
         assert not lost, f"nobody got {lost}"
         self.check_rows()
+
+    def _is_owed(self, letter: Letter) -> bool:
+        """Whether it is alive, and nobody may be done with it."""
+        sent = letter.sent is Truth.YES and not letter.disowned
+        return sent and letter.acked is Truth.NO and letter.deadline_us > self.now
 
     def check_served(self) -> None:
         """Whoever still has credit got what waits for it."""
         for letter in self.letters:
-            if letter.sent is not Truth.YES or letter.hands:
-                continue
-            if letter.deadline_us <= self.now or letter.due_us > self.now:
+            if not self._is_owed(letter) or letter.hands or letter.due_us > self.now:
                 continue
             # A consumer that was silent for a lease is given nothing; one that recovers takes more than it asks for.
             waiting = [
