@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from carrypost import journal as keys
 from carrypost.events import Reason
 from carrypost.gossip.holdings.cache import Cache
+from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.gossip.holdings.invitations import Invitations
 from carrypost.gossip.holdings.purged import Purged
 from carrypost.gossip.interest.index import ProfileIndex
@@ -330,7 +331,7 @@ class Holdings:
 
     # --- out -----------------------------------------------------------------------------------------------
 
-    def discard(self, copy: Copy, reason: Reason, *, done: bool = False, owner: int = 0) -> None:
+    def discard(self, copy: Copy, reason: Reason, *, done: bool = False, owner: int = QUEUES) -> None:
         """Take a copy out; the next sweep reports it. What the store lost is forgotten, so that it may come again.
 
         What its `owner` has no room for (`PENDING`) may when that owner says so (`Cache.reopen`).
