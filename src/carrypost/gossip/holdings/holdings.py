@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from carrypost import journal as keys
 from carrypost.events import Reason
 from carrypost.gossip.holdings.cache import Cache
-from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.gossip.holdings.invitations import Invitations
+from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.gossip.holdings.purged import Purged
 from carrypost.gossip.interest.index import ProfileIndex
 from carrypost.gossip.slots import bits
