@@ -173,11 +173,13 @@ class Node:
 class QueueWorld:
     """A network with queues and the oracle."""
 
-    def __init__(self, *, seed: int = 0, disk_delay_s: float = 0.0, queues: Iterable[Kept] = QUEUES, **options: Any):
+    def __init__(
+        self, *, seed: int = 0, disk_delay_s: float = 0.0, queues: Iterable[Kept] = QUEUES, **options: object
+    ) -> None:
         self.queues = tuple(queues)
         self.delay_us = round(disk_delay_s * US)
         options = {"announce_s_min": 1.0, "announce_s_max": 10.0} | options
-        self.net = testing.network(*NODES, seed=seed, disk_delay_s=disk_delay_s, **options)
+        self.net = testing.network(*NODES, seed=seed, disk_delay_s=disk_delay_s, **options)  # type: ignore[arg-type]
         for name in NODES:
             self.net._driver(name).disk.store = FaultyStore(name)  # noqa: SLF001 - there is no other way to make a disk faulty
         self.nodes = {name: Node() for name in NODES}
@@ -239,11 +241,16 @@ class QueueWorld:
 
     def _do(self, node: str, step: Callable[[], object]) -> bool:
         """Do something to a host, and let it do what follows."""
-        return self._safely(lambda: (step(), self.net._driver(node).drain()))  # noqa: SLF001 - as programs do
+
+        def both() -> None:
+            step()
+            self.net._driver(node).drain()  # noqa: SLF001 - as programs do
+
+        return self._safely(both)
 
     # --- steps: programs -----------------------------------------------------------------------------------
 
-    def play(self, name: str, *arguments: Any) -> None:
+    def play(self, name: str, *arguments: object) -> None:
         """One step by name, noted so that it can be played again."""
         self.script.append((name, *arguments))
         getattr(self, name)(*arguments)
@@ -571,7 +578,9 @@ class QueueWorld:
     def check_served(self) -> None:
         """Whoever still has credit got what waits for it."""
         for letter in self.letters:
-            if letter.sent is not Truth.YES or letter.hands or letter.deadline_us <= self.now or letter.due_us > self.now:
+            if letter.sent is not Truth.YES or letter.hands:
+                continue
+            if letter.deadline_us <= self.now or letter.due_us > self.now:
                 continue
             # A consumer that was silent for a lease is given nothing; one that recovers takes more than it asks for.
             waiting = [

@@ -66,6 +66,8 @@ class Assign(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     """How often it may have been handed over before."""
     lease_us: _Count = 0
     """Until when; 0: for good."""
+    until_us: _Count = 0
+    """The message's own deadline; 0: it has none."""
 
 
 class Acknowledge(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=False):

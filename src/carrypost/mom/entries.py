@@ -73,8 +73,8 @@ class QueueEntry:
     """One message of a queue."""
 
     __slots__ = (
-        "_ledger", "author", "copy", "count", "elsewhere", "lease_us", "message", "outcome", "owed", "place", "queue",
-        "queue_number", "rank", "reason", "receiver", "request", "round", "state", "until_us",
+        "_ledger", "author", "before", "copy", "count", "elsewhere", "lease_us", "message", "outcome", "owed", "place",
+        "queue", "queue_number", "rank", "reason", "receiver", "request", "round", "state", "until_us",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, queue_number: int, message: MessageId, place: int) -> None:
@@ -95,8 +95,8 @@ class QueueEntry:
         self.request = 0
         self.round = 0
         """How often it was assigned."""
-        self.count = 0
-        """How often it may have been handed over."""
+        self.before = self.count = 0
+        """How often it may have been handed over before this round, and in all."""
         self.lease_us = 0
         """Until when it is assigned; 0: for good."""
         self.owed = 0
@@ -127,6 +127,12 @@ class QueueEntry:
         assert self.copy is not None
         return self.copy.descriptor
 
+    @property
+    def due_us(self) -> int:
+        """When it may be handed over."""
+        headers = self.descriptor.headers
+        return 0 if headers is None or headers.delivery_time_us is None else headers.delivery_time_us
+
     # --- the row -------------------------------------------------------------------------------------------
 
     def write(self) -> None:
@@ -155,7 +161,10 @@ class QueueEntry:
         if matter == ASSIGN:
             if self.state is not EntryState.ASSIGNED or not self.queue or to != self.receiver:
                 return None
-            return control.Assign(self.queue, self.message, self.request, self.round, self.count, self.lease_us)
+            until_us = 0 if self.until_us == NEVER else self.until_us
+            return control.Assign(
+                self.queue, self.message, self.request, self.round, self.count, self.lease_us, until_us
+            )  # fmt: skip
         closed = self.state is EntryState.CLOSED
         if matter == HAND_OVER:
             return None if closed else control.Outcome(self.message, control.HANDED_OVER)

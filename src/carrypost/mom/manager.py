@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.errors import (
-    ResourceAllocationException,
-)
+from carrypost.errors import ResourceAllocationException
 from carrypost.events import Assigned, Reason
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.model import address
 from carrypost.model.ids import MessageId
+from carrypost.model.times import NEVER
 from carrypost.mom import control, declared, entries, standing
 from carrypost.mom.closed import Closed
 from carrypost.mom.commands import Declare, Redelivery
@@ -45,6 +44,8 @@ DEAD_LETTERS = "DLQ."
 """Names of queues with dead letters begin so; the rest names the queue or subscription that they come from."""
 _PLENTY = 9, 10
 """What was turned away is let come again when no more than this part of a queue's room is used."""
+_AFTERWARDS_US = 86_400_000_000
+"""So much longer than its message lives what says whose it was: where it did not come to, another is asked for."""
 _HAND_OVER_US = 200_000
 """That the manager has a message is said after so long: mostly it is consumed by then, and that says both."""
 
@@ -180,9 +181,9 @@ class Manager:
 
     def _let_wait(self, entry: QueueEntry, now: int) -> None:
         entry.state = EntryState.WAITING
-        queue, due_us = self._queue_of(entry), _delivery_us(entry.descriptor)
-        if due_us > now:
-            self._delays.add(entry, due_us)
+        queue = self._queue_of(entry)
+        if entry.due_us > now:
+            self._delays.add(entry, entry.due_us)
         else:
             queue.let_wait(entry)
             self._ready[queue] = None
@@ -222,7 +223,7 @@ class Manager:
         entry.state = EntryState.ASSIGNED
         entry.receiver, entry.request = request.node, request.number
         entry.round += 1
-        entry.lease_us = 0
+        entry.before, entry.lease_us = entry.count, 0
         if queue.asked.redelivery is Redelivery.AFTER_LEASE:
             entry.lease_us = now + queue.asked.lease_us
             self._leases.add(entry, entry.lease_us)
@@ -349,6 +350,8 @@ class Manager:
         queue = self._queue_of(entry)
         if entry.state is EntryState.WAITING:
             queue.remove(entry)
+        if self._requests.spare(queue, entry):
+            self._ready[queue] = None
         entry.state, entry.owed = EntryState.CLOSED, 0
         self._leave(queue, entry)
         entry.write()
@@ -398,9 +401,9 @@ class Manager:
 
     def _heard(self, entry: QueueEntry, *, silent: bool = False) -> None:
         """The receiver of an entry answered, or let its lease end without a word."""
-        queue = self._declared.numbered(entry.queue_number)
-        request = None if queue is None else queue.standing(entry.receiver, entry.request)
-        if queue is not None and request is not None and request.silent is not silent:
+        queue = self._queue_of(entry)
+        request = queue.standing(entry.receiver, entry.request)
+        if request is not None and request.silent is not silent:
             request.mark_silent(silent=silent)
             self._ready[queue] = None
 
@@ -432,6 +435,7 @@ class Manager:
             if entry.state is EntryState.ASSIGNED and entry.lease_us and entry.lease_us <= now:
                 if entry.receiver == self._node:
                     over.append(entry)
+                    self._requests.spare(self._queue_of(entry), entry)
                 else:
                     entry.count += 1  # It may have been handed over.
                 entry.lease_us = 0
@@ -443,7 +447,8 @@ class Manager:
         return over
 
     def _say(self, to: NodeId, entry: QueueEntry, matter: int, *, after_us: int = 0) -> None:
-        self._post.add(to, entry, matter, after_us=after_us, until_us=entry.until_us)
+        until_us = entry.until_us + (_AFTERWARDS_US if matter == ASSIGN else 0)
+        self._post.add(to, entry, matter, after_us=after_us, until_us=min(until_us, NEVER))
 
     # --- the store -----------------------------------------------------------------------------------------
 
@@ -459,8 +464,7 @@ class Manager:
         kept: list[LocalTenure] = []
         for row, name in sorted(found, key=lambda each: each[0].place):
             self._place = max(self._place, row.place)
-            entry = self._restore_entry(row, name, now)
-            if entry is not None:
+            if (entry := self._restore_entry(row, name, now)) is not None:
                 kept.append(LocalTenure(self, entry))
         return kept
 
@@ -474,6 +478,8 @@ class Manager:
             self._closed.seal(entry)
             return None
         if copy is None or not copy.whole:
+            if queue is not None:
+                self._requests.spare(queue, entry)
             entry.delete()
             return None
         entry.fill(copy)
@@ -492,9 +498,3 @@ class Manager:
         if entry.lease_us:
             self._leases.add(entry, entry.lease_us)
         return entry if entry.receiver == self._node else None
-
-
-def _delivery_us(descriptor: Descriptor) -> int:
-    """When a message may be handed over."""
-    headers = descriptor.headers
-    return 0 if headers is None or headers.delivery_time_us is None else headers.delivery_time_us

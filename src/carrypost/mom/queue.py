@@ -64,6 +64,11 @@ class Standing:
         self.turn = turn
         self._note()
 
+    def give_back(self) -> None:
+        """One that it was given did not come to it, and never will: it takes another one instead."""
+        self.taken -= 1
+        self._note()
+
     def mark_silent(self, *, silent: bool) -> None:
         """Nothing is heard of it, or something is again."""
         self.silent = silent

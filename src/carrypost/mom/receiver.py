@@ -262,17 +262,21 @@ class Receiver:
     def assigned(self, item: control.Assign, node: NodeId, until_us: int, now: int) -> None:
         """Another node's queue gave this one a message."""
         destination = address.queue(item.queue, node)
-        if 0 < item.lease_us <= now:
-            return  # It came too late, or comes again.
         if not self._asked_for(item.request, destination):
             self._outputs.refuse("assignment", node)
             return
+        if 0 < item.lease_us <= now or 0 < item.until_us <= now:
+            self._ask_instead(item.request, now)  # It came too late.
+            return
         known = self._assignments.get(node, MessageId(item.message))
+        repeated = known is not None and known.round >= item.round
         if known is not None and known.stands and not known.handed and known.round < item.round:
             self._drop(known)  # Its lease was over by the manager's clock.
         self.due_us = min(self.due_us, item.lease_us or NEVER)
-        made = self._assignments.add(item, destination, until_us)
+        made = self._assignments.add(item, destination, item.until_us or until_us)
         if made is None:
+            if not repeated:  # A session has it, or is done with it.
+                self._ask_instead(item.request, now)
             return
         self._want(destination)
         if made.request >> LIFE_BITS != self._life:
@@ -283,6 +287,11 @@ class Receiver:
         elif made.release_us == NEVER and not self.asks(destination):
             made.release(dead=False)
         self.due_us = min(self.due_us, made.until_us, made.release_us)
+
+    def _ask_instead(self, request: int, now: int) -> None:
+        """What a consumer was given does not come to it: it takes another one."""
+        if (receiving := self._open.get(request)) is not None:
+            self.grant(receiving, 1, now)
 
     def _asked_for(self, request: int, destination: str) -> bool:
         """Whether this node made a request of that number to that queue; what an earlier life did is not known."""
@@ -353,6 +362,8 @@ class Receiver:
                     self._assignments.detach(assignment)
                 else:
                     self._assignments.forget(assignment)
+                    if not assignment.handed:
+                        self._ask_instead(assignment.request, self._holdings.now_us)
             for idle in self._idle.values():
                 for tenure in [each for each, other in idle.items() if other is copy]:
                     del idle[tenure]
@@ -381,6 +392,8 @@ class Receiver:
         return any(claim.state is ClaimState.HANDED for claim in self._claims.of(assignment.message))
 
     def _drop(self, assignment: Assignment) -> None:
+        if assignment.stands and not assignment.handed:
+            self._ask_instead(assignment.request, self._holdings.now_us)
         for claim in [each for each in self._claims.of(assignment.message) if each.tenure is assignment]:
             if claim.state is ClaimState.WAITING:
                 self._claims.withdraw(claim)

@@ -16,11 +16,13 @@ from carrypost.errors import CarrypostError
 from carrypost.model.ids import NodeId
 from carrypost.model.selector import STEPS_MAX, Selector
 from carrypost.model.times import NEVER
+from carrypost.mom.entries import ASSIGN, EntryState
 
 if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.mom.control import Request
     from carrypost.mom.declared import Declared
+    from carrypost.mom.entries import QueueEntry
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.queue import Queue, Standing
 
@@ -56,7 +58,7 @@ class Requests:
     """The requests of other nodes."""
 
     def __init__(self, ground: Ground, ledger: Ledger) -> None:
-        self._outputs, self._ledger = ground.outputs, ledger
+        self._node, self._outputs, self._ledger = ground.node, ground.outputs, ledger
         self._standing: dict[Key, tuple[Queue, Standing]] = {}
         self._withdrawn: dict[Key, int] = {}
         """Until when each is remembered."""
@@ -132,6 +134,22 @@ class Requests:
         self._withdrawn[key] = until_us
         self.due_us = min(self.due_us, max(until_us, now))
         self._ledger.put(_row_name(key), _encode(RequestRow(0, 0, until_us, "", withdrawn=True)))
+
+    def spare(self, queue: Queue, entry: QueueEntry) -> bool:
+        """An entry ends, or its lease: if it did not come to its receiver, that takes another one instead.
+
+        Other nodes see that for themselves, once they were told that it is theirs. Returns True if there is such a one.
+        """
+        request = queue.standing(entry.receiver, entry.request)
+        if request is None or entry.state is not EntryState.ASSIGNED:
+            return False
+        here = request.node == self._node
+        if entry.count > entry.before if here else not entry.owed & ASSIGN:
+            return False
+        request.give_back()
+        if not here:
+            self.write(queue, request)
+        return True
 
     def write(self, queue: Queue, standing: Standing) -> None:
         """Keep a request as it is."""
