@@ -20,7 +20,7 @@ from typing import Final
 from carrypost import ConnectionFactory, Context, DeliveryMode
 from carrypost.events import Delivery
 from carrypost.jms import embedded
-from carrypost.jms.destinations import Topic
+from carrypost.jms.destinations import Destination, Topic
 from carrypost.node.runtime import Node
 
 SIZE_BYTES: Final = 1_000
@@ -71,24 +71,27 @@ def factory(folder: Path, security: str, messages: int) -> ConnectionFactory:
 
 
 @asynccontextmanager
-async def _opened(made: ConnectionFactory) -> AsyncIterator[tuple[Context, Node]]:
+async def opened(made: ConnectionFactory) -> AsyncIterator[tuple[Context, Node]]:
+    """A context, and the node that it runs on."""
     async with made.create_context() as ctx:
-        (running,) = embedded._running[asyncio.get_running_loop()].values()  # noqa: SLF001 - programs do not see it
+        nodes = embedded._running[asyncio.get_running_loop()]  # noqa: SLF001 - programs do not see it
+        running = nodes[made.settings.data.absolute()]
         assert running.node is not None
         yield ctx, running.node
 
 
-async def _settle(ctx: Context) -> None:
+async def settle(ctx: Context) -> None:
     """Wait until everything before is on disk."""
     await ctx.create_producer().send(_LAST, None)
 
 
-async def _send(ctx: Context, messages: int, tasks: int, mode: DeliveryMode) -> None:
+async def send(ctx: Context, messages: int, tasks: int, mode: DeliveryMode, to: Destination = TOPIC) -> None:
+    """So many tasks send so many messages between them, each message after message."""
     producer = ctx.create_producer().set_delivery_mode(mode)
 
     async def some(count: int) -> None:
         for _ in range(count):
-            await producer.send(TOPIC, BODY)
+            await producer.send(to, BODY)
 
     async with asyncio.TaskGroup() as group:
         for number in range(tasks):
@@ -97,19 +100,19 @@ async def _send(ctx: Context, messages: int, tasks: int, mode: DeliveryMode) -> 
 
 async def sending(made: ConnectionFactory, messages: int, tasks: int, mode: DeliveryMode) -> Cost:
     """So many tasks send, each message after message."""
-    async with _opened(made) as (ctx, node):
-        await _send(ctx, _WARM, 1, mode)
-        await _settle(ctx)
+    async with opened(made) as (ctx, node):
+        await send(ctx, _WARM, 1, mode)
+        await settle(ctx)
         meter = Meter(node)
-        await _send(ctx, messages, tasks, mode)
+        await send(ctx, messages, tasks, mode)
         if mode is DeliveryMode.NON_PERSISTENT:
-            await _settle(ctx)
+            await settle(ctx)
         return meter.cost(messages)
 
 
 async def fan_out(made: ConnectionFactory, messages: int, consumers: int, *, together: bool) -> Cost:
     """One program sends, so many consumers get every message, each in its task; in one context, or in one each."""
-    async with _opened(made) as (ctx, node), AsyncExitStack() as stack:
+    async with opened(made) as (ctx, node), AsyncExitStack() as stack:
         contexts = [await stack.enter_async_context(ctx.create_context()) for _ in range(1 if together else consumers)]
 
         async def take(number: int) -> None:
@@ -125,21 +128,24 @@ async def fan_out(made: ConnectionFactory, messages: int, consumers: int, *, tog
             for _ in range(consumers):
                 await ready.acquire()
             meter = Meter(node)
-            await _send(ctx, messages, 1, DeliveryMode.NON_PERSISTENT)
-        await _settle(ctx)
+            await send(ctx, messages, 1, DeliveryMode.NON_PERSISTENT)
+        await settle(ctx)
         return meter.cost(messages)
 
 
-async def receiving(made: ConnectionFactory, messages: int) -> Cost:
-    """A program receives what waits on its node, and each message is acknowledged."""
-    async with _opened(made) as (ctx, node):
-        await _send(ctx, messages, 10, DeliveryMode.NON_PERSISTENT)
-        await _settle(ctx)
+async def receiving(
+    made: ConnectionFactory, messages: int, mode: DeliveryMode = DeliveryMode.NON_PERSISTENT, *, queue: bool = False
+) -> Cost:
+    """A program receives what waits on its node, in a topic or a queue, and each message is acknowledged."""
+    async with opened(made) as (ctx, node):
+        place = await ctx.declare_queue("bench") if queue else TOPIC
+        await send(ctx, messages, 10, mode, place)
+        await settle(ctx)
         meter = Meter(node)
-        async with ctx.create_consumer(TOPIC) as consumer:
+        async with ctx.create_consumer(place) as consumer:
             for _ in range(messages):
                 await consumer.receive()
-        await _settle(ctx)
+        await settle(ctx)
         return meter.cost(messages)
 
 
@@ -166,9 +172,9 @@ class _Taker:
 
 async def delivering(made: ConnectionFactory, messages: int) -> Cost:
     """The same messages by the host's own deliver and confirm, on such a node, without messaging."""
-    async with _opened(made) as (ctx, node):
-        await _send(ctx, messages, 10, DeliveryMode.NON_PERSISTENT)
-        await _settle(ctx)
+    async with opened(made) as (ctx, node):
+        await send(ctx, messages, 10, DeliveryMode.NON_PERSISTENT)
+        await settle(ctx)
         meter, taker = Meter(node), _Taker(node, messages)
         node.subscribe(taker, TOPIC.address)
         await taker.done()

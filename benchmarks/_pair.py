@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 
 from carrypost.config import Settings
 from carrypost.events import Delivered, Event
@@ -20,6 +21,9 @@ from carrypost.model.ids import MessageId
 from carrypost.security.identity import Identity
 
 ROUND_US = 1_000
+
+Watch = Callable[[str, tuple[Frame, ...]], None]
+"""Is told who sends what."""
 
 
 class Meter:
@@ -77,6 +81,7 @@ class Side:
         return [self._resolved(sent.frames) for sent in host.outgoing()]
 
     def _take(self, event: Event, now: int) -> None:
+        """The application's part; a test of something else may have another."""
         if isinstance(event, Delivered):
             self.delivered += len(event.deliveries)
             self.host.confirm(event.deliveries, now)
@@ -95,10 +100,10 @@ class Side:
 class Pair:
     """Hosts `a` and `b`, and the time."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, side: type[Side] = Side) -> None:
         self.now = 0
         self._mtu_bytes = settings.mtu_bytes
-        self.a, self.b = Side("a", settings), Side("b", settings)
+        self.a, self.b = side("a", settings), side("b", settings)
 
     def run(self, until: int) -> None:
         """Let the two talk until `b` has had this many messages."""
@@ -111,20 +116,22 @@ class Pair:
                     other.host.receive(frames, name, self.now)
             self._pass(moved=moved)
 
-    def meet(self, seconds: float) -> Meter:
+    def meet(self, seconds: float, watch: Watch = lambda _sender, _frames: None) -> Meter:
         """Let the two talk for so long, a round each way; what they sent."""
-        return self._spend(seconds, apart=False)
+        return self._spend(seconds, apart=False, watch=watch)
 
     def part(self, seconds: float) -> None:
         """So much time passes in which nothing arrives."""
-        self._spend(seconds, apart=True)
+        self._spend(seconds, apart=True, watch=lambda _sender, _frames: None)
 
-    def _spend(self, seconds: float, *, apart: bool) -> Meter:
+    def _spend(self, seconds: float, *, apart: bool, watch: Watch) -> Meter:
         meter, end = Meter(), self.now + round(seconds * 1e6)
         while self.now < end:
             from_a, from_b = self.a.drain(self.now), self.b.drain(self.now)
-            for frames in (*from_a, *from_b):
-                meter.count(frames, self._mtu_bytes)
+            for name, transmissions in (("a", from_a), ("b", from_b)):
+                for frames in transmissions:
+                    meter.count(frames, self._mtu_bytes)
+                    watch(name, frames)
             self._pass(moved=bool(from_a or from_b), end=end)
             if not apart:
                 for side, name, transmissions in ((self.b, "a", from_a), (self.a, "b", from_b)):

@@ -11,6 +11,7 @@ import json
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -120,8 +121,11 @@ class Worker:
 
 
 def start(name: str, arguments: Sequence[str], *, net: netns.Net | None = None, namespace: str = "") -> Worker:
-    """Start a program of this folder; its first argument is its file. Its first answer says that it is ready."""
-    command = [sys.executable, str(FOLDER / arguments[0]), *arguments[1:]]
+    """Start a program of this folder; its first argument is its file. Its first answer says that it is ready.
+
+    It does not find the modules of this folder by their own names: one of them is `queue`, as one of Python's is.
+    """
+    command = [sys.executable, "-P", str(FOLDER / arguments[0]), *arguments[1:]]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("CARRYPOST_")}
     pipe = subprocess.PIPE
     if net is not None:
@@ -129,6 +133,13 @@ def start(name: str, arguments: Sequence[str], *, net: netns.Net | None = None, 
     else:
         process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment)  # noqa: S603 - our own program
     return Worker(name, process)
+
+
+def free_port() -> int:
+    """A UDP port that nobody has, for the nodes of one benchmark."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
 
 
 def settings_file(folder: Path, **settings: object) -> Path:

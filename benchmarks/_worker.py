@@ -1,5 +1,8 @@
 """A real node in a program that takes orders: it publishes, subscribes, confirms, and tells when messages arrived.
 
+It does so as a driver of the host does or, with the orders `deposit` and `receive`, by the Context API: to a topic, or
+to a queue that it declares.
+
 Run by the benchmarks of this folder, with a settings file as its argument; with `--profile` after it, it also counts
 where its time goes. Orders come as lines of JSON on standard
 input, and each is answered by one line. It ends with its input.
@@ -18,7 +21,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from carrypost import Consumer, Context, Destination, JMSException, Topic
 from carrypost.events import Delivery
+from carrypost.jms.connection import Connection
+from carrypost.jms.destinations import Queue
+from carrypost.jms.embedded import NodeDrive
+from carrypost.jms.local import LocalProvider
+from carrypost.jms.modes import SessionMode
+from carrypost.jms.provider import Provider
 from carrypost.node.runtime import Node, collect_seldom
 from carrypost.node.settings import load
 
@@ -28,6 +38,8 @@ if TYPE_CHECKING:
 PROFILE = "--profile"
 PUBLISH_STEP = 32
 """So many messages are handed to the node at once; then it may do something else."""
+PREFETCH = 1_000
+"""Of programs that receive: a queue elsewhere gives no more before it hears what became of them."""
 SENDING_BYTES = 1_000
 """More than this within a moment is more than announcements."""
 _POLL_S = 0.005
@@ -67,6 +79,25 @@ class Reader:
         self.came.set()
 
 
+class Source:
+    """Where a context gets this node from."""
+
+    def __init__(self, node: Node) -> None:
+        self._provider = LocalProvider(NodeDrive(node))
+        node.attach(self._provider)
+
+    async def acquire(self) -> Provider:
+        """It runs already."""
+        return self._provider
+
+    async def release(self) -> None:
+        """It runs on."""
+
+    def unheard(self, error: JMSException) -> None:
+        """Nothing of this is to happen."""
+        raise error
+
+
 class Worker:
     """The node and its orders."""
 
@@ -74,9 +105,14 @@ class Worker:
         self._node = node
         self._reader = Reader(node)
         self._areas = areas
+        self._context: Context | None = None
+        self._receiving: asyncio.Task[None] | None = None
         self._does: dict[str, Callable[[Order], Awaitable[Answer]]] = {
             "publish": self._publish,
             "subscribe": self._subscribe,
+            "declare": self._declare,
+            "deposit": self._deposit,
+            "receive": self._receive,
             "await": self._await,
             "held": self._held,
             "linked": self._linked,
@@ -106,6 +142,36 @@ class Worker:
 
     async def _subscribe(self, order: Order) -> Answer:
         return {"subscription": self._node.subscribe(self._reader, order["pattern"])}
+
+    async def _opened(self) -> Context:
+        if self._context is None:
+            self._context = await Context(Connection(Source(self._node), ""), SessionMode.AUTO_ACKNOWLEDGE)
+        return self._context
+
+    async def _declare(self, order: Order) -> Answer:
+        """A queue of this node."""
+        return {"queue": (await (await self._opened()).declare_queue(order["name"])).queue_name}
+
+    async def _deposit(self, order: Order) -> Answer:
+        """PERSISTENT messages of random bytes to a topic or a queue; answered when all are stored."""
+        bodies = [os.urandom(order["size"]) for _ in range(order["count"])]
+        producer, to = (await self._opened()).create_producer(), _destination(order)
+        began_s = time.monotonic()
+        for first in range(0, len(bodies), PUBLISH_STEP):
+            await asyncio.gather(*(producer.send(to, body) for body in bodies[first : first + PUBLISH_STEP]))
+        return {"began_s": began_s, "stored_s": time.monotonic()}
+
+    async def _receive(self, order: Order) -> Answer:
+        """Let a program have all that comes to a topic or a queue, as `subscribe` does."""
+        consumer = await (await self._opened()).create_consumer(_destination(order), prefetch=PREFETCH)
+        self._receiving = asyncio.get_running_loop().create_task(self._take_all(consumer))
+        return {}
+
+    async def _take_all(self, consumer: Consumer) -> None:
+        reader = self._reader
+        async for message in consumer:
+            reader.arrivals.append((time.monotonic(), len(message.get_body(bytes) or b"")))
+            reader.came.set()
 
     async def _await(self, order: Order) -> Answer:
         """So many deliveries since the last time, confirmed."""
@@ -175,6 +241,10 @@ class Worker:
             "udp": self._node.udp.status(),
             "addresses": self._node.udp.addresses,
         }
+
+
+def _destination(order: Order) -> Destination:
+    return Queue(order["queue"]) if "queue" in order else Topic(order["topic"])
 
 
 def _read_orders(loop: asyncio.AbstractEventLoop, orders: asyncio.Queue[Order | None]) -> None:

@@ -5,11 +5,14 @@ application at A receives them. Every interface sends at most so many bits per s
 limits its sender), both ways. Beside carrypost, and in turn with it on the same links, runs a reference application
 that relays whole messages over UDP with the same length of datagrams, without security and without a disk.
 
+With `--queue` it is programs of the Context API that send and receive, PERSISTENT messages on signed nodes: once to a
+topic, and once to a queue of the node at which they are deposited, as in the paper; whose curves of the two coincide.
+
 *Saturated*: a batch is deposited while its source hears nobody, then it does; payload by time between the first and
 the last arrival, and the whole batch by time since its source began to send. *One at a time*: payload by time from
 deposit to arrival, everybody in contact, as in the paper.
 
-Run: carrypost bench chain [--quick] [--json] [--hops 1 3] [--sizes 1000 100000] [--rounds 5]
+Run: carrypost bench chain [--quick] [--queue] [--json] [--hops 1 3] [--sizes 1000 100000] [--rounds 5]
 """
 
 from __future__ import annotations
@@ -42,10 +45,14 @@ from tools import netns
 
 NAMES: Final = "ABCD"
 KINDS: Final = ("reference", "signed", "off")
+PROGRAMS: Final = ("topic", "queue")
+"""Kinds with `--queue`."""
+QUEUE_GOAL: Final = 90.0
+"""Percent of a topic's throughput that a queue is to have."""
 SIZES: Final = (1_000, 10_000, 100_000, 1_000_000, 2_500_000)
 LARGE_BYTES: Final = 100_000
 GOALS: Final = (("signed", "small", 75.0), ("off", "small", 85.0), ("signed", "large", 95.0), ("off", "large", 95.0))
-PORTS: Final = {"reference": 17_300, "signed": 17_301, "off": 17_302}
+PORTS: Final = {"reference": 17_300, "signed": 17_301, "off": 17_302, "topic": 17_303, "queue": 17_304}
 BATCH_MIN: Final = 4
 SETTINGS: Final = {"cache_messages_max": 200_000, "cache_bytes_max": 2**30}
 """Room for all batches of a run."""
@@ -65,6 +72,7 @@ class Options:
     batch_s: float = 3.0
     """For so long a batch fills the link."""
     bits_per_s: int = 20_000_000
+    kinds: Sequence[str] = KINDS
     announce_s: float = 0.3
     """Longest period of announcements: three of them, and a source that hears nobody is alone."""
 
@@ -101,6 +109,29 @@ class Chain:
     programs: dict[str, list[Worker]] = field(default_factory=dict)
     """By kind, A first."""
     batches: int = 0
+    queue: str = ""
+    """Of the source."""
+
+    def start(self, kind: str) -> None:
+        """Let A receive, once its programs run."""
+        programs = self.programs[kind]
+        first, source = programs[0], programs[-1]
+        if kind == "queue":
+            self.queue = source.ask("declare", name="chain")["queue"]
+        if kind in PROGRAMS:
+            first.ask("receive", **self._destination(kind))
+        elif kind != "reference":
+            first.ask("subscribe", pattern="chain/.*")
+        self.join(kind)
+
+    def _destination(self, kind: str) -> dict[str, Any]:
+        return {"queue": self.queue} if kind == "queue" else {"topic": "chain"}
+
+    def _deposit(self, kind: str, size: int, count: int, place: object) -> dict[str, Any]:
+        source = self.programs[kind][-1]
+        if kind in PROGRAMS:
+            return source.ask("deposit", size=size, count=count, **self._destination(kind))
+        return source.ask("publish", size=size, count=count, destination=f"chain/{place}")
 
     def counters(self) -> tuple[int, int]:
         """Bytes sent so far on all links: toward A, and from it."""
@@ -129,7 +160,7 @@ class Chain:
         self.close_gate(kind)
         self.batches += 1
         if kind != "reference":
-            source.ask("publish", size=size, count=count, destination=f"chain/{self.batches}")
+            self._deposit(kind, size, count, self.batches)
         first.order("await", count=count)
         sent, cpu_s = self.counters(), [program.cpu_s for program in programs]
         if kind == "reference":
@@ -157,7 +188,7 @@ class Chain:
         if kind == "reference":
             began = source.ask("send", size=size, count=1)
         else:
-            began = source.ask("publish", size=size, count=1, destination="chain/single")
+            began = self._deposit(kind, size, 1, "single")
         arrivals = _checked(first.answer(), size, 1)
         return size / (arrivals[0][0] - float(began["began_s"])) / 1e3
 
@@ -179,7 +210,7 @@ def chain(hops: int, options: Options, folder: Path) -> Iterator[Chain]:
         for cable in cables:
             cable.rate(options.bits_per_s)
         made = Chain(net, cables)
-        for kind in KINDS:
+        for kind in options.kinds:
             programs = made.programs[kind] = []
             for place, name in enumerate(names):
                 command = (
@@ -192,9 +223,7 @@ def chain(hops: int, options: Options, folder: Path) -> Iterator[Chain]:
         for kind, programs in made.programs.items():
             for program in programs:
                 program.answer()
-            if kind != "reference":
-                programs[0].ask("subscribe", pattern="chain/.*")
-            made.join(kind)
+            made.start(kind)
         yield made
 
 
@@ -205,9 +234,9 @@ def _reference(cables: Sequence[netns.Cable], place: int) -> list[str]:
 
 def _node(kind: str, folder: Path, options: Options, place: int) -> list[str]:
     file = settings_file(
-        folder, **SETTINGS, security=kind, altruistic=place > 0, announce_s_min=options.announce_s / 3,
-        announce_s_max=options.announce_s, digest_every=round(REVIEW_S / options.announce_s),
-        udp={"port": PORTS[kind]},
+        folder, **SETTINGS, security="signed" if kind in PROGRAMS else kind, altruistic=place > 0,
+        announce_s_min=options.announce_s / 3, announce_s_max=options.announce_s,
+        digest_every=round(REVIEW_S / options.announce_s), udp={"port": PORTS[kind]},
     )  # fmt: skip
     return ["_worker.py", str(file)]
 
@@ -232,13 +261,13 @@ def _rounds(
     batches: dict[str, list[Batch]] = defaultdict(list)
     alone: dict[str, list[float]] = defaultdict(list)
     for number in range(options.rounds):
-        for kind in KINDS:
+        for kind in options.kinds:
             batches[kind].append(made.batch(kind, size, options.count(size)))
             made.join(kind)
             alone[kind] += [made.single(kind, size) for _ in range(options.singles)]
         shown = ", ".join(
             f"{kind} {batches[kind][-1].kilobytes_per_s:,.0f} and {statistics.median(alone[kind]):,.0f}"
-            for kind in KINDS
+            for kind in options.kinds
         )
         say(f"{hops} hops, {size:,} bytes, round {number + 1} of {options.rounds}, kB/s in batches and alone: {shown}")
     return batches, alone
@@ -249,26 +278,42 @@ def _median(batches: Sequence[Batch], what: str) -> float:
 
 
 def _saturated_row(hops: int, size: int, count: int, batches: dict[str, list[Batch]]) -> Row:
+    base, *others = kinds = list(batches)
     row: dict[str, object] = {"hops": hops, "bytes": size, "messages": count}
     for name, what in (("", "kilobytes_per_s"), ("whole ", "whole_kilobytes_per_s")):
-        rate = {kind: _median(batches[kind], what) for kind in KINDS}
-        row |= {f"{kind} {name}kB/s": rate[kind] for kind in KINDS}
-        row |= {f"{kind} {name}%": rate[kind] / rate["reference"] * 100 for kind in KINDS[1:]}
-    row |= {f"{kind} wire": _median(batches[kind], "ahead") for kind in KINDS}
-    row |= {f"{kind} back": _median(batches[kind], "back") for kind in KINDS}
-    row |= {f"{kind} CPU ms/MB": _median(batches[kind], "cpu_ms_per_megabyte") for kind in KINDS}
-    row |= {f"{kind} cores": _median(batches[kind], "cores") for kind in KINDS}
-    row |= {f"{kind} busiest %": _median(batches[kind], "busiest") for kind in KINDS}
+        rate = {kind: _median(batches[kind], what) for kind in kinds}
+        row |= {f"{kind} {name}kB/s": rate[kind] for kind in kinds}
+        row |= {f"{kind} {name}%": rate[kind] / rate[base] * 100 for kind in others}
+    row |= {f"{kind} wire": _median(batches[kind], "ahead") for kind in kinds}
+    row |= {f"{kind} back": _median(batches[kind], "back") for kind in kinds}
+    row |= {f"{kind} CPU ms/MB": _median(batches[kind], "cpu_ms_per_megabyte") for kind in kinds}
+    row |= {f"{kind} cores": _median(batches[kind], "cores") for kind in kinds}
+    row |= {f"{kind} busiest %": _median(batches[kind], "busiest") for kind in kinds}
     return row
 
 
 def _single_row(hops: int, size: int, alone: dict[str, list[float]]) -> Row:
-    rate = {kind: statistics.median(alone[kind]) for kind in KINDS}
-    row: dict[str, object] = {"hops": hops, "bytes": size, "rounds": len(alone["signed"])}
-    row |= {f"{kind} kB/s": rate[kind] for kind in KINDS}
-    row |= {f"{kind} ms": size / rate[kind] for kind in KINDS}
-    row |= {f"{kind} %": rate[kind] / rate["reference"] * 100 for kind in KINDS[1:]}
+    base, *others = kinds = list(alone)
+    rate = {kind: statistics.median(alone[kind]) for kind in kinds}
+    row: dict[str, object] = {"hops": hops, "bytes": size, "rounds": len(alone[base])}
+    row |= {f"{kind} kB/s": rate[kind] for kind in kinds}
+    row |= {f"{kind} ms": size / rate[kind] for kind in kinds}
+    row |= {f"{kind} %": rate[kind] / rate[base] * 100 for kind in others}
     return row
+
+
+def queue_goal_rows(saturated: Sequence[Row], singles: Sequence[Row]) -> list[Row]:
+    """Whether a queue keeps up with a topic."""
+    shares = [("saturated", row, _share(row, "queue")) for row in saturated]
+    for row in singles:
+        sizes = "from" if int(str(row["bytes"])) >= LARGE_BYTES else "below"
+        shares.append((f"one at a time, {sizes} {LARGE_BYTES:,} bytes", row, float(str(row["queue %"]))))
+    rows: list[Row] = []
+    for what in dict.fromkeys(each[0] for each in shares):
+        least, row = min(((share, row) for other, row, share in shares if other == what), key=lambda each: each[0])
+        where = f"{row['bytes']:,} bytes, {row['hops']} hops"
+        rows.append({"what": what, "goal %": QUEUE_GOAL, "least %": least, "where": where, "met": least >= QUEUE_GOAL})
+    return rows
 
 
 def goal_rows(saturated: Sequence[Row]) -> list[Row]:
@@ -289,7 +334,7 @@ def goal_rows(saturated: Sequence[Row]) -> list[Row]:
 
 
 def _share(row: Row, kind: str) -> float:
-    """Percent of the reference, between the first and the last arrival.
+    """Percent of what it stands beside, between the first and the last arrival.
 
     Relays hand on what they have of a large message, so that several may arrive side by side and close together. Where
     that makes more of it than the link can carry, the whole batch counts.
@@ -302,6 +347,7 @@ def main(argv: Sequence[str]) -> int:
     """Print the tables."""
     parser = _report.parser("chain", str(__doc__).split("\n\n", maxsplit=1)[0], "--hops 1 2 --rounds 1 --json")
     parser.add_argument("--quick", action="store_true", help="one hop, two sizes, in a few seconds")
+    parser.add_argument("--queue", action="store_true", help="a queue beside a topic, in place of the reference")
     parser.add_argument("--hops", type=int, nargs="+", choices=(1, 2, 3), default=(1, 2, 3), help="chains to measure")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="BYTES", help="payloads to measure")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="batches per point, of each kind in turn")
@@ -311,9 +357,10 @@ def main(argv: Sequence[str]) -> int:
     given = parser.parse_args(argv)
     if min(given.rounds, given.singles, given.rate, *given.sizes) < 1 or given.seconds <= 0:
         parser.error("--rounds, --singles, --rate, --sizes and --seconds must be more than nothing")
-    options = Options(given.hops, given.sizes, given.rounds, given.singles, given.seconds, given.rate)
+    kinds = PROGRAMS if given.queue else KINDS
+    options = Options(given.hops, given.sizes, given.rounds, given.singles, given.seconds, given.rate, kinds)
     if given.quick:
-        options = Options((1,), (1_000, 100_000), 1, 1, 0.2, given.rate, announce_s=0.1)
+        options = Options((1,), (1_000, 100_000), 1, 1, 0.2, given.rate, kinds, announce_s=0.1)
     if reason := without_namespaces("chain"):
         say(reason)
         return 1
@@ -324,15 +371,19 @@ def main(argv: Sequence[str]) -> int:
         say(f"carrypost bench chain: {error}")
         return 1
     show = partial(_report.show, json=given.json)
+    base = "a topic" if given.queue else "the reference"
     show(
-        f"Saturated: batches on links of {options.bits_per_s / 1e6:g} Mbit/s, median of {options.rounds}; % of the "
-        "reference; whole: from the first byte sent to the last arrival; wire and back: bytes on a link for each 1,000 "
+        f"Saturated: batches on links of {options.bits_per_s / 1e6:g} Mbit/s, median of {options.rounds}; % of "
+        f"{base}; whole: from the first byte sent to the last arrival; wire and back: bytes on a link for each 1,000 "
         "of payload, toward A and from A; CPU of all programs of the chain, how many cores were busy with it, and the "
         f"share of one that the busiest program had; this machine has {os.cpu_count()}",
         saturated,
     )
-    show("One at a time: from deposit to arrival, median; % of the reference", singles)
-    show("Goals: saturated links, % of the reference", goal_rows(saturated))
+    show(f"One at a time: from deposit to arrival, median; % of {base}", singles)
+    if given.queue:
+        show("Goals: a queue's throughput, % of a topic's", queue_goal_rows(saturated, singles))
+    else:
+        show("Goals: saturated links, % of the reference", goal_rows(saturated))
     return 0
 
 

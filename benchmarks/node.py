@@ -12,7 +12,6 @@ Run: carrypost bench node [--quick] [--json] [--profile] [--messages 12000] [--r
 from __future__ import annotations
 
 import os
-import socket
 import statistics
 import sys
 import time
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import _report
-from benchmarks._processes import BenchmarkError, Row, Worker, say, scratch, settings_file, start
+from benchmarks._processes import BenchmarkError, Row, Worker, free_port, say, scratch, settings_file, start
 
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.node.store import schema
@@ -57,7 +56,7 @@ class Meeting:
         self._folder = folder
         self._messages = messages
         self._profile = profile
-        self._port = _free_port()
+        self._port = free_port()
         self._receivers = 0
         self.sender = self._start("sender")
         self.sender.answer()
@@ -99,12 +98,6 @@ class Meeting:
             areas = receiver.ask("areas") if self._profile else {}
             sender_s = self.sender.cpu_s - sender_cpu_s
         return Reception(spent_s, wall_s, sender_s, self._messages / max(1, commits), areas)
-
-
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
 
 
 def verify_us() -> float:

@@ -16,14 +16,16 @@ from carrypost import errors
 from carrypost.config import Limits
 from carrypost.config.settings import Messaging
 from carrypost.errors import JMSException
-from carrypost.events import Handed
+from carrypost.events import Browsed, Handed, Receipt
 from carrypost.gossip.layer import Draft
 from carrypost.jms.provider import Performed, Place, Program, Provider
 from carrypost.journal import Durability
 from carrypost.model import descriptor as descriptors
+from carrypost.model.address import Kind
 from carrypost.model.descriptor import Descriptor
-from carrypost.model.ids import NodeId
-from carrypost.mom.commands import Ack, Subscribe
+from carrypost.model.ids import MessageId, NodeId
+from carrypost.mom.commands import Ack, Browsing, Declare, Followed, OpenRequest, Receive, Subscribe
+from carrypost.mom.names import Bind, Binding
 
 T = TypeVar("T")
 
@@ -65,6 +67,13 @@ class EncodedProgram:
         consumer, number, count, hops, unordered, late = through(tuple[int, int, int, int, bool, bool], flat)
         self._program.take(Handed(consumer, number, described(handed.descriptor), count, hops, unordered, late))
 
+    def browsed(self, part: Browsed) -> None:
+        number, taken_us, complete = through(tuple[int, int, bool], (part.number, part.taken_us, part.complete))
+        self._program.browsed(Browsed(number, tuple(map(described, part.descriptors)), taken_us, complete))
+
+    def receipt(self, receipt: Receipt) -> None:
+        self._program.receipt(through(Receipt, receipt))
+
     def node_ended(self, reason: str) -> None:
         self._program.node_ended(through(str, reason))
 
@@ -101,8 +110,8 @@ class EncodedProvider(Provider):
         some = None if numbers is None else _numbers(numbers)
         return through(int, await answered(self._inner.recover, through(int, session), _numbers(unread), some))
 
-    async def consume(self, session: int, asked: Subscribe) -> int:
-        return through(int, await answered(self._inner.consume, through(int, session), through(Subscribe, asked)))
+    async def consume(self, session: int, asked: Subscribe | Receive) -> int:
+        return through(int, await answered(self._inner.consume, through(int, session), through(type(asked), asked)))
 
     def credit(self, consumer: int, messages: int, nbytes: int) -> None:
         there = through(int, consumer), through(int, messages), through(int, nbytes)
@@ -117,8 +126,36 @@ class EncodedProvider(Provider):
     async def payload(self, descriptor: Descriptor) -> bytes | None:
         return through(bytes | None, await answered(self._inner.payload, described(descriptor)))  # type: ignore[arg-type]
 
+    async def give_up(self, session: int, numbers: Collection[int]) -> None:
+        await answered(self._inner.give_up, through(int, session), _numbers(numbers))
+
+    async def declare(self, asked: Declare) -> str:
+        return through(str, await answered(self._inner.declare, through(Declare, asked)))
+
+    async def end_queue(self, destination: str) -> None:
+        await answered(self._inner.end_queue, through(str, destination))
+
+    async def browse(self, session: int, destination: str, selector: str | None) -> Browsing:
+        there = through(int, session), through(str, destination), None if selector is None else through(str, selector)
+        found = await answered(self._inner.browse, *there)
+        number, taken_us = through(tuple[int, int], (found.number, found.taken_us))
+        descriptors = found.descriptors
+        return Browsing(number, taken_us, None if descriptors is None else tuple(map(described, descriptors)))
+
+    async def remember_request(self, correlation: str, deadline_us: int) -> None:
+        await answered(self._inner.remember_request, through(str, correlation), through(int, deadline_us))
+
+    async def forget_request(self, correlation: str) -> None:
+        await answered(self._inner.forget_request, through(str, correlation))
+
+    async def open_requests(self) -> tuple[OpenRequest, ...]:
+        return through(tuple[OpenRequest, ...], await answered(self._inner.open_requests))
+
     async def room(self) -> None:
         await self._inner.room()
+
+    async def followed(self, message: MessageId) -> Followed | None:
+        return through(Followed | None, await answered(self._inner.followed, through(bytes, message)))  # type: ignore[arg-type]
 
     async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:
         number, made = await answered(self._inner.draft, through(int, session), through(Draft, draft))
@@ -135,6 +172,19 @@ class EncodedProvider(Provider):
         there = through(tuple[Draft | int, ...], sends), through(tuple[Ack, ...], acks), Durability(int(durability))
         loop.call_soon(self._perform, there, sent, done)
         return Performed(sent, done)
+
+    async def bind(self, asked: Bind) -> None:
+        await answered(self._inner.bind, through(Bind, asked))
+
+    async def unbind(self, name: str, context: bool) -> None:
+        await answered(self._inner.unbind, through(str, name), through(bool, context))
+
+    async def lookup(self, name: str, timeout_s: float, kind: Kind | None) -> Binding:
+        there = through(str, name), through(float, timeout_s), None if kind is None else through(Kind, kind)
+        return through(Binding, await answered(self._inner.lookup, *there))
+
+    async def entries(self, context: str) -> list[Binding]:
+        return through(list[Binding], await answered(self._inner.entries, through(str, context)))
 
     def _perform(
         self, there: tuple[Any, ...], sent: asyncio.Future[tuple[Descriptor, ...]], done: asyncio.Future[None]

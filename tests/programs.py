@@ -11,7 +11,7 @@ from carrypost.events import Event, Handed
 from carrypost.host.messaging import HostMessaging
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.pattern import entry
-from carrypost.mom.commands import Ack, Subscribe, Work
+from carrypost.mom.commands import Ack, Declare, Receive, Subscribe, Work
 
 PLENTY = 1_000_000
 _numbers = count(1)
@@ -51,7 +51,8 @@ class Program:
         self._host = net.host(node)
         self.connection = self.messaging.connect(self.now, client=client)
         self.session = self.messaging.open_session(self.connection, self.now)
-        wish = Subscribe(entry(topic, selector), **asked)  # type: ignore[arg-type]
+        queued = topic.startswith("queue/")
+        wish = Receive(topic, selector) if queued else Subscribe(entry(topic, selector), **asked)  # type: ignore[arg-type]
         self.consumer = self.messaging.consume(next(_numbers), self.session, wish, self.now)
         net.watch(self._take)
         self.messaging.credit(self.consumer, prefetch, PLENTY, self.now)
@@ -89,3 +90,9 @@ class Program:
             self.messaging.credit(self.consumer, 1, event.descriptor.length, self.now)
         if self._answer is not None:
             self._answer(got)
+
+
+def declare(net: testing.Network, node: str, name: str, **options: object) -> str:
+    """A queue of a node; returns its destination."""
+    asked = Declare(name, **options)  # type: ignore[arg-type]
+    return net.host(node).messaging.declare(next(_numbers), asked, round(net.now * 1_000_000))

@@ -17,7 +17,13 @@ NOW = 1_000
 
 
 def message(
-    name: str, *, author: str = "ann", created_us: int = 0, deadline_us: int | None = None, pieces: int = 1
+    name: str,
+    *,
+    author: str = "ann",
+    created_us: int = 0,
+    deadline_us: int | None = None,
+    pieces: int = 1,
+    destination: str = "news",
 ) -> Descriptor:
     return Descriptor(
         author=author,
@@ -25,7 +31,7 @@ def message(
         sequence=int.from_bytes(name.encode(), "big"),
         created_us=created_us,
         deadline_us=deadline_us,
-        destination="news",
+        destination=destination,
         size=pieces * PIECE_BYTES,
         length=pieces * PIECE_BYTES,
         codec=PayloadCodec.BLANK,
@@ -373,6 +379,72 @@ def test_the_host_s_own_messages_have_no_share() -> None:
     for name in "ab":
         offer(cache, message(name), 1, own=True)
     assert isinstance(offer(cache, message("c"), 2, own=True), Copy)
+
+
+def carrying() -> Cache:
+    """Twenty places, all taken: five by messages between nodes, which is the share of these."""
+    cache = cache_of(20, 20_000, shares=True)
+    for number in range(15):
+        offer(cache, message(f"n{number:02}", author=f"n{number}"), 1, giver=f"g{number}", interesting=False)
+    for number, where in enumerate(["queue/n/q", "queue/m/q", "control/n", "control/all", "queue/"]):
+        author = f"q{number}"
+        offer(cache, message(author, author=author, destination=where), 5, giver=author, interesting=False)
+    return cache
+
+
+def between(name: str, privilege: int, cache: Cache, *, interesting: bool = False) -> Copy | Reason:
+    """Offer a message to somebody's queue."""
+    return offer(
+        cache, message(name, author=name, destination="queue/n/q"), privilege, giver=name, interesting=interesting
+    )
+
+
+def test_messages_between_nodes_displace_only_each_other_once_they_have_their_share() -> None:
+    cache = carrying()
+    assert between("A", 5, cache) is Reason.NO_ROOM
+    assert names(cache, cache.declined) == "A"  # Whoever brings it, and whoever wrote it, there is no room.
+    between("B", 6, cache)
+    assert evicted(cache) == "q0"
+
+
+def test_others_displace_first_what_is_carried_between_nodes_beyond_its_share() -> None:
+    cache = cache_of(20, 20_000, shares=True)
+    for number in range(14):
+        offer(cache, message(f"n{number:02}", author=f"n{number}"), 1, interesting=False)
+    for number in range(6):
+        between(f"q{number}", 5, cache)
+    offer(cache, message("A"), 6)
+    assert evicted(cache) == "q0"
+    offer(cache, message("B"), 6)
+    assert evicted(cache) == "n00"
+
+
+def test_what_is_wanted_here_has_no_part_in_the_share_of_what_is_carried_between_nodes() -> None:
+    cache = carrying()
+    between("A", 5, cache, interesting=True)
+    assert evicted(cache) == "n00"
+    kept = cache.get(message("q0", author="q0").id)
+    assert kept is not None
+    cache.set_interesting(kept, True)
+    between("B", 5, cache)
+    assert evicted(cache) == "n01"
+    cache.set_interesting(kept, False)
+    between("C", 6, cache)
+    assert evicted(cache) == "q0"
+
+
+def test_what_was_declined_between_nodes_displaces_others_once_its_share_is_not_used_up() -> None:
+    cache = carrying()
+    between("A", 5, cache)
+    declined = cache.get(message("A", author="A").id)
+    assert declined is not None
+    assert cache.shared_out(declined, 1, 100)
+    gone = cache.get(message("q4", author="q4").id)
+    assert gone is not None
+    cache.remove(gone, Reason.PURGED, done=True)
+    offer(cache, message("B"), 4)
+    assert cache.messages == 20
+    assert not cache.shared_out(declined, 1, 100)
 
 
 # ----------------------------------------------------------------------------------------------- memory

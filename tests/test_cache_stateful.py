@@ -29,8 +29,6 @@ from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
 
-SHARE_AUTHOR, SHARE_GIVER = 0.3, 0.5
-
 
 class Way(TypedDict):
     """How a message comes in."""
@@ -47,6 +45,7 @@ class Paper(TypedDict):
     """What a message is."""
 
     author: str
+    destination: str
     age: int
     lifetime: int | None
     pieces: int
@@ -81,8 +80,12 @@ class Known:
     def parties(self) -> tuple[tuple[str, object], ...]:
         if self.own:
             return ()
-        author = ("author", self.descriptor.author)
-        return (author,) if self.giver is None else (author, ("giver", self.giver))
+        found: list[tuple[str, object]] = [("author", self.descriptor.author)]
+        if self.giver is not None:
+            found.append(("giver", self.giver))
+        if not self.interesting and self.descriptor.destination.split("/")[0] in ("queue", "control"):
+            found.append(("queues", "all"))
+        return tuple(found)
 
     @property
     def state(self) -> str:
@@ -124,9 +127,10 @@ class Model:
             return False
         used = self.used([known for known in copies if party in known.parties])
         messages, nbytes = used[0] + messages, used[1] + nbytes
-        part = SHARE_AUTHOR if party[0] == "author" else SHARE_GIVER
-        limits = self.settings.cache_messages_max * part, self.settings.cache_bytes_max * part
-        return messages > 1 and (messages > limits[0] or nbytes > limits[1])
+        limits = self.settings.limits
+        part = {"author": limits.share_author, "giver": limits.share_neighbour, "queues": limits.share_queues}[party[0]]
+        most = self.settings.cache_messages_max * part, self.settings.cache_bytes_max * part
+        return messages > 1 and (messages > most[0] or nbytes > most[1])
 
     def victims(self, newcomer: Known, messages: int, nbytes: int) -> list[Known] | Reason:
         """Those that give way, or why the newcomer may not come in."""
@@ -141,7 +145,7 @@ class Model:
                 over = [known for known in lower if any(self.over(copies, party) for party in known.parties)]
                 lower = over or lower
             if not lower:
-                return Reason.SHARE if confined else Reason.NO_ROOM
+                return Reason.SHARE if confined and confined[0][0] != "queues" else Reason.NO_ROOM
             victim = min(lower, key=lambda known: (known.rank, known.serial))
             copies.remove(victim)
             leaving.append(victim)
@@ -217,6 +221,15 @@ class Model:
             self.known[known.descriptor.id] = known
             self.forget_excess()
 
+    def throw_out(self, several: list[Known]) -> None:
+        here = [known for known in several if known.here]
+        for known in here:
+            self.leave(known)
+            known.finished = True
+        self.reconsider()
+        self.forget_excess()
+        self.removed += [known.descriptor.id for known in here]
+
     def expire(self, now: int) -> list[MessageId]:
         ended = sorted(
             (known for known in self.known.values() if known.deadline <= now),
@@ -237,7 +250,7 @@ ways = st.fixed_dictionaries(
     {
         "nbytes": sizes,
         "privilege": small,
-        "interesting": st.sampled_from([True, True, False]),
+        "interesting": st.booleans(),
         "giver": st.sampled_from([None, NodeId("g"), NodeId("h"), NodeId("h")]),
         "own": st.sampled_from([False, False, False, False, True]),
         "held": st.sampled_from([0, 0, 1, 2, 7]),
@@ -248,6 +261,7 @@ ways = st.fixed_dictionaries(
 papers = st.fixed_dictionaries(
     {
         "author": st.sampled_from("AABC"),
+        "destination": st.sampled_from(["news", "queue/n/q", "control/n", "control/all"]),
         "age": st.sampled_from([0, 0, 1, 2]),
         "lifetime": st.sampled_from([None, None, 1, 5, 20, 60]),
         "pieces": st.sampled_from([1, 1, 2, 3]),
@@ -270,15 +284,18 @@ class CacheMachine(RuleBasedStateMachine):
         messages_max=st.integers(min_value=2, max_value=8),
         bytes_max=st.sampled_from([60, 200, 400]),
         seen_max=st.sampled_from([1, 3, 1_000, 1_000]),
-        shares=st.sampled_from([True, True, False]),
+        shares=st.sampled_from([(0.3, 0.5, 0.4), (0.3, 0.5, 0.4), (1.0, 1.0, 0.3), (1.0, 1.0, 0.3), None]),
         slack=st.sampled_from([0, 64]),
     )
-    def start(self, messages_max: int, bytes_max: int, seen_max: int, shares: bool, *, slack: int) -> None:
+    def start(
+        self, messages_max: int, bytes_max: int, seen_max: int, shares: tuple[float, float, float] | None, *, slack: int
+    ) -> None:
         for module in (heaps, cache_module):
             self.patch.setattr(module, "_STALE_SLACK", slack)
-        limits = Limits(seen_max=seen_max, share_author=SHARE_AUTHOR, share_neighbour=SHARE_GIVER)
+        author, giver, queues = shares or (0.1, 0.1, 0.1)
+        limits = Limits(seen_max=seen_max, share_author=author, share_neighbour=giver, share_queues=queues)
         self.settings = Settings.emulated(
-            cache_messages_max=messages_max, cache_bytes_max=bytes_max, shares=shares, limits=limits
+            cache_messages_max=messages_max, cache_bytes_max=bytes_max, shares=shares is not None, limits=limits
         )
         self.cache = Cache(self.settings)
         self.model = Model(self.settings)
@@ -300,7 +317,7 @@ class CacheMachine(RuleBasedStateMachine):
             sequence=len(self.written),
             created_us=max(0, self.now - paper["age"]),
             deadline_us=None if paper["lifetime"] is None else self.now + paper["lifetime"],
-            destination="news",
+            destination=paper["destination"],
             size=length,
             length=length,
             codec=PayloadCodec.BLANK,
@@ -375,6 +392,16 @@ class CacheMachine(RuleBasedStateMachine):
             self.cache.remove(copy, reason, done=done)
             assert not copy.here
             assert not copy.whole
+
+    @rule(several=st.lists(picks, max_size=4, unique=True))
+    def throw_out(self, several: list[int]) -> None:
+        chosen = {id(found[1]): found for pick in several if (found := self.pick(pick)) is not None}
+        self.cache.throw_out([copy for copy, _ in chosen.values()], Reason.PURGED)
+        self.model.throw_out([known for _, known in chosen.values()])
+        removed = self.cache.take_removed()
+        assert all(reason is Reason.PURGED for _, reason in removed)
+        assert [copy.id for copy, _ in removed] == self.model.removed
+        self.model.removed = []
 
     @precondition(lambda self: self.written)
     @rule(pick=picks, done=st.booleans())

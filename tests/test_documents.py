@@ -271,7 +271,7 @@ class Life:
         self.cache.unpin((self.copy,), ORDER | PUBLISHING)
         self.cache.pin((self.copy,), DELIVERIES)
 
-    def publish_in_order(self) -> None:
+    def publish_withheld(self) -> None:
         self.admit(self.ours, 1, full_mask(self.ours.pieces), own=True)
         self.cache.pin((self.copy,), PUBLISHING)
 
@@ -297,7 +297,7 @@ MOVES: dict[str, dict[str, Callable[[Life], object]]] = {
         "only piece": lambda life: life.admit(life.ours, 1, full_mask(life.ours.pieces)),
         "no room": Life.decline,
         "published here": lambda life: life.admit(life.ours, 1, full_mask(life.ours.pieces), own=True),
-        "published here in order": Life.publish_in_order,
+        "published here, withheld": Life.publish_withheld,
     },
     "partial": {"last piece": lambda life: life.cache.grow(life.copy, 1, PIECE_BYTES)},
     "whole": {
@@ -306,7 +306,7 @@ MOVES: dict[str, dict[str, Callable[[Life], object]]] = {
         "too many held back": lambda life: life.cache.remove(life.copy, Reason.PENDING),
     },
     "waiting": {"delivered": Life.deliver, "wanted no more": lambda life: life.cache.unpin((life.copy,), ORDER)},
-    "unsent": {"delivered": Life.deliver, "order durable": lambda life: life.cache.unpin((life.copy,), PUBLISHING)},
+    "unsent": {"delivered": Life.deliver, "durable": lambda life: life.cache.unpin((life.copy,), PUBLISHING)},
     "finished": {"delivered": Life.deliver},
     "pinned": {"confirmed": Life.confirm},
 }

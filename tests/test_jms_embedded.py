@@ -20,7 +20,9 @@ from carrypost import (
     InvalidClientIDException,
     JMSException,
     JMSSecurityException,
+    Queue,
 )
+from carrypost.naming import InitialContext
 from carrypost.node.driver import NodeDriver
 from carrypost.node.runtime import Node
 from carrypost.node.settings import parse
@@ -83,6 +85,20 @@ async def test_what_a_durable_subscription_collected_is_there_for_the_next_progr
         message = await inbox.receive(timeout=WITHIN_S)
         assert message is not None
         assert (message.get_body(str), message.jms_redelivered) == ("hello", False)
+
+
+@scene
+async def test_a_name_is_found_on_another_node_and_is_there_for_the_next_program(tmp_path: Path) -> None:
+    there = ConnectionFactory(data=tmp_path / "other", udp=udp(tmp_path))
+    async with factory(tmp_path).create_context() as ctx, there.create_context() as other:
+        found = asyncio.create_task(InitialContext(other).lookup("news", timeout=WITHIN_S))
+        await InitialContext(ctx).bind("news", ctx.create_topic("village.news"))
+        await InitialContext(ctx).bind("Anna", Queue(f"Anna@{ctx.node_id}"))
+        assert await found == ctx.create_topic("village.news")
+        assert await InitialContext(other).lookup("Anna", timeout=WITHIN_S) == Queue(f"Anna@{ctx.node_id}")
+        full_name = f"Anna@{ctx.node_id}"
+    async with there.create_context() as other:
+        assert await InitialContext(other).list() == [full_name, "news"]
 
 
 @scene
@@ -149,3 +165,49 @@ def test_what_is_wrong_with_a_factory_is_told_when_it_is_made(tmp_path: Path) ->
         ConnectionFactory(privilege=3)  # type: ignore[arg-type]
     with pytest.raises(JMSSecurityException, match="no passwords"):
         _ = ConnectionFactory(data=tmp_path).create_context(user="anna", password="secret")  # noqa: S106 - refused
+
+
+@scene
+async def test_queues_are_used_between_real_nodes_and_a_request_survives_its_program(tmp_path: Path) -> None:
+    shop = ConnectionFactory(data=tmp_path / "shop", udp=udp(tmp_path))
+    guest = ConnectionFactory(data=tmp_path / "guest", udp=udp(tmp_path))
+    async with asyncio.timeout(WITHIN_S):
+        async with shop.create_context() as there:
+            orders = await there.declare_queue("orders")
+            async with guest.create_context() as here:
+                await here.request(here.create_queue(orders.queue_name), "tea", time_to_live=600, correlation_id="1")
+                inbox = await there.create_consumer(orders, prefetch=0)
+                order = await inbox.receive()
+            assert order is not None
+            assert order.get_string_property("JMSXUserID") == order.get_string_property("JMS_carrypost_Author")
+            async with guest.create_context() as here:
+                await there.reply(order, f"{order.get_body(str)} for two")
+                reply = await (await here.open_request("1")).reply()
+                assert reply.get_body(str) == "tea for two"
+                await here.create_producer().send(here.create_queue(orders.queue_name), "salt")
+                browser = here.create_browser(here.create_queue(orders.queue_name))
+                while not (found := [each.get_body(str) async for each in browser.messages(timeout=2)]):
+                    pass
+                assert found == ["salt"]
+        async with shop.create_context() as there:
+            inbox = await there.create_consumer(await there.declare_queue("orders"))
+            assert await inbox.receive_body(str) == "salt"
+
+
+@scene
+async def test_receipts_come_from_real_nodes_and_are_found_by_the_next_program(tmp_path: Path) -> None:
+    there = ConnectionFactory(data=tmp_path / "other", udp=udp(tmp_path))
+    async with asyncio.timeout(WITHIN_S), there.create_context() as other:
+        mail, news = await other.declare_queue("mail"), other.create_topic("news")
+        letters, reports = await other.create_consumer(mail), await other.create_consumer(news)
+        async with factory(tmp_path).create_context() as ctx:
+            report = await ctx.create_producer().send(news, "hello", request_receipt=True)
+            letter = await ctx.create_producer().send(mail, "hello")
+            await reports.receive()
+            await report.delivered()
+            await letter.handed_over()
+        await letters.receive()
+        async with factory(tmp_path).create_context() as ctx:
+            await (await ctx.sent(letter.message_id or "")).delivered()
+            found = await ctx.sent(report.message_id or "")
+            await found.delivered(timeout=1)

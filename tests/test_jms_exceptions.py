@@ -18,7 +18,10 @@ STANDARD: dict[str, type[Exception]] = {
     "TransactionInProgressException": errors.StateError, "TransactionRolledBackException": errors.SendError,
 }  # fmt: skip
 OURS: dict[str, type[Exception]] = {
-    "DeliveryTimeoutException": TimeoutError, "NameNotFoundException": errors.LocalError,
+    "DeliveryTimeoutException": TimeoutError, "NamingException": errors.LocalError,
+    "NameNotFoundException": errors.NamingException, "NameAlreadyBoundException": errors.NamingException,
+    "AmbiguousNameException": errors.NamingException, "InvalidNameException": errors.NamingException,
+    "NotContextException": errors.NamingException, "ContextNotEmptyException": errors.NamingException,
     "IllegalArgumentException": ValueError, "NumberFormatException": ValueError, "NullValueException": TypeError,
 }  # fmt: skip
 RUNTIME = (

@@ -142,6 +142,12 @@ async def change_received(context: Context) -> None:
     message.text = "y"
 
 
+async def browsed(context: Context, queue: Queue) -> None:
+    async for _ in context.create_browser(queue):
+        pass
+
+
+ELSEWHERE = Queue("box@b")
 State, Argument, Format = IllegalStateException, IllegalArgumentException, MessageFormatException
 Row = tuple[Callable[[Context], Awaitable[object]], type[JMSException], str]
 
@@ -176,7 +182,65 @@ MISUSES: dict[str, Row] = {
     "selector": (lambda c: c.create_consumer(NEWS, "a ="), InvalidSelectorException, "expected an identifier"),
     "selector that is no text": (lambda c: c.create_consumer(NEWS, Wrong), Argument, "a selector is text"),
     "consumer of nothing": (lambda c: c.create_consumer(Wrong), InvalidDestinationException, "made by create_topic"),
-    "consumer of a queue": (lambda c: c.create_consumer(Queue("Alan@a")), InvalidDestinationException, "takes a topic"),
+    "consumer of a queue that is not there": (
+        lambda c: c.create_consumer(Queue("Alan@a")), InvalidDestinationException, "'Alan@a': declare it first"),
+    "durable consumer of a queue": (
+        lambda c: c.create_durable_consumer(ELSEWHERE, "mail"), InvalidDestinationException, "use create_consumer"),
+    "shared consumer of a queue": (
+        lambda c: c.create_shared_consumer(ELSEWHERE, "crew"), InvalidDestinationException, "use create_consumer"),
+    "no_local of a queue": (
+        lambda c: c.create_consumer(ELSEWHERE, no_local=True), Argument, "no_local is for topics"),
+    "patterns of a queue": (
+        lambda c: c.create_consumer(ELSEWHERE, patterns={"a": "b"}), Argument, "choose from .* by a selector"),
+    "selector of a queue": (lambda c: c.create_consumer(ELSEWHERE, "a ="), InvalidSelectorException, "an identifier"),
+    "selector of a queue that is no text": (
+        lambda c: c.create_consumer(ELSEWHERE, Wrong), Argument, "a selector is text"),
+    "prefetch of a queue": (
+        lambda c: made(lambda: c.create_consumer(ELSEWHERE, prefetch=-1)), Argument, "0 or more: -1"),
+    "consumer of an unknown name": (
+        lambda c: c.create_consumer(c.create_queue("Alan")), InvalidDestinationException, "there is no queue 'Alan'"),
+    "browser of a topic": (
+        lambda c: made(lambda: c.create_browser(NEWS)), InvalidDestinationException, "a browser is of a queue"),  # type: ignore[arg-type]
+    "selector of a browser": (
+        lambda c: made(lambda: c.create_browser(ELSEWHERE, "a =")), InvalidSelectorException, "an identifier"),
+    "browser of a queue that is not there": (
+        lambda c: browsed(c, Queue("Alan@a")), InvalidDestinationException, "'Alan@a': declare it first"),
+    # Queues, requests and replies.
+    "queue without a name": (lambda c: made(lambda: c.create_queue("")), Argument, "is text, and not empty"),
+    "name of a queue": (lambda c: made(lambda: c.create_queue("@x")), InvalidDestinationException, "called NAME@NODE"),
+    "declaring without a name": (lambda c: c.declare_queue(Wrong), Argument, "is text, and not empty"),
+    "declaring a queue of another node": (
+        lambda c: c.declare_queue("Alan@b"), InvalidDestinationException, "has its node added: declare 'Alan'"),
+    "declaring a reserved name": (
+        lambda c: c.declare_queue("$replies"), InvalidDestinationException, "given by nodes themselves"),
+    "declaring a queue of dead letters": (
+        lambda c: c.declare_queue("DLQ.x"), InvalidDestinationException, "given by nodes themselves"),
+    "declaring a long name": (
+        lambda c: c.declare_queue("x" * 300), InvalidDestinationException, "at most 244 characters here, not 300"),
+    "redelivery": (lambda c: c.declare_queue("x", redelivery="soon"), Argument, '"never" or "after_lease"'),
+    "lease of what never comes again": (
+        lambda c: c.declare_queue("x", lease_s=60), Argument, 'lease_s is for redelivery="after_lease"'),
+    "lease that is none": (
+        lambda c: c.declare_queue("x", redelivery="after_lease", lease_s=0), Argument, "lease_s is more than 0"),
+    "lease that is no number": (
+        lambda c: c.declare_queue("x", redelivery="after_lease", lease_s=Wrong), Argument, "lease_s is a number of"),
+    "policy": (lambda c: c.declare_queue("x", policy="mine"), JMSException, "no policy 'mine'; there are .*fair"),
+    "policy that is no text": (lambda c: c.declare_queue("x", policy=Wrong), Argument, "a policy is text"),
+    "declared otherwise before": (
+        lambda c: after(c.declare_queue("x", redelivery="after_lease"), lambda: c.declare_queue("x")), JMSException,
+        "is here with other options"),
+    "request to nothing": (
+        lambda c: c.request(Wrong, "x", time_to_live=1), InvalidDestinationException, "made by create_topic"),
+    "request without end": (lambda c: c.request(NEWS, "x", time_to_live=0), Argument, "nobody waits for ever"),
+    "correlation of a request": (
+        lambda c: c.request(NEWS, "x", time_to_live=1, correlation_id=b"x"), Argument, "correlation_id is text"),  # type: ignore[arg-type]
+    "empty correlation of a request": (
+        lambda c: c.request(NEWS, "x", time_to_live=1, correlation_id=""), Argument, "correlation_id is text, and not"),
+    "body of a request": (lambda c: c.request(NEWS, [1], time_to_live=1), Format, "write it into a StreamMessage"),
+    "request that is not open": (lambda c: c.open_request("x"), State, "no request 'x' is open here"),
+    "reply to a text": (lambda c: c.reply("x", "y"), Argument, "to a message that was received"),  # type: ignore[arg-type]
+    "reply to what wants none": (
+        lambda c: c.reply(TextMessage("x"), "y"), InvalidDestinationException, "it has no jms_reply_to"),
     "consumer of a text": (
         lambda c: c.create_consumer("news"), InvalidDestinationException, "made by create_topic"),  # type: ignore[arg-type]
     "prefetch of none": (lambda c: made(lambda: c.create_consumer(NEWS, prefetch=0)), Argument, "1 or more: 0"),
@@ -196,7 +260,10 @@ MISUSES: dict[str, Row] = {
     # What is sent, and how.
     "wildcard": (
         lambda c: c.create_producer().send(Topic("a.*"), "x"), InvalidDestinationException, "stands for many topics"),
-    "to a queue": (lambda c: c.create_producer().send(Queue("A@a"), "x"), InvalidDestinationException, "create_topic"),
+    "to a queue that is not there": (
+        lambda c: c.create_producer().send(Queue("A@a"), "x"), InvalidDestinationException, "'A@a': declare it first"),
+    "to an unknown name": (
+        lambda c: c.create_producer().send(c.create_queue("A"), "x"), InvalidDestinationException, "no queue 'A'"),
     "to nothing": (lambda c: c.create_producer().send(Wrong, "x"), InvalidDestinationException, "made by create_topic"),
     "name of a topic": (lambda c: made(lambda: c.create_topic("")), InvalidDestinationException, "text and not empty"),
     "ordering": (lambda c: made(lambda: c.create_topic("a", ordering="strict")), Argument, "one of 'none', 'causal'"),
@@ -264,17 +331,25 @@ async def test_misuse_is_told_by_an_exception_that_says_what_to_do(net: testing.
 USES: dict[str, Callable[[Context], object]] = {
     "acknowledge": lambda c: c.acknowledge(),
     "commit": lambda c: c.commit(),
+    "create_browser": lambda c: c.create_browser(ELSEWHERE),
     "create_consumer": lambda c: c.create_consumer(NEWS),
     "create_context": lambda c: c.create_context(),
     "create_durable_consumer": lambda c: c.create_durable_consumer(NEWS, "mail"),
     "create_producer": lambda c: c.create_producer(),
     "create_shared_consumer": lambda c: c.create_shared_consumer(NEWS, "crew"),
     "create_shared_durable_consumer": lambda c: c.create_shared_durable_consumer(NEWS, "crew"),
+    "create_temporary_queue": lambda c: c.create_temporary_queue(),
+    "create_temporary_topic": lambda c: c.create_temporary_topic(),
+    "declare_queue": lambda c: c.declare_queue("box"),
     "drain": lambda c: c.drain(),
     "listener": lambda c: c.listener(NEWS),
     "node_id": lambda c: c.node_id,
+    "open_request": lambda c: c.open_request("x"),
     "recover": lambda c: c.recover(),
+    "reply": lambda c: c.reply(TextMessage("x"), "y"),
+    "request": lambda c: c.request(NEWS, "x", time_to_live=1),
     "rollback": lambda c: c.rollback(),
+    "sent": lambda c: c.sent("ID:a:1:1"),
     "set_client_id": lambda c: c.set_client_id("me"),
     "set_exception_listener": lambda c: c.set_exception_listener(None),
     "start": lambda c: c.start(),
@@ -283,15 +358,15 @@ USES: dict[str, Callable[[Context], object]] = {
     "unsubscribe": lambda c: c.unsubscribe("mail"),
 }
 HARMLESS = {
-    "auto_start", "client_id", "close", "given_up", "session_mode", "set_auto_start", "create_topic", "create_message",
-    "create_text_message", "create_bytes_message", "create_map_message", "create_stream_message",
+    "auto_start", "client_id", "close", "given_up", "session_mode", "set_auto_start", "create_queue", "create_topic",
+    "create_message", "create_text_message", "create_bytes_message", "create_map_message", "create_stream_message",
     "create_object_message",
 }  # fmt: skip
 """What is allowed whatever the state."""
 
 
 def test_all_uses_of_a_context_are_tried() -> None:
-    assert {name for name in vars(Context) if not name.startswith("_")} == {*USES, *HARMLESS}
+    assert {name for name in dir(Context) if not name.startswith("_")} == {*USES, *HARMLESS}
 
 
 async def used(context: Context, use: str) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.nodes import PATIENCE_S, Node, Nodes, scene, until
+from tests.agents import Agent
+from tests.nodes import Node, Nodes, scene, until
 from tools import netns
 from tools.netns import Net
 from tools.radio_hub import Radio
@@ -20,40 +17,6 @@ pytestmark = pytest.mark.skipif(bool(netns.available()), reason=f"no network nam
 
 AGENT = Path(__file__).with_name("jms_agent.py")
 MESSAGES = 40
-
-
-class Agent:
-    """A process, and what it said."""
-
-    def __init__(self, net: Net, name: str, *arguments: object) -> None:
-        command = [sys.executable, str(AGENT), *map(str, arguments)]
-        self.lines: list[list[str]] = []
-        self.process = net.popen(name, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self._reading = threading.Thread(target=self._read)
-        self._reading.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.endswith(b"\n"):  # The last one may have been cut.
-                self.lines.append(line.decode().split())
-
-    def said(self, word: str) -> list[list[str]]:
-        return [rest for first, *rest in self.lines if first == word]
-
-    def wait(self, condition: Callable[[], bool]) -> None:
-        deadline_s = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert self.process.poll() is None, self.process.communicate()[1]
-            assert time.monotonic() < deadline_s, self.lines[-5:]
-            time.sleep(0.01)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self._reading.join()
-        assert self.process.stderr is not None
-        self.process.stderr.close()
 
 
 @pytest.fixture
@@ -75,20 +38,20 @@ async def test_what_was_sent_and_acknowledged_survives_kills_of_both_ends_and_a_
     sent: list[str] = []
     async with Nodes(tmp_path, net, altruistic=True) as nodes:
         (bus,) = await nodes.start("bus")
-        reader = Agent(net, "c", "receive", tmp_path / "c")
+        reader = Agent(AGENT, net, "c", "receive", tmp_path / "c")
         reader.wait(lambda: bool(reader.said("ready")))
         reader.kill()  # Its subscription stands, and nobody consumes.
 
         radio.link("a", "bus")
         first = 0
         for kill_after in (MESSAGES // 3, MESSAGES // 2, MESSAGES):  # The author dies in the middle of its work, twice.
-            author = Agent(net, "a", "send", tmp_path / "a", first, MESSAGES - first)
+            author = Agent(AGENT, net, "a", "send", tmp_path / "a", first, MESSAGES - first)
             author.wait(lambda: len(sent) + len(author.said("sent")) >= kill_after)  # noqa: B023 - waited for at once
             author.kill()
             sent += [number for (number,) in author.said("sent")]
             first = len(sent)
         # Once more, for the bus to come by. A send that was cut off may have been done: so it tells how many there are.
-        author = Agent(net, "a", "hold", tmp_path / "a")
+        author = Agent(AGENT, net, "a", "hold", tmp_path / "a")
         author.wait(lambda: bool(author.said("has")))
         ((there,),) = author.said("has")
         await until(functools.partial(carries, bus, int(there)))
@@ -99,7 +62,7 @@ async def test_what_was_sent_and_acknowledged_survives_kills_of_both_ends_and_a_
         got: dict[str, str] = {}
         done: set[str] = set()
         for limit in (3, 12, 25, None):
-            reader = Agent(net, "c", "receive", tmp_path / "c")
+            reader = Agent(AGENT, net, "c", "receive", tmp_path / "c")
             if limit is None:
                 wanted = set(map(str, range(MESSAGES))) - set(got.values())
                 reader.wait(lambda: wanted <= {number for _, number, _ in reader.said("got")})  # noqa: B023 - likewise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,17 +13,23 @@ from tests.jms_encoded import EncodedProvider
 from carrypost import (
     Context,
     DeliveryMode,
+    DeliveryTimeoutException,
     InvalidClientIDException,
     InvalidDestinationException,
     InvalidSelectorException,
     JMSException,
     MessageFormatException,
     ResourceAllocationException,
+    Sent,
     SessionMode,
     TextMessage,
+    Topic,
     testing,
 )
-from carrypost.jms.provider import Provider
+from carrypost.gossip.layer import Draft
+from carrypost.jms.provider import Performed, Provider
+from carrypost.journal import Durability
+from carrypost.mom.commands import Ack
 
 Scene = Callable[[testing.Network], Coroutine[Any, Any, None]]
 
@@ -173,3 +180,134 @@ def test_listeners_and_tasks_side_by_side(play: Callable[..., None]) -> None:
         assert heard == ["0", "1", "2", "3"]
 
     play(scene, "a")
+
+
+def test_queues_are_used_through_values(play: Callable[..., None]) -> None:
+    async def scene(net: testing.Network) -> None:
+        net.link("a", "b")
+        async with net.context("a") as here, net.context("b", SessionMode.CLIENT_ACKNOWLEDGE) as there:
+            box = await here.declare_queue("box", redelivery="after_lease", lease_s=600)
+            with pytest.raises(JMSException, match="is here with other options"):
+                await here.declare_queue("box")
+            for number in range(4):
+                await there.create_producer().set_property("number", number).send(box, str(number))
+            await net.run(10)
+            for context in (here, there):
+                browser = context.create_browser(box, "number > 1")
+                assert [each.get_body(str) async for each in browser.messages(timeout=60)] == ["2", "3"]
+                assert browser.age is not None
+            far = await there.create_consumer(box, "number < 2", prefetch=0)
+            near = await here.create_consumer(box, "number >= 2")
+            for text in ("0", "1"):
+                assert await far.receive_body(str, timeout=60) == text
+            await there.acknowledge()
+            assert [each.get_body(str) async for each in near.messages(timeout=60)] == ["2", "3"]
+            assert [each async for each in here.create_browser(box)] == []
+
+    play(scene, "a", "b", security="signed")
+
+
+def test_requests_replies_and_temporary_queues_go_through_values(play: Callable[..., None]) -> None:
+    async def scene(net: testing.Network) -> None:
+        net.link("a", "b")
+        async with net.context("a") as here, net.context("b") as there:
+            box = await here.create_temporary_queue()
+            service = await here.create_consumer(box)
+            asked = await there.request(there.create_queue(box.queue_name), "?", time_to_live=600, correlation_id="x")
+            again = await there.open_request("x")
+            question = await service.receive(timeout=60)
+            assert question is not None
+            await here.reply(question, "!")
+            assert (await again.reply(timeout=60)).get_body(str) == "!"
+            with pytest.raises(DeliveryTimeoutException):
+                await asked.reply(timeout=10)
+            await service.close()
+            await box.delete()
+
+    play(scene, "a", "b", security="signed")
+
+
+def test_what_is_given_up_goes_through_values(play: Callable[..., None]) -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as ctx:
+            told: list[JMSException] = []
+            ctx.set_exception_listener(told.append)
+            box = await ctx.declare_queue("box")
+
+            def fail(message: object) -> None:
+                raise ValueError(message)
+
+            (await ctx.create_consumer(box)).set_message_listener(fail)
+            await ctx.create_producer().send(box, "x")
+            await net.run(5)
+            dead = ctx.create_browser(ctx.create_queue(f"DLQ.{box.queue_name}"))
+            assert [each.get_body(str) async for each in dead] == ["x"]
+            assert len(told) == 1
+
+    play(scene, "a")
+
+
+def test_receipts_come_through_and_messages_are_found_again(play: Callable[..., None]) -> None:
+    async def scene(net: testing.Network) -> None:
+        net.link("a", "m")
+        async with net.context("a") as here, net.context("m") as there:
+            mail = await there.declare_queue("mail")
+            inbox = await there.create_consumer(mail)
+            sent = await here.create_producer().send(mail, "hello")
+            lost = await here.create_producer().send(here.create_queue(f"nothing@{there.node_id}"), "hello")
+            assert await inbox.receive_body(str, timeout=60) == "hello"
+            await sent.delivered(timeout=60)
+            with pytest.raises(JMSException, match="there is no such queue"):
+                await lost.delivered(timeout=60)
+        async with net.context("a") as here:
+            found = await here.sent(sent.message_id or "")
+            await found.delivered(timeout=1)
+            await found.handed_over(timeout=0)
+
+    play(scene, "a", "m", security="signed")
+
+
+class LateProvider(EncodedProvider):
+    """The node's answers take a second; what it tells by itself overtakes them."""
+
+    def perform(self, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability) -> Performed:
+        loop = asyncio.get_running_loop()
+        performed = super().perform(sends, acks, durability)
+        late = Performed(loop.create_future(), loop.create_future())
+        for inner, outer in ((performed.sent, late.sent), (performed.done, late.done)):
+            inner.add_done_callback(partial(self._pass_on, outer))
+        return late
+
+    def _pass_on(self, outer: asyncio.Future[Any], inner: asyncio.Future[Any]) -> None:
+        asyncio.get_running_loop().call_later(1, outer.set_result, inner.result())
+
+
+@pytest.mark.parametrize("mode", [SessionMode.AUTO_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED])
+def test_a_receipt_that_overtakes_the_id_of_its_message_is_heard(
+    monkeypatch: pytest.MonkeyPatch, mode: SessionMode
+) -> None:
+    class LateNetwork(testing.Network):
+        def provider(self, node: str) -> Provider:
+            return LateProvider(super().provider(node)) if node == "a" else super().provider(node)
+
+    monkeypatch.setattr(testing, "Network", LateNetwork)
+
+    async def send(ctx: Context, news: Topic) -> Sent:
+        sent = await ctx.create_producer().send(news, "hello", request_receipt=True)
+        if mode is SessionMode.SESSION_TRANSACTED:
+            await ctx.commit()
+        return sent
+
+    async def scene() -> None:
+        async with testing.network("a", "b", seed=1) as net:
+            net.link("a", "b")
+            async with net.context("a", mode) as here, net.context("b") as there:
+                news = there.create_topic("news", ordering="causal")
+                inbox = await there.create_consumer(news)
+                await net.run(30)
+                sending = asyncio.create_task(send(here, news))
+                assert await inbox.receive_body(str, timeout=0.5) == "hello"
+                sent = await sending
+                await sent.delivered(timeout=1)
+
+    testing.run(scene)

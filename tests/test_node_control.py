@@ -195,6 +195,7 @@ async def test_status_tells_how_things_stand(tmp_path: Path) -> None:
         assert found["subscriptions"] == 1
         assert found["messaging"] == {
             "subscriptions": 0, "durable": 0, "consumers": 0, "claims": 0, "pinned": 0, "lost": 0,
+            "queues": 0, "entries": 0, "receiving": 0,
         }  # fmt: skip
         assert found["cache"] == {"messages": 1, "bytes": 100, "unconfirmed": 1}
         assert 0 <= found["uptime_s"] < WITHIN_S

@@ -19,7 +19,7 @@ from tools import netns
 from tools.netns import Net
 
 from carrypost.config import Limits, Settings
-from carrypost.mom.messaging import MessagingOverview
+from carrypost.mom.overview import MessagingOverview
 from carrypost.node.doctor.diagnosis import Finding, Trial, diagnose, of_node, of_settings
 from carrypost.node.doctor.doctor import examine
 from carrypost.node.settings import UdpSettings

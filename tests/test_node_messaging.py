@@ -18,7 +18,7 @@ from carrypost.events import Delivery, Done, Event, Handed
 from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
 from carrypost.mom.commands import Ack, Subscribe, Work
-from carrypost.mom.messaging import MessagingOverview
+from carrypost.mom.overview import MessagingOverview
 from carrypost.node.control.client import Client
 from carrypost.node.control.control import Control
 from carrypost.node.runtime import Node
@@ -154,6 +154,7 @@ async def test_a_program_at_the_control_socket_gets_what_it_asks_for_beside_mess
                 status = await client.status()
                 assert status["messaging"] == {
                     "subscriptions": 1, "durable": 1, "consumers": 1, "claims": 2, "pinned": 2, "lost": 0,
+                    "queues": 0, "entries": 0, "receiving": 0,
                 }  # fmt: skip
         finally:
             await control.close()

@@ -104,6 +104,23 @@ EVENTS: list[tuple[events.Event, list[dict[str, object]]]] = [
     (events.ClaimLost("mail", M1, Reason.EVICTED), []),
     (events.Done(1), []),
     (events.Undone(1, "disk"), []),
+    (events.Advertised("news", "topic/news"), []),
+    (events.Browsed(1, (M1,), 0, complete=True), []),
+    (
+        events.Receipt(M1.id, events.SendState.DELIVERED, handed_over=True, last=True),
+        [{"kind": "receipt", "message": "author:1:1", "source": "a"}],
+    ),
+    (
+        events.Receipt(M2.id, events.SendState.FAILED, reason="no such queue", label="second"),
+        [{"kind": "failure", "message": "second", "source": "a", "detail": "no such queue"}],
+    ),
+    (
+        events.Receipt(M1.id, events.SendState.EXPIRED, reason="expired"),
+        [{"kind": "failure", "message": "author:1:1", "source": "a", "detail": "expired"}],
+    ),
+    (events.Receipt(M1.id, events.SendState.CARRIED), []),
+    (events.Receipt(M1.id, events.SendState.FAILED, handed_over=True, reason="timeout", rose=False), []),
+    (events.Assigned(M2, B), [{"kind": "assign", "detail": "b", **NAMED_2}]),
 ]
 
 

@@ -59,23 +59,35 @@ def naive(entries: dict[int, Entry], descriptor: Descriptor) -> tuple[int, ...]:
     return tuple(number for number, each in entries.items() if Matcher([each], LIMITS, own=True).matches(descriptor))
 
 
-@given(st.lists(st.one_of(interests, st.integers(0, 8), words.map(a_descriptor)), max_size=30))
+hidden = st.tuples(interests, st.booleans())
+
+
+@given(st.lists(st.one_of(interests, hidden, st.integers(0, 8), words.map(a_descriptor)), max_size=30))
 def test_whoever_asks_is_found_however_subscriptions_came_and_went(
-    steps: list[Entry | int | Descriptor],
+    steps: list[Entry | tuple[Entry, bool] | int | Descriptor],
 ) -> None:
-    own, expected = Own(Settings()), dict[int, Entry]()
+    own, expected, lent, untold = Own(Settings()), dict[int, Entry](), set[int](), set[int]()
     subscriptions = Subscriptions(own, LIMITS)
     for step in steps:
         if isinstance(step, Entry):
             expected[subscriptions.add(step)] = step
+        elif isinstance(step, tuple):
+            wanted, told = step
+            number = subscriptions.lend(wanted, told=told)
+            expected[number] = wanted
+            lent.add(number)
+            if not told:
+                untold.add(number)
         elif isinstance(step, int):
             gone = list(expected)[step : step + 2]
             assert subscriptions.remove(gone) == [expected.pop(number) for number in gone]
         else:
             asking = naive(expected, step)
             assert own.wants(step) == bool(asking)
-            assert subscriptions.asking(step) == asking
-        assert own.entries == tuple(dict.fromkeys(expected.values()))
+            assert own.which(step) == asking
+            assert subscriptions.asking(step) == tuple(number for number in asking if number not in lent)
+        profile = [each for number, each in expected.items() if number not in untold]
+        assert own.entries == tuple(dict.fromkeys(profile))
 
 
 @given(st.lists(words), st.lists(interests, min_size=1, max_size=3))

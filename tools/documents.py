@@ -36,6 +36,7 @@ from carrypost.gossip.wire import frames
 from carrypost.lab import schemas
 from carrypost.lab.metrics import FAMILIES
 from carrypost.model import descriptor, headers
+from carrypost.mom import control
 from carrypost.mom import state as mom_state
 from carrypost.node import settings as node_settings
 
@@ -59,6 +60,11 @@ def descriptor_table() -> str:
     """The fields of a descriptor, in the order in which they are encoded, and those of what it is made of."""
     parts = (descriptor.Predecessor, headers.Headers)
     return "\n\n".join([_fields(descriptor.Descriptor), *(_section(part) for part in parts)])
+
+
+def control_tables() -> str:
+    """A table per item of a control message."""
+    return "\n\n".join(_section(kind) for kind in control.KINDS)
 
 
 def _section(kind: type[msgspec.Struct]) -> str:
@@ -341,7 +347,10 @@ _CONSTANTS = (
     ("wants.BLOCK_US", "a message that failed is not taken from the same neighbour again for this long"),
     ("wants.SHARE_BLOCK_US", "nor for this long, if the neighbour or the author has used up its share of a full cache"),
     ("declined._LOOK_GAP_US", "what was declined is looked through at most this often"),
-    ("cache._INVITED_MIN", "declined messages, at least, that may be offered again after one review"),
+    ("purged.IDS_MAX", "ids that notices named, and that are not known here; those of who was silent longest go first"),
+    ("purged.NODE_IDS_MAX", "of these, ids that one node named: its latest"),
+    ("purged._SWEEP_US", "those that are out of date are looked for at most this often"),
+    ("invitations._INVITED_MIN", "declined messages, at least, that may be offered again after one review"),
     ("offers._SHARE_WAIT_US", "a burst waits this long (at most `coalesce_s`) for others who may want it too"),
     ("requests._ACK_FRAMES", "transfer frames after which an acknowledgement is sent at once"),
     ("requests._ACK_DELAY_US", "else it is sent after this, or at the end of a burst"),
@@ -408,6 +417,7 @@ def _lab_table(table: schemas.Table) -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "frames": frame_tables,
     "descriptor": descriptor_table,
+    "control items": control_tables,
     "link states": link_machine,
     "exchange states": exchange_machine,
     "copy states": copy_machine,

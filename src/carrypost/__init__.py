@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from carrypost.errors import (
+        AmbiguousNameException,
         CarrypostError,
         ConfigError,
+        ContextNotEmptyException,
         DecodeError,
         DeliveryTimeoutException,
         FileError,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
         InvalidClientIDRuntimeException,
         InvalidDestinationException,
         InvalidDestinationRuntimeException,
+        InvalidNameException,
         InvalidSelectorException,
         InvalidSelectorRuntimeException,
         JMSException,
@@ -40,7 +43,10 @@ if TYPE_CHECKING:
         MessageNotReadableException,
         MessageNotWriteableException,
         MessageNotWriteableRuntimeException,
+        NameAlreadyBoundException,
         NameNotFoundException,
+        NamingException,
+        NotContextException,
         NullValueException,
         NumberFormatException,
         PatternError,
@@ -54,6 +60,8 @@ if TYPE_CHECKING:
         TransactionRolledBackException,
         TransactionRolledBackRuntimeException,
     )
+    from carrypost.events import SendState
+    from carrypost.jms.browsing import QueueBrowser
     from carrypost.jms.consumer import Consumer
     from carrypost.jms.context import Context
     from carrypost.jms.destinations import Destination, Queue, Topic
@@ -67,19 +75,23 @@ if TYPE_CHECKING:
         TextMessage,
         register,
     )
-    from carrypost.jms.modes import DeliveryMode, SendState, SessionMode
+    from carrypost.jms.modes import DeliveryMode, SessionMode
     from carrypost.jms.producer import Producer
+    from carrypost.jms.requests import Request
     from carrypost.jms.sent import Sent
+    from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
     from carrypost.model.selector import Selector
     from carrypost.version import __version__
 
 __all__ = [
+    "AmbiguousNameException",
     "BytesMessage",
     "CarrypostError",
     "ConfigError",
     "ConnectionFactory",
     "Consumer",
     "Context",
+    "ContextNotEmptyException",
     "DecodeError",
     "DeliveryMode",
     "DeliveryTimeoutException",
@@ -93,6 +105,7 @@ __all__ = [
     "InvalidClientIDRuntimeException",
     "InvalidDestinationException",
     "InvalidDestinationRuntimeException",
+    "InvalidNameException",
     "InvalidSelectorException",
     "InvalidSelectorRuntimeException",
     "JMSException",
@@ -110,7 +123,10 @@ __all__ = [
     "MessageNotReadableException",
     "MessageNotWriteableException",
     "MessageNotWriteableRuntimeException",
+    "NameAlreadyBoundException",
     "NameNotFoundException",
+    "NamingException",
+    "NotContextException",
     "NullValueException",
     "NumberFormatException",
     "ObjectMessage",
@@ -118,7 +134,9 @@ __all__ = [
     "PayloadError",
     "Producer",
     "Queue",
+    "QueueBrowser",
     "RemoteError",
+    "Request",
     "ResourceAllocationException",
     "ResourceAllocationRuntimeException",
     "Selector",
@@ -128,6 +146,8 @@ __all__ = [
     "StateError",
     "StoreError",
     "StreamMessage",
+    "TemporaryQueue",
+    "TemporaryTopic",
     "TextMessage",
     "Topic",
     "TransactionInProgressException",
@@ -139,12 +159,14 @@ __all__ = [
 
 _MODULES = {
     "__version__": "version",
+    "AmbiguousNameException": "errors",
     "BytesMessage": "jms.messages",
     "CarrypostError": "errors",
     "ConfigError": "errors",
     "ConnectionFactory": "jms.factory",
     "Consumer": "jms.consumer",
     "Context": "jms.context",
+    "ContextNotEmptyException": "errors",
     "DecodeError": "errors",
     "DeliveryMode": "jms.modes",
     "DeliveryTimeoutException": "errors",
@@ -158,6 +180,7 @@ _MODULES = {
     "InvalidClientIDRuntimeException": "errors",
     "InvalidDestinationException": "errors",
     "InvalidDestinationRuntimeException": "errors",
+    "InvalidNameException": "errors",
     "InvalidSelectorException": "errors",
     "InvalidSelectorRuntimeException": "errors",
     "JMSException": "errors",
@@ -175,7 +198,10 @@ _MODULES = {
     "MessageNotReadableException": "errors",
     "MessageNotWriteableException": "errors",
     "MessageNotWriteableRuntimeException": "errors",
+    "NameAlreadyBoundException": "errors",
     "NameNotFoundException": "errors",
+    "NamingException": "errors",
+    "NotContextException": "errors",
     "NullValueException": "errors",
     "NumberFormatException": "errors",
     "ObjectMessage": "jms.messages",
@@ -183,16 +209,20 @@ _MODULES = {
     "PayloadError": "errors",
     "Producer": "jms.producer",
     "Queue": "jms.destinations",
+    "QueueBrowser": "jms.browsing",
     "RemoteError": "errors",
+    "Request": "jms.requests",
     "ResourceAllocationException": "errors",
     "ResourceAllocationRuntimeException": "errors",
     "Selector": "model.selector",
-    "SendState": "jms.modes",
+    "SendState": "events",
     "Sent": "jms.sent",
     "SessionMode": "jms.modes",
     "StateError": "errors",
     "StoreError": "errors",
     "StreamMessage": "jms.messages",
+    "TemporaryQueue": "jms.temporary",
+    "TemporaryTopic": "jms.temporary",
     "TextMessage": "jms.messages",
     "Topic": "jms.destinations",
     "TransactionInProgressException": "errors",

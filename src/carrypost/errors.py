@@ -37,7 +37,13 @@
         ├── ResourceAllocationException     there is no room for what was asked; a StateError
         ├── TransactionRolledBackException  a commit that could not be: nothing of it happened; a SendError
         ├── DeliveryTimeoutException        nothing was heard of a delivery or a reply in time; a TimeoutError
-        ├── NameNotFoundException           a name that the directory of this node does not have; a LocalError
+        ├── NamingException                 something that the directory does not do; a LocalError
+        │   ├── NameNotFoundException       a name that the directory of this node does not have
+        │   ├── NameAlreadyBoundException   a name that is in use on this node
+        │   ├── AmbiguousNameException      a name by which several nodes mean different things
+        │   ├── InvalidNameException        a text that is no name
+        │   ├── NotContextException         a name of something that has no names below it
+        │   └── ContextNotEmptyException    a context that has names, and so cannot be destroyed
         ├── ListenerException               a message that its listener failed with too often; told, not raised
         └── IllegalArgumentException        an argument that no call of this kind takes; a LocalError and a ValueError
 
@@ -203,9 +209,38 @@ class TransactionRolledBackException(JMSException, SendError):  # noqa: N818 - l
 class DeliveryTimeoutException(JMSException, TimeoutError):  # noqa: N818 - likewise
     """Nothing was heard of a delivery, or no reply came, in the time given; it may still come."""
 
+    def __init__(self, reason: str = "", error_code: str | None = None, state: int | None = None) -> None:
+        super().__init__(reason, error_code)
+        self.state = state
+        """How far the message had come, a `SendState`; None where no message is meant."""
 
-class NameNotFoundException(JMSException, LocalError):  # noqa: N818 - likewise
+
+class NamingException(JMSException, LocalError):  # noqa: N818 - likewise, of JNDI
+    """Root of what the directory raises: what was asked for cannot be done with this name."""
+
+
+class NameNotFoundException(NamingException):
     """A name that the directory of this node does not have."""
+
+
+class NameAlreadyBoundException(NamingException):
+    """A name that is in use on this node."""
+
+
+class AmbiguousNameException(NamingException):
+    """A name by which several nodes mean different things; the message has the full names."""
+
+
+class InvalidNameException(NamingException):
+    """A text that is no name."""
+
+
+class NotContextException(NamingException):
+    """A name of something that has no names below it."""
+
+
+class ContextNotEmptyException(NamingException):
+    """A context that has names, and so cannot be destroyed."""
 
 
 class ListenerException(JMSException):

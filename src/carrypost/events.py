@@ -34,7 +34,27 @@ class Reason(enum.StrEnum):
     WITHDRAWN = "withdrawn"
     """The application threw it away."""
     PENDING = "pending"
-    """It would have to wait for its predecessors, and too many do already; or there are too many groups."""
+    """It would have to wait for its predecessors, and too many do already; or there are too many groups; or its queue
+    is full."""
+    PURGED = "purged"
+    """It has reached whom it was for, and is of no use to others."""
+
+
+class SendState(enum.IntEnum):
+    """How far a message that was sent has come, as its sender knows it. It rises, and never falls."""
+
+    DRAFTED = 0
+    """It waits for the commit of its transaction."""
+    STORED = 1
+    """This node has it."""
+    CARRIED = 2
+    """A neighbour has it, too."""
+    EXPIRED = 3
+    """Its lifetime is over, and nothing was heard of a delivery."""
+    FAILED = 4
+    """It was turned away, or nothing was heard of it in time."""
+    DELIVERED = 5
+    """Its receiver has it."""
 
 
 class Reception(msgspec.Struct, frozen=True):
@@ -170,6 +190,55 @@ class Undone(msgspec.Struct, frozen=True):
     reason: str
 
 
+TIMEOUT = "timeout"
+"""Why a message failed of whose delivery nothing was heard for as long as its sender would wait."""
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """How far a message has come that a program of this node sent, and asked to hear of."""
+
+    message: MessageId
+    state: SendState
+    handed_over: bool = False
+    """The manager of its queue has it."""
+    reason: str = ""
+    """Why it failed."""
+    label: str = ""
+    """What its user calls it, if anything."""
+    rose: bool = True
+    """Whether the state is news; else the hand-over is, or that this is the last, or somebody asked."""
+    last: bool = False
+    """Nothing more will be heard of it."""
+
+
+class Assigned(msgspec.Struct, frozen=True):
+    """A queue of this node gave a message to a receiver, here or elsewhere."""
+
+    descriptor: Descriptor
+    receiver: NodeId
+
+
+class Browsed(msgspec.Struct, frozen=True):
+    """A part of what waits in the queue of another node, in the order in which it would be given out."""
+
+    number: int
+    """Of the browsing (`commands.Browsing`)."""
+    descriptors: tuple[Descriptor, ...]
+    """Those that are here by now and were not told before. Their payloads are in the store."""
+    taken_us: int
+    """When the manager looked, by its clock."""
+    complete: bool
+    """Nothing more follows."""
+
+
+class Advertised(msgspec.Struct, frozen=True):
+    """A name can be looked up here that could not before, or stands for something else: bound here, or by others."""
+
+    name: str
+    destination: str
+    """Empty: a context."""
+
+
 class NeighbourUp(msgspec.Struct, frozen=True):
     """A link that works in both directions."""
 
@@ -190,5 +259,5 @@ class OneWay(msgspec.Struct, frozen=True):
 
 Event = (
     Received | Delivered | Confirmed | Published | Stored | Failed | Dropped | Expired | Refused | Handed | ClaimLost
-    | Done | Undone | NeighbourUp | NeighbourDown | OneWay
+    | Done | Undone | Receipt | Assigned | Browsed | Advertised | NeighbourUp | NeighbourDown | OneWay
 )  # fmt: skip

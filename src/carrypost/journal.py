@@ -219,6 +219,10 @@ class Journal:
             if key not in self.puts and not any(key in each.puts for each in since):
                 self._undeleted[key] = None
         events = tuple([event for event in held if not isinstance(event, Send)])
+        for event in held:
+            # Of a message of its own batch, which is on disk: it waited here because this one was older.
+            if isinstance(event, Send) and (MESSAGE, event.message, 0) not in batch.puts:
+                self.hold(event)
         return Answered(tuple(batch.puts), events, frozenset(again))
 
     def fail(self, message: MessageId) -> None:

@@ -17,6 +17,7 @@ import msgspec
 
 from carrypost import events
 from carrypost.errors import LocalError
+from carrypost.model import ids
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.model.times import MICROSECONDS
@@ -52,8 +53,11 @@ class Kind(enum.StrEnum):
     REGISTRY = "registry"
     """Entries (size) of a registry (detail); `attrs["at"]` is `leave` where a node is about to go."""
     RECEIPT = "receipt"
+    """The author of a message heard of its delivery."""
     FAILURE = "failure"
+    """To its author, a message that it wanted to hear of expired or failed; detail = reason. A receipt may follow."""
     ASSIGN = "assign"
+    """A queue of this node gave a message to a receiver (detail)."""
     HOME = "home"
     RELOCATE = "relocate"
     PATH = "path"
@@ -131,6 +135,11 @@ _SEEN: Mapping[type[events.Event], Kind] = {
     events.NeighbourUp: Kind.UP, events.NeighbourDown: Kind.DOWN, events.OneWay: Kind.ONEWAY,
 }  # fmt: skip
 _RECEIVE, _DELIVER, _DROP, _EXPIRE = Kind.RECEIVE.value, Kind.DELIVER.value, Kind.DROP.value, Kind.EXPIRE.value
+_ASSIGN = Kind.ASSIGN.value
+_HEARD: Mapping[events.SendState, Kind] = {
+    events.SendState.EXPIRED: Kind.FAILURE, events.SendState.FAILED: Kind.FAILURE,
+    events.SendState.DELIVERED: Kind.RECEIPT,
+}  # fmt: skip
 
 
 class Record:
@@ -229,10 +238,13 @@ class Record:
                 )
             case events.NeighbourUp() | events.NeighbourDown() | events.OneWay():
                 self.add(_SEEN[type(event)], t_us, node, peer=event.node)
-            case events.Handed() | events.ClaimLost() | events.Done() | events.Undone():
-                pass  # Consumers have their own pace; that the message is here for them was told as a delivery.
-            case events.Stored() | events.Failed() | events.Confirmed():
-                pass  # Between a host and its application; the log tells what happened to messages.
+            case events.Receipt() | events.Assigned():
+                self._of_messaging(t_us, node, event)
+            case (
+                events.Stored() | events.Failed() | events.Confirmed() | events.Handed() | events.ClaimLost()
+                | events.Done() | events.Undone() | events.Browsed() | events.Advertised()
+            ):  # fmt: skip
+                pass  # Between a host and its programs; that a message is here for them was told as a delivery.
             case _:
                 assert_never(event)
 
@@ -273,6 +285,14 @@ class Record:
             detail = str(len(descriptor.barrier))
         message, size = descriptor.shown, descriptor.size
         self.add(Kind.PUBLISH, t_us, node, message=message, source=node, size=size, detail=detail, attrs=attrs)
+
+    def _of_messaging(self, t_us: int, node: str, event: events.Receipt | events.Assigned) -> None:
+        """Append to whom a queue gave a message, or what its author learnt of its end, if that is news."""
+        if isinstance(event, events.Assigned):
+            self._burst(_ASSIGN, t_us, node, (event.descriptor,), detail=(event.receiver,))
+        elif event.rose and (kind := _HEARD.get(event.state)) is not None:
+            message = event.label or ids.shown(event.message)
+            self.add(kind, t_us, node, message=message, source=node, detail=event.reason or None)
 
     def _burst(
         self,

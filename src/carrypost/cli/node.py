@@ -163,6 +163,8 @@ def _messaging(found: Mapping[str, int] | None) -> str:
         return "off (messaging.enabled)"
     text = f"{found['subscriptions']:,} subscriptions ({found['durable']:,} durable), {found['consumers']:,} consumers"
     text += f"; {found['claims']:,} messages are owed to them"
+    if found["queues"] or found["receiving"]:
+        text += f"; {found['queues']:,} queues with {found['entries']:,} messages, {found['receiving']:,} receivers"
     return f"{text}, {found['lost']:,} were lost" if found["lost"] else text
 
 

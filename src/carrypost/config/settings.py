@@ -93,6 +93,12 @@ class Limits:
     """Share of a full cache that one author may hold, and of what may wait for its predecessors."""
     share_neighbour: float = number(0.5, 0.001, 1.0)
     """Share of a full cache that one giver may have filled."""
+    share_queues: float = number(0.25, 0.001, 1.0)
+    """Share of a full cache that messages to others' queues, and what nodes tell each other of them, may hold."""
+    queue_messages_max: int = whole(10_000, 1, UNBOUNDED)
+    """Messages in the queues of this node; their copies are pinned, and further ones stay with carriers meanwhile."""
+    queue_bytes_max: int = whole(64 * MIB, 1, UNBOUNDED)
+    """Payload of those messages, likewise."""
     link_frames_per_s: int = whole(20_000, 1, UNBOUNDED)
     """Frames taken from one neighbour."""
     link_bytes_per_s: int = whole(32 * MIB, KIB, UNBOUNDED)
@@ -126,7 +132,8 @@ class Messaging:
     """Topics and queues of the programs on this node."""
 
     enabled: bool = flag(True)
-    """Whether this node has them. Messages of others are carried all the same."""
+    """Whether this node has them. One that has carries what is for queues of others, too; one that has not carries what
+    `altruistic` says."""
     non_durable: Literal["live", "as_durable", "reject"] = choice("live", ("live", "as_durable", "reject"))
     """What becomes of subscriptions that are not durable: they last as long as their consumers, are kept like
     durable ones, or are refused."""
@@ -136,10 +143,16 @@ class Messaging:
     """Messages that a consumer is handed ahead of its program."""
     prefetch_bytes: int = whole(MIB, 1, UNBOUNDED)
     """Payload of those messages; one is always allowed."""
+    advert_s: float = number(7 * DAY_S, 1.0, YEAR_S)
+    """How long the advertisement of a name lives, and for how long use prolongs names of others here. It is renewed
+    after a third to a half of that. So who is passed by every third day keeps what it knows, and what was unbound is
+    forgotten in a week. Never more than `lifetime_s_max`."""
     tries: int = whole(6, 1, UNBOUNDED)
     """How often a message comes to a listener that fails with it."""
     draft_bytes_max: int = whole(64 * MIB, KIB, UNBOUNDED)
     """Payload of what one session sent and did not commit yet."""
+    receipt_s: float = number(7 * DAY_S, 0.0, YEAR_S)
+    """So much longer than the message itself live what becomes of it, and the wait for that."""
 
 
 @table()

@@ -49,6 +49,12 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     priority: int = 4
     ordering: Ordering = Ordering.NONE
     headers: Headers | None = None
+    receipt: bool = False
+    """Whether whoever sends it wants to hear how far it comes (`events.Receipt`)."""
+    receipt_timeout_us: int | None = None
+    """It counts as failed if nothing was heard of its delivery for so long."""
+    withheld: bool = False
+    """Neither offered nor evicted before it is durable."""
 
 
 class Layer:

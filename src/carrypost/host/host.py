@@ -392,9 +392,7 @@ class Host:
         changed = self._begin(now)  # What expired while its batch was written is not delivered any more.
         self._layers.durable(serial)
         self._outputs.journal.durable(serial)
-        permitted = bool(self._outputs.journal.permitted) and self._publisher.permit()
-        if permitted:
-            self._strategy.gained(now, own=True)
+        permitted = self._permit(now)
         if permitted or changed or self._layers.finishing:
             self._finish(now, links=permitted)
         if serial in self._first_batches and not self._ready:
@@ -406,6 +404,14 @@ class Host:
         """The batch could not be written."""
         with self.step(now):
             self._recovery.lost(serial, reason, now)
+            self._permit(now)
+
+    def _permit(self, now: int) -> bool:
+        """Offer what was withheld until it is durable, and is by now. Returns True if there is any."""
+        permitted = bool(self._outputs.journal.permitted) and self._publisher.permit()
+        if permitted:
+            self._strategy.gained(now, own=True)
+        return permitted
 
     def clock_stepped(self, delta_us: int) -> None:
         """The clock was set forward by so much: that much silence was not silence."""

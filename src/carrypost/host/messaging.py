@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from carrypost.errors import IllegalStateException, StateError
-from carrypost.mom.messaging import Messaging, MessagingOverview
+from carrypost.mom.messaging import Messaging
+from carrypost.mom.overview import MessagingOverview
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from carrypost.host.works import Works
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
-    from carrypost.mom.commands import Subscribe
+    from carrypost.model.address import Kind
+    from carrypost.model.ids import MessageId
+    from carrypost.mom.commands import Browsing, Declare, Followed, OpenRequest, Receive, Subscribe
+    from carrypost.mom.names import Bind, Binding
 
 
 class Stepping(Protocol):
@@ -121,9 +125,14 @@ class HostMessaging:
             self._works.forget_drafts(session)
         return before
 
+    def followed(self, message: MessageId, now: int) -> Followed | None:
+        """A message of this node that is followed, None if it is not; a `Receipt` tells how far it has come."""
+        with self._host.step(now, links=False):
+            return self._awake().followed(message)
+
     # --- consumers -----------------------------------------------------------------------------------------
 
-    def consume(self, number: int, session: int, asked: Subscribe, now: int) -> int:
+    def consume(self, number: int, session: int, asked: Subscribe | Receive, now: int) -> int:
         """A consumer of a new subscription, or of one that is here already; returns its number."""
         with self._host.step(now):
             self._works.check_number(number)
@@ -134,7 +143,7 @@ class HostMessaging:
     def credit(self, consumer: int, messages: int, nbytes: int, now: int) -> None:
         """A consumer takes so many more messages, of so many more bytes."""
         with self._host.step(now, links=False):
-            self._awake().credit(consumer, messages, nbytes)
+            self._awake().credit(consumer, messages, nbytes, now)
 
     def close_consumer(self, consumer: int, now: int, *, unread: Collection[int] = ()) -> None:
         """Close a consumer. What its program saw stays with the session; what is `unread` goes back."""
@@ -147,3 +156,83 @@ class HostMessaging:
             self._works.check_number(number)
             self._awake().unsubscribe(client, name, now)
             self._works.follow(number, commit=False)
+
+    # --- queues --------------------------------------------------------------------------------------------
+
+    def declare(self, number: int, asked: Declare, now: int) -> str:
+        """A queue that this node manages from now on, or does already; returns its destination."""
+        with self._host.step(now):
+            self._works.check_number(number)
+            destination = self._awake().declare(number, asked)
+            self._works.follow(number)
+        return destination
+
+    def end_queue(self, number: int, destination: str, now: int) -> None:
+        """End a queue of this node: whoever sent what is in it hears that it failed."""
+        with self._host.step(now):
+            self._works.check_number(number)
+            self._awake().end_queue(destination)
+            self._works.follow(number, commit=False)
+
+    def browse(self, session: int, destination: str, selector: str | None, now: int) -> Browsing:
+        """See what waits in a queue: at once where this node is its manager, else by `Browsed`."""
+        with self._host.step(now):
+            return self._awake().browse(session, destination, selector, now)
+
+    def release(self, number: int, session: int, numbers: Collection[int], now: int, *, dead: bool) -> None:
+        """A session does not take these any more. `dead`: it failed with them too often, and they are dead letters."""
+        with self._host.step(now):
+            self._works.check_number(number)
+            self._awake().release(session, numbers, now, dead=dead)
+            self._works.follow(number, commit=False)
+
+    # --- requests ------------------------------------------------------------------------------------------
+
+    def remember_request(self, number: int, correlation: str, deadline_us: int, now: int) -> None:
+        """A program is about to send a request, and waits for the reply until a deadline, also after a restart."""
+        with self._host.step(now, links=False):
+            self._works.check_number(number)
+            self._awake().queues.requests.remember(number, correlation, deadline_us)
+            self._works.follow(number)
+
+    def forget_request(self, number: int, correlation: str, now: int) -> None:
+        """A request has its reply, or was never sent."""
+        with self._host.step(now, links=False):
+            self._works.check_number(number)
+            self._awake().queues.requests.forget(correlation)
+            self._works.follow(number, commit=False)
+
+    def open_requests(self) -> tuple[OpenRequest, ...]:
+        """The requests of this node that have no reply yet."""
+        return self._awake().queues.requests.all_open()
+
+    # --- names ---------------------------------------------------------------------------------------------
+
+    def bind(self, number: int, asked: Bind, now: int) -> None:
+        """Let a name stand for a destination, or make a context."""
+        with self._host.step(now):
+            self._works.check_number(number)
+            self._awake().directory.bind(asked, number, now)
+            self._works.follow(number)
+
+    def unbind(self, number: int, name: str, now: int, *, context: bool = False) -> None:
+        """Let a name go; `context`: a context that has no names."""
+        with self._host.step(now):
+            self._works.check_number(number)
+            directory = self._awake().directory
+            (directory.destroy if context else directory.unbind)(name, number, now)
+            self._works.follow(number)
+
+    def lookup(self, name: str, now: int, *, kind: Kind | None = None) -> Binding:
+        """What a name stands for on this device; `kind`: nothing else is meant. Raises a `NamingException`."""
+        with self._host.step(now, links=False):
+            names = self._awake().directory.names
+            found = names.lookup(name, kind)
+            if found is None:
+                raise names.missing(name, "name" if kind is None else kind)
+            return found
+
+    def entries(self, context: str, now: int) -> list[Binding]:
+        """What stands in a context, by name; the root is an empty text."""
+        with self._host.step(now, links=False):
+            return self._awake().directory.names.listing(context)

@@ -45,6 +45,8 @@ class Passage:
         if entries:
             self._strategy.interests_changed(entries)
             self._neighbours.interests_changed(now)
+        if (missed := self._wishes.take_untold()) is not None:
+            self._strategy.look_again(missed, now)
 
     def finish(self, now: int) -> None:
         """The end of a step: act upon what layers want, and publish what they say."""

@@ -88,13 +88,13 @@ class Works:
     def publish(self, draft: Draft, now: int) -> Copy:
         """Validate, stamp, admit; let the layers have it, and journal it once."""
         packed = self.publisher.pack(draft)
-        return self._send(draft, packed, None, now, alone=True)
+        return self._send(Drafted(0, draft, packed, None), now, alone=True)
 
-    def _send(self, draft: Draft, packed: Packed, made: Descriptor | None, now: int, *, alone: bool) -> Copy:
-        publisher = self.publisher
+    def _send(self, drafted: Drafted, now: int, *, alone: bool, withheld: bool = False) -> Copy:
+        publisher, draft, packed, made = self.publisher, drafted.draft, drafted.packed, drafted.descriptor
         if made is None:
             made = publisher.sign(publisher.make(draft, packed, self._stamp(draft, now), now))
-        copy = publisher.admit(made, packed, now)
+        copy = publisher.admit(made, packed, now, withheld=withheld or draft.withheld)
         self._outputs.tell(Published(copy.descriptor))
         self.layers.published((copy,))
         delivered = self.layers.take((copy,))
@@ -161,7 +161,11 @@ class Works:
         if drafts:  # No others have waited.
             alive = [each for each in sends if each.descriptor is None or each.descriptor.alive(now)]
         self._check_room(alive, now)
-        sent = [self._send(each.draft, each.packed, each.descriptor, now, alone=False).descriptor for each in alive]
+        # Nobody else may have a part of what a crash, or a full disk, undoes as a whole.
+        whole = len(alive) > 1 or bool(work.acks)
+        sent = [self._send(each, now, alone=False, withheld=whole).descriptor for each in alive]
+        if messaging is not None:
+            messaging.sent([each.draft for each in alive], sent)
         for draft in drafts:
             drafted = self._drafts.pop(draft)
             self._draft_bytes[drafted.session] -= drafted.packed.length

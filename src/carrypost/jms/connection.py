@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Protocol
 from carrypost.errors import IllegalStateException, JMSException
 from carrypost.jms.calling import called
 from carrypost.jms.session import Session
+from carrypost.jms.temporary import Temporaries
 
 if TYPE_CHECKING:
-    from carrypost.events import Handed
+    from carrypost.events import Browsed, Handed, Receipt
     from carrypost.jms.consumer import Consumer
     from carrypost.jms.modes import SessionMode
     from carrypost.jms.provider import Provider
@@ -49,6 +50,7 @@ class Connection:
         self.used = False
         """Whether anything was done by it: then its client id stays."""
         self.consumers: dict[int, Consumer] = {}
+        self.temporaries = Temporaries(self)
         self._provider: Provider | None = None
         self._sessions: dict[int, Session] = {}
         self._opening = asyncio.Lock()
@@ -98,6 +100,7 @@ class Connection:
             return
         provider, self._provider = self._provider, None
         self.started = False
+        self.temporaries.end_all()
         try:
             if self.number:
                 await provider.disconnect(self.number, ())
@@ -146,6 +149,16 @@ class Connection:
         consumer = self.consumers.get(handed.consumer)
         if consumer is not None:
             consumer.hand(handed)
+
+    def browsed(self, part: Browsed) -> None:
+        """A part of what waits in a queue that one of the sessions looks into."""
+        for session in self._sessions.values():
+            session.browsed(part)
+
+    def receipt(self, receipt: Receipt) -> None:
+        """How far a message has come, which may be one of its own."""
+        for session in self._sessions.values():
+            session.sends.take(receipt)
 
     def node_ended(self, reason: str) -> None:
         """The node is gone, and all that was open on it."""

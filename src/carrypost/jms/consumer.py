@@ -2,7 +2,8 @@
 
 The node hands messages over ahead of the program, within the consumer's credit (`prefetch`). What waits here are their
 descriptors: a body is read from the store when the program takes the message. So a consumer that does not read costs
-ids, not bodies, and slows nobody.
+ids, not bodies, and slows nobody. Without prefetch the node is asked for one message when the program wants one: then
+what a queue has goes to whoever is ready for it.
 """
 
 from __future__ import annotations
@@ -109,7 +110,12 @@ class Consumer:
         self._session = session
         self._number = number
         self._wanted = wanted
-        self._prefetch, self._prefetch_bytes = wanted.prefetch or settings.prefetch, settings.prefetch_bytes
+        self._prefetch = settings.prefetch if wanted.prefetch is None else wanted.prefetch
+        self._prefetch_bytes = self._fetch_bytes = settings.prefetch_bytes
+        self._fetching = False
+        """Without prefetch: one was asked for, and has not come."""
+        self._in_doubt: asyncio.Future[None] | None = None
+        """The acknowledgement of what was taken last, if the next one has to wait for it."""
         self._waiting: deque[Handed] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._receiving = False
@@ -118,7 +124,8 @@ class Consumer:
         self._listener_given: object = None
         self._taken = self._taken_bytes = 0
         """Since credit was given last."""
-        self._credit(self._prefetch, self._prefetch_bytes)
+        if self._prefetch:
+            self._credit(self._prefetch, self._prefetch_bytes)
 
     async def __aenter__(self) -> Self:
         return self
@@ -186,6 +193,8 @@ class Consumer:
             self._session.acknowledging.check()
             until = None if limit_s is None else asyncio.get_running_loop().time() + limit_s
             while not self._closed:
+                if not self._prefetch and not self._waiting:
+                    await self._fetch(at_once=limit_s == 0)
                 if self._waiting and self._session.delivers:
                     message = await self._take(kind)
                     if message is not None:
@@ -249,6 +258,23 @@ class Consumer:
             raise _misfit(message, kind)
         return message
 
+    async def _fetch(self, *, at_once: bool) -> None:
+        """Without prefetch: ask the node for a message; `at_once`: and wait until it has given what is there.
+
+        Not before what was taken is acknowledged, and that is durable: no more than one message is in doubt.
+        """
+        if self._in_doubt is not None:
+            await asyncio.wait({self._in_doubt})
+        self._ask_for_one()
+        if at_once:
+            await self._session.works.settled()
+
+    def _ask_for_one(self) -> None:
+        """One that was asked for and has not come is not asked for again: it may come any time."""
+        if not self._fetching and self._session.delivers:
+            self._fetching = True
+            self._credit(1, self._fetch_bytes)
+
     # --- listening -----------------------------------------------------------------------------------------
 
     @property
@@ -298,6 +324,7 @@ class Consumer:
     def hand(self, handed: Handed) -> None:
         """One more message."""
         self._waiting.append(handed)
+        self._fetching = False
         if self._listener is None:
             self.wake()
         else:
@@ -305,6 +332,8 @@ class Consumer:
 
     def wake(self) -> None:
         """Something changed: who waits looks again."""
+        if self._listener is not None and not self._prefetch and not self._waiting:
+            self._ask_for_one()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -318,13 +347,13 @@ class Consumer:
     def was_taken(self, handed: Handed) -> None:
         """The program has one; the node may hand over another.
 
-        With a prefetch of one it may do so only when the acknowledgement is durable: then no more than one message is
-        in doubt after a crash.
+        With a prefetch of one, or without, it may do so only when the acknowledgement is durable: then no more than one
+        message is in doubt after a crash.
         """
         if self._prefetch > 1:
             self._replenish(handed)
             return
-        done = self._session.acknowledging.flush()
+        done = self._in_doubt = self._session.acknowledging.flush()
         if done is None:
             self._replenish(handed)
         else:
@@ -346,6 +375,11 @@ class Consumer:
             self._replenish(self._waiting.popleft())
 
     def _replenish(self, handed: Handed) -> None:
+        if not self._prefetch:
+            self._fetch_bytes = handed.descriptor.length
+            if self._listener is not None:
+                self._ask_for_one()
+            return
         self._taken += 1
         self._taken_bytes += handed.descriptor.length
         if self._taken * 2 >= self._prefetch or self._taken_bytes * 2 >= self._prefetch_bytes:

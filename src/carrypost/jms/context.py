@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException, JMSException
 from carrypost.jms.connection import Connection, ExceptionListener
 from carrypost.jms.consumer import Consumer, Wanted
-from carrypost.jms.destinations import Destination, Topic, named
+from carrypost.jms.destinations import Destination, Queue, named
 from carrypost.jms.durations import Duration, seconds
-from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
+from carrypost.jms.making import Maker
 from carrypost.jms.modes import SessionMode
+from carrypost.jms.opening import Opening
 from carrypost.jms.producer import Producer
-from carrypost.model.descriptor import Ordering
+from carrypost.jms.queueing import Queueing
+from carrypost.jms.requests import Requests
 
 if TYPE_CHECKING:
+    from carrypost.jms.sent import Sent
     from carrypost.jms.session import Session
     from carrypost.jms.transactions import Transaction
     from carrypost.model.ids import NodeId
@@ -30,47 +33,9 @@ if TYPE_CHECKING:
 _UNOPENED = "not open yet: enter it by `async with`, or await it"
 _CLOSED = "closed: create another"
 L = TypeVar("L", bound=Callable[[Any], object])
-T = TypeVar("T")
 
 
-class Opening(Generic[T]):
-    """Something that is opened when it is awaited, or entered by ``async with``; leaving that closes it."""
-
-    def __init__(self, open_: Callable[[], Awaitable[T]], what: str) -> None:
-        self._open, self._what = open_, what
-        self._opened: Any = None
-        self._asked = False
-
-    def __await__(self) -> Generator[Any, None, T]:
-        self._asked = True
-        return self._open().__await__()
-
-    async def __aenter__(self) -> T:
-        self._asked = True
-        self._opened = await self._open()
-        return self._opened  # type: ignore[no-any-return]
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._opened.close()
-
-    def __getattr__(self, name: str) -> object:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise self._misused()
-
-    def __aiter__(self) -> NoReturn:
-        raise self._misused()
-
-    def _misused(self) -> IllegalStateException:
-        self._asked = True  # It was told.
-        return IllegalStateException(f"{self._what} has to be awaited first: `consumer = await ctx.{self._what}(…)`")
-
-    def __del__(self) -> None:
-        if not self._asked:
-            warnings.warn(f"{self._what} was never awaited: there is no consumer", RuntimeWarning, 2, source=self)
-
-
-class Context:
+class Context(Maker, Queueing):
     """A connection and a session; made by `ConnectionFactory.create_context`, or by another context."""
 
     def __init__(self, connection: Connection, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE) -> None:
@@ -82,6 +47,7 @@ class Context:
         self._children: list[Context] = []
         self._listeners: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Future[None] | None = None
+        self._requests = Requests(connection)
 
     # --- opening and closing -------------------------------------------------------------------------------
 
@@ -161,6 +127,7 @@ class Context:
         await self._listeners_stand()
         for child in self._children:
             await child.close()
+        await self._requests.close()
 
     async def drain(self, timeout: Duration | None = None) -> None:
         """Close it without leaving work undone; after `timeout`, whatever is undone.
@@ -245,6 +212,11 @@ class Context:
         """Let `start` alone start the connection, or, as by default, the first consumer as well."""
         self._auto_start = auto_start
 
+    def _start_by_itself(self) -> None:
+        """Something is to be received: start the connection, unless the program does."""
+        if self._auto_start:
+            self._connection.start()
+
     async def start(self) -> None:
         """Let messages be delivered to all contexts of the connection, and wait until its listeners stand."""
         self._opened()
@@ -272,44 +244,17 @@ class Context:
             )
         self._connection.listen(listener)
 
-    # --- destinations and messages -------------------------------------------------------------------------
-
-    def create_topic(self, name: str, *, ordering: Ordering | str = Ordering.NONE) -> Topic:
-        """The topic of this name; it exists by being used. ``a.b.*`` and ``a.>`` stand for many, to consume from.
-
-        `ordering`: "none", "causal" or "delta-causal"; everybody who uses the topic says the same.
-        """
-        return Topic(name, ordering)
-
-    def create_message(self) -> Message:
-        """A message without a body."""
-        return Message()
-
-    def create_text_message(self, text: str | None = None) -> TextMessage:
-        """A message with a text."""
-        return TextMessage(text)
-
-    def create_bytes_message(self, data: bytes = b"") -> BytesMessage:
-        """A message with bytes."""
-        return BytesMessage(data)
-
-    def create_map_message(self, entries: Mapping[str, Any] | None = None) -> MapMessage:
-        """A message with names and values."""
-        return MapMessage(entries or {})
-
-    def create_stream_message(self) -> StreamMessage:
-        """A message with values one after the other."""
-        return StreamMessage()
-
-    def create_object_message(self, value: object = None) -> ObjectMessage:
-        """A message with an object of a registered class."""
-        return ObjectMessage(value)
+    # --- sending -------------------------------------------------------------------------------------------
 
     def create_producer(self) -> Producer:
         """What sends; cheap, and never closed."""
         session = self._opened()
         self._connection.used = True
         return Producer(session)
+
+    async def sent(self, message_id: str) -> Sent:
+        """Find a message again by its id, also in another life; raises `IllegalArgumentException` (`Session.sent`)."""
+        return await self._opened().sent(message_id)
 
     # --- consumers -----------------------------------------------------------------------------------------
 
@@ -322,11 +267,12 @@ class Context:
         patterns: Mapping[str, str] | None = None,
         prefetch: int | None = None,
     ) -> Opening[Consumer]:
-        """A consumer of a topic, for as long as it is open. To be awaited, or entered by ``async with``.
+        """A consumer of a topic or a queue, for as long as it is open. To be awaited, or entered by ``async with``.
 
-        `selector`: only what fulfils it. `no_local`: not what this connection sends. `patterns`: only messages whose
-        attributes match these regular expressions. `prefetch`: how many messages the node hands over ahead of the
-        program; with 1, at most one is in doubt after a crash.
+        `selector`: only what fulfils it; the rest of a queue waits for others. `no_local`: not what this connection
+        sends. `patterns`: only messages whose attributes match these regular expressions; both are for topics.
+        `prefetch`: how many messages the node hands over ahead of the program; with 1, at most one is in doubt after a
+        crash; with 0, of queues, the node asks for one only while `receive` waits, and leaves the rest to others.
         """
         wanted = Wanted(
             destination=destination, selector=selector, no_local=no_local, patterns=patterns, prefetch=prefetch
@@ -388,14 +334,16 @@ class Context:
 
     def _consumer(self, what: str, wanted: Wanted) -> Opening[Consumer]:
         session = self._opened()
-        if wanted.prefetch is not None and (type(wanted.prefetch) is not int or wanted.prefetch < 1):
-            raise IllegalArgumentException(f"prefetch is a whole number of messages, 1 or more: {wanted.prefetch!r}")
+        least = 0 if isinstance(wanted.destination, Queue) else 1
+        if wanted.prefetch is not None and (type(wanted.prefetch) is not int or wanted.prefetch < least):
+            raise IllegalArgumentException(
+                f"prefetch is a whole number of messages, {least} or more: {wanted.prefetch!r}"
+            )
 
         async def opened() -> Consumer:
             self._connection.used = True
             consumer = await session.consume(wanted)
-            if self._auto_start:
-                self._connection.start()
+            self._start_by_itself()
             return consumer
 
         return Opening(opened, what)
@@ -413,9 +361,10 @@ class Context:
     def listener(
         self, destination: Destination, selector: str | None = None, *, no_local: bool = False
     ) -> Callable[[L], L]:
-        """Decorate a function, which gets every message of a topic, in a context of its own with this one's mode.
+        """Decorate a function, which gets the messages of a topic or a queue, in a context of its own.
 
-        It stands when `start` returns. Several of them run side by side; each is called with one message at a time.
+        That one has the same mode. It stands when `start` returns. Several of them run side by side; each is called
+        with one message at a time.
         """
         self._opened()
 
@@ -490,7 +439,6 @@ class Context:
 
 def _checked(mode: object) -> SessionMode:
     try:
-        found = SessionMode(mode)  # type: ignore[arg-type]  # whatever it is
+        return SessionMode(mode)  # type: ignore[arg-type]  # whatever it is
     except ValueError:
         raise IllegalArgumentException(f"the mode of a context is one of SessionMode, not {mode!r}"[:200]) from None
-    return found

@@ -1,7 +1,11 @@
 """Destinations: where a message goes, as programs name it.
 
-`Topic` and `Queue` are values, compared by their address; the core has the same as text (`model.address`). Programs
-without messaging choose destinations of any form, and a message from one of them has a plain `Destination`.
+`Topic` and `Queue` are values, compared by their address; the core has the same as text (`model.address`). A queue may
+also be named without its node: which one that is a directory says, when the name is used first. Programs without
+messaging choose destinations of any form, and a message from one of them has a plain `Destination`.
+
+Names that begin with ``$`` are those that nodes give themselves: of temporary destinations, and of the queue that
+replies come to. ``DLQ.NAME`` is where a node puts what could not be consumed.
 """
 
 from __future__ import annotations
@@ -9,6 +13,10 @@ from __future__ import annotations
 from carrypost.errors import IllegalArgumentException, LocalError
 from carrypost.model import address
 from carrypost.model.descriptor import Ordering
+
+RESERVED = "$"
+TEMPORARY = f"{RESERVED}temporary."
+DEAD_LETTERS = "DLQ."
 
 
 def named(name: object, what: str) -> str:
@@ -87,7 +95,43 @@ class Queue(Destination):
         return address.name_of(self._text) or self._text
 
     def __repr__(self) -> str:
-        return f"Queue({self.queue_name!r})"
+        return f"{type(self).__name__}({self.queue_name!r})"
+
+
+class NamedQueue(Queue):
+    """A queue that is named without its node; made by `Context.create_queue`.
+
+    Which queue that is the directory of the node says, when it is used first. It is equal to others of that name.
+    """
+
+    __slots__ = ("_name", "found")
+
+    def __init__(self, name: str) -> None:
+        Destination.__init__(self, f"{_NOWHERE}{named(name, 'the name of a queue')}")
+        self._name = name
+        self.found: Queue | None = None
+        """The queue, once it is known."""
+
+    @property
+    def queue_name(self) -> str:
+        """Its full name once it is known, the short one before."""
+        return self._name if self.found is None else self.found.queue_name
+
+
+_NOWHERE = "queue//"
+"""What begins so is no address, so the text that follows is not taken for one."""
+
+
+def queue_of(name: object) -> Queue:
+    """The queue of this name, full or short."""
+    found = named(name, "the name of a queue")
+    return Queue(found) if "@" in found else NamedQueue(found)
+
+
+def is_temporary(destination: Destination) -> bool:
+    """Whether a topic or a queue lives as long as a connection."""
+    found = address.address(destination.address)
+    return found is not None and found.name.startswith(TEMPORARY)
 
 
 def destination_at(text: str, ordering: Ordering = Ordering.NONE) -> Destination:

@@ -42,7 +42,7 @@ class ListeningSession(Protocol):
     def delivers(self) -> bool:
         """Whether messages may be given to the program."""
 
-    def gave_up(self, error: ListenerException) -> None:
+    async def give_up(self, number: int, error: ListenerException) -> None:
         """A listener failed with a message too often."""
 
 
@@ -122,7 +122,7 @@ class Listening:
             await _called(listener, message)
 
     async def _tried(self, consumer: Consumer, listener: Listener, handed: Handed, message: Message) -> bool:
-        """Call the listener until it does not raise; True if the message is done with, also because it never will be.
+        """Call the listener until it does not raise; True if the message is consumed, False if it is given up.
 
         How often it was handed over before, in earlier lives as well, counts: a message that ends its program each time
         comes to an end itself.
@@ -133,8 +133,8 @@ class Listening:
             if error is None:
                 return True
             if handed.count >= tries:
-                self._session.gave_up(given_up(message, handed.count, error))
-                return True
+                await self._session.give_up(handed.number, given_up(message, handed.count, error))
+                return False
             if self._ends:
                 return False
             handed = msgspec.structs.replace(handed, count=handed.count + 1)

@@ -9,20 +9,29 @@ for each message of one sender costs a quarter of all that a message costs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from carrypost.config import Settings
-from carrypost.errors import CarrypostError, IllegalStateException, JMSException, ResourceAllocationException
-from carrypost.events import Done, Event, Handed, Undone
+from carrypost.errors import (
+    CarrypostError,
+    IllegalStateException,
+    JMSException,
+    NameNotFoundException,
+    ResourceAllocationException,
+)
+from carrypost.events import Advertised, Browsed, Done, Event, Handed, Receipt, Undone
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.jms.provider import Performed, Place, Program, Provider
 from carrypost.jms.translation import translated
 from carrypost.journal import Durability
+from carrypost.model.address import Kind
 from carrypost.model.descriptor import Descriptor
-from carrypost.mom.commands import Ack, Subscribe, Work
+from carrypost.model.ids import MessageId
+from carrypost.mom.commands import Ack, Browsing, Declare, Followed, OpenRequest, Receive, Subscribe, Work
+from carrypost.mom.names import Bind, Binding
 
 T = TypeVar("T")
 _PATIENCE_S = 0.002
@@ -65,7 +74,11 @@ class LocalProvider(Provider):
         """Their connections."""
         self._consumers: dict[int, int] = {}
         """Their sessions."""
+        self._browsings: dict[int, int] = {}
+        """Their sessions, while there is more to be told."""
         self._unanswered: dict[int, asyncio.Future[None]] = {}
+        self._awaited: dict[asyncio.Future[None], str] = {}
+        """Names that somebody waits for."""
         self._number = 0
         self._commands = _Command(self, patient=False), _Command(self, patient=True)
         self._drains = False
@@ -102,15 +115,38 @@ class LocalProvider(Provider):
         elif isinstance(event, Undone):
             error = f"nothing was done, since it could not be kept: {event.reason}"
             self._fail(event.number, ResourceAllocationException(error))
+        elif isinstance(event, Receipt):
+            for program in list(self._programs.values()):
+                program.receipt(event)
+        elif isinstance(event, Browsed):
+            self._tell_browsed(event)
+        elif isinstance(event, Advertised):
+            self._tell_advertised(event)
+
+    def _tell_browsed(self, part: Browsed) -> None:
+        session = self._browsings.pop(part.number, None)
+        if session is not None:
+            if not part.complete:
+                self._browsings[part.number] = session
+            self._programs[self._sessions[session]].browsed(part)
+
+    def _tell_advertised(self, event: Advertised) -> None:
+        for waiting, name in self._awaited.items():
+            if not waiting.done() and (event.name == name or event.name.startswith(f"{name}/")):
+                waiting.set_result(None)
 
     def end(self, reason: str) -> None:
         """The node is gone: whoever waits is told."""
         self._ended = reason
         for number in list(self._unanswered):
             self._fail(number, IllegalStateException(reason))
+        for waiting in self._awaited:
+            if not waiting.done():
+                waiting.set_result(None)
         programs, self._programs = list(self._programs.values()), {}
         self._sessions.clear()
         self._consumers.clear()
+        self._browsings.clear()
         for program in programs:
             program.node_ended(reason)
 
@@ -153,6 +189,7 @@ class LocalProvider(Provider):
     def _forget(self, session: int) -> None:
         self._sessions.pop(session, None)
         self._consumers = {number: of for number, of in self._consumers.items() if of != session}
+        self._browsings = {number: of for number, of in self._browsings.items() if of != session}
 
     async def recover(self, session: int, unread: Collection[int], numbers: Collection[int] | None) -> int:
         """Let what a session has not acknowledged come again."""
@@ -161,7 +198,7 @@ class LocalProvider(Provider):
 
     # --- consumers -----------------------------------------------------------------------------------------
 
-    async def consume(self, session: int, asked: Subscribe) -> int:
+    async def consume(self, session: int, asked: Subscribe | Receive) -> int:
         """Open a consumer."""
         number = self._next()
         with self._command():
@@ -195,21 +232,61 @@ class LocalProvider(Provider):
 
     async def unsubscribe(self, client: str, name: str) -> None:
         """End a durable subscription."""
-        number = self._next()
-        with self._command():
-            self._host().messaging.unsubscribe(number, client, name, self.now_us())
-        await asyncio.shield(self._answer(number))
+        await self._answered(lambda number, now: self._host().messaging.unsubscribe(number, client, name, now))
 
     async def payload(self, descriptor: Descriptor) -> bytes | None:
         """The body of a message."""
         self._host()
         return self._drive.payload(descriptor)
 
+    async def give_up(self, session: int, numbers: Collection[int]) -> None:
+        """Make dead letters of messages."""
+        await self._answered(
+            lambda number, now: self._host().messaging.release(number, session, numbers, now, dead=True)
+        )
+
+    # --- queues --------------------------------------------------------------------------------------------
+
+    async def declare(self, asked: Declare) -> str:
+        """Manage a queue."""
+        return await self._answered(lambda number, now: self._host().messaging.declare(number, asked, now))
+
+    async def end_queue(self, destination: str) -> None:
+        """End a queue of this node."""
+        await self._answered(lambda number, now: self._host().messaging.end_queue(number, destination, now))
+
+    async def browse(self, session: int, destination: str, selector: str | None) -> Browsing:
+        """What waits in a queue."""
+        with self._command():
+            found = self._host().messaging.browse(session, destination, selector, self.now_us())
+        if found.descriptors is None:
+            self._browsings[found.number] = session
+        return found
+
+    async def remember_request(self, correlation: str, deadline_us: int) -> None:
+        """Note that a request is about to be sent."""
+        await self._answered(
+            lambda number, now: self._host().messaging.remember_request(number, correlation, deadline_us, now)
+        )
+
+    async def forget_request(self, correlation: str) -> None:
+        """A request needs no note any more."""
+        await self._answered(lambda number, now: self._host().messaging.forget_request(number, correlation, now))
+
+    async def open_requests(self) -> tuple[OpenRequest, ...]:
+        """The requests that have no reply yet."""
+        return self._host().messaging.open_requests()
+
     # --- works ---------------------------------------------------------------------------------------------
 
     def room(self) -> Coroutine[Any, Any, None]:
         """Wait while too much waits for the disk."""
         return self._drive.room()
+
+    async def followed(self, message: MessageId) -> Followed | None:
+        """A message of this node that is followed."""
+        with self._command():
+            return self._host().messaging.followed(message, self.now_us())
 
     async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:
         """Keep a message for a work."""
@@ -229,6 +306,57 @@ class LocalProvider(Provider):
         sent: asyncio.Future[tuple[Descriptor, ...]] = self._loop.create_future()
         sent.set_result(made)
         return Performed(sent, self._answer(number))
+
+    async def _answered(self, command: Callable[[int, int], T]) -> T:
+        """Give the host a command, of a number and the time; returns when what it did is durable."""
+        number = self._next()
+        with self._command():
+            found = command(number, self.now_us())
+        await asyncio.shield(self._answer(number))
+        return found
+
+    # --- names ---------------------------------------------------------------------------------------------
+
+    async def bind(self, asked: Bind) -> None:
+        """Let a name stand for a destination, or make a context."""
+        number = self._next()
+        with self._command():
+            self._host().messaging.bind(number, asked, self.now_us())
+        await asyncio.shield(self._answer(number))
+
+    async def unbind(self, name: str, context: bool) -> None:
+        """Let a name go, or a context."""
+        number = self._next()
+        with self._command():
+            self._host().messaging.unbind(number, name, self.now_us(), context=context)
+        await asyncio.shield(self._answer(number))
+
+    async def lookup(self, name: str, timeout_s: float, kind: Kind | None) -> Binding:
+        """What a name stands for."""
+        ends_s = self._loop.time() + timeout_s
+        while True:
+            try:
+                with self._command(patient=True):
+                    return self._host().messaging.lookup(name, self.now_us(), kind=kind)
+            except NameNotFoundException:
+                left_s = ends_s - self._loop.time()
+                if left_s <= 0:
+                    raise
+            await self._advertised(name, left_s)
+
+    async def _advertised(self, name: str, timeout_s: float) -> None:
+        """Wait until something is called so, at most so long."""
+        waiting = self._loop.create_future()
+        self._awaited[waiting] = name
+        try:
+            await asyncio.wait([waiting], timeout=timeout_s)
+        finally:
+            del self._awaited[waiting]
+
+    async def entries(self, context: str) -> list[Binding]:
+        """What stands in a context."""
+        with self._command(patient=True):
+            return self._host().messaging.entries(context, self.now_us())
 
     def _next(self) -> int:
         self._number += 1

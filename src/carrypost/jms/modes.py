@@ -27,20 +27,3 @@ class SessionMode(enum.IntEnum):
     """As the first, but noted in groups: after a crash more of them may come again."""
     INDIVIDUAL_ACKNOWLEDGE = 101
     """By the `acknowledge` of that message alone."""
-
-
-class SendState(enum.IntEnum):
-    """How far a message that was sent has come, as its sender knows it. It rises, and never falls."""
-
-    DRAFTED = 0
-    """It waits for the commit of its transaction."""
-    STORED = 1
-    """This node has it."""
-    CARRIED = 2
-    """A neighbour has it, too."""
-    EXPIRED = 3
-    """Its lifetime is over, and nothing was heard of a delivery."""
-    FAILED = 4
-    """It was turned away, or nothing was heard of it in time."""
-    DELIVERED = 5
-    """Its receiver has it."""

@@ -49,6 +49,7 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     properties: Mapping[str, Property] = {}
     """A producer has a `Properties` of its own, and gives what of it is `travelling`."""
     receipt: bool = False
+    receipt_timeout_us: int | None = None
     client: str | None = None
     connection: int = 0
     session: int = 0
@@ -85,6 +86,7 @@ def to_draft(message: object, to: Destination, sending: Sending = _PLAIN, limits
         to.address, payload, attributes, sending.lifetime_us,
         persistent=sending.delivery_mode is _PERSISTENT, priority=sending.priority,
         ordering=to.ordering if isinstance(to, Topic) else Ordering.NONE, headers=_headers(own, sending, types),
+        receipt=sending.receipt, receipt_timeout_us=sending.receipt_timeout_us,
     )  # fmt: skip
 
 
@@ -132,24 +134,35 @@ def from_handed(handed: Handed, payload: bytes, received_us: int, acknowledger: 
     )  # fmt: skip
 
 
-def _given(handed: Handed, received_us: int) -> dict[str, Property]:
-    """Properties by which this node says how the message came."""
-    descriptor = handed.descriptor
+def from_browsed(descriptor: Descriptor, payload: bytes) -> Message:
+    """The message that a browser sees: nobody hands it over, so nothing is said of how and how often."""
+    number = 0 if descriptor.headers is None else descriptor.headers.body_type
+    origin = Origin(descriptor=descriptor, payload=payload, given=_sent_by(descriptor))
+    return _KINDS.get(number, BytesMessage).received(origin)
+
+
+def _sent_by(descriptor: Descriptor) -> dict[str, Property]:
+    """Properties by which this node says who sent the message, and whether it wants to hear of it."""
     author = Property(_STRING, descriptor.node)
-    found = {
-        "JMSXDeliveryCount": Property(_INT, handed.count),
-        "JMSXRcvTimestamp": Property(_LONG, received_us // _MILLISECOND_US),
-        "JMS_carrypost_Author": author,
-        "JMS_carrypost_Hops": Property(_INT, handed.hops),
-    }
+    found = {"JMS_carrypost_Author": author}
     if descriptor.signed:
         found["JMSXUserID"] = author
+    if descriptor.headers is not None and descriptor.headers.receipt:
+        found["JMS_carrypost_Receipt"] = _TRUE
+    return found
+
+
+def _given(handed: Handed, received_us: int) -> dict[str, Property]:
+    """Properties by which this node says how the message came."""
+    found = _sent_by(handed.descriptor) | {
+        "JMSXDeliveryCount": Property(_INT, handed.count),
+        "JMSXRcvTimestamp": Property(_LONG, received_us // _MILLISECOND_US),
+        "JMS_carrypost_Hops": Property(_INT, handed.hops),
+    }
     if handed.out_of_order:
         found["JMS_carrypost_OutOfOrder"] = _TRUE
     if handed.unordered:
         found["JMS_carrypost_Unordered"] = _TRUE
-    if descriptor.headers is not None and descriptor.headers.receipt:
-        found["JMS_carrypost_Receipt"] = _TRUE
     return found
 
 

@@ -9,14 +9,17 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from carrypost.errors import IllegalArgumentException, InvalidDestinationException, MessageFormatException
+import msgspec
+
+from carrypost.errors import IllegalArgumentException, MessageFormatException
+from carrypost.events import SendState
 from carrypost.jms import durations
-from carrypost.jms.destinations import Destination, Queue
+from carrypost.jms.destinations import Destination, Queue, Topic
 from carrypost.jms.durations import Duration
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, TextMessage, headers
 from carrypost.jms.messages.foreign import ForeignMessage
 from carrypost.jms.messages.properties import Properties, PropertyValue
-from carrypost.jms.modes import DeliveryMode, SendState
+from carrypost.jms.modes import DeliveryMode
 from carrypost.jms.passage import Sending, stamp, to_draft
 from carrypost.jms.sent import Sent
 from carrypost.journal import Durability
@@ -25,6 +28,8 @@ from carrypost.model.times import MICROSECONDS
 if TYPE_CHECKING:
     from carrypost.jms.completions import CompletionListener
     from carrypost.jms.session import Session
+
+_PLAIN = frozenset({Topic, Queue})
 
 
 class Producer:
@@ -39,6 +44,7 @@ class Producer:
         self._priority = 4
         self._time_to_live_s = 0.0
         self._delivery_delay_s = 0.0
+        self._delivery_timeout_s = 0.0
         self._correlation_id: str | bytes | None = None
         self._reply_to: Destination | None = None
         self._type: str | None = None
@@ -55,22 +61,21 @@ class Producer:
         delivery_mode: DeliveryMode | None = None,
         priority: int | None = None,
         time_to_live: Duration | None = None,
+        request_receipt: bool = False,
     ) -> Sent:
         """Send a message, or a body: text, bytes, a dict, an object of a registered class; None has no body.
 
         Returns when this node has it: PERSISTENT, when it is on disk. That it is delivered comes later, by whoever
         passes. The keywords win over what the producer says for all its messages. Raises `MessageFormatException` for
-        a body that cannot be sent, `InvalidDestinationException` for what is no single topic, and
+        a body that cannot be sent, `InvalidDestinationException` for what is no single topic and no queue, and
         `ResourceAllocationException` if the node has no room for it, on disk or in its cache. A send that is cancelled
         may have been done: the next call on the context waits until that is known. In a transaction a message waits
-        for the commit.
+        for the commit. `request_receipt`: let `Sent.delivered` hear of its first delivery; of what is PERSISTENT and
+        goes to a queue that is heard in any case, of what is NON_PERSISTENT never.
         """
         session, works = self._session, self._session.works
-        if not _is_sendable(destination):
-            later = "; queues are not here yet" if isinstance(destination, Queue) else ""
-            raise InvalidDestinationException(
-                f"messages are sent to a topic, made by create_topic, not to {destination!r}"[:200] + later
-            )
+        if type(destination) not in _PLAIN:
+            destination = await session.place(destination)
         mode = self._delivery_mode if delivery_mode is None else headers.mode("delivery_mode", delivery_mode)
         persistent = mode is DeliveryMode.PERSISTENT
         made = _message_of(message)
@@ -78,11 +83,15 @@ class Producer:
         await works.provider.room()
         session.connection.used = True
         sending = self._sending(session, mode, priority, time_to_live, session.next_number(destination.address))
+        if headers.flag("request_receipt", request_receipt) and persistent:
+            sending = msgspec.structs.replace(sending, receipt=True)
         draft = to_draft(made, destination, sending, works.provider.place.limits)
         if session.transaction is not None:
             return await session.transaction.send(draft, made, destination)
         performed = works.perform((draft,), Durability.FULL if persistent else Durability.NORMAL)
+        at_once = performed.sent.done()
         (descriptor,) = await works.sent(performed)
+        sent = session.sends.made(draft, descriptor, SendState.STORED)
         if self._listener is not None:
             session.completions.follow(performed.done, made, self._listener)
         elif persistent:
@@ -92,7 +101,9 @@ class Producer:
         if (self._listener is not None or not persistent) and session.has_sent_enough():
             await asyncio.sleep(0)  # Who sends in a loop lets others go on.
         stamp(made, descriptor, destination)
-        return Sent(descriptor, SendState.STORED)
+        if not at_once and sent.is_heard_of:
+            await works.provider.followed(descriptor.id)  # It may have been told of before its id was known here.
+        return sent
 
     def _sending(
         self, session: Session, mode: DeliveryMode, priority: int | None, time_to_live: Duration | None, number: int
@@ -108,6 +119,7 @@ class Producer:
             delivery_mode=mode,
             priority=self._priority if priority is None else headers.priority("priority", priority),
             lifetime_us=round(life_s * MICROSECONDS) or None,
+            receipt_timeout_us=round(self._delivery_timeout_s * MICROSECONDS) or None,
             delivery_time_us=session.works.provider.now_us() + delay_us if delay_us else None,
             correlation_id=self._correlation_id, reply_to=self._reply_to, type=self._type,
             properties=self._properties.travelling(), client=session.connection.client_id or None,
@@ -175,6 +187,23 @@ class Producer:
         """What was set, in seconds."""
         return self._delivery_delay_s
 
+    def set_delivery_timeout(
+        self, duration: Duration = 0.0, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
+    ) -> Self:
+        """Messages of which no delivery is heard for so long count as FAILED, where that is asked for; 0: none do.
+
+        They travel on as long as they live, and a receipt that comes later counts.
+        """
+        self._delivery_timeout_s = _summed(
+            duration, "the delivery timeout", seconds=seconds, minutes=minutes, hours=hours, days=days
+        )
+        return self
+
+    @property
+    def delivery_timeout(self) -> float:
+        """What was set, in seconds."""
+        return self._delivery_timeout_s
+
     def set_property(self, name: str, value: PropertyValue | None) -> Self:
         """Give every message a property, in the place of its own of that name."""
         self._properties[name] = value
@@ -241,11 +270,6 @@ class Producer:
             )
         self._listener = listener
         return self
-
-
-def _is_sendable(destination: object) -> bool:
-    """Whether a message can be sent there; callers are not all checked."""
-    return isinstance(destination, Destination) and not isinstance(destination, Queue)
 
 
 def _summed(duration: Duration, what: str, **parts: float) -> float:

@@ -1,7 +1,7 @@
 """What stands below every API for programs: one node's messaging, asked by values.
 
 A `Provider` may be in the same process as its node (`jms.local`) or attached to it. So commands and answers are values
-that can be encoded, nothing is shared, and what a program is told comes by the two methods of `Program`. Every error is
+that can be encoded, nothing is shared, and what a program is told comes by the methods of `Program`. Every error is
 a `JMSException`.
 """
 
@@ -14,12 +14,14 @@ from typing import NamedTuple, Protocol
 
 from carrypost.config import Limits
 from carrypost.config.settings import Messaging
-from carrypost.events import Handed
+from carrypost.events import Browsed, Handed, Receipt
 from carrypost.gossip.layer import Draft
 from carrypost.journal import Durability
+from carrypost.model.address import Kind
 from carrypost.model.descriptor import Descriptor
-from carrypost.model.ids import NodeId
-from carrypost.mom.commands import Ack, Subscribe
+from carrypost.model.ids import MessageId, NodeId
+from carrypost.mom.commands import Ack, Browsing, Declare, Followed, OpenRequest, Receive, Subscribe
+from carrypost.mom.names import Bind, Binding
 
 
 class Program(Protocol):
@@ -27,6 +29,12 @@ class Program(Protocol):
 
     def take(self, handed: Handed) -> None:
         """A message for one of its consumers, within that one's credit."""
+
+    def browsed(self, part: Browsed) -> None:
+        """A part of what waits in a queue that it browses."""
+
+    def receipt(self, receipt: Receipt) -> None:
+        """How far a message has come that some program of the node sent: each knows its own."""
 
     def node_ended(self, reason: str) -> None:
         """The node is gone, and all that was open on it."""
@@ -89,7 +97,7 @@ class Provider(ABC):
     # --- consumers -----------------------------------------------------------------------------------------
 
     @abstractmethod
-    async def consume(self, session: int, asked: Subscribe) -> int:
+    async def consume(self, session: int, asked: Subscribe | Receive) -> int:
         """Open a consumer, which has no credit yet; returns its number once what is to be durable is."""
 
     @abstractmethod
@@ -108,11 +116,45 @@ class Provider(ABC):
     async def payload(self, descriptor: Descriptor) -> bytes | None:
         """The body of a message that was handed over; None if it is gone."""
 
+    @abstractmethod
+    async def give_up(self, session: int, numbers: Collection[int]) -> None:
+        """A session gave up on these: they are dead letters from now on. Returns when that is durable."""
+
+    # --- queues --------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def declare(self, asked: Declare) -> str:
+        """Make this node the manager of a queue, or find the one that it manages; returns its destination."""
+
+    @abstractmethod
+    async def end_queue(self, destination: str) -> None:
+        """End a queue of this node, with all that waits in it."""
+
+    @abstractmethod
+    async def browse(self, session: int, destination: str, selector: str | None) -> Browsing:
+        """What waits in a queue. Of one that another node manages it comes by `Program.browsed`."""
+
+    @abstractmethod
+    async def remember_request(self, correlation: str, deadline_us: int) -> None:
+        """Note that a request is about to be sent."""
+
+    @abstractmethod
+    async def forget_request(self, correlation: str) -> None:
+        """A request has its reply, or was not sent."""
+
+    @abstractmethod
+    async def open_requests(self) -> tuple[OpenRequest, ...]:
+        """The requests of this node that have no reply yet."""
+
     # --- works ---------------------------------------------------------------------------------------------
 
     @abstractmethod
     async def room(self) -> None:
         """Wait while too much waits for the node's disk."""
+
+    @abstractmethod
+    async def followed(self, message: MessageId) -> Followed | None:
+        """A message of this node that is followed, None if it is not; how far it has come is told to all programs."""
 
     @abstractmethod
     async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:
@@ -125,3 +167,21 @@ class Provider(ABC):
     @abstractmethod
     def perform(self, sends: tuple[Draft | int, ...], acks: tuple[Ack, ...], durability: Durability) -> Performed:
         """Begin a work. Raises, or lets `sent` fail, where something is wrong with it: then nothing was done."""
+
+    # --- names ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def bind(self, asked: Bind) -> None:
+        """Let a name stand for a destination, or make a context; returns once that is durable."""
+
+    @abstractmethod
+    async def unbind(self, name: str, context: bool) -> None:
+        """Let a name go, or a context that has no names; returns once that is durable."""
+
+    @abstractmethod
+    async def lookup(self, name: str, timeout_s: float, kind: Kind | None) -> Binding:
+        """What a name stands for; waits so long for an advertisement. `kind`: nothing else is meant."""
+
+    @abstractmethod
+    async def entries(self, context: str) -> list[Binding]:
+        """What stands in a context, by name; the root is an empty text."""

@@ -1,34 +1,220 @@
-"""`Sent`: what a program knows of a message that it sent."""
+"""`Sent`: what a program knows of a message that it sent, and hears of it later.
+
+States rise, and never fall. Whoever holds on to a `Sent` is told, as long as its context is open; of one that nobody
+has any more nothing is kept (`Sends` refers to it weakly). The node knows how far a message has come whether a program
+looks or not: `Context.sent` finds it again, in another context or another life of the program.
+"""
 
 from __future__ import annotations
 
-from carrypost.jms.modes import SendState
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from weakref import WeakValueDictionary
+
+from carrypost.errors import DeliveryTimeoutException, IllegalStateException, JMSException
+from carrypost.events import TIMEOUT, Receipt, SendState
+from carrypost.gossip.layer import Draft
+from carrypost.jms.durations import Duration, seconds
 from carrypost.model import visible
+from carrypost.model.address import addressee
 from carrypost.model.descriptor import Descriptor
+from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import MICROSECONDS
+from carrypost.mom.commands import Followed
+
+_DRAFTED, _STORED, _DELIVERED = SendState.DRAFTED, SendState.STORED, SendState.DELIVERED
+_ENDS = frozenset({SendState.EXPIRED, SendState.FAILED})
+_NON_PERSISTENT = "nothing is heard of what is NON_PERSISTENT: send it PERSISTENT"
+_UNASKED = "nothing is heard of this message, as it goes to a topic: ask for that by send(…, request_receipt=True)"
 
 
 class Sent:
     """A message that was sent."""
 
-    __slots__ = ("descriptor", "state")
+    __slots__ = (
+        "__weakref__", "_changed", "_deaf", "_ended", "_found", "_handed_over", "_last", "_name", "_reason", "_states",
+        "_to_queue", "descriptor",
+    )  # fmt: skip
 
-    def __init__(self, descriptor: Descriptor | None, state: SendState = SendState.DRAFTED) -> None:
+    def __init__(
+        self,
+        descriptor: Descriptor | None,
+        state: SendState = _DRAFTED,
+        *,
+        deaf: str = "",
+        to_queue: bool = False,
+        found: Followed | None = None,
+        name: str = "",
+    ) -> None:
         self.descriptor = descriptor
-        """What the network knows of it; None while it waits for a commit, if its topic has an order."""
-        self.state = state
+        """What the network knows of it; None while it waits for a commit, if its topic has an order, and if it was
+        found by its id."""
+        self._states = [state]
+        self._deaf = deaf
+        """Why nothing is heard of it, if so."""
+        self._to_queue = to_queue
+        self._found, self._name = found, name
+        """What the node said, and the id, if it was found by that."""
+        self._handed_over = False
+        self._reason = ""
+        """Why it failed."""
+        self._last = False
+        """Nothing more will be heard."""
+        self._ended = ""
+        """Why nobody listens any more."""
+        self._changed: asyncio.Future[None] | None = None
+
+    # --- what is known -------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> SendState:
         """How far it has come, as this node knows."""
+        return self._states[-1]
 
     @property
     def message_id(self) -> str | None:
-        """JMSMessageID, the same wherever the message goes; None as long as `descriptor` is."""
-        return None if self.descriptor is None else visible.message_id(self.descriptor)
+        """JMSMessageID, the same wherever the message goes; None while that waits for a commit."""
+        return self._name or (None if self.descriptor is None else visible.message_id(self.descriptor))
 
     @property
     def expiration(self) -> float | None:
         """When it ends, in seconds since 1970; None if it does not."""
-        deadline_us = None if self.descriptor is None else self.descriptor.deadline_us
+        known = self._found or self.descriptor
+        deadline_us = None if known is None else known.deadline_us
         return None if deadline_us is None else deadline_us / MICROSECONDS
+
+    @property
+    def is_heard_of(self) -> bool:
+        """Whether anything is ever heard of it: PERSISTENT, and to a queue, or to a topic with a receipt asked for."""
+        return not self._deaf
 
     def __repr__(self) -> str:
         return f"<Sent {self.message_id or 'without an id yet'}, {self.state.name}>"
+
+    # --- what is heard of it -------------------------------------------------------------------------------
+
+    async def delivered(self, timeout: Duration | None = None) -> SendState:
+        """Wait until its receiver has it: that of a queue acknowledged it, or the first subscriber of a topic did.
+
+        Raises `DeliveryTimeoutException`, which has the `state`, when `timeout` is over, and when the message expired
+        or its delivery timeout is over; `JMSException` if it was turned away; and `IllegalStateException` if nothing is
+        ever heard of it, as it is NON_PERSISTENT or goes to a topic that was not asked for a receipt. A receipt that
+        comes late counts: another call returns.
+        """
+        return await self._reach(lambda: self.state is _DELIVERED, timeout, "heard of its delivery")
+
+    async def handed_over(self, timeout: Duration | None = None) -> SendState:
+        """Wait until the manager of its queue has it; raises as `delivered`."""
+        if not self._deaf and not self._to_queue:
+            raise IllegalStateException("a topic has no manager: delivered() tells of the first delivery")
+        return await self._reach(lambda: self._handed_over, timeout, "heard of its hand-over")
+
+    async def states(self) -> AsyncIterator[SendState]:
+        """The state, and every further one as it rises; ends when nothing more is to be heard."""
+        at = len(self._states) - 1
+        while True:
+            while at < len(self._states):
+                yield self._states[at]
+                at += 1
+            if self._last or self._ended or (self._deaf and self.state >= _STORED):
+                return
+            await self._news(None)
+
+    async def _reach(self, reached: Callable[[], bool], timeout: Duration | None, what: str) -> SendState:
+        limit_s = None if timeout is None else seconds(timeout, "a timeout")
+        if self._deaf:
+            raise IllegalStateException(self._deaf)
+        until = None if limit_s is None else asyncio.get_running_loop().time() + limit_s
+        while not reached():
+            self._check_hope(what)
+            if not await self._news(until):
+                raise DeliveryTimeoutException(
+                    f"within {limit_s:,g} s nothing was {what}: it is {self.state.name}", state=self.state
+                )
+        return self.state
+
+    def _check_hope(self, what: str) -> None:
+        """Raise what there is to say instead of waiting."""
+        state = self.state
+        if state is SendState.FAILED and self._reason != TIMEOUT:
+            raise JMSException(f"the message failed: {self._reason}", state.name)
+        if state in _ENDS or self._last:
+            raise DeliveryTimeoutException(
+                f"nothing was {what} in time, and the message is {state.name}", state.name, state
+            )
+        if self._ended:
+            raise IllegalStateException(self._ended)
+        if state is _DRAFTED:
+            raise IllegalStateException("the message waits for its transaction: commit first")
+
+    async def _news(self, until: float | None) -> bool:
+        """Wait until something changed; False when the time is over."""
+        if self._changed is None:
+            self._changed = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout_at(until):
+                await asyncio.shield(self._changed)  # Others may wait for it as well.
+        except TimeoutError:
+            return False
+        return True
+
+    # --- for its session -----------------------------------------------------------------------------------
+
+    def rise(self, state: SendState, reason: str = "", *, handed_over: bool = False, last: bool = False) -> None:
+        """It has come so far, at least; `last`: nothing more will be heard."""
+        if state > self.state:
+            self._states.append(state)
+            self._reason = reason
+        self._handed_over = self._handed_over or handed_over
+        self._last = self._last or last
+        self._wake()
+
+    def end(self, reason: str) -> None:
+        """Nobody listens for it any more."""
+        self._ended = reason
+        self._wake()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None and not changed.done():
+            changed.set_result(None)
+
+
+class Sends:
+    """The messages of one session of which something may be heard, as long as anybody holds on to their `Sent`."""
+
+    def __init__(self, node: NodeId) -> None:
+        self._node = node
+        self._sends: WeakValueDictionary[MessageId, Sent] = WeakValueDictionary()
+
+    def made(self, draft: Draft, descriptor: Descriptor | None, state: SendState = _DRAFTED) -> Sent:
+        """A message that was sent, or waits for a commit."""
+        to = addressee(draft.destination)
+        deaf = _NON_PERSISTENT if not draft.persistent else _UNASKED if to is None and not draft.receipt else ""
+        sent = Sent(descriptor, state, deaf=deaf, to_queue=to is not None)
+        if to == self._node:
+            sent.rise(state, handed_over=True)  # Its manager is here.
+        self.follow(sent, descriptor)
+        return sent
+
+    def follow(self, sent: Sent, descriptor: Descriptor | None) -> None:
+        """Tell a `Sent` what is heard of its message, if anything is; None: there is none yet."""
+        if descriptor is not None and sent.is_heard_of:
+            self._sends[descriptor.id] = sent
+
+    def find(self, found: Followed, name: str) -> Sent:
+        """The `Sent` of a message of this context, or another one for what was sent elsewhere or before."""
+        sent = Sent(None, _STORED, to_queue=addressee(found.destination) is not None, found=found, name=name)
+        return self._sends.setdefault(found.message, sent)
+
+    def take(self, receipt: Receipt) -> None:
+        """Something was heard of a message."""
+        sent = self._sends.get(receipt.message)
+        if sent is not None:
+            sent.rise(receipt.state, receipt.reason, handed_over=receipt.handed_over, last=receipt.last)
+
+    def end(self, reason: str) -> None:
+        """The session is over."""
+        for sent in list(self._sends.values()):
+            sent.end(reason)
+        self._sends.clear()

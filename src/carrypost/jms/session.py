@@ -5,33 +5,36 @@ A session is one line of work. APIs for programs have it behind their own object
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from carrypost.errors import (
-    CarrypostError,
     IllegalArgumentException,
     IllegalStateException,
     InvalidDestinationException,
     JMSException,
 )
 from carrypost.jms.acknowledging import TransactedAcknowledging, acknowledging
+from carrypost.jms.asking import asked
+from carrypost.jms.browsing import Look
 from carrypost.jms.completions import Completions
 from carrypost.jms.consumer import Consumer, Wanted
-from carrypost.jms.destinations import Topic
+from carrypost.jms.destinations import Destination, Queue, named
 from carrypost.jms.listening import Listening, given_up
+from carrypost.jms.resolving import resolved
+from carrypost.jms.sent import Sends, Sent
 from carrypost.jms.transactions import Transaction
-from carrypost.jms.translation import translated
 from carrypost.jms.works import SessionWorks
-from carrypost.model.address import topic_pattern
-from carrypost.model.pattern import DESTINATION, entry
-from carrypost.mom.commands import Subscribe
+from carrypost.model.visible import message_named
 
 if TYPE_CHECKING:
     from carrypost.errors import ListenerException
+    from carrypost.events import Browsed
     from carrypost.jms.messages.message import Acknowledger, Message
     from carrypost.jms.modes import SessionMode
     from carrypost.jms.provider import Provider
+    from carrypost.jms.temporary import Temporaries
 
 
 _SENDS_IN_A_ROW = 32
@@ -46,6 +49,10 @@ class SessionConnection(Protocol):
     started: bool
     consumers: dict[int, Consumer]
     """Who gets what is handed over, by number."""
+
+    @property
+    def temporaries(self) -> Temporaries:
+        """Its own destinations."""
 
     @property
     def provider(self) -> Provider:
@@ -63,10 +70,12 @@ class Session:
         self.number = number
         self.mode = mode
         self.consumers: dict[int, Consumer] = {}
+        self._looks: dict[int, Look] = {}
         self.works = SessionWorks(connection.provider, number, connection.report)
         self.acknowledging = acknowledging(mode, self.works)
+        self.sends = Sends(connection.provider.place.node)
         self.transaction = (
-            Transaction(self.works, self.acknowledging, self._take_back, self._drop_through)
+            Transaction(self.works, self.acknowledging, self.sends, self._take_back, self._drop_through)
             if isinstance(self.acknowledging, TransactedAcknowledging)
             else None
         )
@@ -90,6 +99,32 @@ class Session:
         number = self._sent[destination] = self._sent.get(destination, 0) + 1
         return number
 
+    async def place(self, destination: object) -> Destination:
+        """Where a message is to be sent; callers are not all checked."""
+        found = await resolved(self.works.provider, destination)
+        if not isinstance(found, Destination):
+            raise InvalidDestinationException(
+                "messages are sent to a topic, made by create_topic, or a queue, made by create_queue, not to "
+                f"{destination!r}"[:100]
+            )
+        self.connection.temporaries.check_sender(found)
+        return found
+
+    async def sent(self, message_id: str) -> Sent:
+        """Find a message again that this node sent, by its id: in another session, or after a restart.
+
+        Raises `IllegalArgumentException` if nothing is to be heard of it: it did not ask, or `messaging.receipt_s` have
+        passed since its end.
+        """
+        await self.works.ready()
+        message = message_named(named(message_id, "a message id"))
+        found = None if message is None else await self.works.provider.followed(message)
+        if found is None:
+            raise IllegalArgumentException(
+                f"this node follows no message {message_id!r}: it asked for no receipt, or its time is over"
+            )
+        return self.sends.find(found, message_id)
+
     def has_sent_enough(self) -> bool:
         """Note a send that did not wait; True if so many were in a row that others should have their turn.
 
@@ -104,7 +139,10 @@ class Session:
         """Open a consumer."""
         await self.works.ready()
         self.acknowledging.flush()  # A new subscription has what nobody acknowledged: not what this program just got.
-        number = await self.works.provider.consume(self.number, _asked(wanted))
+        destination = await resolved(self.works.provider, wanted.destination)
+        self.connection.temporaries.check_consumer(destination)
+        wanted = msgspec.structs.replace(wanted, destination=destination)
+        number = await self.works.provider.consume(self.number, asked(wanted))
         consumer = Consumer(self, number, wanted)
         self.consumers[number] = self.connection.consumers[number] = consumer
         return consumer
@@ -149,6 +187,25 @@ class Session:
         if self._listening is not None:
             self._listening.wake()
 
+    # --- browsers ------------------------------------------------------------------------------------------
+
+    async def look(self, queue: Queue, selector: str | None) -> Look:
+        """Begin a look into a queue."""
+        found = await resolved(self.works.provider, queue)
+        begun = await self.works.provider.browse(self.number, found.address, selector)
+        look = self._looks[begun.number] = Look(begun)
+        return look
+
+    def browsed(self, part: Browsed) -> None:
+        """A part of what waits in a queue; maybe of another session's look."""
+        look = self._looks.get(part.number)
+        if look is not None:
+            look.add(part)
+
+    def forget_look(self, look: Look) -> None:
+        """Nobody waits for the rest of it."""
+        self._looks.pop(look.number, None)
+
     # --- listeners -----------------------------------------------------------------------------------------
 
     def _look_for_listeners(self) -> None:
@@ -173,8 +230,13 @@ class Session:
         if self._listening is not None:
             await self._listening.idle()
 
-    def gave_up(self, error: ListenerException) -> None:
-        """A listener failed with a message too often."""
+    async def give_up(self, number: int, error: ListenerException) -> None:
+        """A program failed with a message too often: it is a dead letter."""
+        self.acknowledging.forget_one(number)
+        try:
+            await self.works.provider.give_up(self.number, (number,))
+        except JMSException as failed:
+            self.connection.report(failed)
         self.given_up += 1
         self.connection.report(error)
 
@@ -190,8 +252,7 @@ class Session:
         self.works.check()
         count = message.get_int_property("JMSXDeliveryCount")
         if isinstance(error, Exception) and count >= self.works.provider.place.settings.tries:
-            await self.acknowledging.acknowledge(number)
-            self.gave_up(given_up(message, count, error))
+            await self.give_up(number, given_up(message, count, error))
             return
         self.acknowledging.forget_one(number)
         await self.works.provider.recover(self.number, (), (number,))
@@ -255,27 +316,7 @@ class Session:
         for consumer in list(self.consumers.values()):
             self._forget(consumer)
             consumer.end(reason)
+        for look in self._looks.values():
+            look.end(reason)
         self.works.close(reason)
-
-
-def _asked(wanted: Wanted) -> Subscribe:
-    """What the node is asked for; callers are not all checked."""
-    topic, patterns, selector = wanted.destination, wanted.patterns or {}, wanted.selector
-    if not isinstance(topic, Topic):
-        raise InvalidDestinationException(f"a consumer takes a topic, made by create_topic, not {topic!r}"[:200])
-    if selector is not None and not isinstance(selector, str):
-        raise IllegalArgumentException(f"a selector is text, not a {type(selector).__name__}")
-    if not isinstance(patterns, Mapping):
-        raise IllegalArgumentException(f"patterns are texts by name of an attribute, not {patterns!r}"[:200])
-    if DESTINATION in patterns:
-        raise IllegalArgumentException("the topic says where messages go: patterns are for other attributes")
-    try:
-        found = entry({DESTINATION: topic_pattern(topic.topic_name), **patterns}, selector)
-    except JMSException:
-        raise
-    except CarrypostError as error:
-        raise translated(error) from None
-    return Subscribe(
-        found, ordering=topic.ordering, name=wanted.name, durable=wanted.durable, shared=wanted.shared,
-        no_local=wanted.no_local,
-    )  # fmt: skip
+        self.sends.end(reason)

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from carrypost.errors import IllegalStateException, JMSException, TransactionRolledBackException
+from carrypost.events import SendState
 from carrypost.gossip.layer import Draft
 from carrypost.jms.acknowledging import TransactedAcknowledging
 from carrypost.jms.destinations import Destination
-from carrypost.jms.modes import SendState
 from carrypost.jms.passage import stamp
-from carrypost.jms.sent import Sent
+from carrypost.jms.sent import Sends, Sent
 from carrypost.jms.works import SessionWorks
 from carrypost.model.descriptor import Descriptor
 
@@ -38,10 +38,11 @@ class Transaction:
         self,
         works: SessionWorks,
         acknowledging: TransactedAcknowledging,
+        sends: Sends,
         take_back: Callable[[], list[int]],
         drop_through: Callable[[int], None],
     ) -> None:
-        self._works, self._acknowledging = works, acknowledging
+        self._works, self._acknowledging, self._sends = works, acknowledging, sends
         self._take_back = take_back
         """What consumers have and their program never saw, which they do not have any more."""
         self._drop_through = drop_through
@@ -58,7 +59,7 @@ class Transaction:
         """Keep a message for the commit."""
         self.check_idle()
         number, descriptor = await self._works.provider.draft(self._works.session, draft)
-        sent = Sent(descriptor)
+        sent = self._sends.made(draft, descriptor)
         self._drafts.append(Drafted(number, sent, message, destination))
         if descriptor is not None:  # One with an order gets its id by the commit.
             stamp(message, descriptor, destination)
@@ -79,16 +80,23 @@ class Transaction:
             if not drafts and not numbers:
                 return
             performed = self._works.commit(tuple(each.number for each in drafts), numbers)
+            at_once = performed.sent.done()
             descriptors = await performed.sent
+            made = _made(drafts, descriptors)
+            for each, descriptor in made:
+                self._sends.follow(each.sent, descriptor)
             self._drafts = []
             self._acknowledging.forget()
             try:
                 await performed.done
             except JMSException as error:
-                _tell(drafts, SendState.FAILED)
+                _fail(drafts)
                 await self._roll_back()
                 raise TransactionRolledBackException(f"the transaction was rolled back: {error}") from error
-            _stored(drafts, descriptors)
+            for each, descriptor in made:
+                _stored(each, descriptor)
+                if not at_once and each.sent.is_heard_of and descriptor is not None:
+                    await self._works.provider.followed(descriptor.id)
         finally:
             self._committing = False
 
@@ -97,7 +105,7 @@ class Transaction:
         await self._works.ready()
         self.check_idle()
         drafts, self._drafts = self._drafts, []
-        _tell(drafts, SendState.FAILED)
+        _fail(drafts)
         self._acknowledging.forget()
         await self._roll_back()
 
@@ -105,21 +113,25 @@ class Transaction:
         self._drop_through(await self._works.provider.rollback(self._works.session, self._take_back()))
 
 
-def _tell(drafts: list[Drafted], state: SendState) -> None:
+def _fail(drafts: list[Drafted]) -> None:
     for each in drafts:
-        each.sent.state = state
+        each.sent.rise(SendState.FAILED, "its transaction was rolled back", last=True)
 
 
-def _stored(drafts: list[Drafted], descriptors: tuple[Descriptor, ...]) -> None:
-    """They are on disk; but what died before the commit was not sent."""
+def _made(drafts: list[Drafted], descriptors: tuple[Descriptor, ...]) -> list[tuple[Drafted, Descriptor | None]]:
+    """What each was sent with; None: it died before the commit, and was not."""
     found = iter(descriptors)
     ids = {descriptor.id for descriptor in descriptors}
-    for each in drafts:
-        known = each.sent.descriptor
-        if known is not None and known.id not in ids:
-            each.sent.state = SendState.EXPIRED
-            continue
-        each.sent.descriptor = next(found)
-        each.sent.state = SendState.STORED
-        if known is None:
-            stamp(each.message, each.sent.descriptor, each.destination)
+    died = [each.sent.descriptor is not None and each.sent.descriptor.id not in ids for each in drafts]
+    return [(each, None if dead else next(found)) for each, dead in zip(drafts, died, strict=True)]
+
+
+def _stored(draft: Drafted, descriptor: Descriptor | None) -> None:
+    """The commit is on disk."""
+    if descriptor is None:
+        draft.sent.rise(SendState.EXPIRED, last=True)
+        return
+    if draft.sent.descriptor is None:
+        stamp(draft.message, descriptor, draft.destination)
+    draft.sent.descriptor = descriptor
+    draft.sent.rise(SendState.STORED)

@@ -117,6 +117,10 @@ class SessionWorks:
         self._abandoned.add(done)
         self.leave(done)
 
+    async def settled(self) -> None:
+        """Wait until the node has done, and told, what it was asked for so far."""
+        await self.outcome(self.perform((), Durability.NORMAL).done)
+
     async def ready(self) -> None:
         """Wait for the outcome of calls that were cancelled, then see whether the session is open."""
         while self._abandoned:

@@ -33,7 +33,7 @@ _GIVEN_MAX = 4_096
 class Wishes:
     """Changes of what this node wants that the host has still to act upon."""
 
-    __slots__ = ("entries", "found", "unwanted")
+    __slots__ = ("entries", "found", "missed", "untold", "unwanted")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -42,6 +42,10 @@ class Wishes:
         """Whole messages that somebody wants now, to be handed to the layers."""
         self.unwanted: list[Copy] = []
         """Copies that nobody wants any more."""
+        self.untold = False
+        """Whether some that came are left out of the profile: then no neighbour offers anything anew for them."""
+        self.missed: set[MessageId] = set()
+        """What these match, and there was no room for as long as it was only carried."""
 
     def __bool__(self) -> bool:
         return bool(self.entries or self.found)
@@ -55,6 +59,13 @@ class Wishes:
         taken = self.entries, list(dict.fromkeys(self.found)), self.unwanted
         self.entries, self.found, self.unwanted = [], [], []
         return taken
+
+    def take_untold(self) -> set[MessageId] | None:
+        """What was missed of what is wanted now, unknown to neighbours; None: they are told of everything."""
+        if not self.untold:
+            return None
+        missed, self.missed, self.untold = self.missed, set(), False
+        return missed
 
 
 class Deliveries(Layer):
@@ -108,17 +119,25 @@ class Deliveries(Layer):
         self.wishes.found += sorted(self._begin(entry), key=_in_order)
         return number
 
-    def want(self, entry: Entry) -> int:
-        """A layer wants these messages for itself; returns the number of the interest."""
-        number = self.subscriptions.lend(entry)
-        self.wishes.found += sorted(self._begin(entry), key=_as_they_came)
+    def want(self, entry: Entry, *, told: bool = True) -> int:
+        """A layer wants these messages for itself; returns the number of the interest.
+
+        Neighbours are not `told` of what is a part of something that this node carries: they offer it in any case.
+        """
+        number = self.subscriptions.lend(entry, told=told)
+        self.wishes.found += sorted(self._begin(entry, told=told), key=_as_they_came)
         return number
+
+    def carry(self, entries: Sequence[Entry]) -> None:
+        """Take along for others what matches these, from now on, whatever the settings say."""
+        self._own.carry(entries)
+        self.wishes.entries += entries
 
     def find(self, entry: Entry) -> None:
         """Whole messages that are here and match are to be handed to the layers."""
         self.wishes.found += sorted([copy for copy in self._matching((entry,)) if copy.whole], key=_as_they_came)
 
-    def _begin(self, entry: Entry) -> list[Copy]:
+    def _begin(self, entry: Entry, *, told: bool = True) -> list[Copy]:
         """Somebody wants these messages: what is here counts as wanted, and what was left outside is let in.
 
         Returns those that are whole.
@@ -129,7 +148,11 @@ class Deliveries(Layer):
                 self._cache.set_interesting(copy, True)
             elif not copy.here and not copy.finished:
                 self._cache.remove(copy, Reason.EXPIRED)  # There was no room to carry it; now it is wanted.
+                if not told:
+                    self.wishes.missed.add(copy.id)
         self.wishes.entries.append(entry)
+        if not told:
+            self.wishes.untold = True
         return [copy for copy in found if copy.whole]
 
     def unsubscribe(self, numbers: Collection[int]) -> None:

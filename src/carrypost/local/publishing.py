@@ -100,19 +100,20 @@ class Publisher:
         """The number of a message that waits to be admitted is given to no other."""
         self._sequence = max(self._sequence, descriptor.sequence)
 
-    def admit(self, descriptor: Descriptor, packed: Packed, now: int) -> Copy:
+    def admit(self, descriptor: Descriptor, packed: Packed, now: int, *, withheld: bool = False) -> Copy:
         """Let the message into the cache; raises `StateError` if there is no room.
 
-        One that has an order is withheld until that is durable.
+        One that has an order, or is to be `withheld`, is neither offered nor evicted until it is durable.
         """
+        withheld = withheld or bool(descriptor.ordering)
         copy = self._holdings.admit(
             descriptor, nbytes=packed.length, held=full_mask(descriptor.pieces), interesting=True, own=True,
-            withheld_by=PUBLISHING if descriptor.ordering else 0, now=now,
+            withheld_by=PUBLISHING if withheld else 0, now=now,
         )  # fmt: skip
         if isinstance(copy, Reason):
             raise StateError(f"the cache is full ({copy}), and nothing in it may give way to this message")
         self.reserve(descriptor)
-        if descriptor.ordering:
+        if withheld:
             self._holdings.cache.pin((copy,), PUBLISHING)
         if descriptor.pieces > 1 and packed.hashes:
             self._holdings.keep_hashes(copy, packed.hashes)
@@ -135,7 +136,7 @@ class Publisher:
             journal.put(keys.INCARNATION, self._incarnation, Durability.FULL)
         if alone:
             journal.hold(Stored(descriptor.id))
-        if descriptor.ordering:
+        if copy.pins & PUBLISHING:
             journal.hold(Send(descriptor.id))
 
     def write_incarnation(self) -> None:

@@ -35,9 +35,9 @@ class Subscriptions:
     def __len__(self) -> int:
         return len(self._own) - len(self._lent)
 
-    def lend(self, entry: Entry) -> int:
-        """A number for a layer's own interest."""
-        number = self._own.add(entry)
+    def lend(self, entry: Entry, *, told: bool = True) -> int:
+        """A number for a layer's own interest; not `told`: the profile leaves it out."""
+        number = self._own.add(entry, told=told)
         self._lent.add(number)
         return number
 

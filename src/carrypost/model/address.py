@@ -87,6 +87,16 @@ def addressee(destination: str) -> NodeId | None:
     return None if end < 0 or end + 1 == len(destination) else _unescaped(destination[_QUEUE_END:end])
 
 
+def between_nodes(destination: str) -> bool:
+    """Whether it is of a queue, or of what nodes tell each other: what all nodes carry, whoever it is for."""
+    return destination.startswith(_OWNED)
+
+
+def is_word(destination: str) -> bool:
+    """Whether it is what a node tells another one, and not all."""
+    return destination.startswith(_CONTROL) and destination != EVERYBODY
+
+
 def address(destination: str) -> Address | None:
     """What a destination is of; None if it is no address, as those are that programs without messaging choose."""
     kind, slash, rest = destination.partition("/")

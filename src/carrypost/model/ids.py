@@ -27,6 +27,11 @@ def base32(data: bytes) -> str:
     return base64.b32encode(data).decode().rstrip("=").lower()
 
 
+def from_base32(text: str) -> bytes:
+    """The bytes that `base32` says; raises `ValueError`."""
+    return base64.b32decode(text.upper() + "=" * (-len(text) % 8))
+
+
 @functools.lru_cache(maxsize=1024)  # Few authors write most messages, and base32 is slow.
 def node_id(public_key: bytes) -> NodeId:
     """The id of the node that holds this Ed25519 public key."""
@@ -42,13 +47,13 @@ def node_of(data: bytes) -> NodeId:
 @functools.lru_cache(maxsize=1024)
 def node_bytes(node: NodeId) -> bytes:
     """The bytes that the id of a node with a key stands for."""
-    return base64.b32decode(node.upper() + "=" * (-len(node) % 8))
+    return from_base32(node)
 
 
 def is_node_id(text: str) -> bool:
     """Whether a text can be the id of a node that has a key."""
     try:
-        found = base64.b32decode(text.upper() + "=" * (-len(text) % 8))
+        found = from_base32(text)
     except ValueError:
         return False
     return len(found) == DIGEST_BYTES and base32(found) == text

@@ -32,6 +32,17 @@ def message_id(descriptor: Descriptor) -> str:
     return known
 
 
+def message_named(text: str) -> ids.MessageId | None:
+    """The message with this JMSMessageID; None if there cannot be one."""
+    name = text.removeprefix("ID:")
+    if name == text:
+        return None
+    try:
+        return ids.MessageId(name.encode() if ":" in name else ids.from_base32(name))
+    except ValueError:
+        return None
+
+
 def delivery_mode(descriptor: Descriptor) -> str:
     """JMSDeliveryMode as text."""
     return "PERSISTENT" if descriptor.persistent else "NON_PERSISTENT"

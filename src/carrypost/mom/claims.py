@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import MessageId
     from carrypost.mom.ledger import Ledger
-    from carrypost.mom.state import Backlog, Consumer, Subscription
+    from carrypost.mom.owed import Owed
+    from carrypost.mom.state import Backlog, Consumer, Subscription, Tenure
 
 FAMILY = b"C"
 ACKNOWLEDGED = b"K"
@@ -63,10 +64,10 @@ class Acknowledged:
 class Claims:
     """All claims of one host."""
 
-    def __init__(self, ground: Ground, deliveries: Deliveries, ledger: Ledger) -> None:
+    def __init__(self, ground: Ground, deliveries: Deliveries, ledger: Ledger, owed: Owed) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._journal, self._tell = ground.outputs.journal, ground.outputs.tell
-        self._deliveries, self._ledger = deliveries, ledger
+        self._deliveries, self._ledger, self._owed = deliveries, ledger, owed
         self._pins = Pins(ground.holdings.cache, ground.limits)
         self._by_message: dict[MessageId, list[Claim]] = {}
         self._place = 0
@@ -83,6 +84,8 @@ class Claims:
         """The highest number that came, by author, life, session and destination; the least recent go first."""
         self._out_of_order: set[MessageId] = set()
         """What came after something that its session sent later."""
+        self.orphans: list[Tenure] = []
+        """What sessions gave back of queues whose consumers are closed."""
         self.ready: dict[Subscription, None] = {}
         """Subscriptions that may have something for somebody."""
         self.lost = 0
@@ -134,6 +137,27 @@ class Claims:
         self._cache.mark_done((copy,))
         return first
 
+    def assign(self, copy: Copy, subscription: Subscription, tenure: Tenure) -> None:
+        """Claim a message of a queue for the consumer that it belongs to now. Its copy is pinned already."""
+        self._place += 1
+        claim = Claim(subscription, copy, self._place, tenure.count, tenure)
+        self._by_message.setdefault(copy.id, []).append(claim)
+        subscription.backlog.add(claim)
+        self.ready[subscription] = None
+        self._note_place(copy)
+        self._holdings.mark_claimed(1 << copy.slot)
+        self._cache.mark_done((copy,))
+
+    def withdraw(self, claim: Claim) -> None:
+        """A consumer of a queue does not get a message, whatever becomes of it."""
+        self._drop(claim, Move.END)
+
+    def note_again(self, copy: Copy) -> None:
+        """That somebody has a claim to it could not be written, and is noted again."""
+        self._holdings.mark_claimed(1 << copy.slot)
+        for claim in self.of(copy.id):
+            self.ready[claim.subscription] = None
+
     def _note_place(self, copy: Copy) -> None:
         """See whether a message comes after one that its session sent to the same destination later."""
         descriptor, headers = copy.descriptor, copy.descriptor.headers
@@ -156,6 +180,9 @@ class Claims:
             self.ready[claim.subscription] = None
 
     def _write(self, claim: Claim) -> None:
+        if claim.tenure is not None:
+            claim.tenure.keep(claim.count)
+            return
         self._ledger.put(_row_name(claim.subscription, claim.copy.id), _encode(ClaimRow(claim.place, claim.count)))
 
     def restore(self, rows: Iterable[tuple[Subscription, MessageId, bytes]], now: int) -> None:
@@ -228,7 +255,7 @@ class Claims:
         claim.number, claim.consumer = self.number, consumer
         claim.count += 1
         consumer.hand(claim)
-        if subscription.durable:
+        if claim.kept:
             self._write(claim)
         unordered = bool(subscription.ordering) and descriptor.ordering is not subscription.ordering
         self._journal.hold(
@@ -256,14 +283,14 @@ class Claims:
                 claim.count -= 1
             if claim.number in untold:
                 self._return_credit(claim)
-            if claim.subscription.ended:
+            if claim.subscription.ended or not (claim.tenure is None or claim.tenure.runs(self._holdings.now_us)):
                 self._end(claim)
                 continue
             claim.move(Move.RETURN)
             if claim.consumer is not None:
                 claim.consumer.session.handed.pop(claim.number, None)
             claim.consumer = None
-            if claim.number in unseen and claim.subscription.durable:
+            if claim.number in unseen and claim.kept:
                 self._write(claim)
             by_subscription.setdefault(claim.subscription, []).append(claim)
         for subscription, some in by_subscription.items():
@@ -278,34 +305,45 @@ class Claims:
 
     # --- the end -------------------------------------------------------------------------------------------
 
-    def acknowledge(self, claims: Iterable[Claim], *, undoable: bool) -> list[Acknowledged]:
-        """The consumers are done with these. What is `undoable` stays pinned until `keep` or `undo`."""
+    def acknowledge(self, claims: Iterable[Claim], *, undoable: bool, consumed: bool = True) -> list[Acknowledged]:
+        """The consumers are done with these. What is `undoable` stays pinned until `keep` or `undo`.
+
+        Of what was not `consumed` but given up its author hears nothing.
+        """
         done: list[Acknowledged] = []
         for claim in claims:
             consumer, copy = claim.consumer, claim.copy
             assert consumer is not None
             claim.move(Move.ACKNOWLEDGE)
             consumer.session.handed.pop(claim.number, None)
-            if claim.subscription.durable:
+            if claim.tenure is not None and not claim.tenure.stands:
+                self._unlist(claim)
+                continue  # It came too late: the message is somebody else's, and not done with.
+            if claim.tenure is not None:
+                claim.tenure.done()
+            elif claim.subscription.durable:
                 self._ledger.delete(_row_name(claim.subscription, claim.copy.id))
-            self._confirm(copy, undoable=undoable)
+            self._confirm(copy, undoable=undoable, consumed=consumed)
+            self._unlist(claim)
             if undoable:
                 done.append(Acknowledged(claim, consumer))
             else:
-                self._pins.unpin(claim)
-            self._unlist(claim)
+                self._let_go(claim)
         return done
 
-    def _confirm(self, copy: Copy, *, undoable: bool) -> None:
+    def _confirm(self, copy: Copy, *, undoable: bool, consumed: bool) -> None:
         """The first acknowledgement on this node counts; the others do where that is undone, or lost."""
         if not self.claimable(copy):
             if copy.id in self._tentative:
                 self._tentative[copy.id] += 1
             if self._holdings.is_confirmed(copy):
                 self._ledger.confirmed_again(copy)
+            self._owed.acknowledged_again(copy)
             return
         if undoable:
             self._tentative[copy.id] = 1
+        if consumed:
+            self._owed.acknowledged(copy)
         if self._deliveries.owes(copy):
             self._acknowledged.add(copy.id)
             self._ledger.put(ACKNOWLEDGED + copy.id, b"")
@@ -321,6 +359,7 @@ class Claims:
         if self._tentative[copy.id]:
             return
         del self._tentative[copy.id]
+        self._owed.undone(copy)
         self.forget_acknowledged((copy.id,))
         self._ledger.unconfirmed(copy)
         self._holdings.unconfirm(copy)
@@ -335,8 +374,14 @@ class Claims:
     def keep(self, done: Iterable[Acknowledged]) -> None:
         """A commit is durable."""
         for each in done:
-            self._pins.unpin(each.claim)
             self._tentative.pop(each.claim.copy.id, None)
+            self._let_go(each.claim)
+
+    def _let_go(self, claim: Claim) -> None:
+        """That it was acknowledged is for good."""
+        self._pins.unpin(claim)
+        if claim.tenure is not None:
+            claim.tenure.finish()
 
     def undo(self, done: Iterable[Acknowledged]) -> None:
         """A commit was lost: its consumers have these again, and did not acknowledge them."""
@@ -351,7 +396,9 @@ class Claims:
             self._by_message.setdefault(copy.id, []).append(claim)
             session.handed[claim.number] = claim
             self._unconfirm(copy)
-            if claim.subscription.durable and not claim.subscription.ended:
+            if claim.tenure is not None:
+                claim.tenure.undone(claim.count)
+            elif claim.subscription.durable and not claim.subscription.ended:
                 self._write(claim)
             if session.closed:
                 self.give_back((claim,))
@@ -371,7 +418,10 @@ class Claims:
 
     def _end(self, claim: Claim) -> None:
         """Whoever subscribes next may hear of it, flagged if it was handed over."""
-        self.note_handed((claim,))
+        if claim.tenure is None:
+            self.note_handed((claim,))
+        else:
+            self.orphans.append(claim.tenure)
         self._drop(claim, Move.END)
 
     def left(self, copy: Copy, reason: Reason) -> None:
@@ -401,7 +451,7 @@ class Claims:
         claim.move(move)
         if delayed:
             self._delays.note_ended()
-        if claim.subscription.durable:
+        if claim.tenure is None and claim.subscription.durable:
             self._ledger.delete(_row_name(claim.subscription, claim.copy.id))
         self._pins.unpin(claim)
         self._unlist(claim)
@@ -413,9 +463,9 @@ class Claims:
             del self._by_message[claim.copy.id]
 
 
-_FORESEEN = frozenset({Reason.EXPIRED, Reason.WITHDRAWN, Reason.STORE})
+_FORESEEN = frozenset({Reason.EXPIRED, Reason.WITHDRAWN, Reason.STORE, Reason.PURGED})
 """Why a copy may leave without a word to the subscriptions that it was for. What the store could not write was never
-told of."""
+told of; what was purged had reached somebody."""
 
 
 def _row_name(subscription: Subscription, message: MessageId) -> bytes:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import enum
+
 import msgspec
 
 from carrypost.gossip.layer import Draft
 from carrypost.journal import Durability
-from carrypost.model.descriptor import Ordering
+from carrypost.model.descriptor import Descriptor, Ordering
+from carrypost.model.ids import MessageId
 from carrypost.model.pattern import Entry
 
 
@@ -25,6 +28,61 @@ class Subscribe(msgspec.Struct, frozen=True):
     """Several consumers may have it; each message goes to one of them."""
     no_local: bool = False
     """Leave out what its own connection sent; a durable one, what anybody with its client id did."""
+
+
+class Redelivery(enum.StrEnum):
+    """What becomes of a message that a receiver has and does not acknowledge."""
+
+    NEVER = "never"
+    """It stays with that receiver's node: nobody else ever gets it."""
+    AFTER_LEASE = "after_lease"
+    """When its lease is over it goes to whoever asks, flagged: it may be consumed twice."""
+
+
+class Declare(msgspec.Struct, frozen=True):
+    """A queue that this node is to manage."""
+
+    name: str
+    redelivery: Redelivery = Redelivery.NEVER
+    lease_us: int = 0
+    """How long a receiver has for a message, from its assignment on; counts with `AFTER_LEASE` alone."""
+    policy: str = "fair"
+    """Who of those that ask for a message gets it, by a name that is registered (`mom.policies`)."""
+    connection: int = 0
+    """The connection that a temporary queue ends with, and that alone may receive from it; 0: it stays."""
+
+
+class Receive(msgspec.Struct, frozen=True):
+    """What a consumer of a queue asks for."""
+
+    destination: str
+    selector: str | None = None
+
+
+class Browsing(msgspec.Struct, frozen=True):
+    """What waits in a queue, as far as it is known when a program asks."""
+
+    number: int
+    """By which the rest is told (`events.Browsed`)."""
+    taken_us: int = 0
+    """When the manager looked; 0 if it was not heard yet."""
+    descriptors: tuple[Descriptor, ...] | None = None
+    """All that waits, in the order in which it would be given out, at the manager; None: it comes by events."""
+
+
+class OpenRequest(msgspec.Struct, frozen=True):
+    """A request whose reply a program waits for."""
+
+    correlation: str
+    deadline_us: int
+
+
+class Followed(msgspec.Struct, frozen=True):
+    """A message of this node that is followed: how far it has come is told by `events.Receipt`."""
+
+    message: MessageId
+    destination: str
+    deadline_us: int | None
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):

@@ -78,10 +78,8 @@ class Ledger:
         self._open.pop(serial, None)
 
     def lost(self, serial: int, now: int) -> None:
-        """A batch could not be written."""
-        lost = self._open.pop(serial, None)
-        if not lost:
-            return
+        """A batch could not be written. What waited for it goes on with the next try, also if it had no rows."""
+        lost = self._open.pop(serial, {})
         newer = [self._now, *(rows for number, rows in self._open.items() if number > serial)]
         self._lost |= {key: value for key, value in lost.items() if not any(key in rows for rows in newer)}
         self.due_us = now + RETRY_US

@@ -6,49 +6,50 @@ step of each; what they change is in that step's batch. Nothing here publishes, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, JMSException
-from carrypost.events import Handed
+from carrypost.events import Handed, Reason
 from carrypost.gossip.layer import Layer
 from carrypost.gossip.slots import bits
 from carrypost.journal import MOM
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import claims as claim_rows
+from carrypost.mom import directory as directory_rows
 from carrypost.mom import topic as topic_rows
 from carrypost.mom.claims import Acknowledged, Claims
+from carrypost.mom.commands import Receive
+from carrypost.mom.directory import Directory
 from carrypost.mom.ledger import RETRY_US, Ledger
+from carrypost.mom.manager import DEAD_LETTERS
+from carrypost.mom.overview import MessagingOverview
+from carrypost.mom.owed import Owed
+from carrypost.mom.post import Post
+from carrypost.mom.queues import ADDRESSED, Queues
+from carrypost.mom.receipts import Receipts
+from carrypost.mom.receiver import Receiving
 from carrypost.mom.session import Sessions
+from carrypost.mom.state import destination_of
 from carrypost.mom.topic import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from carrypost.events import Event, Reason
+    from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.commands import Ack, Subscribe
+    from carrypost.mom.commands import Ack, Browsing, Declare, Followed, Subscribe
     from carrypost.mom.state import Consumer, Subscription
 
 _NUMBER_BYTES = 8
-
-
-class MessagingOverview(NamedTuple):
-    """How messaging stands, for people who ask."""
-
-    subscriptions: int
-    durable: int
-    consumers: int
-    claims: int
-    pinned: int
-    """Copies that stay because of claims."""
-    lost: int
-    """Claims whose copies left before they were acknowledged or dead."""
+_KEPT_US = 20_000
+"""What a commit acknowledged is let go with the next batch, or after so long: a batch of its own would cost a program
+that commits again and again as much as its commits."""
 
 
 class Messaging(Layer):
@@ -61,9 +62,17 @@ class Messaging(Layer):
         self._journal, self._settings = ground.outputs.journal, ground.settings.messaging
         self._deliveries = deliveries
         self._ledger = Ledger(self._journal)
-        self._claims = Claims(ground, deliveries, self._ledger)
+        post = Post(ground)
+        self._receipts = Receipts(ground, self._ledger)
+        self._owed = Owed(ground, self._ledger, post)
+        self._claims = Claims(ground, deliveries, self._ledger, self._owed)
         self._topics = Topics(ground, deliveries, self._ledger, incarnation)
+        self.queues = Queues(
+            ground, deliveries, self._claims, self._ledger, post=post, receipts=self._receipts, incarnation=incarnation
+        )
         self._sessions = Sessions()
+        self.directory = Directory(ground, deliveries, self._ledger)
+        """Names of topics and queues; its commands are the host's to give."""
         self._commits: dict[int, list[Acknowledged]] = {}
         """What the commits acknowledged that are not durable, by their numbers."""
         self._made: dict[int, Consumer] = {}
@@ -72,6 +81,10 @@ class Messaging(Layer):
         """Those subscriptions, and the commands that made them."""
         self._replaced: dict[Subscription, Subscription] = {}
         """Those of them that have the name of another one, and that other: it ends when its successor is durable."""
+        self._kept: list[Acknowledged] = []
+        """What commits acknowledged that are durable: let go soon."""
+        self._kept_us = NEVER
+        """When, at the latest."""
         self._replaced_for_good: list[Subscription] = []
         """Those whose successors are: they end with the next step."""
         self._resume_us = NEVER
@@ -86,6 +99,7 @@ class Messaging(Layer):
             claims=len(self._claims),
             pinned=self._claims.pinned,
             lost=self._claims.lost,
+            **self.queues.overview(),
         )
 
     # --- a layer -------------------------------------------------------------------------------------------
@@ -94,26 +108,35 @@ class Messaging(Layer):
         """Take in durable subscriptions and their claims; flag what live ones were given."""
         now = self._holdings.now_us
         found = sorted((name, value) for (_, name, _), value in rows if isinstance(value, bytes))
+        by_family: dict[bytes, list[tuple[bytes, bytes]]] = {}
         for name, value in found:
-            if name[:1] == topic_rows.FAMILY:
-                self._topics.restore(int.from_bytes(name[1:], "big"), value, now)
+            by_family.setdefault(name[:1], []).append((name, value))
+        for name, value in by_family.get(topic_rows.FAMILY, ()):
+            self._topics.restore(int.from_bytes(name[1:], "big"), value, now)
         self._deliveries.wishes.pass_over(self._holdings.claimed)  # The claims to those are rows, or have ended.
         self._claims.restore_acknowledged(
-            [MessageId(name[1:]) for name, _ in found if name[:1] == claim_rows.ACKNOWLEDGED]
+            [MessageId(name[1:]) for name, _ in by_family.get(claim_rows.ACKNOWLEDGED, ())]
         )
         for copy in self._copies(self._holdings.claimed):
             if self._claims.claimable(copy):
                 self._claims.inherit(copy)
-        claims: list[tuple[Subscription, MessageId, bytes]] = []
-        for name, value in found:
-            if name[:1] == claim_rows.FAMILY:
-                subscription = self._topics[int.from_bytes(name[1 : 1 + _NUMBER_BYTES], "big")]
-                if subscription is None:
-                    self._ledger.delete(name)
-                else:
-                    claims.append((subscription, MessageId(name[1 + _NUMBER_BYTES :]), value))
-        self._claims.restore(claims, now)
+        self._restore_claims(by_family.get(claim_rows.FAMILY, ()), now)
+        self.queues.wake()
+        self.queues.restore(found, now)
+        self._receipts.restore(found)
+        self._owed.restore(found, now)
+        self.directory.restore(by_family.get(directory_rows.FAMILY, ()), now)
         self._look_ahead()
+
+    def _restore_claims(self, rows: Iterable[tuple[bytes, bytes]], now: int) -> None:
+        claims: list[tuple[Subscription, MessageId, bytes]] = []
+        for name, value in rows:
+            subscription = self._topics[int.from_bytes(name[1 : 1 + _NUMBER_BYTES], "big")]
+            if subscription is None:
+                self._ledger.delete(name)
+            else:
+                claims.append((subscription, MessageId(name[1 + _NUMBER_BYTES :]), value))
+        self._claims.restore(claims, now)
 
     def _copies(self, slots: int) -> list[Copy]:
         copies = self._cache.copies
@@ -121,20 +144,38 @@ class Messaging(Layer):
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Claim these for whoever wants them; all of them go on."""
-        if not len(self._topics):
-            return copies
         claims, interested, now = self._claims, self._topics.interested, self._holdings.now_us
+        if self.directory.take(copies):
+            self._look_ahead()
+        addressed = False
         for copy in copies:
+            if copy.descriptor.destination.startswith(ADDRESSED):
+                self.queues.take(copy, now)
+                addressed = True
+                continue
             subscriptions = interested(copy.descriptor)
             if subscriptions and claims.claimable(copy) and claims.make(copy, subscriptions, now):
                 self._deliveries.claimed(copy)
+                self.directory.used(copy.descriptor.destination, now)
+        if addressed:
+            self.queues.follow_up(now)
         return copies
+
+    def published(self, copies: Sequence[Copy]) -> None:
+        """Messages of this node were admitted: to send is to use what a destination is called."""
+        self.queues.post.published(copies)
+        for copy in copies:
+            self.directory.used(copy.descriptor.destination, self._holdings.now_us)
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
         """Copies are gone, and with them the claims to them."""
         if reason is not None:
+            self._receipts.left(copies, reason)
             for copy in copies:
                 self._claims.left(copy, reason)
+            self.queues.left(copies, reason)
+        if reason is Reason.STORE:
+            self.directory.left(copies, self._holdings.now_us)
 
     def confirmed(self, messages: Sequence[MessageId]) -> None:
         """The application has them, too: that they were acknowledged needs no note any more."""
@@ -143,34 +184,59 @@ class Messaging(Layer):
     def expire(self, now: int) -> None:
         """Do what is due: delivery times, leases, interests that nobody has, rows that were not written."""
         self._claims.expire(now)
+        if self._kept_us <= now:
+            self._let_go()
         replaced, self._replaced_for_good = self._replaced_for_good, []
         for subscription in [*replaced, *self._topics.lapsed(now)]:
             self._end(subscription, now)
         self._topics.expire(now)
+        self.directory.expire(now, self._is_consumed)
         if self._ledger.due_us <= now:
             self._ledger.write_again()
+            self.queues.post.rewritten()
+        self._receipts.expire(now)
+        self.queues.expire(now)
         if self._resume_us <= now:
             self._resume_us = NEVER
         self._look_ahead()
 
-    def finish(self, now: int) -> Sequence[Draft]:  # noqa: ARG002 - nothing here waits for a time
-        """Hand out what the step brought."""
+    def _let_go(self) -> None:
+        kept, self._kept, self._kept_us = self._kept, [], NEVER
+        self._claims.keep(kept)
+
+    def _is_consumed(self, destination: str) -> bool:
+        return self._topics.is_consumed(destination) or self.queues.receiver.asks(destination)
+
+    def finish(self, now: int) -> Sequence[Draft]:
+        """Hand out what the step brought, and say what others are to know."""
+        if self._kept and (self._journal.puts or self._journal.deletes):
+            self._let_go()
         if self._claims.ready and self._resume_us == NEVER:
             self._claims.hand_out()
+        for copy in self._holdings.take_carried():
+            self._receipts.carried(copy.id)
+            self.queues.manager.carried(copy)
+        drafts = [*self.queues.finish(now), *self.directory.drafts(now)]
         self._look_ahead()
-        return ()
+        return drafts
 
     def _look_ahead(self) -> None:
-        self.due_us = min(self._claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us)
+        self.due_us = min(
+            self._claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us, self._kept_us,
+            self.queues.due_us, self._receipts.due_us, self.directory.due_us,
+        )  # fmt: skip
 
     def rows(self, serial: int) -> dict[Key, Value | None]:
         """None that are not in the journal already; the batch that has them gets its number now."""
         self._ledger.batched(serial)
+        self.queues.post.batched(serial)
         return {}
 
     def durable(self, serial: int) -> None:
         """A batch is on disk."""
         self._ledger.durable(serial)
+        self.queues.post.durable(serial)
+        self._receipts.durable(serial)
 
     def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
         """A batch could not be written: its rows are written again.
@@ -179,6 +245,8 @@ class Messaging(Layer):
         """
         now = self._holdings.now_us
         self._ledger.lost(serial, now)
+        self.queues.post.lost(serial)
+        self._receipts.lost(serial, held)
         untold = {event.number for event in held if isinstance(event, Handed)} | self._journal.retract_handed()
         if untold:
             self._claims.take_back(self._sessions.handed(untold))
@@ -197,6 +265,7 @@ class Messaging(Layer):
         found = self._sessions.connection(connection)
         for session in list(found.sessions):
             self.close_session(session, now, unread=unread)
+        self.queues.end_temporary(connection)
         self._sessions.disconnect(found)
 
     def sessions_of(self, connection: int) -> list[int]:
@@ -214,13 +283,20 @@ class Messaging(Layer):
         for consumer in list(found.consumers):
             self.close_consumer(consumer, now)
         self._sessions.close(found)
+        self.queues.follow_up(now)
 
-    def consume(self, session: int, asked: Subscribe, number: int, now: int) -> int:
-        """A consumer of a new subscription, or of one that is here already; returns its number.
+    def consume(self, session: int, asked: Subscribe | Receive, number: int, now: int) -> int:
+        """A consumer of a queue, of a new subscription, or of one that is here already; returns its number.
 
         `number` is that of the command: where a new durable subscription could not be written, it is undone by it.
         """
         found = self._sessions.session(session)
+        if isinstance(asked, Receive):
+            receiving = self.queues.open(asked, found.connection.number, now)
+            self.directory.used(asked.destination, now)
+            consumer = self._sessions.consume(found, receiving)
+            receiving.consumers.append(consumer)
+            return consumer.number
         client, policy = found.connection.client, self._settings.non_durable
         adapted = policy == "as_durable" and not (asked.durable or asked.shared)
         if adapted:
@@ -231,6 +307,7 @@ class Messaging(Layer):
                 "give the subscription a name and make it durable"
             )
         known = self._topics.check(asked, client, adapted=adapted)
+        self.directory.opened(destination_of(asked.entry), now)
         new = known is None or known.asked != asked
         if known is None or known.asked != asked:
             subscription = self._topics.add(asked, found.connection.number, client, now)
@@ -258,7 +335,7 @@ class Messaging(Layer):
         subscriptions = {made for made, maker in self._makers.items() if maker in numbers}
         return {number for number, consumer in self._made.items() if consumer.subscription in subscriptions}
 
-    def credit(self, consumer: int, messages: int, nbytes: int) -> None:
+    def credit(self, consumer: int, messages: int, nbytes: int, now: int) -> None:
         """A consumer takes so much more."""
         if messages < 0 or nbytes < 0:
             raise JMSException(f"credit is how much more a consumer takes, not {messages} messages of {nbytes} bytes")
@@ -266,6 +343,9 @@ class Messaging(Layer):
         found.messages += messages
         found.nbytes += nbytes
         self._claims.ready[found.subscription] = None
+        if isinstance(found.subscription, Receiving):
+            self.queues.receiver.grant(found.subscription, messages, now)
+            self.queues.follow_up(now)
 
     def close_consumer(self, consumer: int, now: int, *, unread: Collection[int] = ()) -> None:
         """Close a consumer. What it handed on stays with its session; what is `unread` goes back."""
@@ -275,7 +355,10 @@ class Messaging(Layer):
         self._claims.give_back(mine, unread=unread, seen=False)
         subscription.consumers.remove(found)
         self._sessions.leave(found)
-        if subscription.durable:
+        if isinstance(subscription, Receiving):
+            self.queues.receiver.close(subscription)
+            self.queues.follow_up(now)
+        elif subscription.durable:
             self._topics.renew(subscription, now)
         elif not subscription.consumers:
             self._end(subscription, now)
@@ -303,20 +386,61 @@ class Messaging(Layer):
         handed = self._sessions.session(session).handed
         claims = [claim for number, claim in handed.items() if numbers is None or number in numbers]
         self._claims.give_back(claims, unread=unread)
+        self.queues.follow_up(self._holdings.now_us)
 
     @property
     def last_number(self) -> int:
         """The last number under which something was handed over."""
         return self._claims.number
 
+    # --- queues --------------------------------------------------------------------------------------------
+
+    def declare(self, number: int, asked: Declare) -> str:
+        """A queue that this node manages; returns its destination."""
+        return self.queues.declare(number, asked).destination
+
+    def end_queue(self, destination: str) -> None:
+        """A queue of this node is no more."""
+        self.queues.end(destination)
+
+    def browse(self, session: int, destination: str, selector: str | None, now: int) -> Browsing:
+        """What waits in a queue, as far as it is known here."""
+        return self.queues.browse(destination, selector, self._sessions.session(session).connection.number, now)
+
+    def release(self, session: int, numbers: Collection[int], now: int, *, dead: bool) -> None:
+        """A session does not take these any more: dead letters go into a queue of their own."""
+        for number in numbers:
+            claim = self._sessions.session(session).handed.get(number)
+            if claim is None:
+                continue  # It expired, or was acknowledged.
+            if claim.tenure is not None:
+                if dead and claim.subscription.name.startswith(DEAD_LETTERS):
+                    continue  # It would come again at once: it stays with the session, and comes again when that ends.
+                self._claims.withdraw(claim)
+                claim.tenure.release(dead=dead)
+            elif dead:
+                self.queues.manager.bury(claim.copy, claim.subscription.name, now, count=claim.count)
+                self._claims.acknowledge((claim,), undoable=False, consumed=False)
+        self.queues.follow_up(now)
+
     # --- works ---------------------------------------------------------------------------------------------
 
-    def check(self, sends: Iterable[Draft], acks: Iterable[Ack]) -> None:
+    def check(self, sends: Collection[Draft], acks: Iterable[Ack]) -> None:
         """Raise what is wrong with a work before anything is done about it."""
         for draft in sends:
             self._topics.check_open(draft.destination, draft.ordering)
+        self.queues.check(sends)
         for ack in acks:
             self._sessions.check(ack, self._claims.number)
+
+    def sent(self, drafts: Iterable[Draft], descriptors: Iterable[Descriptor]) -> None:
+        """These were sent in this step: some programs want to hear how far they come."""
+        for draft, descriptor in zip(drafts, descriptors, strict=True):
+            self._receipts.sent(draft, descriptor)
+
+    def followed(self, message: MessageId) -> Followed | None:
+        """What is known of a message of this node, None if nothing is; how far it has come is told."""
+        return self._receipts.followed(message)
 
     def check_session(self, session: int) -> None:
         """Raise unless there is such a session; 0 is none."""
@@ -342,11 +466,18 @@ class Messaging(Layer):
             if (replaced := self._replaced.pop(consumer.subscription, None)) is not None:
                 self._replaced_for_good.append(replaced)
                 self.due_us = self._holdings.now_us  # This is no step: what it changed would be in nobody's batch.
-        self._claims.keep(self._commits.pop(number, ()))
+        self.queues.done(number)
+        if number in self._commits:
+            self._kept += self._commits.pop(number)
+            self._kept_us = min(self._kept_us, self._holdings.now_us + _KEPT_US)
+            self.due_us = min(self.due_us, self._kept_us)
+        self.directory.done(number)
 
     def undo(self, number: int, now: int) -> None:
         """A command was lost: sessions and subscriptions are as they were before it."""
+        self.queues.undo(number)
         self._claims.undo(self._commits.pop(number, ()))
+        self.directory.undo(number, now)
         consumer = self._made.pop(number, None)
         if consumer is None:
             return

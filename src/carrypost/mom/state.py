@@ -9,7 +9,7 @@ and consumers by `mom.session`.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from carrypost.errors import StateError
 from carrypost.gossip.interest.matcher import Matcher
@@ -75,12 +75,44 @@ MOVES: dict[tuple[ClaimState, Move], ClaimState] = {
 """What each move makes of each state; what is not here cannot happen."""
 
 
+class Tenure(Protocol):
+    """The right to a message of a queue, which one node has at a time. What keeps it in the store is behind this."""
+
+    @property
+    def count(self) -> int:
+        """How often the message was handed over."""
+
+    @property
+    def stands(self) -> bool:
+        """Whether the message is still this node's."""
+
+    def runs(self, now: int) -> bool:
+        """Whether it may be handed over: its lease is not over. What was handed over before may be acknowledged."""
+
+    def keep(self, count: int) -> None:
+        """It was handed over so often."""
+
+    def done(self) -> None:
+        """It was acknowledged, as far as that is not undone."""
+
+    def undone(self, count: int) -> None:
+        """The commit that acknowledged it was lost: it was handed over so often, and is not acknowledged."""
+
+    def finish(self) -> None:
+        """That it was acknowledged is for good."""
+
+    def release(self, *, dead: bool) -> None:
+        """Nobody on this node takes it: nobody saw it, or (`dead`) nobody can consume it."""
+
+
 class Claim:
     """One message that one subscription is owed."""
 
-    __slots__ = ("consumer", "copy", "count", "number", "place", "state", "subscription")
+    __slots__ = ("consumer", "copy", "count", "number", "place", "state", "subscription", "tenure")
 
-    def __init__(self, subscription: Subscription, copy: Copy, place: int, count: int) -> None:
+    def __init__(
+        self, subscription: Subscription, copy: Copy, place: int, count: int, tenure: Tenure | None = None
+    ) -> None:
         self.subscription = subscription
         self.copy = copy
         self.place = place
@@ -92,6 +124,13 @@ class Claim:
         """Who has it."""
         self.number = 0
         """Under which it was handed over the last time."""
+        self.tenure = tenure
+        """By which right a message of a queue belongs to its consumer; None for those of topics."""
+
+    @property
+    def kept(self) -> bool:
+        """Whether a row says how often it was handed over."""
+        return self.tenure is not None or self.subscription.durable
 
     def move(self, move: Move) -> None:
         """Go on to the state that a move leads to; raises `StateError` for one that is impossible."""

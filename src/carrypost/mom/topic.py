@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.errors import IllegalStateException, InvalidDestinationException, JMSException
+from carrypost.model.address import exactly
 from carrypost.model.pattern import encode_entries, profile_digest, whole_destination
 from carrypost.model.times import NEVER
 from carrypost.mom.commands import Subscribe
@@ -196,6 +197,10 @@ class Topics:
             for subscription in interest.subscriptions
             if subscription.takes(descriptor, self.here)
         ]
+
+    def is_consumed(self, destination: str) -> bool:
+        """Whether somebody has a consumer of this very topic."""
+        return any(each.consumers for each in self._open.get(exactly(destination), ()))
 
     # --- use -----------------------------------------------------------------------------------------------
 

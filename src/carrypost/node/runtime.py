@@ -17,7 +17,21 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol, Self, TypeVar
 
 from carrypost.errors import PayloadError, RemoteError, SendError, StateError, StoreError
-from carrypost.events import ClaimLost, Confirmed, Delivered, Done, Dropped, Event, Failed, Handed, Stored, Undone
+from carrypost.events import (
+    Advertised,
+    Browsed,
+    ClaimLost,
+    Confirmed,
+    Delivered,
+    Done,
+    Dropped,
+    Event,
+    Failed,
+    Handed,
+    Receipt,
+    Stored,
+    Undone,
+)
 from carrypost.gossip.wire.codec import MAGIC
 from carrypost.host import Host
 from carrypost.journal import INCARNATION
@@ -35,7 +49,7 @@ from carrypost.node.store.store import Store
 from carrypost.node.udp.udp import Udp
 
 T = TypeVar("T")
-_FOR_PROGRAMS = frozenset({Handed, Done, Undone})
+_FOR_PROGRAMS = frozenset({Handed, Done, Undone, Browsed, Receipt, Advertised})
 _ACTED_UPON = frozenset({Delivered, Stored, Failed, Confirmed, Dropped, ClaimLost})
 """The other events are for the record alone; of neighbours and refusals the host keeps count itself."""
 _GARBAGE_THRESHOLDS = (20_000, 20, 50)

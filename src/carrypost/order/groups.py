@@ -139,7 +139,7 @@ class Order(Layer):
         group = self._group(destination, ordering)
         if group is None:
             for copy in copies:
-                self._holdings.discard(copy, Reason.PENDING)
+                self._holdings.discard(copy, Reason.PENDING, owner=ORDER)
             return
         self._let_pass(group, group.receive([copy.descriptor for copy in copies], self._holdings.now_us))
         for copy in copies if group.pending else ():
@@ -153,7 +153,8 @@ class Order(Layer):
                 self._let_pass(group, group.expire(now))
         if self._reopen_us <= now:
             self._reopen_us, self._reopened_us = ENDLESS_US, now
-            self._cache.reopen()
+            # That the turn of something has come is a guess: asked for at once, all of it would come every few seconds.
+            self._cache.reopen(ORDER, at_once=False)
         if self._retry_us <= now:
             self._retry_us = ENDLESS_US
             for group in self._touched:  # Be there a batch for something else or not.
@@ -207,7 +208,7 @@ class Order(Layer):
         if not self._waiting.enter(copy):
             self._look_outside(group.waits_until_us(copy.descriptor))
             group.discard(copy.descriptor)
-            self._holdings.discard(copy, Reason.PENDING)
+            self._holdings.discard(copy, Reason.PENDING, owner=ORDER)
 
     def _look_outside(self, t_us: int) -> None:
         """Let what was turned away come again then: it may be its turn, and others may wait here for it."""
@@ -224,7 +225,7 @@ class Order(Layer):
         if not delivered and not expired:
             return
         get = self._cache.get
-        if self._cache.turned_away:
+        if self._cache.turned_away_by.get(ORDER):
             self._look_outside(self._holdings.now_us)
         copies = [copy for each in delivered if (copy := get(each.id)) is not None and copy.here]
         for copy in copies if self._waiting.copies else ():
@@ -238,8 +239,8 @@ class Order(Layer):
             self._cache.mark_done(late)
 
     def _release(self, copy: Copy) -> None:
-        if self._waiting.leave(copy) and self._cache.turned_away and self._waiting.plenty:
-            self._cache.reopen()
+        if self._waiting.leave(copy) and self._cache.turned_away_by.get(ORDER) and self._waiting.plenty:
+            self._cache.reopen(ORDER, at_once=False)
 
     # --- the store -----------------------------------------------------------------------------------------
 

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
-from itertools import islice
 
 from carrypost.config import Settings
 from carrypost.errors import StateError
 from carrypost.events import Reason
 from carrypost.gossip.holdings.copies import Copy, Newcomer
 from carrypost.gossip.holdings.deadlines import Deadlines
+from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.gossip.holdings.ranking import CREATED_BITS, Demand, Room, best_rank, rank_of, sending_order
 from carrypost.gossip.slots import Slots, bits, mask_of
 from carrypost.model.descriptor import Descriptor
@@ -36,10 +36,6 @@ _WANTED_RANK = rank_of(0, True, 0)
 """Whatever is below is only carried."""
 _ENDED_MAX = 32
 """So many slots of expired copies are freed together."""
-_INVITED_MIN = 256
-"""So many declined messages, if not as many as there are places, may be offered again after a review."""
-_INVITE_SCAN = 4096
-"""They are looked for among so many at a time."""
 _STALE_SLACK = 64
 """Entries of copies that left are swept out when there are this many more than twice the copies."""
 
@@ -53,10 +49,12 @@ class Cache:
         """Room has been short, and since then some has appeared, or may have: reset by whoever makes use of it."""
         self.demand = Demand()
         """What waits for room."""
-        self._invited = self._invited_up_to = 0
-        """Of those declined: not counted as known by reviews, since they would find room."""
         self.turned_away = 0
         """Of those declined: not to be asked for until `reopen`, whatever room there is."""
+        self.turned_away_by: dict[int, int] = {}
+        """The same, by who turned them away."""
+        self.reopened: set[MessageId] = set()
+        """Those that may come again: reset by whoever asks for them."""
         self.copies: list[Copy | None] = []
         """By slot: the copy here, or what is remembered of it; None where the slot has no tenant."""
         self._seen_max = settings.limits.seen_max
@@ -133,6 +131,10 @@ class Cache:
         """Whether so much more of this rank fits if others are evicted for it."""
         self._bound(interesting)
         return self.lowest_rank(rank) < rank and self._room.could_fit(messages, nbytes, rank)
+
+    def shared_out(self, copy: Copy, messages: int, nbytes: int) -> bool:
+        """Whether so much of a message that was declined, and of others of its kind, would displace nobody."""
+        return self._room.shared_out(copy, messages, nbytes)
 
     def yielding(self) -> list[tuple[int, int]]:
         """Rank and bytes of all copies that may have to go, highest rank first."""
@@ -255,40 +257,17 @@ class Cache:
         self.loosen()
         self._reconsider()
 
-    def reopen(self) -> None:
-        """Let come again what was turned away."""
-        self.turned_away = 0
+    def reopen(self, owner: int = QUEUES, *, at_once: bool = True) -> None:
+        """Let come again what this owner turned away (`holdings.owners`), and nothing that another did.
+
+        `at_once`: neighbours in reach are asked for it. Else, and of others, it comes after the next review.
+        """
+        mask = self.turned_away_by.pop(owner, 0)
+        self.turned_away &= ~mask
+        if at_once:
+            self.reopened.update([copy.id for slot in bits(mask) if (copy := self.copies[slot]) and not copy.here])
         self.loosen()
         self._reconsider()
-
-    def invite(self) -> tuple[list[Copy], list[Copy]]:
-        """Choose what was declined and shall not count as known in the next review; returns it, and what shall again.
-
-        With room for one, all that are small enough would do, and nobody can tell which of them the neighbour has: so
-        some are chosen, and others the next time.
-        """
-        before, copies = self._invited, self.copies
-        self._invited = invited = self._choose()
-        ended = [copy for slot in bits(before & ~invited) if (copy := copies[slot]) and (copy.whole or not copy.here)]
-        return [copy for slot in bits(invited) if (copy := copies[slot])], ended
-
-    def _choose(self) -> int:
-        declined, room = self.declined & ~self.turned_away, self._room
-        self._bound(interesting=False)
-        if not declined or not room.fits(1, 0):
-            return 0
-        start = self._invited_up_to
-        declined = declined >> start << start or declined
-        most = max(_INVITED_MIN, room.messages_max - room.messages)
-        chosen: list[int] = []
-        for slot in islice(bits(declined), _INVITE_SCAN):
-            copy = self.copies[slot]
-            self._invited_up_to = slot + 1
-            if copy is not None and room.fits(1, copy.descriptor.length):
-                chosen.append(slot)
-                if len(chosen) >= most:
-                    break
-        return mask_of(chosen)
 
     def _give_way(self, leaving: list[Copy]) -> None:
         """Evict these, which left the room for another copy, and carried ones as long as the room is confined."""
@@ -306,11 +285,12 @@ class Cache:
         """Bound the room as it is for a copy that is wanted here, or only carried."""
         self._room.bytes_max = self._bytes_max if interesting else self._confined_bytes
 
-    def remove(self, copy: Copy, reason: Reason, *, done: bool = False) -> None:
+    def remove(self, copy: Copy, reason: Reason, *, done: bool = False, owner: int = QUEUES) -> None:
         """Take a copy out, or change the memory of one. What has no slot any more is left alone.
 
         `EXPIRED` forgets it altogether. Otherwise it is `done` if the caller says so, withdrawn, the host's own or
-        marked before, else `declined`; and that it makes room itself is no reason to ask for it again.
+        marked before, else `declined`; and that it makes room itself is no reason to ask for it again. What is
+        `PENDING` may come again by the word of its `owner` alone (`reopen`).
         """
         if self.copies[copy.slot] is not copy:
             return
@@ -321,6 +301,7 @@ class Cache:
                 self._forget([copy])
             if reason is Reason.PENDING:
                 self.turned_away |= 1 << copy.slot
+                self.turned_away_by[owner] = self.turned_away_by.get(owner, 0) | 1 << copy.slot
             elif reason is not Reason.NO_ROOM:  # What does not fit makes no room for what did not fit, either.
                 self._reconsider()
             self.loosen()
@@ -331,6 +312,20 @@ class Cache:
             self._forget([copy])
         elif done or reason is Reason.WITHDRAWN:
             self.mark_done((copy,))
+
+    def throw_out(self, copies: Iterable[Copy], reason: Reason) -> None:
+        """Take copies that are here out together, and never want them again; the next sweep reports them."""
+        leaving = [copy for copy in copies if copy.here]
+        mask = mask_of([copy.slot for copy in leaving])
+        self.whole, self.partial = self.whole & ~mask, self.partial & ~mask
+        for copy in leaving:
+            self._room.leave(copy)
+            copy.whole, copy.finished = False, True
+            self._removed.append((copy, reason))
+        self.changed = self.changed or bool(leaving)
+        self._reconsider()
+        self.loosen()
+        self._keep_memory(leaving)
 
     def remember(self, descriptor: Descriptor, *, done: bool = True) -> Copy:
         """Remember a message without a copy, as after a restart. If it is known already, `done` alone is noted."""
@@ -452,9 +447,10 @@ class Cache:
     def _keep_memory(self, copies: list[Copy]) -> None:
         """Remember copies that are not here any more, within the bound."""
         heap = self._memories
+        done: list[int] = []
         for copy in copies:
             if copy.finished:
-                self.done |= 1 << copy.slot
+                done.append(copy.slot)
             else:
                 self.declined |= 1 << copy.slot
                 self.short = True
@@ -462,6 +458,8 @@ class Cache:
             deadline_us = copy.descriptor.deadline_us
             self._seen_bytes += len(copy.descriptor.wire)
             heappush(heap, (NEVER if deadline_us is None else deadline_us, copy.serial, copy))
+        if done:
+            self.done |= mask_of(done)
         while len(self._by_id) - self._room.messages > self._seen_max or self._seen_bytes > self._seen_bytes_max:
             copy = heappop(heap)[2]
             if self._remembers(copy):
@@ -496,4 +494,6 @@ class Cache:
         self._released |= mask
         self.whole, self.partial = self.whole & keep, self.partial & keep
         self.done, self.declined = self.done & keep, self.declined & keep
-        self.turned_away, self._invited = self.turned_away & keep, self._invited & keep
+        if self.turned_away & mask:
+            self.turned_away &= keep
+            self.turned_away_by = {owner: slots & keep for owner, slots in self.turned_away_by.items()}

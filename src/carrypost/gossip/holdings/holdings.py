@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING
 from carrypost import journal as keys
 from carrypost.events import Reason
 from carrypost.gossip.holdings.cache import Cache
+from carrypost.gossip.holdings.invitations import Invitations
+from carrypost.gossip.holdings.owners import QUEUES
+from carrypost.gossip.holdings.purged import Purged
 from carrypost.gossip.interest.index import ProfileIndex
 from carrypost.gossip.slots import bits
 from carrypost.gossip.wire.frames import OfferEntry
@@ -41,22 +44,29 @@ class Holdings:
     """The copies of one host, and what is known of them."""
 
     __slots__ = (
-        "_claimed", "_delivered", "_handle", "_handled", "_hashes", "_journal", "_privilege", "_seen", "_withholders",
-        "by_handle",
-        "cache", "index", "now_us", "paused_until_us", "withheld",
+        "_carried", "_claimed", "_delivered", "_handle", "_handled", "_hashes", "_invitations", "_journal",
+        "_privilege", "_seen", "_withholders", "by_handle", "cache", "index", "now_us", "paused_until_us",
+        "purged", "watched", "withheld",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, journal: Journal, privilege: Privilege, rng: Random) -> None:
         self._journal = journal
         self._privilege = privilege
         self.cache = Cache(settings)
+        self._invitations = Invitations(self.cache, settings.cache_messages_max)
         self.index = ProfileIndex(settings.limits)
+        self.purged = Purged()
+        """What is not let in any more, because it reached whom it was for."""
         self.now_us = 0
         """The time of the step that is being done: the host's to set."""
         self.withheld = 0
         """Slots of messages that must not be offered yet."""
         self._withholders: dict[int, int] = {}
         """By whom, by slot."""
+        self.watched = 0
+        """Slots of own messages of which it is to be told that a neighbour has them."""
+        self._carried: list[Copy] = []
+        """Those of them that one has by now, until they are taken."""
         self.paused_until_us = 0
         """The disk is full or failing: nothing is asked for until then."""
         self._delivered = 0
@@ -160,6 +170,31 @@ class Holdings:
         self.withheld &= ~(1 << copy.slot)
         self.index.mark_known(copy)
 
+    def watch(self, copy: Copy) -> None:
+        """Tell when the first neighbour has this own message, all of it (`take_carried`), once."""
+        self.watched |= 1 << copy.slot
+
+    def unwatch(self, copy: Copy) -> None:
+        """Tell no more, also if a neighbour has it already and that was not taken yet."""
+        self.watched &= ~(1 << copy.slot)
+        if self._carried:
+            self._carried = [each for each in self._carried if each is not copy]
+
+    def mark_carried(self, mask: int) -> None:
+        """A neighbour has these slots: asked for them and acknowledged all of them, or offers them whole.
+
+        Of what is acknowledged it may be that the neighbour found no room for it after all: nobody says so. That it
+        knows of a message, by a review or by asking for nothing of an offer, says less, and does not count.
+        """
+        found = mask & self.watched
+        self.watched &= ~found
+        self._carried += [copy for slot in bits(found) if (copy := self.cache.copies[slot]) is not None]
+
+    def take_carried(self) -> list[Copy]:
+        """What is watched and was found to be at a neighbour since the last call."""
+        carried, self._carried = self._carried, []
+        return carried
+
     def pause(self, until_us: int) -> None:
         """Ask for nothing until then: the store cannot write."""
         self.paused_until_us = until_us
@@ -170,7 +205,7 @@ class Holdings:
 
     def invite(self) -> None:
         """Choose what was declined and, as it would find room, does not count as known when sets are compared next."""
-        invited, ended = self.cache.invite()
+        invited, ended = self._invitations.choose()
         for copy in invited:
             self.index.mark_unknown(copy)
         for copy in ended:
@@ -296,10 +331,13 @@ class Holdings:
 
     # --- out -----------------------------------------------------------------------------------------------
 
-    def discard(self, copy: Copy, reason: Reason, *, done: bool = False) -> None:
-        """Take a copy out; the next sweep reports it. What the store lost is forgotten, so that it may come again."""
+    def discard(self, copy: Copy, reason: Reason, *, done: bool = False, owner: int = QUEUES) -> None:
+        """Take a copy out; the next sweep reports it. What the store lost is forgotten, so that it may come again.
+
+        What its `owner` has no room for (`PENDING`) may when that owner says so (`Cache.reopen`).
+        """
         forgotten = reason in (Reason.STORE, Reason.PAYLOAD_GONE)
-        self.cache.remove(copy, Reason.EXPIRED if forgotten else reason, done=done)
+        self.cache.remove(copy, Reason.EXPIRED if forgotten else reason, done=done, owner=owner)
         self.cache.note_removed(copy, reason)
 
     def clear(self, copies: Iterable[Copy], *, expired: bool) -> None:
@@ -322,8 +360,10 @@ class Holdings:
         released = self.cache.take_released()
         if released:
             self.index.release(released)
+            self._invitations.release(released)
             self._delivered &= ~released
             self._claimed &= ~released
+            self.watched &= ~released
             if self.withheld & released:
                 self.withheld &= ~released
                 for slot in bits(released):

@@ -31,7 +31,7 @@ class CopyState(enum.Enum):
     PINNED = "pinned"
     """Whole, delivered, not confirmed: it is not evicted."""
     UNSENT = "unsent"
-    """Published here, and not offered before its order is durable: it is not evicted."""
+    """Published here, and not offered before it is durable, because it has an order or says so: it is not evicted."""
     FINISHED = "finished"
     """Whole, and never wanted again: confirmed, or published here. It is still offered to others."""
     DONE = "done"
@@ -47,8 +47,8 @@ class Move(enum.Enum):
     ONLY_PIECE = "only piece"
     LAST_PIECE = "last piece"
     PUBLISHED = "published here"
-    PUBLISHED_IN_ORDER = "published here in order"
-    DURABLE = "order durable"
+    PUBLISHED_WITHHELD = "published here, withheld"
+    DURABLE = "durable"
     NO_ROOM = "no room"
     HELD_BACK = "held back"
     TURNED_AWAY = "too many held back"
@@ -66,7 +66,7 @@ COPY_TABLE: dict[tuple[CopyState, Move], CopyState] = {
     (CopyState.UNKNOWN, Move.ONLY_PIECE): CopyState.WHOLE,
     (CopyState.UNKNOWN, Move.NO_ROOM): CopyState.DECLINED,
     (CopyState.UNKNOWN, Move.PUBLISHED): CopyState.FINISHED,
-    (CopyState.UNKNOWN, Move.PUBLISHED_IN_ORDER): CopyState.UNSENT,
+    (CopyState.UNKNOWN, Move.PUBLISHED_WITHHELD): CopyState.UNSENT,
     (CopyState.PARTIAL, Move.LAST_PIECE): CopyState.WHOLE,
     (CopyState.PARTIAL, Move.EVICTED): CopyState.DECLINED,
     (CopyState.PARTIAL, Move.WITHDRAWN): CopyState.DONE,

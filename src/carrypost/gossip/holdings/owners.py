@@ -1,4 +1,4 @@
-"""Who may keep a copy from being evicted, or from being offered: each owner for itself, and none undoes another's."""
+"""Who may keep a copy from being evicted, offered or let in: each owner for itself, and none undoes another's."""
 
 from __future__ import annotations
 
@@ -13,3 +13,5 @@ PUBLISHING: Final = 4
 """It was published here, and may leave only once that is durable."""
 CLAIMS: Final = 8
 """A subscription of messaging has a claim to it."""
+QUEUES: Final = 16
+"""It is an entry of a queue that this node manages, or was assigned to this node by another's manager."""

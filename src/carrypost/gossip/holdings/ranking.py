@@ -1,12 +1,14 @@
-"""Who may stay when room is short: copies by rank, room by level, shares by author and giver.
+"""Who may stay when room is short: copies by rank, room by level, shares by author, by giver and of queues.
 
 `Room` owns the two limits (messages, bytes) and the order in which copies give way: altruistic before
 interesting, then the lower privilege, then the older; among equals the one that came first (JOMS-15 §2.4, N8,
-N11). Its invariant is that its sums, in all and per level, author and giver, are those over its copies. It
-knows nothing of slots, deadlines or memory: that is `gossip.holdings.cache`, and only the cache uses it.
+N11). Its invariant is that its sums, in all and per level and party, are those over its copies. It knows
+nothing of slots, deadlines or memory: that is `gossip.holdings.cache`, and only the cache uses it.
 
-An author (other than this host) or a giver is over its share when it has more than one copy here and they use
-more than its part of either limit. Shares act only when room has to be made.
+An author (other than this host) or a giver is a party, and so is all together that is carried for others to queues and
+control destinations: every node carries that, asked or not, so that whoever likes can have it fill caches. A party is
+over its share when it has more than one copy here and they use more than its part of either limit. Shares act only when
+room has to be made.
 """
 
 from __future__ import annotations
@@ -18,9 +20,12 @@ from carrypost.config import UNBOUNDED, Settings
 from carrypost.events import Reason
 from carrypost.gossip.holdings.copies import Copy, Usage
 from carrypost.gossip.holdings.heaps import Heap
+from carrypost.model.address import between_nodes
 
 CREATED_BITS = 54
 """`created_us` is at most 2**53."""
+_QUEUES = "queues"
+"""The only party of its share."""
 
 
 def rank_of(privilege: int, interesting: bool, created_us: int) -> int:
@@ -39,7 +44,7 @@ def sending_order(privilege: int, created_us: int) -> int:
 
 
 class Share:
-    """The part of the limits that one author (or one giver) may fill at others' cost; all of them by name."""
+    """The part of the limits that one party of a kind may fill at others' cost; all of that kind by name."""
 
     __slots__ = ("bytes_max", "messages_max", "over", "parties")
 
@@ -65,28 +70,28 @@ class Share:
 
 
 class Party(Usage):
-    """What one author, or one giver, uses."""
+    """What one author, or one giver, uses, or what is carried between nodes."""
 
-    __slots__ = ("_share", "heap", "name")
+    __slots__ = ("heap", "name", "share")
 
     def __init__(self, share: Share, name: str | bytes) -> None:
         super().__init__()
-        self._share = share
+        self.share = share
         self.name = name
         self.heap: Heap | None = None
 
     def exceeds(self, messages: int = 0, nbytes: int = 0) -> bool:
         """Whether it would be over its share with so much more. One message alone is never too much."""
         messages += self.messages
-        share = self._share
+        share = self.share
         return messages > 1 and (messages > share.messages_max or self.bytes + nbytes > share.bytes_max)
 
     def quit(self, nbytes: int) -> None:
         """Take one of its messages off. An empty party is forgotten, and so is the heap of one far below its share."""
         self.add(-1, -nbytes)
         if not self.messages:
-            del self._share.parties[self.name]
-            self._share.over.discard(self)
+            del self.share.parties[self.name]
+            self.share.over.discard(self)
         if self.heap is not None and not self.exceeds(self.messages, self.bytes):
             self.heap = None
 
@@ -98,6 +103,8 @@ class Charge(NamedTuple):
     """Only while it may give way: pinned copies count in no level."""
     author: Party | None
     giver: Party | None
+    queues: Party | None
+    """If it is carried between nodes."""
 
 
 class Demand:
@@ -121,8 +128,8 @@ class Room(Usage):
     """The room there is, who uses it, and who gives way."""
 
     __slots__ = (
-        "_authors", "_charges", "_charging", "_copies", "_givers", "_heap", "_levels", "_shares", "bytes_max",
-        "messages_max",
+        "_authors", "_charges", "_charging", "_copies", "_givers", "_heap", "_levels", "_queues", "_shares",
+        "bytes_max", "messages_max",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, copies: Sequence[Copy | None]) -> None:
@@ -134,6 +141,7 @@ class Room(Usage):
         self._shares = settings.shares
         self._authors = Share(settings, settings.limits.share_author)
         self._givers = Share(settings, settings.limits.share_neighbour)
+        self._queues = Share(settings, settings.limits.share_queues)
         self._levels: dict[int, Usage] = {}
         """What may give way, by level; 512 at most."""
         self._heap = Heap(self, [])
@@ -177,10 +185,10 @@ class Room(Usage):
         self.bytes += nbytes
         if not self._charging:
             return
-        level, author, giver = self._charges[copy]
+        level, author, giver, queues = self._charges[copy]
         if not copy.pins:
             level.add(0, nbytes)
-        for share, party in ((self._authors, author), (self._givers, giver)):
+        for share, party in ((self._authors, author), (self._givers, giver), (self._queues, queues)):
             if party is not None:
                 party.bytes += nbytes
                 if party.bytes > share.bytes_max:
@@ -222,14 +230,26 @@ class Room(Usage):
         return found
 
     def rerank(self, copy: Copy, rank: int) -> None:
-        """Give a copy that is in another rank."""
-        self._start_charging()
+        """Give a copy that is in another rank, after it became wanted, or is only carried from now on."""
+        if not self._charging:
+            copy.rank = rank
+            return
+        charge = self._charges[copy]
         if not copy.pins:
-            self._charges[copy].level.add(-1, -copy.held_bytes)
+            charge.level.add(-1, -copy.held_bytes)
         copy.rank = rank
-        self._charges[copy] = self._charges[copy]._replace(level=self._level(rank))
+        self._charges[copy] = charge._replace(level=self._level(rank), queues=self._moved(copy, charge.queues))
         if not copy.pins:
             self._present(copy)
+
+    def _moved(self, copy: Copy, queues: Party | None) -> Party | None:
+        """The party of queues that a copy belongs to from now on, if any; `queues`: that of before."""
+        if self._shares and _between_nodes(copy):
+            return queues or self._queues.join(_QUEUES, copy)
+        if queues is not None:
+            queues.quit(copy.held_bytes)
+            queues.heap = None  # It would go on giving way there.
+        return None
 
     def _present(self, copy: Copy) -> None:
         """Let a copy give way again."""
@@ -243,8 +263,9 @@ class Room(Usage):
     def clear(self, copy: Copy, messages: int, nbytes: int) -> list[Copy] | Reason:
         """Make room for so much more of a copy that does not fit. Returns all who had to leave, or why none did.
 
-        What would put its author over its share displaces copies of that author only, else what would put its
-        giver over its share copies of that giver only. Anything else displaces first what is over its share.
+        What would put its author over its share displaces copies of that author only, else what would put its giver
+        over its share copies of that giver only, else so with what is carried between nodes. Anything else displaces
+        first what is over its share. That there is no room between nodes is no fault of who wrote or gave it.
         """
         self._start_charging()
         rank = copy.rank
@@ -258,7 +279,8 @@ class Room(Usage):
                 for victim in leaving:
                     victim.here = True
                 self.enter(leaving)
-                return Reason.NO_ROOM if confined is None else Reason.SHARE
+                at_fault = confined is not None and confined.share is not self._queues
+                return Reason.SHARE if at_fault else Reason.NO_ROOM
             self.leave(lowest)
             leaving.append(lowest)
             if self.fits(messages, nbytes):
@@ -270,14 +292,28 @@ class Room(Usage):
         if author is not None and author.exceeds(messages, nbytes):
             return author
         giver = None if copy.giver is None else self._givers.parties.get(copy.giver)
-        return giver if giver is not None and giver.exceeds(messages, nbytes) else None
+        if giver is not None and giver.exceeds(messages, nbytes):
+            return giver
+        queues = self._queues.parties.get(_QUEUES)
+        return queues if queues is not None and _between_nodes(copy) and queues.exceeds(messages, nbytes) else None
+
+    def shared_out(self, copy: Copy, messages: int, nbytes: int) -> bool:
+        """Whether so much of a message that is not here, and of others between nodes, would take room from nobody.
+
+        Those have their share already, and none of them ranks lower.
+        """
+        queues = self._queues.parties.get(_QUEUES)
+        if queues is None or not _between_nodes(copy) or not queues.exceeds(messages, nbytes):
+            return False
+        lowest = self._heap_of(queues).lowest()
+        return lowest is None or lowest.rank >= copy.rank
 
     def lowest(self, rank: int) -> Copy | None:
         """Who gives way first, if it has to be below this rank: of those over their share, else of all."""
         self._start_charging()
         first: Copy | None = None
         bound = (rank, 0)
-        for share in (self._authors, self._givers):
+        for share in (self._authors, self._givers, self._queues):
             if not share.over:
                 continue
             share.over = {party for party in share.over if party.exceeds()}
@@ -305,20 +341,27 @@ class Room(Usage):
                     self._charge(copy)
 
     def _charge(self, copy: Copy) -> None:
-        """Charge a copy to its level, its author and its giver; let it give way."""
+        """Charge a copy to its level and its parties; let it give way."""
         self._heap.push(copy)
         level = self._level(copy.rank)
         if not copy.pins:
             level.add(1, copy.held_bytes)
-        author = giver = None
+        author = giver = queues = None
         if self._shares and not copy.own:
             author = self._authors.join(copy.descriptor.author, copy)
             if copy.giver is not None:
                 giver = self._givers.join(copy.giver, copy)
-        self._charges[copy] = Charge(level, author, giver)
+            if _between_nodes(copy):
+                queues = self._queues.join(_QUEUES, copy)
+        self._charges[copy] = Charge(level, author, giver, queues)
 
     def _level(self, rank: int) -> Usage:
         level = self._levels.get(rank >> CREATED_BITS)
         if level is None:
             level = self._levels[rank >> CREATED_BITS] = Usage()
         return level
+
+
+def _between_nodes(copy: Copy) -> bool:
+    """Whether it is carried for others to a queue or a node."""
+    return not (copy.interesting or copy.own) and between_nodes(copy.descriptor.destination)

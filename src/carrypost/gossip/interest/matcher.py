@@ -61,7 +61,7 @@ class Matcher:
     that do not fit one set are split over several, each with the whole memory.
     """
 
-    __slots__ = ("_all", "_columns", "_guarded", "_guards", "entries", "over_forwards", "plain")
+    __slots__ = ("_all", "_columns", "_guarded", "_guards", "_whole", "entries", "over_forwards", "plain")
 
     def __init__(self, entries: Sequence[Entry], limits: Limits, *, own: bool = False) -> None:
         self.entries = tuple(entries)
@@ -83,6 +83,8 @@ class Matcher:
         Destinations that some entry asks for with a selector are not among them."""
         self._guarded: dict[str, int] = {}
         """Those destinations, and who asks for them, with a selector or without."""
+        self._whole = True
+        """Whether nothing else matches than what is looked up: no entry asks for all that begins with something."""
         self._look_destinations_up()
 
     @property
@@ -105,8 +107,9 @@ class Matcher:
         if self.plain is not None:
             if descriptor.destination in self.plain:
                 return True
-            guarded = self._guarded.get(descriptor.destination)
-            return guarded is not None and self._admits(guarded, descriptor)
+            if self._whole:
+                guarded = self._guarded.get(descriptor.destination)
+                return guarded is not None and self._admits(guarded, descriptor)
         mask, unguarded = self._all, ~self._guards.guarded
         for column in self._columns:
             if mask & column.bound:
@@ -123,6 +126,7 @@ class Matcher:
             found = self.plain.get(descriptor.destination)
             if found is not None:
                 return found
+        if self.plain is not None and self._whole:
             mask = self._guarded.get(descriptor.destination, 0) if self._guarded else 0
         else:
             mask = self._all
@@ -137,7 +141,7 @@ class Matcher:
     def slots_of(self, copies: Iterable[Slotted]) -> list[int]:
         """The slots of those that any entry matches."""
         plain = self.plain
-        if plain is not None and not self._guarded:
+        if plain is not None and self._whole and not self._guarded:
             return [copy.slot for copy in copies if copy.descriptor.destination in plain]
         matches = self.matches
         return [copy.slot for copy in copies if matches(copy.descriptor)]
@@ -162,10 +166,12 @@ class Matcher:
         if len(self._columns) != 1 or self._columns[0].name != DESTINATION:
             return
         column, guarded = self._columns[0], self._guards.guarded
-        if column.needs_more_than_values:
+        if column.needs_more_than_lookups:
             return
-        self.plain = {value: tuple(bits(mask)) for value, mask in column.values.items() if not mask & guarded}
-        self._guarded = {value: mask for value, mask in column.values.items() if mask & guarded}
+        values = {value: column.looked_up(value) for value in column.values}
+        self.plain = {value: tuple(bits(mask)) for value, mask in values.items() if not mask & guarded}
+        self._guarded = {value: mask for value, mask in values.items() if mask & guarded}
+        self._whole = not column.has_prefixes
 
 
 @lru_cache(_SINGLE_MAX)
@@ -259,9 +265,21 @@ class _Column:
             self.values[value] |= self._base
 
     @property
-    def needs_more_than_values(self) -> bool:
-        """Whether some entry can match other than by one of `values`."""
-        return bool(self._base or self._prefixes or self._sets)
+    def needs_more_than_lookups(self) -> bool:
+        """Whether some entry can match other than by one of `values`, or by what a value begins with."""
+        return bool(self._base or self._sets)
+
+    @property
+    def has_prefixes(self) -> bool:
+        """Whether some entry asks for all that begins with something."""
+        return bool(self._prefixes)
+
+    def looked_up(self, value: str) -> int:
+        """The entries that a value leaves possible by lookups alone."""
+        mask = self.values.get(value, self._base)
+        for length in self._lengths:
+            mask |= self._prefixes.get(value[:length], 0)
+        return mask
 
     @property
     def runs(self) -> bool:
@@ -278,9 +296,7 @@ class _Column:
         known = self._memo.get(value)
         if known is not None:
             return known
-        mask = self.values.get(value, self._base)
-        for length in self._lengths:
-            mask |= self._prefixes.get(value[:length], 0)
+        mask = self.looked_up(value)
         if self._sets:
             mask |= self._run(value)
         if len(self._memo) >= self._budget.memo_max:

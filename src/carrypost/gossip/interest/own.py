@@ -6,8 +6,10 @@ thousand. So a change only marks: entries that came since the last compilation h
 those that went are passed over. All are compiled together again once what that costs has been spent on doing without:
 on compiling the newcomers, and on messages that were asked about twice.
 
-The profile has these entries, what the administrator lets this node carry, and what neighbours want within the horizon.
-It is made when it is announced; until then the one that neighbours know holds.
+The profile has these entries, what the administrator lets this node carry or a layer has it carry, and what neighbours
+want within the horizon. It is made when it is announced; until then the one that neighbours know holds. An entry may be
+left out of it that asks for a part of what is carried in any case, as what is addressed to this node does: profiles
+that name nodes would all be different, and every message is matched against each that is known.
 """
 
 from __future__ import annotations
@@ -33,18 +35,20 @@ _NUMBERS_MAX = 256
 
 
 class Own:
-    """The interests of one node; at most `limits.profile_entries_max`, which fit `limits.profile_bytes_max`."""
+    """The interests of one node; its profile has at most `limits.profile_entries_max` and `profile_bytes_max`."""
 
     __slots__ = (
-        "_carried", "_changed", "_compiled", "_debt", "_distinct", "_entries", "_limits", "_nbytes", "_newcomers",
-        "_next", "_numbers", "_numbers_by_match", "_plain", "_recent", "_settings", "encoded", "revision", "stale",
-        "view",
+        "_carried", "_changed", "_compiled", "_debt", "_distinct", "_entries", "_hidden", "_limits", "_nbytes",
+        "_newcomers", "_next", "_numbers", "_numbers_by_match", "_plain", "_recent", "_settings", "encoded", "revision",
+        "stale", "view",
     )  # fmt: skip
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._limits = limits = settings.limits
         self._entries: dict[int, Entry] = {}
+        self._hidden: set[int] = set()
+        """Numbers of those that the profile leaves out."""
         self._distinct: Counter[Entry] = Counter()
         self._nbytes = 0
         self._next = 1
@@ -77,16 +81,38 @@ class Own:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """What is asked for, each once."""
-        return tuple(dict.fromkeys(self._entries.values()))
+        """What is asked for as far as the profile says so, each once."""
+        if not self._hidden:
+            return tuple(dict.fromkeys(self._entries.values()))
+        return tuple(dict.fromkeys([each for number, each in self._entries.items() if number not in self._hidden]))
 
     def __getitem__(self, number: int) -> Entry:
         return self._entries[number]
 
-    def add(self, entry: Entry) -> int:
-        """One more; returns its number."""
+    def carry(self, entries: Iterable[Entry]) -> None:
+        """Take along for others what matches these, too, from now on."""
+        carried = tuple(dict.fromkeys((*self._carried, *entries)))
+        if carried != self._carried:
+            self._carried = carried
+            self._revise()
+
+    def add(self, entry: Entry, *, told: bool = True) -> int:
+        """One more; returns its number. What is not `told` is wanted, and the profile leaves it out."""
+        if told:
+            self._tell(entry)
+        number, self._next = self._next, self._next + 1
+        if not told:
+            self._hidden.add(number)
+        self._entries[number] = self._recent[number] = entry
+        self._changed = True
+        self._newcomers = None
+        self._plain = {}
+        return number
+
+    def _tell(self, entry: Entry) -> None:
+        """The profile has to have this entry; raises `LocalError` if there is no room for it."""
         limits = self._limits
-        if len(self._entries) >= limits.profile_entries_max:
+        if len(self._entries) - len(self._hidden) >= limits.profile_entries_max:
             raise LocalError(f"more than {limits.profile_entries_max} subscriptions")
         another = entry not in self._distinct
         nbytes = self._nbytes + entry_bytes(entry) if another else self._nbytes
@@ -96,12 +122,6 @@ class Own:
         self._nbytes = nbytes
         if another:
             self._revise()
-        number, self._next = self._next, self._next + 1
-        self._entries[number] = self._recent[number] = entry
-        self._changed = True
-        self._newcomers = None
-        self._plain = {}
-        return number
 
     def remove(self, numbers: Collection[int]) -> list[Entry]:
         """Remove all of them, or none if there is one that does not exist. Returns what they asked for."""
@@ -114,6 +134,9 @@ class Own:
             gone.append(entry)
             if self._recent.pop(number, None) is not None:
                 self._newcomers = None
+            if number in self._hidden:
+                self._hidden.remove(number)
+                continue
             self._distinct[entry] -= 1
             if not self._distinct[entry]:
                 del self._distinct[entry]
@@ -132,8 +155,8 @@ class Own:
 
     @property
     def wants_something(self) -> bool:
-        """Whether the profile asks for anything that is not only carried. Without one, anything may be wanted."""
-        return self.view is None or self.view.wants_something
+        """Whether this node asks for anything that is not only carried. Without a profile, anything may be wanted."""
+        return self.view is None or bool(self._hidden) or self.view.wants_something
 
     def wants(self, descriptor: Descriptor) -> bool:
         """Whether any entry matches."""

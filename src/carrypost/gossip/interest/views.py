@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from carrypost.gossip.interest.matcher import Matcher, Slotted
 from carrypost.gossip.slots import bits, mask_of
+from carrypost.model.address import addressee
 
 if TYPE_CHECKING:
     from carrypost.config import Limits
     from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import NodeId
     from carrypost.model.pattern import Entry
 
 FINGERPRINT_BITS = 64
@@ -98,13 +100,16 @@ class View:
             self._fresh.clear()
         return self._matches
 
-    def wants(self, descriptor: Descriptor) -> bool:
-        """Whether a match is for the node itself, not only to be carried for others."""
+    def wants(self, descriptor: Descriptor, node: NodeId) -> bool:
+        """Whether a match is for this node itself, which has the profile, not only to be carried for others.
+
+        What is addressed to it is, though no profile says so (`gossip.interest.own`).
+        """
         if not self.mixed:
             return True
         if self._near is None:
             self._near = Matcher([entry for entry in self.entries if not entry.hops], self._limits)
-        return self._near.matches(descriptor)
+        return self._near.matches(descriptor) or addressee(descriptor.destination) == node
 
     @property
     def known(self) -> int:

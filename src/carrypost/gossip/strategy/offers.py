@@ -161,9 +161,9 @@ class Offers:
         """What the neighbour wants for itself first, then by privilege, then the one that has waited longest."""
         copies = self._cache.copies
         found = [copy for slot in bits(mask) if (copy := copies[slot]) is not None]
-        view = contact.view
+        view, node = contact.view, contact.link.node
         if view is not None and view.mixed:
-            return nsmallest(most, found, key=lambda copy: (not view.wants(copy.descriptor), copy.sending_order))
+            return nsmallest(most, found, key=lambda copy: (not view.wants(copy.descriptor, node), copy.sending_order))
         if len(found) > most:
             return nsmallest(most, found, key=_SENDING_ORDER)
         found.sort(key=_SENDING_ORDER)

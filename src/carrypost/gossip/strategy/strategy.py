@@ -16,13 +16,14 @@ from carrypost.gossip.timers import ACKNOWLEDGE, OFFER
 from carrypost.gossip.wire import frames as fr
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from carrypost.gossip.interest.index import View
     from carrypost.gossip.transfers.departures import Departures
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.transfers import Transfers
+    from carrypost.model.ids import MessageId
     from carrypost.model.pattern import Entry
 
 
@@ -121,6 +122,10 @@ class Strategy:
     def interests_changed(self, entries: Sequence[Entry]) -> None:
         """These came or went: what was of no interest may be now."""
         self.transfers.interests_changed(entries)
+
+    def look_again(self, messages: Collection[MessageId], now: int) -> None:
+        """More is wanted than before, and no neighbour is told: these, and perhaps others that they offered."""
+        self.transfers.look_again(messages, now)
 
     def room_appeared(self, now: int) -> None:
         """There may be room for something that was declined."""

@@ -8,7 +8,7 @@ beside what each neighbour was asked for already: at once, and at most once a se
 What a neighbour offered during this contact is known by its handle (`Inbox.declined`, and `Inbox.closed` of what was
 evicted since), so it is asked for without a new offer. What was declined before the contact is on offer nowhere, since
 reviews count it as known; so when a review begins while there is room, some that would find room are left out of what
-is compared (`Cache.invite`), others at each review, and the neighbour offers them again.
+is compared (`holdings.invitations`), others at each review, and the neighbour offers them again.
 
 This ends: in unused room nobody has to go, and otherwise a lower rank gives way to a higher one. Of the two contents of
 a cache before and after, sorted by rank, the later one is the larger, so no two messages can take turns.
@@ -26,11 +26,14 @@ from carrypost.gossip.transfers.wants import PATIENCE_US
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from carrypost.gossip.holdings.cache import Cache
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.wants import Wants
     from carrypost.gossip.wire.frames import OfferEntry
+    from carrypost.model.ids import MessageId
 
 _LOOK_GAP_US = 1_000_000
 _LOOK_ENTRIES_MAX = 16_384
@@ -58,8 +61,23 @@ class Declined:
     def room_appeared(self, now: int) -> None:
         """Look soon whether it is enough for anything."""
         self._cache.loosen(used=True)
+        if self._cache.reopened:
+            reopened, self._cache.reopened = self._cache.reopened, set()
+            self._recall(reopened)
         if self._links.usable and self._cache.opens:
             self._timers.hasten(SECOND_LOOK, max(now, self._looked_us + _LOOK_GAP_US))
+
+    def look_again(self, messages: Collection[MessageId], now: int) -> None:
+        """More is wanted than before, these messages among it, and no neighbour is told: look at what they offered."""
+        self._recall(messages)
+        if self._links.usable:
+            self._timers.hasten(SECOND_LOOK, max(now, self._looked_us + _LOOK_GAP_US))
+
+    def _recall(self, messages: Collection[MessageId]) -> None:
+        """Look again at these, of which nothing may be remembered: who offered them is known by closed handles."""
+        for link in self._links.usable if messages else ():
+            for entry in [each for each in link.inbox.closed.values() if each.message in messages]:
+                self._wants.decline(link, entry)
 
     def declined(self, link: Link, entry: OfferEntry, now: int) -> None:
         """There is no room for this, the store cannot write, or the neighbour was asked for too much already."""
@@ -187,10 +205,13 @@ class Declined:
         messages, nbytes = messages + 1, nbytes + lacking
         if cache.vacant(messages, nbytes, interesting=interesting):
             return True
-        # Who is over its share takes room from nobody.
-        return not self._wants.blocked(link, entry.message) and cache.displaces(
+        # Who is over its share takes room from nobody, and what is carried between nodes from its own kind only.
+        if self._wants.blocked(link, entry.message) or not cache.displaces(
             messages, nbytes, rank, interesting=interesting
-        )
+        ):
+            return False
+        copy = cache.get(entry.message)
+        return copy is None or not cache.shared_out(copy, 1, lacking)
 
 
 class _Places:

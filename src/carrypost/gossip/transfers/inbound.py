@@ -95,7 +95,7 @@ class Inbound:
                 found = descriptors.decode(wire)
             want.interesting = self.inspection.inspect(found, want.entry, link, now)
         except RemoteError as error:
-            self._wants.block_from(link, frame.handle, error.reason, now + BLOCK_US)
+            self._refuse(link, want, error.reason, now)
             return True
         if found.pieces > 1 and not self._has_room(found, want):
             self._cache.remember(found, done=False)
@@ -105,6 +105,20 @@ class Inbound:
         self._wants.opened(link, frame.handle, want)
         self._accept(want, found, frame)
         return not (isinstance(frame, WholeDescriptor) and found.small)
+
+    def _refuse(self, link: Link, want: Want, reason: str, now: int) -> None:
+        """Take a message not from this neighbour, or, if its addressee is done with it, from nobody.
+
+        That is nobody's fault: whoever has it was not told yet.
+        """
+        if reason != Reason.PURGED:
+            self._wants.block_from(link, want.entry.handle, reason, now + BLOCK_US)
+        else:
+            memory = self._cache.get(want.entry.message)
+            assert memory is not None
+            self._outputs.refuse(reason, link.peer, memory.descriptor.shown)
+            link.budgets.credit(PARCEL)
+            self._wants.fulfil((memory,))
 
     def _accept(self, want: Want, found: Descriptor, frame: WholeDescriptor | DescriptorPart | OpenParcel) -> None:
         """Note a descriptor that may come in, and the numbers beside it, which nobody signed."""
@@ -180,7 +194,7 @@ class Inbound:
         try:
             want.interesting = self.inspection.inspect(descriptor, want.entry, link, now)
         except RemoteError as error:
-            self._wants.block_from(link, frame.handle, error.reason, now + BLOCK_US)
+            self._refuse(link, want, error.reason, now)
             return
         blank = descriptor.codec is PayloadCodec.BLANK
         if not descriptor.small or (not blank if body is None else len(body) != descriptor.length):
@@ -224,7 +238,7 @@ class Inbound:
         copy = self._cache.get(descriptor.id)
         if copy is None or not copy.here:
             if copy is not None and copy.finished:
-                self._wants.drop(link, handle)  # It was thrown out for good while it came in.
+                self._wants.fulfil((copy,))  # It was thrown out for good while it came in: nobody is asked for it.
                 return
             copy = self._admit(link, want, descriptor, piece, now)
             if copy is None:
@@ -254,6 +268,10 @@ class Inbound:
 
     def _admit(self, link: Link, want: Want, descriptor: Descriptor, piece: int, now: int) -> Copy | None:
         """Let a message in with its first piece; None: it stays outside."""
+        if self.inspection.is_purged(descriptor, now):  # Its descriptor came before that was known.
+            self._holdings.remember(descriptor)
+            self._refuse(link, want, Reason.PURGED, now)
+            return None
         # Shares are charged to the address, because names are free to a forger.
         copy = self._holdings.admit(
             descriptor, nbytes=descriptor.piece_length(piece) + len(want.hashes), held=1 << piece,

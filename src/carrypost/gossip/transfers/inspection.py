@@ -1,15 +1,17 @@
 """Whether a descriptor that a neighbour sent may come in.
 
-Checks run in the order of their cost: sizes, id, author, deadline, date, interest, security level, and only then the
-signature, once per message. What fails raises `RemoteError` with the reason under which the refusal is counted.
+Checks run in the order of their cost: sizes, id, author, deadline, date, whether its addressee is done with it,
+interest, security level, and only then the signature, once per message. What fails raises `RemoteError` with the reason
+under which the refusal is counted.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.errors import ForgeryError, LimitError
+from carrypost.errors import ForgeryError, LimitError, RemoteError
 from carrypost.gossip.wire.pieces import HASH_BYTES, check_ratio
+from carrypost.model.address import addressee
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.security.identity import verify
 
@@ -24,6 +26,7 @@ class Inspection:
 
     def __init__(self, ground: Ground) -> None:
         self._holdings, self._own, self._limits = ground.holdings, ground.own, ground.limits
+        self._purged, self._purges = ground.holdings.purged, ground.holdings.purged.by_node
         self._signed = ground.identity.signed
         self._author = ground.identity.author
         settings = ground.settings
@@ -50,6 +53,7 @@ class Inspection:
             and type(found.author) is str
             and found.small
             and self._own.wants(found)
+            and not (self._purges and self.is_purged(found, now))
         )
 
     def inspect(self, found: Descriptor, entry: OfferEntry, link: Link, now: int) -> bool:
@@ -64,6 +68,11 @@ class Inspection:
             self._remember_own(found, link, now)
             raise ForgeryError("own-message")
         self._check_times(found, now)
+        if self.is_purged(found, now):
+            # Nobody need offer it again, nor is it asked of others. By its id it is vouched for whom it is addressed
+            # to, so the signature does not matter.
+            self._holdings.remember(found)
+            raise RemoteError("purged")
         wanted = self._own.wants(found)
         if not wanted and not self._own.carries(found):
             raise LimitError("interest")
@@ -75,6 +84,13 @@ class Inspection:
             if copy is None or not copy.here:
                 self._verify(found, link, now)
         return wanted
+
+    def is_purged(self, found: Descriptor, now: int) -> bool:
+        """Whether whom it is addressed to says that it is done with it."""
+        if not self._purges or found.signed != self._signed:
+            return False
+        node = addressee(found.destination)
+        return node is not None and self._purged.names(found.id, node, now)
 
     def _check_times(self, found: Descriptor, now: int) -> None:
         deadline_us = found.deadline_us

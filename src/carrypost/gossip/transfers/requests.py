@@ -99,8 +99,14 @@ class Requests:
         news = (mask & ~link.known).bit_count() + max(0, noted)
         if news:
             link.budgets.credit(FRAME + ENTRY * news)
-        link.learn(mask)
+        self._learn(link, mask)
         return mask
+
+    def _learn(self, link: Link, mask: int) -> None:
+        """The neighbour offers all of these: it has them."""
+        link.learn(mask)
+        if mask & self._holdings.watched:
+            self._holdings.mark_carried(mask)
 
     def _offered_before(self, link: Link, want: Want | None, entry: OfferEntry, now: int) -> None:
         """Take an offer of what was asked for already, or is not to be asked for now (no want)."""

@@ -71,7 +71,7 @@ class Serving:
             running.ask_more(wanted)
             return False
         level = copy.privilege
-        if view is not None and (not view.mixed or view.wants(copy.descriptor)):
+        if view is not None and view.wants(copy.descriptor, link.node):
             level += _WANTED
         skip_preamble = not copy.descriptor.small and outbox.knows_preamble(copy, now)
         outbox.add(self._transfer.job(copy, wanted, level, skip_preamble=skip_preamble))
@@ -85,6 +85,8 @@ class Serving:
         link.learn(through)
         if through:
             link.took()
+            if through & self._holdings.watched:
+                self._holdings.mark_carried(through)
         # Each was looked at, at worst: whoever acknowledges nothing again and again pays for it.
         looked_at = unacknowledged // _LOOKS_AT_FLIGHTS
         link.budgets.credit(price(frame) if outbox.recovery.unacknowledged < unacknowledged else -looked_at)

@@ -21,12 +21,13 @@ from carrypost.gossip.transfers.wants import Wants
 from carrypost.gossip.wire import frames as fr
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from random import Random
 
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.receptions import Receptions
+    from carrypost.model.ids import MessageId
     from carrypost.model.pattern import Entry
 
 
@@ -61,6 +62,10 @@ class Transfers:
     def interests_changed(self, entries: Sequence[Entry]) -> None:
         """Match what is on its way again: these entries of the own profile are new, or gone."""
         self._inbound.interests_changed(entries)
+
+    def look_again(self, messages: Collection[MessageId], now: int) -> None:
+        """Look soon at what neighbours offered, these messages above all: more is wanted than before."""
+        self._declined.look_again(messages, now)
 
     def room_appeared(self, now: int) -> None:
         """Look soon whether something that was declined finds room."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, overload
 
 from carrypost.errors import IllegalArgumentException
-from carrypost.jms.destinations import Destination
+from carrypost.jms.destinations import Destination, NamedQueue
 from carrypost.jms.messages.values import plain
 from carrypost.jms.modes import DeliveryMode
 from carrypost.model import visible
@@ -126,6 +126,10 @@ def destination(name: str, value: object) -> Destination | None:
         return None
     if not isinstance(value, Destination):
         raise IllegalArgumentException(f"{name} is a Topic or a Queue, not a {type(value).__name__}: {value!r}"[:200])
+    if isinstance(value, NamedQueue):
+        raise IllegalArgumentException(
+            f"{name} is read where this node's directory is not known: give the full name, NAME@NODE, not {value!r}"
+        )
     if len(value.address) > DESTINATION_MAX:
         raise IllegalArgumentException(f"{name} has at most {DESTINATION_MAX} characters: {value!r}")
     return value

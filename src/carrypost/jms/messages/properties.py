@@ -108,12 +108,12 @@ class Properties(Mapping[str, PropertyValue | None]):
     def _loaded(self) -> dict[str, Property]:
         if self._descriptor is not None:
             found = typed_properties(self._descriptor)
-            self._own = {name: each for name, each in found.items() if not _is_given(name)}
+            self._own = {name: each for name, each in found.items() if not is_given(name)}
             self._descriptor = None
         return self._own
 
 
-def _is_given(name: str) -> bool:
+def is_given(name: str) -> bool:
     """Whether only the receiving node may say this: as an attribute it would be somebody's claim."""
     return name in _GIVEN_NAMES or name.startswith(_GIVEN_PREFIX)
 

@@ -7,6 +7,7 @@ from carrypost.errors import InvalidSelectorException
 SYNTAX = "selector-syntax"
 TYPE = "selector-type"
 BOUND = "selector-bound"
+NAMES = "selector-name"
 _SHOWN_MAX = 40
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from carrypost.model.selector import bounds, closures, printing
-from carrypost.model.selector.fault import BOUND, TYPE, Fault
+from carrypost.model.selector.fault import BOUND, NAMES, TYPE, Fault, shortened
 from carrypost.model.selector.parser import parse
+from carrypost.model.selector.tokens import NAME, tokens
 from carrypost.model.selector.tree import Node
 from carrypost.model.selector.values import Properties
 
@@ -46,6 +48,12 @@ class Selector:
     def evaluate(self, properties: Properties) -> bool | None:
         """True, False, or None for unknown; never raises."""
         return self._condition(properties)
+
+    def refuse(self, refused: Callable[[str], bool], reason: str) -> None:
+        """Raise `InvalidSelectorException` at the first identifier that is refused; `reason` follows its name."""
+        for kind, name, at in tokens(self.text):
+            if kind == NAME and refused(name):
+                raise Fault(at, f"{shortened(name)} {reason}", NAMES).exception(self.text)
 
     def __str__(self) -> str:
         if self._normal_form is None:

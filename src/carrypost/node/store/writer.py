@@ -35,7 +35,7 @@ GROUP_BYTES_MAX = 1024 * 1024
 """What one transaction takes at the most, so that answers keep coming and the log stays short."""
 _REST_S_MAX = 0.005
 _REST_RATIO = 8
-"""After a commit the writer rests, so that more can gather for the next one."""
+"""After a commit the writer rests, so that more can gather for the next one, unless somebody waits for the disk."""
 _MEND_S = 1.0
 """How often it is looked whether there is room for the reserve again."""
 _LAST_BYTES = RESERVE_BYTES // 4
@@ -95,6 +95,8 @@ class Writer:
         self._directory = directory
         self._wake = wake
         self._queue: SimpleQueue[Item | None] = SimpleQueue()
+        self._urgent = threading.Event()
+        """Something is queued that somebody waits for the disk with."""
         self._failed_epoch = -1
         self._synchronous = Durability.NORMAL
         self._full = False
@@ -107,6 +109,8 @@ class Writer:
     def submit(self, item: Item) -> None:
         """Queue a batch."""
         self._queue.put(item)
+        if item.batch.durability is Durability.FULL:
+            self._urgent.set()
 
     def close(self) -> None:
         """Write what is queued, empty the log into the store and end."""
@@ -130,12 +134,13 @@ class Writer:
 
     def _rest(self, group: list[Item], took_s: float) -> None:
         if not self._closing and group[-1].batch.durability is Durability.NORMAL:
-            time.sleep(min(_REST_S_MAX, _REST_RATIO * took_s))
+            self._urgent.wait(min(_REST_S_MAX, _REST_RATIO * took_s))
 
     def _next_group(self) -> list[Item]:
         """What is queued, up to a bound; waits for the first. Nothing: it is time to look after the reserve."""
         group: list[Item] = []
         nbytes = 0
+        self._urgent.clear()
         try:
             item = self._queue.get(timeout=None if self.reserve.held else _MEND_S)
             while item is not None:

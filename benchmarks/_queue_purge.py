@@ -1,0 +1,81 @@
+"""Copies of queue messages that a carrier throws away: because the manager's notices name them, or at their deadline.
+
+Two signed hosts. One has sent messages to a queue of its own, and the other carries copies of them. Then either notices
+cross over that name all of them, or their time is over. What the carrier does about that, until its changes are written
+and its answers sent, is timed, in CPU time; its neighbour's part is not.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from benchmarks._pair import ROUND_US, Pair
+from benchmarks._queue_control import SIZE_BYTES, Member
+
+from carrypost.config import Settings
+from carrypost.gossip.layer import Draft
+from carrypost.mom.control import Purge, control_draft
+
+COPIES: Final = 1_000
+_LIFETIME_US: Final = 600_000_000
+_NOTICE_US: Final = 60_000_000
+_NAMED: Final = 250
+"""Messages that one notice names: about as many as fit."""
+
+
+class Carrying:
+    """A carrier with copies, and the manager beside it."""
+
+    def __init__(self, copies: int) -> None:
+        settings = Settings.emulated(security="signed", cache_messages_max=4 * copies + 1_000)
+        self._pair = Pair(settings, side=Member)
+        manager, carrier = self._pair.a, self._pair.b
+        assert isinstance(manager, Member)
+        self._manager, self._carrier = manager, carrier
+        self._pair.meet(5)
+        queue = manager.declare(self._pair.now)
+        self._ids = manager.send([Draft(queue, bytes(SIZE_BYTES), lifetime_us=_LIFETIME_US)] * copies, self._pair.now)
+        self._pair.meet(30)
+        assert self._carried == copies
+        self._spent_s = 0.0
+        gc.collect()
+
+    @property
+    def _carried(self) -> int:
+        return self._carrier.host.overview().messages
+
+    def _timed(self, does: Callable[[], object]) -> None:
+        """Let the carrier do something, and hand over what it answers."""
+        began_s = time.process_time()
+        does()
+        answers = self._carrier.drain(self._pair.now)
+        self._spent_s += time.process_time() - began_s
+        for frames in answers:
+            self._manager.host.receive(frames, "b", self._pair.now)
+
+    def purge(self) -> float:
+        """CPU seconds that notices take it."""
+        pair, host = self._pair, self._carrier.host
+        parts = [self._ids[first : first + _NAMED] for first in range(0, len(self._ids), _NAMED)]
+        self._manager.send(
+            [control_draft(None, [Purge(each) for each in part], _NOTICE_US) for part in parts], pair.now
+        )
+        while self._carried > len(parts):  # The notices are carried on, for others.
+            for frames in self._manager.drain(pair.now):
+                self._timed(partial(host.receive, frames, "a", pair.now))
+            pair.now += ROUND_US
+            for each in (self._manager.host, host):
+                if (each.next_deadline() or 0) <= pair.now:
+                    each.tick(pair.now)
+        return self._spent_s
+
+    def expire(self) -> float:
+        """CPU seconds that their deadline takes it."""
+        self._pair.now += _LIFETIME_US
+        self._timed(partial(self._carrier.host.tick, self._pair.now))
+        assert self._carried == 0
+        return self._spent_s

@@ -1,0 +1,78 @@
+"""What a node is asked for by those who open a consumer or a browser. Callers are not all checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from carrypost.errors import (
+    CarrypostError,
+    IllegalArgumentException,
+    InvalidDestinationException,
+    JMSException,
+)
+from carrypost.jms.consumer import Wanted
+from carrypost.jms.destinations import Queue, Topic
+from carrypost.jms.messages.properties import is_given
+from carrypost.jms.translation import translated
+from carrypost.model.address import topic_pattern
+from carrypost.model.pattern import DESTINATION, entry
+from carrypost.model.selector import Selector
+from carrypost.mom.commands import Receive, Subscribe
+
+
+def asked(wanted: Wanted) -> Subscribe | Receive:
+    """What a consumer asks for."""
+    if isinstance(wanted.destination, Queue):
+        return _received(wanted, wanted.destination)
+    return _subscribed(wanted)
+
+
+def _received(wanted: Wanted, queue: Queue) -> Receive:
+    if wanted.durable or wanted.shared:
+        raise InvalidDestinationException(
+            f"subscriptions are of topics, and {queue!r} is a queue, which keeps its messages and gives each to one of "
+            "its consumers: use create_consumer"
+        )
+    if wanted.no_local:
+        raise IllegalArgumentException(f"no_local is for topics: each message of {queue!r} is for somebody")
+    if wanted.patterns:
+        raise IllegalArgumentException(f"patterns are for topics: choose from {queue!r} by a selector")
+    return Receive(queue.address, queue_selector(wanted.selector))
+
+
+def queue_selector(selector: object) -> str | None:
+    """The selector of a consumer or a browser of a queue; None where there is none."""
+    text = _selector(selector)
+    if text is None:
+        return None
+    found = Selector(text)
+    found.refuse(is_given, "is set when a message is received, and a queue chooses before that")
+    return text if found.weight else None
+
+
+def _selector(selector: object) -> str | None:
+    if selector is not None and not isinstance(selector, str):
+        raise IllegalArgumentException(f"a selector is text, not a {type(selector).__name__}")
+    return selector
+
+
+def _subscribed(wanted: Wanted) -> Subscribe:
+    topic, patterns, selector = wanted.destination, wanted.patterns or {}, _selector(wanted.selector)
+    if not isinstance(topic, Topic):
+        raise InvalidDestinationException(
+            f"a consumer takes a topic, made by create_topic, or a queue, made by create_queue, not {topic!r}"[:200]
+        )
+    if not isinstance(patterns, Mapping):
+        raise IllegalArgumentException(f"patterns are texts by name of an attribute, not {patterns!r}"[:200])
+    if DESTINATION in patterns:
+        raise IllegalArgumentException("the topic says where messages go: patterns are for other attributes")
+    try:
+        found = entry({DESTINATION: topic_pattern(topic.topic_name), **patterns}, selector)
+    except JMSException:
+        raise
+    except CarrypostError as error:
+        raise translated(error) from None
+    return Subscribe(
+        found, ordering=topic.ordering, name=wanted.name, durable=wanted.durable, shared=wanted.shared,
+        no_local=wanted.no_local,
+    )  # fmt: skip

@@ -1,0 +1,156 @@
+"""`QueueBrowser`: sees what waits in a queue, and takes nothing.
+
+At the node that manages the queue it sees the queue as it is. Elsewhere it asks that node, and sees what that one had
+when it looked, as far as the messages come: a snapshot, whose age it tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Protocol, Self
+
+from carrypost.errors import IllegalStateException
+from carrypost.jms.durations import Duration, seconds
+from carrypost.jms.passage import from_browsed
+from carrypost.model.times import MICROSECONDS
+
+if TYPE_CHECKING:
+    from carrypost.events import Browsed
+    from carrypost.jms.destinations import Queue
+    from carrypost.jms.messages import Message
+    from carrypost.jms.works import SessionWorks
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.mom.commands import Browsing
+
+
+class Look:
+    """One look into a queue: what of it has come so far."""
+
+    def __init__(self, begun: Browsing) -> None:
+        self.number = begun.number
+        self.waiting: deque[Descriptor] = deque(begun.descriptors or ())
+        self.taken_us = begun.taken_us
+        """When the manager looked; 0 while it was not heard."""
+        self.complete = begun.descriptors is not None
+        self.ended = ""
+        """Why nothing more is told, if that is so."""
+        self._news = asyncio.Event()
+
+    def add(self, part: Browsed) -> None:
+        """A further part of it."""
+        self.waiting.extend(part.descriptors)
+        self.taken_us, self.complete = part.taken_us, part.complete
+        self._news.set()
+
+    def end(self, reason: str) -> None:
+        """Nothing more is told."""
+        self.ended = reason
+        self._news.set()
+
+    async def more(self, limit_s: float | None) -> bool:
+        """Wait for news; False if none came in time."""
+        self._news.clear()
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+class BrowserSession(Protocol):
+    """What a browser needs of its session."""
+
+    @property
+    def works(self) -> SessionWorks:
+        """By which the node is asked."""
+
+    async def look(self, queue: Queue, selector: str | None) -> Look:
+        """Begin a look into a queue."""
+
+    def forget_look(self, look: Look) -> None:
+        """Nobody waits for the rest of it."""
+
+
+class QueueBrowser:
+    """Sees what waits in a queue; made by `Context.create_browser`. Every iteration looks anew."""
+
+    def __init__(self, session: BrowserSession, queue: Queue, selector: str | None) -> None:
+        self._session, self._queue, self._selector = session, queue, selector
+        self._taken_us = 0
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def queue(self) -> Queue:
+        """What it looks into."""
+        return self._queue
+
+    @property
+    def message_selector(self) -> str | None:
+        """The selector that its messages fulfil; None if there is none."""
+        return self._selector
+
+    @property
+    def taken_at(self) -> float | None:
+        """When the manager of the queue looked the last time, in seconds since 1970 by its clock; None: not yet."""
+        return self._taken_us / MICROSECONDS or None
+
+    @property
+    def age(self) -> float | None:
+        """How many seconds ago that was; None: it was not heard yet."""
+        passed_us = self._session.works.provider.now_us() - self._taken_us
+        return max(0, passed_us) / MICROSECONDS if self._taken_us else None
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self.messages()
+
+    async def messages(self, timeout: Duration | None = None) -> AsyncIterator[Message]:
+        """What waits, in the order in which it would be given out; ends if nothing more comes for `timeout`.
+
+        On the manager's node all of it is here. Elsewhere an iteration without a timeout waits for the manager's
+        answer, and for the messages, but not longer than the node does: an hour, and ten seconds for each message.
+        """
+        limit_s = None if timeout is None else seconds(timeout, "a timeout")
+        self._check()
+        await self._session.works.ready()
+        look = await self._session.look(self._queue, self._selector)
+        try:
+            while True:
+                self._taken_us = look.taken_us or self._taken_us
+                while look.waiting:
+                    message = await self._read(look.waiting.popleft())
+                    if message is not None:
+                        yield message
+                        self._check()
+                if look.complete or not await look.more(limit_s):
+                    return
+                if look.ended:
+                    raise IllegalStateException(look.ended)
+        finally:
+            self._session.forget_look(look)
+
+    def _check(self) -> None:
+        self._session.works.check()
+        if self._closed:
+            raise IllegalStateException("this browser is closed: create another")
+
+    async def _read(self, descriptor: Descriptor) -> Message | None:
+        """The message; None if it is gone meanwhile, or dead."""
+        provider = self._session.works.provider
+        payload = await provider.payload(descriptor) if descriptor.alive(provider.now_us()) else None
+        return None if payload is None else from_browsed(descriptor, payload)
+
+    async def close(self) -> None:
+        """Look no more; twice is once."""
+        self._closed = True
+
+    def __repr__(self) -> str:
+        return f"<QueueBrowser of {self._queue!r}{', closed' if self._closed else ''}>"

@@ -1,0 +1,52 @@
+"""What contexts make by plain calls, without asking their node: names of destinations, and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from carrypost.jms.destinations import Queue, Topic, queue_of
+from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
+from carrypost.model.descriptor import Ordering
+
+
+class Maker:
+    """The part of a context that needs no node."""
+
+    def create_topic(self, name: str, *, ordering: Ordering | str = Ordering.NONE) -> Topic:
+        """The topic of this name; it exists by being used. ``a.b.*`` and ``a.>`` stand for many, to consume from.
+
+        `ordering`: "none", "causal" or "delta-causal"; everybody who uses the topic says the same.
+        """
+        return Topic(name, ordering)
+
+    def create_queue(self, name: str) -> Queue:
+        """The queue of this name: in full, ``Alan@NODE``, or short, as the directory of this node has it at first use.
+
+        It is a name alone: `declare_queue` makes a queue.
+        """
+        return queue_of(name)
+
+    def create_message(self) -> Message:
+        """A message without a body."""
+        return Message()
+
+    def create_text_message(self, text: str | None = None) -> TextMessage:
+        """A message with a text."""
+        return TextMessage(text)
+
+    def create_bytes_message(self, data: bytes = b"") -> BytesMessage:
+        """A message with bytes."""
+        return BytesMessage(data)
+
+    def create_map_message(self, entries: Mapping[str, Any] | None = None) -> MapMessage:
+        """A message with names and values."""
+        return MapMessage(entries or {})
+
+    def create_stream_message(self) -> StreamMessage:
+        """A message with values one after the other."""
+        return StreamMessage()
+
+    def create_object_message(self, value: object = None) -> ObjectMessage:
+        """A message with an object of a registered class."""
+        return ObjectMessage(value)

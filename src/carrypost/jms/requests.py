@@ -1,0 +1,220 @@
+"""Requests and their replies, over hours, by whoever passes, and over restarts of program and node.
+
+Replies come to one queue of this node, whose full address every request has as JMSReplyTo: whoever replies needs no
+directory. Which reply is whose the correlation id says. That a request is open is noted on the node before it is sent,
+until its reply was taken or its time is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from carrypost.errors import (
+    DeliveryTimeoutException,
+    IllegalArgumentException,
+    IllegalStateException,
+    InvalidDestinationException,
+    JMSException,
+)
+from carrypost.jms.consumer import Wanted
+from carrypost.jms.destinations import Destination, Queue
+from carrypost.jms.durations import Duration, seconds
+from carrypost.jms.messages import Message, headers
+from carrypost.jms.modes import SessionMode
+from carrypost.jms.producer import Producer
+from carrypost.model import address
+from carrypost.model.selector.tree import quoted
+from carrypost.model.times import MICROSECONDS
+from carrypost.mom.commands import Declare
+from carrypost.mom.requests import REPLIES
+
+if TYPE_CHECKING:
+    from carrypost.jms.provider import Provider
+    from carrypost.jms.sent import Sent
+    from carrypost.jms.session import Session
+
+_MILLISECOND_US = 1_000
+_CLOSED = "this context is closed: create another, and open the request there"
+
+
+class RequestsConnection(Protocol):
+    """What requests need of their connection."""
+
+    number: int
+
+    @property
+    def provider(self) -> Provider:
+        """The node's messaging."""
+
+    async def open_session(self, mode: SessionMode) -> Session:
+        """One more session."""
+
+    async def close_session(self, session: Session) -> None:
+        """Close a session."""
+
+
+class Request:
+    """A request that was sent, and whose reply is awaited; made by `Context.request` and `Context.open_request`."""
+
+    def __init__(self, requests: Requests, correlation_id: str, deadline_us: int, sent: Sent | None = None) -> None:
+        self._requests = requests
+        self._correlation_id = correlation_id
+        self._deadline_us = deadline_us
+        self._sent = sent
+        self._reply: Message | None = None
+        self._waiting = False
+
+    @property
+    def correlation_id(self) -> str:
+        """By which its reply is known, and `Context.open_request` finds it after a restart."""
+        return self._correlation_id
+
+    @property
+    def deadline(self) -> float:
+        """Until when a reply counts, in seconds since 1970."""
+        return self._deadline_us / MICROSECONDS
+
+    @property
+    def sent(self) -> Sent | None:
+        """What is known of the request's own way; None if it was sent by an earlier life of the program."""
+        return self._sent
+
+    async def reply(self, timeout: Duration | None = None) -> Message:
+        """The reply. Waits for it, but not longer than `timeout`, and not beyond the deadline.
+
+        When the time is over `DeliveryTimeoutException` is raised; before the deadline it may be asked for again. Where
+        several reply it is the one that came first. Once it was taken, it is this one for ever.
+        """
+        limit_s = None if timeout is None else seconds(timeout, "a timeout")
+        if self._reply is not None:
+            return self._reply
+        if self._waiting:
+            raise IllegalStateException("another task waits for this reply")
+        self._waiting = True
+        try:
+            self._reply = await self._requests.take(self._correlation_id, self._deadline_us, limit_s)
+            await asyncio.shield(asyncio.ensure_future(self._requests.finish(self._correlation_id, self._reply)))
+        finally:
+            self._waiting = False
+        return self._reply
+
+    def __repr__(self) -> str:
+        state = "answered" if self._reply is not None else "open"
+        return f"<Request {self._correlation_id!r}, {state}>"
+
+
+class Requests:
+    """The requests of one context. They have a session of their own, whatever else the context does."""
+
+    def __init__(self, connection: RequestsConnection) -> None:
+        self._connection = connection
+        self._opening = asyncio.Lock()
+        self._opened: Session | None = None
+        self._closed = False
+        self._queue: Queue | None = None
+        self._count = 0
+
+    async def _session(self) -> Session:
+        async with self._opening:
+            if self._closed:
+                raise IllegalStateException(_CLOSED)
+            if self._opened is None:
+                self._opened = await self._connection.open_session(SessionMode.INDIVIDUAL_ACKNOWLEDGE)
+            return self._opened
+
+    async def close(self) -> None:
+        """Its context closes; requests stay open."""
+        self._closed = True
+        async with self._opening:
+            session, self._opened = self._opened, None
+            if session is not None:
+                await self._connection.close_session(session)
+
+    async def _replies(self) -> Queue:
+        """Where replies come."""
+        if self._queue is None:
+            found = await self._connection.provider.declare(Declare(REPLIES))
+            self._queue = Queue(address.name_of(found) or found)
+        return self._queue
+
+    async def send(
+        self, destination: Destination, body: object, time_to_live: Duration, correlation_id: str | None
+    ) -> Request:
+        """Note a request, and send it."""
+        life_s = seconds(time_to_live, "time_to_live")
+        if not life_s:
+            raise IllegalArgumentException("a request needs a time_to_live: nobody waits for ever")
+        session, provider = await self._session(), self._connection.provider
+        deadline_us = provider.now_us() + round(life_s * MICROSECONDS)
+        correlation = self._correlation(correlation_id)
+        producer = Producer(session).set_jms_correlation_id(correlation).set_jms_reply_to(await self._replies())
+        await provider.remember_request(correlation, deadline_us)
+        try:
+            sent = await producer.send(destination, body, time_to_live=life_s)
+        except JMSException:  # Who is cancelled may have sent it.
+            await provider.forget_request(correlation)
+            raise
+        return Request(self, correlation, deadline_us, sent)
+
+    def _correlation(self, given: str | None) -> str:
+        """The id that was given, or one that no other request has."""
+        if given is None:
+            self._count += 1
+            provider = self._connection.provider
+            return f"{provider.place.node}-{provider.now_us():x}-{self._connection.number}-{self._count}"
+        found = headers.text_or_none("correlation_id", given)
+        if not found:
+            raise IllegalArgumentException("correlation_id is text, and not empty")
+        return found
+
+    async def open(self, correlation_id: str) -> Request:
+        """A request that was sent earlier."""
+        for each in await self._connection.provider.open_requests():
+            if each.correlation == correlation_id:
+                return Request(self, each.correlation, each.deadline_us)
+        raise IllegalStateException(
+            f"no request {correlation_id!r} is open here: its reply was taken, its time is over, or it was not sent"
+        )
+
+    async def take(self, correlation: str, deadline_us: int, limit_s: float | None) -> Message:
+        """Wait for a reply."""
+        session = await self._session()
+        left_s = max(0, deadline_us - self._connection.provider.now_us()) / MICROSECONDS
+        selector = f"JMSCorrelationID = {quoted(correlation)}"
+        consumer = await session.consume(Wanted(destination=await self._replies(), selector=selector, prefetch=1))
+        try:
+            message = await consumer.receive(left_s if limit_s is None else min(left_s, limit_s))
+        finally:
+            closed = consumer.closed
+            await consumer.close()
+        if message is not None:
+            return message
+        if closed:
+            raise IllegalStateException(_CLOSED)
+        raise DeliveryTimeoutException(f"no reply to the request {correlation!r} came in time")
+
+    async def finish(self, correlation: str, reply: Message) -> None:
+        """A reply was taken: in one batch it is consumed, and the request is open no more."""
+        await asyncio.gather(reply.acknowledge(), self._connection.provider.forget_request(correlation))
+
+
+def remaining_s(request: Message, now_us: int) -> float | None:
+    """How long a reply to a message is of use: as long as the message lives; None: for ever."""
+    if not request.jms_expiration:
+        return None
+    left_s = (request.jms_expiration * _MILLISECOND_US - now_us) / MICROSECONDS
+    if left_s <= 0:
+        raise IllegalStateException("the time of this request is over: nobody waits for the reply")
+    return left_s
+
+
+def reply_place(request: object) -> Destination:
+    """Where a reply to a message goes."""
+    if not isinstance(request, Message):
+        raise IllegalArgumentException(f"a reply is to a message that was received, not to {request!r}"[:200])
+    if request.jms_reply_to is None:
+        raise InvalidDestinationException(
+            f"nobody waits for a reply to this: it has no jms_reply_to: {request!r}"[:200]
+        )
+    return request.jms_reply_to

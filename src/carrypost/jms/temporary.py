@@ -1,0 +1,129 @@
+"""Temporary destinations: they live as long as a connection, and that connection alone consumes from them.
+
+Anybody who is told their address, as by JMSReplyTo, may send to them. What comes when they are gone is dropped where it
+arrives, or dies by its deadline on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from carrypost.errors import IllegalStateException, InvalidDestinationException
+from carrypost.jms.destinations import TEMPORARY, Destination, Queue, Topic, is_temporary
+from carrypost.model import address
+from carrypost.mom.commands import Declare
+
+if TYPE_CHECKING:
+    from carrypost.jms.consumer import Consumer
+    from carrypost.jms.provider import Provider
+
+
+class TemporaryConnection(Protocol):
+    """What temporary destinations need of their connection."""
+
+    number: int
+
+    @property
+    def provider(self) -> Provider:
+        """The node's messaging."""
+
+    @property
+    def consumers(self) -> Mapping[int, Consumer]:
+        """Those that are open."""
+
+
+class Temporary(Destination):
+    """A destination of one connection."""
+
+    __slots__ = ()
+    _all: Temporaries
+
+    async def delete(self) -> None:
+        """End it, with all that waits in it; raises `IllegalStateException` while a consumer is open. Twice is once."""
+        await self._all.end(self)
+
+    def is_of(self, temporaries: Temporaries) -> bool:
+        """Whether a connection made it."""
+        return self._all is temporaries
+
+
+class TemporaryQueue(Temporary, Queue):
+    """A queue of one connection; made by `Context.create_temporary_queue`."""
+
+    __slots__ = ("_all",)
+
+    def __init__(self, name: str, temporaries: Temporaries) -> None:
+        Queue.__init__(self, name)
+        self._all = temporaries
+
+
+class TemporaryTopic(Temporary, Topic):
+    """A topic of one connection; made by `Context.create_temporary_topic`."""
+
+    __slots__ = ("_all",)
+
+    def __init__(self, name: str, temporaries: Temporaries) -> None:
+        Topic.__init__(self, name)
+        self._all = temporaries
+
+
+class Temporaries:
+    """The temporary destinations of one connection."""
+
+    def __init__(self, connection: TemporaryConnection) -> None:
+        self._connection = connection
+        self._alive: set[str] = set()
+        """Addresses."""
+        self._count = 0
+
+    @property
+    def provider(self) -> Provider:
+        """The node's messaging."""
+        return self._connection.provider
+
+    async def queue(self) -> TemporaryQueue:
+        """One more queue."""
+        made = await self.provider.declare(Declare(self._name(), connection=self._connection.number))
+        self._alive.add(made)
+        return TemporaryQueue(address.name_of(made) or made, self)
+
+    def topic(self) -> TemporaryTopic:
+        """One more topic."""
+        made = TemporaryTopic(f"{self._name()}.{self.provider.place.node}", self)
+        self._alive.add(made.address)
+        return made
+
+    def _name(self) -> str:
+        """A name that no other life of the node gives, and no other connection."""
+        self._count += 1
+        return f"{TEMPORARY}{self.provider.now_us():x}-{self._connection.number}-{self._count}"
+
+    async def end(self, destination: Destination) -> None:
+        """End one of them; raises `IllegalStateException` if it is in use."""
+        if destination.address not in self._alive:
+            return
+        if any(each.destination == destination for each in self._connection.consumers.values()):
+            raise IllegalStateException(f"{destination!r} has a consumer: close it before you delete it")
+        if isinstance(destination, Queue):
+            await self.provider.end_queue(destination.address)
+        self._alive.discard(destination.address)
+
+    def end_all(self) -> None:
+        """The connection is closed, and with it they are."""
+        self._alive.clear()
+
+    def check_consumer(self, destination: object) -> None:
+        """Raise unless a consumer of this connection may be opened for it."""
+        if not isinstance(destination, Destination) or destination.address in self._alive:
+            return
+        if is_temporary(destination):
+            raise InvalidDestinationException(
+                f"{destination!r} is temporary: only the connection that made it consumes from it, until it is deleted"
+            )
+
+    def check_sender(self, destination: Destination) -> None:
+        """Raise if it is one of this connection that was deleted."""
+        mine = isinstance(destination, Temporary) and destination.is_of(self)
+        if mine and destination.address not in self._alive:
+            raise InvalidDestinationException(f"{destination!r} was deleted")

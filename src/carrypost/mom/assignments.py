@@ -1,0 +1,294 @@
+"""What other nodes' queues assigned to this one: a row each, until everything was said about it.
+
+An assignment is held from the moment that it is heard of, whether its message is here or not. It ends when its message
+was acknowledged, when nobody here takes it, or with the message's life. One that was given back is remembered until
+then, as what assigned it may come again.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from carrypost.events import Reason
+from carrypost.gossip.holdings.owners import QUEUES
+from carrypost.model import address
+from carrypost.model.ids import MessageId, NodeId
+from carrypost.model.times import NEVER
+from carrypost.mom import control
+
+if TYPE_CHECKING:
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.mom.control import Item
+    from carrypost.mom.ledger import Ledger
+    from carrypost.mom.post import Post
+
+FAMILY = b"A"
+ANSWER: Final = 1
+"""The matter on which the manager is owed an answer."""
+
+
+class Held(enum.IntEnum):
+    """Where an assignment stands; numbers are part of the store's format."""
+
+    HELD = 0
+    """It is this node's."""
+    ACKNOWLEDGED = 1
+    RELEASED = 2
+    """Nobody here took it."""
+    DEAD = 3
+    """Nobody here could consume it."""
+
+
+Key = tuple[NodeId, MessageId]
+"""The manager and the message: whether a message is of that manager's queue is not known before it is here, so nobody
+else's word is in the way of the manager's."""
+
+
+class AssignmentRow(msgspec.Struct, frozen=True, array_like=True):
+    """An assignment in the store; fields may be appended with a default."""
+
+    destination: str
+    round: int
+    until_us: int
+    """When it is of no use any more."""
+    lease_us: int = 0
+    count: int = 0
+    before: int = 0
+    """How often it may have been handed over elsewhere."""
+    state: int = 0
+    owed: int = 0
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(AssignmentRow).decode
+
+
+class Assignment:
+    """One message of another node's queue that is this node's."""
+
+    __slots__ = (
+        "_all", "before", "copy", "count", "destination", "lease_us", "message", "owed", "release_us", "request",
+        "round", "state", "until_us",
+    )  # fmt: skip
+
+    def __init__(self, everything: Assignments, message: MessageId, destination: str, until_us: int) -> None:
+        self._all = everything
+        self.message = message
+        self.destination = destination
+        """Of the queue: a dead letter's own is another."""
+        self.until_us = until_us
+        self.round = 0
+        self.request = 0
+        """Which it was assigned to; 0 after a restart."""
+        self.lease_us = 0
+        """Until when it is this node's; 0: for good."""
+        self.before = self.count = 0
+        """How often it may have been handed over elsewhere, and in all."""
+        self.state = Held.HELD
+        self.owed = 0
+        self.copy: Copy | None = None
+        """Its message, once that is here."""
+        self.release_us = NEVER
+        """When it is given back unless a consumer asks for it."""
+
+    @property
+    def manager(self) -> NodeId:
+        """The node whose queue it is of."""
+        return _manager_of(self.destination)
+
+    @property
+    def key(self) -> Key:
+        """What it is found by."""
+        return self.manager, self.message
+
+    # --- a tenure ------------------------------------------------------------------------------------------
+
+    @property
+    def stands(self) -> bool:
+        """Whether it is this node's."""
+        return self.state is Held.HELD
+
+    def runs(self, now: int) -> bool:
+        """Whether it may be handed over: its manager gave it to nobody else."""
+        return self.stands and not 0 < self.lease_us <= now
+
+    @property
+    def handed(self) -> bool:
+        """Whether a program of this node may have seen it."""
+        return self.count > self.before
+
+    def keep(self, count: int) -> None:
+        """It was handed over so often."""
+        self.count = count
+        self._all.write(self)
+
+    def done(self) -> None:
+        """It was acknowledged."""
+        if self.stands:
+            self._all.answer(self, Held.ACKNOWLEDGED)
+
+    def undone(self, count: int) -> None:
+        """The commit that acknowledged it was lost."""
+        if self.state is Held.ACKNOWLEDGED:
+            self.state, self.owed = Held.HELD, 0
+            self.keep(count)
+
+    def finish(self) -> None:
+        """That it was acknowledged is for good."""
+        if self.state is Held.ACKNOWLEDGED:
+            self._all.discard(self)
+
+    def release(self, *, dead: bool) -> None:
+        """Nobody on this node takes it."""
+        if self.stands:
+            self._all.answer(self, Held.DEAD if dead else Held.RELEASED)
+
+    # --- what is said of it --------------------------------------------------------------------------------
+
+    def item(self, matter: int, to: NodeId | None) -> Item | None:  # noqa: ARG002 - only its manager is told anything
+        """The answer; None if there is none any more."""
+        if not self.owed & matter or self.state is Held.HELD:
+            return None
+        if self.state is Held.ACKNOWLEDGED:
+            return control.Acknowledge(self.message, self.round)
+        return control.Release(self.message, self.round, self.count, self.state is Held.DEAD)
+
+    def said(self, matter: int) -> None:
+        """It is on its way."""
+        self.owed &= ~matter
+        self._all.write(self)
+
+    def unsaid(self, matter: int, to: NodeId | None) -> None:  # noqa: ARG002 - likewise
+        """It is said again, if it still holds."""
+        if self.state is not Held.HELD:
+            self.owed |= matter
+            self._all.write(self)
+
+
+class Assignments:
+    """All that were assigned to one node."""
+
+    def __init__(self, ground: Ground, ledger: Ledger, post: Post) -> None:
+        self._holdings, self._cache = ground.holdings, ground.holdings.cache
+        self._ledger, self._post = ledger, post
+        self._all: dict[Key, Assignment] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def get(self, manager: NodeId, message: MessageId) -> Assignment | None:
+        """What a manager said of a message."""
+        return self._all.get((manager, message))
+
+    def of(self, copy: Copy) -> Assignment | None:
+        """What the manager of a message's queue said of it."""
+        manager = address.addressee(copy.descriptor.destination)
+        return None if manager is None else self._all.get((manager, copy.id))
+
+    def all(self) -> list[Assignment]:
+        """Every one."""
+        return list(self._all.values())
+
+    def add(self, item: control.Assign, destination: str, until_us: int) -> Assignment | None:
+        """A message is this node's now; None if that is known already, or is over."""
+        message, manager = MessageId(item.message), _manager_of(destination)
+        known = self._all.get((manager, message))
+        if known is not None and known.round >= item.round:
+            return None
+        copy = self._cache.get(message)
+        if copy is not None and self._holdings.is_confirmed(copy):
+            self._answer_again(item, destination, until_us)
+            return None
+        if known is not None and known.stands and known.handed:
+            known.round, known.lease_us = item.round, item.lease_us  # It came back to whoever had it.
+            self.write(known)
+            return None
+        made = self._all[manager, message] = Assignment(self, message, destination, until_us)
+        made.round, made.request, made.lease_us = item.round, item.request, item.lease_us
+        made.before = made.count = item.count
+        self.write(made)
+        return made
+
+    def _answer_again(self, item: control.Assign, destination: str, until_us: int) -> None:
+        """A program here is done with it; that was heard too late, or not yet: it is said for this round, too."""
+        message = MessageId(item.message)
+        made = self._all[_manager_of(destination), message] = Assignment(self, message, destination, until_us)
+        made.round, made.count = item.round, item.count
+        self.answer(made, Held.ACKNOWLEDGED)
+
+    def attach(self, assignment: Assignment, copy: Copy) -> None:
+        """Its message is here."""
+        assignment.copy = copy
+        if copy.descriptor.deadline_us is not None:
+            assignment.until_us = copy.descriptor.deadline_us
+        self._cache.pin((copy,), QUEUES)
+
+    def detach(self, assignment: Assignment) -> None:
+        """Its message is not here any more, and may come again."""
+        assignment.copy = None
+
+    def answer(self, assignment: Assignment, state: Held) -> None:
+        """It is not this node's any more; its manager is told, once that is durable."""
+        assignment.state, assignment.owed = state, ANSWER
+        self.write(assignment)
+        self._post.add(assignment.manager, assignment, ANSWER, until_us=assignment.until_us)
+        if state is not Held.ACKNOWLEDGED and assignment.copy is not None:
+            self._cache.unpin((assignment.copy,), QUEUES)
+
+    def discard(self, assignment: Assignment) -> None:
+        """Its message was consumed, and is of no use any more."""
+        copy = assignment.copy
+        if copy is not None:
+            self._cache.unpin((copy,), QUEUES)
+            if copy.here:
+                self._holdings.discard(copy, Reason.PURGED, done=True)
+
+    def write(self, assignment: Assignment) -> None:
+        """Keep it; one that was acknowledged, and of which that was said, needs no row: the message's own note does."""
+        if assignment.state is Held.ACKNOWLEDGED and not assignment.owed:
+            self.forget(assignment)
+            return
+        row = AssignmentRow(
+            assignment.destination, assignment.round, assignment.until_us, assignment.lease_us, assignment.count,
+            assignment.before, assignment.state, assignment.owed,
+        )  # fmt: skip
+        self._ledger.put(_row_name(assignment.key), _encode(row))
+
+    def forget(self, assignment: Assignment) -> None:
+        """There is nothing to be known of it any more."""
+        if assignment.copy is not None:
+            self._cache.unpin((assignment.copy,), QUEUES)
+        if self._all.get(assignment.key) is assignment:
+            del self._all[assignment.key]
+            self._ledger.delete(_row_name(assignment.key))
+
+    def restore(self, name: bytes, value: bytes) -> Assignment:
+        """A row of an earlier life."""
+        row = _decode(value)
+        manager = _manager_of(row.destination)
+        message = MessageId(name[len(_row_name((manager, MessageId(b"")))) :])
+        made = self._all[manager, message] = Assignment(self, message, row.destination, row.until_us)
+        made.round, made.lease_us, made.count, made.before = row.round, row.lease_us, row.count, row.before
+        made.state, made.owed = Held(row.state), row.owed
+        copy = self._cache.get(message)
+        if copy is not None and copy.whole and made.stands:
+            self.attach(made, copy)
+        if made.owed:
+            self._post.add(made.manager, made, ANSWER, until_us=made.until_us)
+        return made
+
+
+def _manager_of(destination: str) -> NodeId:
+    """The node that a queue is of."""
+    found = address.addressee(destination)
+    assert found is not None
+    return found
+
+
+def _row_name(key: Key) -> bytes:
+    manager, message = key
+    return FAMILY + len(manager.encode()).to_bytes(2, "big") + manager.encode() + message

@@ -1,0 +1,182 @@
+"""Looking into queues of other nodes: the manager is asked for a snapshot, and its messages are waited for.
+
+The answer has ids, in order; the messages come as those do that anybody carries. What is here is told as far as nothing
+before it is missing; after a while without what is missing, the rest is told without it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from carrypost.errors import PatternError
+from carrypost.events import Browsed
+from carrypost.gossip.interest.matcher import Matcher
+from carrypost.model import address
+from carrypost.model.pattern import entry
+from carrypost.model.times import NEVER
+from carrypost.mom import control
+
+if TYPE_CHECKING:
+    from carrypost.config import Limits
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import MessageId, NodeId
+    from carrypost.mom.control import Item
+    from carrypost.mom.post import Post
+    from carrypost.mom.queue import Queue
+    from carrypost.mom.receiver import Receiver
+
+ANSWER_US: Final = 3_600_000_000
+"""A question waits for its answer, and an answer for whoever asked, for so long."""
+_PATIENCE_US = 10_000_000
+"""A snapshot waits for messages that are missing for so long after the last one came."""
+OPEN_MAX = 64
+"""Questions that are open at a time; the oldest gives way."""
+_ASK: Final = 1
+
+
+SNAPSHOT_MAX = 1_000
+"""Entries that another node is told of when it looks into a queue."""
+_PART = 100
+"""Of which so many go into one item."""
+
+
+def visible(queue: Queue, selector: str | None, limits: Limits, now: int) -> list[Descriptor]:
+    """What waits in a queue and is alive, in order; delayed messages are not seen before their time."""
+    waiting = [each.descriptor for each in queue.waiting if each.descriptor.alive(now)]
+    if not selector:
+        return waiting
+    matcher = Matcher((entry(".*", selector),), limits, own=True)
+    return [each for each in waiting if matcher.matches(each)]
+
+
+def snapshot(queue: Queue, asked: control.Browse, limits: Limits, now: int) -> list[control.Snapshot]:
+    """The answer to a node that wants to see what waits, in parts."""
+    try:
+        found = visible(queue, asked.selector, limits, now)[:SNAPSHOT_MAX]
+    except PatternError:
+        found = []  # Programs are told of such selectors where they are: this is a stranger's.
+    return [
+        control.Snapshot(
+            asked.queue, asked.number, now, first, len(found),
+            tuple([each.id for each in found[first : first + _PART]]),
+        )
+        for first in range(0, len(found) or 1, _PART)
+    ]  # fmt: skip
+
+
+class Look:
+    """One look into a queue of another node."""
+
+    __slots__ = ("_asked", "destination", "due_us", "manager", "messages", "number", "taken_us", "told")
+
+    def __init__(self, number: int, destination: str, manager: NodeId, asked: control.Browse) -> None:
+        self.number, self.destination, self.manager = number, destination, manager
+        self._asked = asked
+        self.messages: dict[int, MessageId] = {}
+        """By place, as far as they were heard of."""
+        self.taken_us = 0
+        """When the manager looked; 0 before its answer."""
+        self.told = 0
+        """How many were told, or are not waited for any more."""
+        self.due_us = NEVER
+
+    def item(self, matter: int, to: NodeId | None) -> Item | None:  # noqa: ARG002 - there is but one thing to say
+        """The question."""
+        return self._asked
+
+    def said(self, matter: int) -> None:
+        """A restart forgets it: whoever looks has gone, too."""
+
+    def unsaid(self, matter: int, to: NodeId | None) -> None:
+        """It is said again."""
+
+
+class Browsings:
+    """The looks of one node's programs into queues of other nodes."""
+
+    def __init__(self, ground: Ground, receiver: Receiver, post: Post) -> None:
+        self._get, self._tell = ground.holdings.cache.get, ground.outputs.tell
+        self._receiver, self._post = receiver, post
+        self._open: dict[int, Look] = {}
+        self._totals: dict[int, int] = {}
+        """How many entries each snapshot has, once it was heard of."""
+        self._number = 0
+        self.due_us = NEVER
+
+    def open(self, destination: str, manager: NodeId, selector: str | None, now: int) -> int:
+        """Ask a manager; returns the number by which its answer is told."""
+        found = address.address(destination)
+        assert found is not None
+        if len(self._open) >= OPEN_MAX:
+            self._give_up(next(iter(self._open.values())))
+        # From the clock, so that a late answer to an earlier life is not taken for one to this.
+        self._number = max(self._number + 1, now)
+        look = Look(self._number, destination, manager, control.Browse(found.name, self._number, selector or ""))
+        look.due_us = now + ANSWER_US
+        self._open[look.number] = look
+        self._receiver.look_into(destination)
+        self._post.add(manager, look, _ASK, until_us=look.due_us)
+        self.due_us = min(self.due_us, look.due_us)
+        return look.number
+
+    def heard(self, item: control.Snapshot, node: NodeId, now: int) -> None:
+        """A part of an answer is here."""
+        look = self._open.get(item.number)
+        if look is None or look.manager != node or look.taken_us not in (0, item.taken_us):
+            return
+        look.taken_us = item.taken_us
+        self._totals[look.number] = item.total
+        for place, message in enumerate(item.messages, item.first):
+            if place < item.total:
+                look.messages[place] = message  # type: ignore[assignment]  # an id, if it is any
+        self._wait(look, now)
+        self._tell_next(look)
+
+    def arrived(self, copy: Copy) -> None:
+        """A message of another node's queue is here."""
+        for look in list(self._open.values()):
+            if look.taken_us and look.messages.get(look.told) == copy.id:
+                self._tell_next(look)
+
+    def _wait(self, look: Look, now: int) -> None:
+        look.due_us = now + _PATIENCE_US
+        self.due_us = min(self.due_us, look.due_us)
+
+    def _tell_next(self, look: Look) -> None:
+        """Tell what is here, up to the first that is missing."""
+        total = self._totals[look.number]
+        found: list[Descriptor] = []
+        while look.told < total and (descriptor := self._descriptor(look, look.told)) is not None:
+            found.append(descriptor)
+            look.told += 1
+        complete = look.told >= total
+        if found or complete:
+            self._tell(Browsed(look.number, tuple(found), look.taken_us, complete))
+        if complete:
+            self._close(look)
+
+    def _descriptor(self, look: Look, place: int) -> Descriptor | None:
+        message = look.messages.get(place)
+        copy = None if message is None else self._get(message)
+        whole = copy is not None and copy.whole and address.addressee(copy.descriptor.destination) == look.manager
+        return copy.descriptor if whole and copy is not None else None
+
+    def _close(self, look: Look) -> None:
+        del self._open[look.number]
+        self._totals.pop(look.number, None)
+        self._receiver.look_away(look.destination)
+
+    def expire(self, now: int) -> None:
+        """Wait no longer for what is missing."""
+        for look in [each for each in self._open.values() if each.due_us <= now]:
+            self._give_up(look)
+        self.due_us = min([each.due_us for each in self._open.values()], default=NEVER)
+
+    def _give_up(self, look: Look) -> None:
+        """Tell what is here, without what is missing."""
+        places = range(look.told, self._totals.get(look.number, 0))
+        here = tuple([found for place in places if (found := self._descriptor(look, place)) is not None])
+        self._tell(Browsed(look.number, here, look.taken_us, complete=True))
+        self._close(look)

@@ -1,0 +1,79 @@
+"""Closed entries of queues, of which something is still to be said.
+
+Their authors hear that they were consumed, or failed; all nodes, that copies of them are of no use any more. Authors on
+this node hear it without a control message, in the batch that makes it final.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.model.times import NEVER
+from carrypost.mom.entries import OUTCOME, PURGE
+
+if TYPE_CHECKING:
+    from carrypost.model.ids import MessageId, NodeId
+    from carrypost.mom.control import Item
+    from carrypost.mom.entries import QueueEntry
+    from carrypost.mom.post import Post
+
+_SWEEP_US = 60_000_000
+"""How often they are looked through for those of which nothing needs to be said any more."""
+NOTICE_US = 86_400_000_000
+"""A notice that copies are of no use lives so long at most. Who did not hear it keeps its copies until they expire."""
+
+
+class Closed:
+    """The closed entries of one node, by the ids of their messages."""
+
+    def __init__(self, node: NodeId, post: Post, receipt_us: int) -> None:
+        self._node, self._post = node, post
+        self._receipt_us = receipt_us
+        """An author may hear of a message for so long after its end."""
+        self._entries: dict[MessageId, QueueEntry] = {}
+        self._sealed: list[QueueEntry] = []
+        """Those that programs of this node sent and are to hear of."""
+        self._sweep_us = 0
+
+    def __contains__(self, message: MessageId) -> bool:
+        return message in self._entries
+
+    def add(self, entry: QueueEntry, now: int) -> None:
+        """One more, whose author and whose carriers are to hear of it once that is durable."""
+        self._entries[entry.message] = entry
+        if entry.owed & PURGE:
+            self._post.add(None, entry, PURGE, until_us=min(entry.until_us, now + NOTICE_US))
+        if entry.owed & OUTCOME and entry.author != self._node:
+            self._post.add(entry.author, entry, OUTCOME, until_us=self._ends_us(entry))
+
+    def seal(self, entry: QueueEntry) -> None:
+        """It stays closed: nothing will undo that."""
+        if entry.owed & OUTCOME and entry.author == self._node:
+            self._sealed.append(entry)
+
+    def take_own(self) -> list[Item]:
+        """What became of messages of this node, once."""
+        sealed, self._sealed = self._sealed, []
+        items = [item for entry in sealed if (item := entry.item(OUTCOME, self._node)) is not None]
+        for entry in sealed:
+            entry.said(OUTCOME)
+        return items
+
+    def discard(self, entry: QueueEntry) -> None:
+        """It is an entry again."""
+        self._entries.pop(entry.message, None)
+
+    def sweep(self, now: int) -> None:
+        """Forget those of which everything was said, or nothing needs to be."""
+        if now < self._sweep_us:
+            return
+        self._sweep_us = now + _SWEEP_US
+        for entry in list(self._entries.values()):
+            if self._ends_us(entry) <= now:
+                entry.owed = 0
+                entry.write()
+            if not entry.owed:
+                del self._entries[entry.message]
+
+    def _ends_us(self, entry: QueueEntry) -> int:
+        return NEVER if entry.until_us == NEVER else entry.until_us + self._receipt_us

@@ -1,0 +1,185 @@
+"""What nodes say to each other about queues: items, many of which travel in one control message.
+
+A control message has no payload: its content is `Headers.control`, a list of items. Who may say what is decided by its
+author, whose signature is on it. Every item may come twice, late, or after one that was said later: what it says holds
+all the same, or does nothing. So rounds are named where a message may be assigned again, and credit is what was granted
+in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+
+from carrypost.gossip.layer import Draft
+from carrypost.model import address
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.headers import CONTROL_BYTES_MAX, Headers
+from carrypost.model.ids import NodeId
+from carrypost.model.times import TIME_US_MAX
+
+_PRIORITY, _PRIORITY_WORD, _PRIORITY_NOTICE = 9, 4, 0
+"""What lets messages be consumed goes first; that something was done is as good as any message; what only helps
+carriers gives way to everything else."""
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+"""The name of a queue, without its node."""
+_Selector = Annotated[str, msgspec.Meta(max_length=4096)]
+"""Which messages are meant; empty: all."""
+_Message = Annotated[bytes, msgspec.Meta(min_length=1, max_length=512)]
+"""The id of a message."""
+_Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
+
+
+class Request(msgspec.Struct, frozen=True, array_like=True, tag="r", gc=False):
+    """A receiver asks a queue for messages; a later one of the same number may grant more credit, and lasts longer."""
+
+    queue: _Name
+    number: _Count
+    """The receiver's own. Those of a node's later lives are higher."""
+    credit: _Count
+    """How many it takes in all, since the request began."""
+    deadline_us: _Count
+    """Until when it stands, unless it is renewed."""
+    selector: _Selector = ""
+
+
+class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag="w", gc=False):
+    """A request stands no more. What was assigned to it is not touched by that."""
+
+    queue: _Name
+    number: _Count
+    """Of the request."""
+
+
+class Assign(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
+    """A message of a queue belongs to a receiver now."""
+
+    queue: _Name
+    message: _Message
+    request: _Count
+    """The number of the request that it is assigned to."""
+    round: _Count
+    """How often it was assigned, this time included: an answer names it."""
+    count: _Count = 0
+    """How often it may have been handed over before."""
+    lease_us: _Count = 0
+    """Until when; 0: for good."""
+    until_us: _Count = 0
+    """The message's own deadline; 0: it has none."""
+
+
+class Acknowledge(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=False):
+    """The receiver of a message is done with it."""
+
+    message: _Message
+    round: _Count
+    """For which it is said."""
+
+
+class Release(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
+    """A receiver does not take a message that was assigned to it: nobody there saw it, or nobody can consume it."""
+
+    message: _Message
+    round: _Count
+    """For which it is said."""
+    count: _Count = 0
+    """How often it was handed over."""
+    dead: bool = False
+    """Its programs failed with it too often."""
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
+    """What became of a message, told to its author."""
+
+    message: _Message
+    kind: Annotated[int, msgspec.Meta(ge=0, le=255)]
+    """0: its manager has it; 1: it was consumed; 2: it failed. Others are a later version's."""
+    reason: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    """Why it failed."""
+
+
+HANDED_OVER, DELIVERED, FAILED = range(3)
+
+
+class Purge(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
+    """A message to one of the author's own destinations has reached whom it was for: copies are of no use any more."""
+
+    message: _Message
+
+
+class Browse(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
+    """A node wants to see what waits in a queue."""
+
+    queue: _Name
+    number: _Count
+    """By which the answer is known."""
+    selector: _Selector = ""
+
+
+class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
+    """A part of the answer: ids of what waits, in order."""
+
+    queue: _Name
+    number: _Count
+    """Of the question."""
+    taken_us: _Count
+    """When the manager looked, by its clock."""
+    first: _Count
+    """The place of the first of these."""
+    total: _Count
+    """How many there are in all parts."""
+    messages: tuple[_Message, ...] = ()
+    """Their ids."""
+
+
+KINDS = (Request, Withdraw, Assign, Acknowledge, Release, Outcome, Purge, Browse, Snapshot)
+Item = Request | Withdraw | Assign | Acknowledge | Release | Outcome | Purge | Browse | Snapshot
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_list = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_decode_item = msgspec.msgpack.Decoder(Item).decode
+_LIST_BYTES = 3
+"""What a list has around its items, at most."""
+
+
+def encoded_size(item: Item) -> int:
+    """The bytes that an item takes of a control message."""
+    return len(_encode(item))
+
+
+ROOM_BYTES = CONTROL_BYTES_MAX - _LIST_BYTES
+"""For the items of one control message."""
+
+
+def control_draft(
+    to: NodeId | None, items: Sequence[Item], lifetime_us: int | None, *, withheld: bool = False
+) -> Draft:
+    """A control message to one node, or (None) to all; one that is `withheld` leaves when it is durable."""
+    destination = address.EVERYBODY if to is None else address.control(to)
+    headers = Headers(control=_encode(items))
+    priority = _PRIORITY_NOTICE
+    if to is not None:
+        priority = _PRIORITY_WORD if all(isinstance(each, Outcome | Snapshot) for each in items) else _PRIORITY
+    return Draft(
+        destination, b"", lifetime_us=lifetime_us, priority=priority, headers=headers, withheld=withheld
+    )  # fmt: skip
+
+
+def items_of(descriptor: Descriptor) -> tuple[list[Item], int]:
+    """What a control message says, and how many of its items cannot be read: those of a later version, or nonsense."""
+    headers = descriptor.headers
+    if headers is None or not headers.control:
+        return [], 1
+    try:
+        parts = _decode_list(headers.control)
+    except msgspec.MsgspecError:
+        return [], 1
+    found: list[Item] = []
+    for part in parts:
+        try:
+            found.append(_decode_item(part))
+        except msgspec.MsgspecError:
+            continue
+    return found, len(parts) - len(found)

@@ -1,0 +1,101 @@
+"""The queues that this node declared, and their rows. A temporary queue has none: it ends with its connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.errors import InvalidDestinationException, JMSException
+from carrypost.model import address
+from carrypost.mom.commands import Declare
+from carrypost.mom.policies import fair, policy_named, policy_names
+from carrypost.mom.queue import Queue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from carrypost.model.ids import NodeId
+    from carrypost.mom.ledger import Ledger
+
+FAMILY = b"Q"
+
+
+class QueueRow(msgspec.Struct, frozen=True, array_like=True):
+    """A queue in the store; fields may be appended with a default."""
+
+    asked: Declare
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(QueueRow).decode
+
+
+class Declared:
+    """The queues of one node."""
+
+    def __init__(self, node: NodeId, ledger: Ledger) -> None:
+        self._node, self._ledger = node, ledger
+        self._queues: dict[str, Queue] = {}
+        self._by_number: dict[int, Queue] = {}
+        self._number = 0
+
+    def __iter__(self) -> Iterator[Queue]:
+        return iter(self._queues.values())
+
+    def get(self, destination: str) -> Queue | None:
+        """The queue of this address."""
+        return self._queues.get(destination)
+
+    def numbered(self, number: int) -> Queue | None:
+        """The queue of this number."""
+        return self._by_number.get(number)
+
+    def managed(self, destination: str) -> Queue:
+        """The queue of this address; raises `InvalidDestinationException` if there is none."""
+        found = self._queues.get(destination)
+        if found is None:
+            raise InvalidDestinationException(
+                f"this node manages no queue {address.name_of(destination) or destination!r}: declare it first"
+            )
+        return found
+
+    def declare(self, asked: Declare) -> tuple[Queue, bool]:
+        """The queue of this name, and whether it is new; raises `JMSException` if it is there with other options."""
+        policy = policy_named(asked.policy)
+        if policy is None:
+            raise JMSException(f"there is no policy {asked.policy!r}; there are {', '.join(policy_names())}")
+        destination = address.queue(asked.name, self._node)
+        known = self._queues.get(destination)
+        if known is not None:
+            if known.asked != asked:
+                raise JMSException(
+                    f"the queue {asked.name!r} is here with other options ({known.asked}): "
+                    "declare it with the same, or end it first"
+                )
+            return known, False
+        self._number += 1
+        queue = Queue(self._number, destination, asked, policy)
+        self._enter(queue)
+        if not asked.connection:
+            self._ledger.put(_row_name(queue.number), _encode(QueueRow(asked)))
+        return queue, True
+
+    def _enter(self, queue: Queue) -> None:
+        self._queues[queue.destination] = self._by_number[queue.number] = queue
+
+    def remove(self, queue: Queue) -> None:
+        """A queue is no more."""
+        del self._queues[queue.destination], self._by_number[queue.number]
+        self._ledger.delete(_row_name(queue.number))
+
+    def restore(self, name: bytes, value: bytes) -> None:
+        """A row of an earlier life."""
+        number, asked = int.from_bytes(name[1:], "big"), _decode(value).asked
+        policy = policy_named(asked.policy) or fair  # A program registered it, and has not yet in this life.
+        self._number = max(self._number, number)
+        self._enter(Queue(number, address.queue(asked.name, self._node), asked, policy))
+
+
+def _row_name(number: int) -> bytes:
+    return FAMILY + number.to_bytes(8, "big")

@@ -1,0 +1,427 @@
+"""The directory: names of topics and queues, which nodes tell each other by advertisements (JOMS-15 §2.3, EMMA §3.1.1).
+
+What this node binds it advertises, where that is its own to say: any topic, and queues of its own. An advertisement is
+an ordinary message to ``directory/NODE/NAME`` without a payload; what the name stands for is in `Headers.control`. Each
+node wants all of them and carries them on. They die, and are published anew before that, at moments that differ from
+name to name.
+
+What others advertise is an entry of this device until the advertisement's deadline. Only the node that a name is of
+speaks for it, by the author of the message, and only for queues that are its own; what is not so is refused and passed
+on no further. The newest of a name counts; so replays change nothing. Who sends to a destination, or receives from it,
+prolongs its names on this device alone. Of one name this node keeps one copy: what is overtaken leaves the cache.
+
+The one invariant: every entry has a row, written in the batch of the message that it comes from.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from carrypost.errors import InvalidDestinationException, InvalidNameException, ResourceAllocationException
+from carrypost.events import Advertised, Reason
+from carrypost.gossip.layer import Draft
+from carrypost.model import address
+from carrypost.model.address import Kind
+from carrypost.model.descriptor import Ordering
+from carrypost.model.headers import DESTINATION_MAX, Headers
+from carrypost.model.ids import MessageId
+from carrypost.model.pattern import entry, plain_forms
+from carrypost.model.times import MICROSECONDS, NEVER
+from carrypost.mom.names import Bind, Entry, Namespace, fault_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.local.deliveries import Deliveries
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.mom.ledger import Ledger
+
+FAMILY = b"D"
+NAMES_MAX = 4_096
+"""Names of others: some thousand devices with a few each. A row and its entry take 1 KiB, together with the copy 2."""
+CACHE_SHARE = 4
+"""And never more than one in so many of the messages that the cache has room for: they are wanted, and so would push
+out what is only carried."""
+OWNER_MAX = 256
+"""Names of one node, this one included: sixteen keys at least are needed to fill the directory of another."""
+RENEWED_AT_ONCE = 16
+"""So many advertisements are published in one step, and the next ones a second later: a node that was off for long and
+has many names does not say all of them at one moment."""
+_PACE_US = 1_000_000
+_RETRY_US = 10_000_000
+"""One that found no room, in the cache or on the disk, is published again after this."""
+_WRITE_PART = 30
+"""That a name was used is written when so small a part of its time has passed."""
+_PREFIX = f"{Kind.DIRECTORY}/"
+_GONE = Reason.PURGED
+"""Why copies leave that are overtaken or refused."""
+
+
+class Advert(msgspec.Struct, frozen=True, array_like=True):
+    """What an advertisement says; fields may be appended with a default."""
+
+    destination: str
+    ordering: Ordering = Ordering.NONE
+    """How the topic is opened."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_advert = msgspec.msgpack.Decoder(Advert).decode
+_decode_entry = msgspec.msgpack.Decoder(Entry).decode
+
+
+class Change(NamedTuple):
+    """What a command did, until it is durable."""
+
+    name: str
+    before: Entry | None = None
+    after: Entry | None = None
+    hidden: tuple[Entry, ...] = ()
+    """Names of others that it hid."""
+
+
+class Directory:
+    """The names of one node."""
+
+    def __init__(self, ground: Ground, deliveries: Deliveries, ledger: Ledger) -> None:
+        settings = ground.settings
+        self._here, self._limits = ground.node, ground.limits
+        self._holdings, self._outputs = ground.holdings, ground.outputs
+        self._deliveries, self._ledger = deliveries, ledger
+        self.names = Namespace(ground.node)
+        life_s = settings.messaging.advert_s
+        if settings.lifetime_s_max is not None:
+            life_s = min(life_s, settings.lifetime_s_max)
+        self._life_us = round(life_s * MICROSECONDS)
+        self._names_max = min(NAMES_MAX, max(1, settings.cache_messages_max // CACHE_SHARE))
+        self._idle: dict[Entry, None] = {}
+        """Names of others that this device never used, in the order in which they came: they go first."""
+        self._used: dict[Entry, None] = {}
+        """Those that it did, least recently used first."""
+        self._renewals: dict[str, int] = {}
+        """When own names are advertised next."""
+        self._paced_us = 0
+        """No advertisement is published before this."""
+        self._next_us = self._lapse_us = NEVER
+        self._changes: dict[int, Change] = {}
+        """By the numbers of the commands."""
+        self._overtaken: list[MessageId] = []
+        """Advertisements that leave the cache with the end of this step."""
+
+    @property
+    def due_us(self) -> int:
+        """When something is to be done."""
+        return min(self._next_us, self._lapse_us)
+
+    # --- the life of the node ------------------------------------------------------------------------------
+
+    def restore(self, rows: Iterable[tuple[bytes, bytes]], now: int) -> None:
+        """Take in the names of an earlier life; want advertisements, and take those that are here, too.
+
+        What was due meanwhile is done at the pace of all advertisements.
+        """
+        for _, value in rows:
+            found = _decode_entry(value)
+            self._add(found)
+            if found.owner == self._here and found.advertised:
+                self._renewals[found.name] = self._renewal(found) if found.message else now
+        self._idle = dict.fromkeys(sorted(self._idle, key=lambda each: each.deadline_us))
+        self._used = dict.fromkeys(sorted(self._used, key=lambda each: each.used_us))
+        self._make_room(0)
+        self._discard_overtaken()
+        self._deliveries.want(entry(f"{_PREFIX}.*"))
+        self._plan()
+
+    def expire(self, now: int, is_consumed: Callable[[str], bool]) -> None:
+        """Let names go whose time is over, unless somebody consumes from what they stand for."""
+        if self._lapse_us <= now:
+            for each in [each for each in (*self._idle, *self._used) if each.deadline_us <= now]:
+                if is_consumed(each.destination) and not each.hidden:
+                    self._use(each, now)
+                else:
+                    self._drop(each)
+            self._lapse_us = min([each.deadline_us for each in (*self._idle, *self._used)], default=NEVER)
+
+    # --- advertising ---------------------------------------------------------------------------------------
+
+    def drafts(self, now: int) -> list[Draft]:
+        """The advertisements that are due; what they overtake, or others did, leaves."""
+        self._discard_overtaken()
+        if self._next_us > now:
+            return []
+        due = sorted((at, name) for name, at in self._renewals.items() if at <= now)[:RENEWED_AT_ONCE]
+        for _, name in due:  # `take` of what is published says when it is due again; what is not, is tried again.
+            self._renewals[name] = now + min(_RETRY_US, self._life_us)
+        if len(due) == RENEWED_AT_ONCE:
+            self._paced_us = now + _PACE_US
+        self._plan()
+        return [self._draft(self.names.bound[name]) for _, name in due]
+
+    def _plan(self) -> None:
+        """See when the next advertisement is due."""
+        self._next_us = max(min(self._renewals.values()), self._paced_us) if self._renewals else NEVER
+
+    def _draft(self, own: Entry) -> Draft:
+        headers = Headers(control=_encode(Advert(own.destination, own.ordering)))
+        destination = address.directory(self._here, own.name)
+        # What was bound may be undone: nobody hears of it before it is on disk.
+        return Draft(destination, b"", lifetime_us=self._life_us, headers=headers, withheld=True)
+
+    def _renewal(self, own: Entry) -> int:
+        """When a name is advertised anew: after a third to a half of its advertisement's life.
+
+        Which part is the name's own, so names that were bound together drift apart. Half of the life is left to those
+        who come by later.
+        """
+        part = zlib.crc32(f"{self._here}/{own.name}".encode()) / 2**32
+        return own.deadline_us - round(self._life_us * (3 + part) / 6)
+
+    def _discard_overtaken(self) -> None:
+        overtaken, self._overtaken = self._overtaken, []
+        for message in overtaken:
+            copy = self._holdings.cache.get(message)
+            if copy is not None and copy.here:
+                self._holdings.discard(copy, _GONE, done=True)
+
+    # --- what comes ----------------------------------------------------------------------------------------
+
+    def take(self, copies: Iterable[Copy]) -> bool:
+        """Take the advertisements among these. Returns True if there were any."""
+        found = [copy for copy in copies if copy.descriptor.destination.startswith(_PREFIX)]
+        for copy in found:
+            self._hear(copy)
+        return bool(found)
+
+    def _hear(self, copy: Copy) -> None:
+        descriptor = copy.descriptor
+        found = address.address(descriptor.destination)
+        said = _said(descriptor) if found is not None and found.node == descriptor.node else None
+        if found is None or said is None or fault_of(found.name) is not None:
+            self._outputs.refuse("directory", copy.giver or "", descriptor.shown)
+            self._overtaken.append(copy.id)
+            return
+        known = self.names.entry(descriptor.node, found.name)
+        if known is not None and known.message == copy.id:
+            return
+        if copy.own:
+            self._told(copy, known, said)
+        elif known is not None and _serial(descriptor) <= (known.incarnation, known.sequence):
+            self._overtaken.append(copy.id)
+        else:
+            self._enter(copy, found.name, said, known)
+
+    def _told(self, copy: Copy, known: Entry | None, said: Advert) -> None:
+        """This node's own: what it has just published, or did in an earlier life."""
+        descriptor = copy.descriptor
+        stands = known is not None and known.advertised and said == Advert(known.destination, known.ordering)
+        if known is None or not stands or _serial(descriptor) < (known.incarnation, known.sequence):
+            self._overtaken.append(copy.id)
+            return
+        self._overtake(known)
+        _note(known, descriptor)
+        known.deadline_us = descriptor.deadline_us or 0
+        self._renewals[known.name] = self._renewal(known)
+        self._write(known)
+        self._plan()
+
+    def _enter(self, copy: Copy, name: str, said: Advert, known: Entry | None) -> None:
+        """Another node's, newer than what is known of that name."""
+        descriptor = copy.descriptor
+        made = Entry(descriptor.node, name, said.destination, said.ordering, deadline_us=descriptor.deadline_us or 0)
+        _note(made, descriptor)
+        if known is not None:
+            self._overtake(known)
+            self._remove(known)
+            if known.destination == made.destination:
+                made.used_us, made.deadline_us = known.used_us, max(known.deadline_us, made.deadline_us)
+        theirs = self.names.of_owner(made.owner)
+        if len(theirs) >= OWNER_MAX:
+            self._drop(min(theirs, key=lambda each: each.used_us))
+        self._make_room(1)
+        self._add(made)
+        self._write(made)
+        if known is None or known.hidden or known.destination != made.destination:
+            self._outputs.tell(Advertised(made.name, made.destination))
+
+    def _make_room(self, more: int) -> None:
+        while len(self._idle) + len(self._used) + more > self._names_max:
+            self._drop(next(iter(self._idle or self._used)))
+
+    def left(self, copies: Sequence[Copy], now: int) -> None:
+        """The disk could not take these: own advertisements among them are published again."""
+        for copy in copies:
+            found = address.address(copy.descriptor.destination) if copy.own else None
+            own = self.names.bound.get(found.name) if found is not None and found.kind is Kind.DIRECTORY else None
+            if own is not None and own.message == copy.id:
+                own.message = b""
+                self._write(own)
+                self._renewals[own.name] = now + _RETRY_US
+                self._plan()
+
+    # --- use -----------------------------------------------------------------------------------------------
+
+    def used(self, destination: str, now: int) -> None:
+        """This device sends to a destination, or receives from it: its names stay here for longer."""
+        for each in list(self.names.of_others(destination)):
+            if not each.hidden:
+                self._use(each, now)
+
+    def opened(self, pattern: str, now: int) -> None:
+        """Somebody consumes from the destinations of a pattern; where that names some, it is use."""
+        for destination in (plain_forms(pattern) or ((),))[0]:
+            self.used(destination, now)
+
+    def _use(self, entry: Entry, now: int) -> None:
+        self._idle.pop(entry, None)
+        self._used.pop(entry, None)
+        self._used[entry] = None
+        first, entry.used_us = not entry.used_us, max(now, 1)
+        deadline_us = now + self._life_us
+        if first or deadline_us - entry.deadline_us >= self._life_us // _WRITE_PART:
+            entry.deadline_us = max(entry.deadline_us, deadline_us)
+            self._write(entry)
+
+    # --- commands ------------------------------------------------------------------------------------------
+
+    def bind(self, asked: Bind, number: int, now: int) -> None:
+        """Let a name stand for a destination, or make a context; undone by `number` if that could not be written."""
+        self._check(asked)
+        before = self.names.bound.get(asked.name)
+        advertised = asked.advertise and self._is_ours(asked.destination)
+        made = Entry(self._here, asked.name, asked.destination, asked.ordering, advertised=advertised)
+        self._exchange(before, made, now)
+        self._changes[number] = Change(made.name, before, made)
+
+    def _check(self, asked: Bind) -> None:
+        self.names.check_bindable(asked)
+        over = len(address.directory(self._here, asked.name).encode()) - self._limits.destination_bytes_max
+        if over > 0:
+            raise InvalidNameException(f"{asked.name!r} is too long for a name: by {over} bytes")
+        if asked.destination and not _can_be_named(asked.destination):
+            raise InvalidDestinationException(f"names stand for topics and queues, not for {asked.destination!r}"[:200])
+        if asked.name not in self.names.bound and len(self.names.bound) >= OWNER_MAX:
+            raise ResourceAllocationException(f"this node has {OWNER_MAX} names already: unbind some of them first")
+
+    def _is_ours(self, destination: str) -> bool:
+        """Whether this node may speak for it: topics are everybody's, a queue is its manager's."""
+        found = address.address(destination)
+        return found is not None and (found.kind is Kind.TOPIC or found.node == self._here)
+
+    def unbind(self, name: str, number: int, now: int) -> None:
+        """Let a name go. Of others', for this device only, and until it is advertised anew."""
+        found = self.names.unbindable(name)
+        if found[0].owner == self._here:
+            self._exchange(found[0], None, now)
+            self._changes[number] = Change(found[0].name, found[0])
+            return
+        for each in found:
+            each.hidden = True
+            self._write(each)
+        self._changes[number] = Change(name, hidden=tuple(found))
+
+    def destroy(self, name: str, number: int, now: int) -> None:
+        """Let a context go that has no names."""
+        found = self.names.destructible(name)
+        self._exchange(found, None, now)
+        self._changes[number] = Change(name, found)
+
+    def _exchange(self, before: Entry | None, after: Entry | None, now: int) -> None:
+        """Put one own name into the place of another one."""
+        if before is not None:
+            self._overtake(before)
+            self._remove(before)
+        if after is not None:
+            self._add(after)
+            self._write(after)
+            if after.advertised:
+                self._renewals[after.name] = now
+            self._outputs.tell(Advertised(after.name, after.destination))
+        self._plan()
+
+    def done(self, number: int) -> None:
+        """A command is durable."""
+        self._changes.pop(number, None)
+
+    def undo(self, number: int, now: int) -> None:
+        """A command was lost: what it changed is as before. What was changed again since is, if that is lost, too."""
+        change = self._changes.pop(number, None)
+        if change is None:
+            return
+        for each in change.hidden:
+            if self.names.entry(each.owner, each.name) is each:
+                each.hidden = False
+                self._write(each)
+        if change.hidden:
+            return
+        for later, other in self._changes.items():
+            if other.name == change.name and not other.hidden and other.before is change.after:
+                self._changes[later] = other._replace(before=change.before)
+                return
+        if self.names.bound.get(change.name) is change.after:
+            self._exchange(change.after, change.before, now)
+
+    # --- rows ----------------------------------------------------------------------------------------------
+
+    def _add(self, entry: Entry) -> None:
+        self.names.add(entry)
+        if entry.owner != self._here:
+            (self._used if entry.used_us else self._idle)[entry] = None
+            self._lapse_us = min(self._lapse_us, entry.deadline_us)
+
+    def _remove(self, entry: Entry) -> None:
+        self.names.remove(entry)
+        self._ledger.delete(_row(entry))
+        self._idle.pop(entry, None)
+        self._used.pop(entry, None)
+        if entry.owner == self._here:
+            self._renewals.pop(entry.name, None)
+
+    def _drop(self, entry: Entry) -> None:
+        """A name of another node goes, and its advertisement is carried no further."""
+        self._overtake(entry)
+        self._remove(entry)
+
+    def _overtake(self, entry: Entry) -> None:
+        if entry.message:
+            self._overtaken.append(MessageId(entry.message))
+
+    def _write(self, entry: Entry) -> None:
+        self._ledger.put(_row(entry), _encode(entry))
+
+
+def _row(entry: Entry) -> bytes:
+    return FAMILY + address.directory(entry.owner, entry.name).encode()
+
+
+def _serial(descriptor: Descriptor) -> tuple[int, int]:
+    """What rises with everything that a node publishes."""
+    return descriptor.incarnation, descriptor.sequence
+
+
+def _note(entry: Entry, descriptor: Descriptor) -> None:
+    """This is the latest advertisement of a name."""
+    entry.message, (entry.incarnation, entry.sequence) = descriptor.id, _serial(descriptor)
+
+
+def _can_be_named(destination: str) -> bool:
+    found = address.address(destination)
+    return found is not None and found.kind in (Kind.TOPIC, Kind.QUEUE) and len(destination) <= DESTINATION_MAX
+
+
+def _said(descriptor: Descriptor) -> Advert | None:
+    """What an advertisement says of its author's name; None for one that its author may not make, or that is none."""
+    headers = descriptor.headers
+    if headers is None or descriptor.length or descriptor.deadline_us is None:
+        return None
+    try:
+        said = _decode_advert(headers.control)
+    except msgspec.MsgspecError:
+        return None
+    found = address.address(said.destination)
+    theirs = found is not None and (found.kind is Kind.TOPIC or found.node == descriptor.node)
+    return said if theirs and _can_be_named(said.destination) else None

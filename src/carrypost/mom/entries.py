@@ -1,0 +1,187 @@
+"""The entries of queues at their manager: messages, each with what became of it and what is still to be said of it.
+
+An entry waits, is assigned to a receiver, perhaps again, and is closed: consumed, or failed. The row of a closed one
+stays until everything was said that has to be. What the manager has to say is on four matters; an entry knows which
+items those are, and the post asks for them when they may leave.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from carrypost.model.ids import NodeId
+from carrypost.model.times import NEVER
+from carrypost.mom import control
+
+if TYPE_CHECKING:
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import MessageId
+    from carrypost.mom.control import Item
+    from carrypost.mom.ledger import Ledger
+
+FAMILY = b"E"
+ASSIGN: Final = 1
+HAND_OVER: Final = 2
+OUTCOME: Final = 4
+PURGE: Final = 8
+
+
+class EntryState(enum.IntEnum):
+    """Where an entry stands; numbers are part of the store's format."""
+
+    WAITING = 0
+    """For its delivery time, or for somebody who asks for it."""
+    ASSIGNED = 1
+    """A receiver has it, or will."""
+    CLOSED = 2
+    """Consumed, or failed."""
+
+
+class EntryRow(msgspec.Struct, frozen=True, array_like=True):
+    """An entry in the store; fields may be appended with a default."""
+
+    place: int
+    state: int = 0
+    receiver: str = ""
+    request: int = 0
+    round: int = 0
+    count: int = 0
+    lease_us: int = 0
+    owed: int = 0
+    outcome: int = control.DELIVERED
+    reason: str = ""
+    author: str = ""
+    """Of a closed one, whose copy is gone."""
+    until_us: int = NEVER
+    """Likewise: when there is nothing to be said of it any more."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+decode_row = msgspec.msgpack.Decoder(EntryRow).decode
+
+
+def row_name(queue: int, message: bytes) -> bytes:
+    """The name of an entry's row."""
+    return FAMILY + queue.to_bytes(8, "big") + message
+
+
+class QueueEntry:
+    """One message of a queue."""
+
+    __slots__ = (
+        "_ledger", "author", "before", "copy", "count", "elsewhere", "lease_us", "message", "outcome", "owed", "place",
+        "queue", "queue_number", "rank", "reason", "receiver", "request", "round", "state", "until_us",
+    )  # fmt: skip
+
+    def __init__(self, ledger: Ledger, queue_number: int, message: MessageId, place: int) -> None:
+        self._ledger = ledger
+        self.queue_number = queue_number
+        self.message = message
+        self.place = place
+        self.queue = ""
+        """The name of its queue; empty if it was let into none."""
+        self.copy: Copy | None = None
+        self.author = NodeId("")
+        self.until_us = NEVER
+        self.rank = (0, 0, place)
+        """Its place among those that wait: priority, date, and the order of coming."""
+        self.state = EntryState.WAITING
+        self.receiver = NodeId("")
+        """The node that it is assigned to, or was the last time."""
+        self.request = 0
+        self.round = 0
+        """How often it was assigned."""
+        self.before = self.count = 0
+        """How often it may have been handed over before this round, and in all."""
+        self.lease_us = 0
+        """Until when it is assigned; 0: for good."""
+        self.owed = 0
+        """The matters on which something is to be said."""
+        self.outcome, self.reason = control.DELIVERED, ""
+        self.elsewhere = True
+        """Whether other nodes may have copies."""
+
+    def fill(self, copy: Copy) -> None:
+        """It is the entry of this copy."""
+        descriptor = copy.descriptor
+        self.copy = copy
+        self.author = descriptor.node
+        self.until_us = NEVER if descriptor.deadline_us is None else descriptor.deadline_us
+        self.rank = (-descriptor.priority, descriptor.created_us, self.place)
+
+    def restore(self, row: EntryRow) -> None:
+        """As the store has it."""
+        self.state = EntryState(row.state)
+        self.receiver, self.request = NodeId(row.receiver), row.request
+        self.round, self.count, self.lease_us = row.round, row.count, row.lease_us
+        self.owed, self.outcome, self.reason = row.owed, row.outcome, row.reason
+        self.author, self.until_us = NodeId(row.author), row.until_us
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """What the message says of itself."""
+        assert self.copy is not None
+        return self.copy.descriptor
+
+    @property
+    def due_us(self) -> int:
+        """When it may be handed over."""
+        headers = self.descriptor.headers
+        return 0 if headers is None or headers.delivery_time_us is None else headers.delivery_time_us
+
+    # --- the row -------------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Keep it, or forget it if nothing is to be done about it any more."""
+        name = row_name(self.queue_number, self.message)
+        closed = self.state is EntryState.CLOSED
+        if closed and not self.owed:
+            self._ledger.delete(name)
+            return
+        row = EntryRow(
+            self.place, self.state, self.receiver, self.request, self.round, self.count, self.lease_us, self.owed,
+            self.outcome, self.reason, self.author if closed else "", self.until_us if closed else NEVER,
+        )  # fmt: skip
+        self._ledger.put(name, _encode(row))
+
+    def delete(self) -> None:
+        """Forget it."""
+        self._ledger.delete(row_name(self.queue_number, self.message))
+
+    # --- what is said of it --------------------------------------------------------------------------------
+
+    def item(self, matter: int, to: NodeId | None) -> Item | None:
+        """What is to be said to a node, or to all, on a matter; None if that no longer holds."""
+        if not self.owed & matter:
+            return None
+        if matter == ASSIGN:
+            if self.state is not EntryState.ASSIGNED or not self.queue or to != self.receiver:
+                return None
+            until_us = 0 if self.until_us == NEVER else self.until_us
+            return control.Assign(
+                self.queue, self.message, self.request, self.round, self.count, self.lease_us, until_us
+            )  # fmt: skip
+        closed = self.state is EntryState.CLOSED
+        if matter == HAND_OVER:
+            return None if closed else control.Outcome(self.message, control.HANDED_OVER)
+        if not closed:
+            return None
+        return (
+            control.Purge(self.message) if matter == PURGE else control.Outcome(self.message, self.outcome, self.reason)
+        )
+
+    def said(self, matter: int) -> None:
+        """It is on its way."""
+        self.owed &= ~matter
+        self.write()
+
+    def unsaid(self, matter: int, to: NodeId | None) -> None:
+        """It could not be written that it was said: it is said again, if it still holds."""
+        self.owed |= matter
+        if self.item(matter, to) is None:
+            self.owed &= ~matter
+        self.write()

@@ -1,0 +1,478 @@
+"""The manager: the queues that this node declared, and everything that is decided about their messages.
+
+A message that comes for one of them becomes an entry, which is pinned, and is handed to one receiver: to a consumer of
+this node, or to another node that asked for it. What is beyond the bounds of a queue is turned away and comes again
+when there is room; meanwhile whoever carries it keeps it. What is for a queue that is not here fails.
+
+A local consumer has what the entry says; a remote one is told, once it is durable (`mom.post`). Only the receiver of a
+message may acknowledge or release it, and only for the round in which it was assigned.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.events import Assigned, Reason
+from carrypost.gossip.holdings.owners import QUEUES
+from carrypost.model import address
+from carrypost.model.ids import MessageId
+from carrypost.model.times import NEVER
+from carrypost.mom import control, declared, entries, standing
+from carrypost.mom.bounds import Bounds
+from carrypost.mom.closed import Closed
+from carrypost.mom.commands import Declare, Redelivery
+from carrypost.mom.declared import Declared
+from carrypost.mom.entries import ASSIGN, HAND_OVER, OUTCOME, PURGE, EntryState, QueueEntry
+from carrypost.mom.standing import Requests
+from carrypost.mom.tenure import LocalTenure
+from carrypost.mom.terms import Terms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.layer import Draft
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import NodeId
+    from carrypost.mom.control import Item
+    from carrypost.mom.ledger import Ledger
+    from carrypost.mom.post import Post
+    from carrypost.mom.queue import Queue, Standing
+
+DEAD_LETTERS = "DLQ."
+"""Names of queues with dead letters begin so; the rest names the queue or subscription that they come from."""
+_AFTERWARDS_US = 86_400_000_000
+"""So much longer than its message lives what says whose it was: where it did not come to, another is asked for."""
+_HAND_OVER_US = 200_000
+"""That the manager has a message is said after so long: mostly it is consumed by then, and that says both."""
+
+
+class Manager:
+    """The queues of one node."""
+
+    def __init__(self, ground: Ground, ledger: Ledger, post: Post) -> None:
+        self._node, self._outputs = ground.node, ground.outputs
+        self._holdings, self._cache = ground.holdings, ground.holdings.cache
+        self._ledger, self._post = ledger, post
+        self._declared = Declared(ground.node, ledger)
+        self._entries: dict[MessageId, list[QueueEntry]] = {}
+        """All that are alive: one of a message, but for dead letters of several subscriptions to a topic."""
+        self._closed = Closed(ground.node, post, round(ground.settings.messaging.receipt_s * 1e6))
+        self._requests = Requests(ground, ledger)
+        self._place = 0
+        self._delays, self._leases = Terms(), Terms()
+        self._ready: dict[Queue, None] = {}
+        """Queues that may have something for somebody."""
+        self._bounds = Bounds(ground)
+
+    @property
+    def due_us(self) -> int:
+        """When `expire` has something to do."""
+        return min(self._delays.due_us, self._leases.due_us, self._requests.due_us)
+
+    def get(self, destination: str) -> Queue | None:
+        """The queue of this address."""
+        return self._declared.get(destination)
+
+    def __iter__(self) -> Iterator[Queue]:
+        return iter(self._declared)
+
+    # --- queues --------------------------------------------------------------------------------------------
+
+    def declare(self, asked: Declare) -> tuple[Queue, bool]:
+        """The queue of this name, and whether it is new; raises `JMSException` if it is there with other options."""
+        return self._declared.declare(asked)
+
+    def managed(self, destination: str) -> Queue:
+        """The queue of this address; raises `InvalidDestinationException` if this node does not manage it."""
+        return self._declared.managed(destination)
+
+    def end(self, queue: Queue, reason: str) -> None:
+        """A queue is no more; whoever sent what is in it hears so."""
+        for entry in list(queue.entries.values()):
+            self.close(entry, control.FAILED, reason)
+            self.discard(entry)
+        self._requests.end_queue(queue.number)
+        for each in list(queue):
+            queue.withdraw(each)
+        self._declared.remove(queue)
+        self._bounds.ended(queue)
+        self._ready.pop(queue, None)
+
+    def check(self, drafts: Iterable[Draft]) -> None:
+        """Raise unless messages to queues of this node may be sent."""
+        sends: dict[str, list[Draft]] = {}
+        for draft in drafts:
+            if draft.destination.startswith("queue/") and address.addressee(draft.destination) == self._node:
+                sends.setdefault(draft.destination, []).append(draft)
+        for destination, some in sends.items():
+            self._bounds.check(self.managed(destination), some)
+
+    # --- messages ------------------------------------------------------------------------------------------
+
+    def arrived(self, copy: Copy, now: int, refusal: str) -> None:
+        """A message for a queue of this node is here; `refusal`: why it is not let in, if it is not."""
+        if copy.id in self._entries or copy.id in self._closed or self._holdings.is_confirmed(copy):
+            return
+        queue = self._declared.get(copy.descriptor.destination)
+        if queue is None or refusal:
+            self._fail(copy, refusal or "there is no such queue")
+        elif self._bounds.admits(queue, copy):
+            self._add(queue, copy, now)
+        else:
+            self._bounds.turn_away(queue, copy)
+
+    def _new(self, queue_number: int, copy: Copy) -> QueueEntry:
+        self._place += 1
+        entry = QueueEntry(self._ledger, queue_number, copy.id, self._place)
+        entry.fill(copy)
+        self._holdings.mark_claimed(1 << copy.slot)
+        self._cache.mark_done((copy,))
+        return entry
+
+    def _fail(self, copy: Copy, reason: str) -> None:
+        entry = self._new(0, copy)
+        self.close(entry, control.FAILED, reason)
+        self.discard(entry)
+
+    def _add(self, queue: Queue, copy: Copy, now: int) -> QueueEntry:
+        entry = self._new(queue.number, copy)
+        if not self._is_addressed(copy.descriptor):
+            entry.elsewhere = False  # A dead letter of a topic: copies elsewhere are none of this queue's business.
+        elif copy.own:
+            entry.elsewhere = False
+            self._holdings.watch(copy)
+        self._admit(queue, entry)
+        if queue.destination == copy.descriptor.destination and self._owes_receipt(entry):
+            entry.owed = HAND_OVER
+            self._say(entry.author, entry, HAND_OVER, after_us=now + _HAND_OVER_US)
+        entry.write()
+        self._let_wait(entry, now)
+        return entry
+
+    def _admit(self, queue: Queue, entry: QueueEntry) -> None:
+        entry.queue = queue.asked.name
+        queue.entries[entry.message] = entry
+        self._entries.setdefault(entry.message, []).append(entry)
+        queue.bytes += entry.descriptor.length
+        assert entry.copy is not None
+        self._cache.pin((entry.copy,), QUEUES)
+
+    def _queue_of(self, entry: QueueEntry) -> Queue:
+        """The queue of an entry that is alive."""
+        queue = self._declared.numbered(entry.queue_number)
+        assert queue is not None
+        return queue
+
+    def _let_wait(self, entry: QueueEntry, now: int) -> None:
+        entry.state = EntryState.WAITING
+        queue = self._queue_of(entry)
+        if entry.due_us > now:
+            self._delays.add(entry, entry.due_us)
+        else:
+            queue.let_wait(entry)
+            self._ready[queue] = None
+
+    def carried(self, copy: Copy) -> None:
+        """A neighbour has a copy by now."""
+        for entry in self._entries.get(copy.id, ()):
+            entry.elsewhere = True
+
+    def bury(self, copy: Copy, name: str, now: int, *, rounds: int = 0, count: int = 0) -> None:
+        """Put a message that nobody could consume into the queue of dead letters of this name.
+
+        It was assigned so many times before, and handed over so often: answers to those are none to what follows.
+        """
+        queue, _ = self.declare(Declare(DEAD_LETTERS + name))
+        if copy.id not in queue.entries and self._bounds.admits(queue, copy):
+            entry = self._add(queue, copy, now)
+            entry.round, entry.count = rounds, count
+            entry.write()
+
+    # --- assignment ----------------------------------------------------------------------------------------
+
+    def assign(self, now: int) -> list[tuple[QueueEntry, Standing]]:
+        """Give what waits to those who ask for it; returns what consumers of this node get."""
+        ready, self._ready = self._ready, {}
+        local: list[tuple[QueueEntry, Standing]] = []
+        for queue in ready:
+            while (found := queue.next()) is not None:
+                entry, request = found
+                self._assign(queue, entry, request, now)
+                if request.node == self._node:
+                    local.append(found)
+        return local
+
+    def _assign(self, queue: Queue, entry: QueueEntry, request: Standing, now: int) -> None:
+        queue.remove(entry)
+        entry.state = EntryState.ASSIGNED
+        entry.receiver, entry.request = request.node, request.number
+        entry.round += 1
+        entry.before, entry.lease_us = entry.count, 0
+        if queue.asked.redelivery is Redelivery.AFTER_LEASE:
+            entry.lease_us = now + queue.asked.lease_us
+            self._leases.add(entry, entry.lease_us)
+        request.take(self._requests.next_place())
+        if request.node != self._node:
+            entry.owed |= ASSIGN
+            self._requests.write(queue, request)
+            self._say(request.node, entry, ASSIGN)
+            entry.write()  # For a consumer here it is written when it is handed over; until then it waits.
+        self._outputs.journal.hold(Assigned(entry.descriptor, request.node))
+
+    def take_back(self, entry: QueueEntry, *, dead: bool = False) -> None:
+        """An entry's receiver does not take it: it waits again, or is a dead letter."""
+        entry.owed &= ~ASSIGN
+        if dead:
+            self._move_to_dead_letters(entry)
+        else:
+            self._let_wait(entry, self._holdings.now_us)
+            entry.write()
+
+    def _move_to_dead_letters(self, entry: QueueEntry) -> None:
+        queue = self._queue_of(entry)
+        if queue.asked.name.startswith(DEAD_LETTERS):
+            self._let_wait(entry, self._holdings.now_us)
+            entry.write()
+            return
+        self.close(entry, control.FAILED, "nobody could consume it: it is a dead letter", letter=True)
+        self._closed.seal(entry)
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    def consume(self, entry: QueueEntry) -> None:
+        """Somebody is done with it."""
+        self.close(entry, control.DELIVERED, "")
+
+    def close(self, entry: QueueEntry, outcome: int, reason: str, *, letter: bool = False) -> None:
+        """It is no entry any more, and its author hears of it if it wants to; its copy is discarded apart from that."""
+        copy, queue = entry.copy, self._declared.numbered(entry.queue_number)
+        assert copy is not None
+        if queue is not None:
+            if entry.state is EntryState.WAITING:
+                queue.remove(entry)
+            self._leave(queue, entry)
+        entry.state, entry.outcome, entry.reason = EntryState.CLOSED, outcome, reason
+        entry.owed = PURGE if entry.elsewhere and not letter else 0
+        if self._owes_receipt(entry, here=True):
+            entry.owed |= OUTCOME
+        if letter and queue is not None:  # Another queue has it from now on; what is to be said of this entry is said.
+            self.bury(copy, queue.asked.name, self._holdings.now_us, rounds=entry.round, count=entry.count)
+        entry.write()
+        if entry.owed:
+            self._closed.add(entry, self._holdings.now_us)
+
+    def reopen(self, entry: QueueEntry, state: EntryState) -> None:
+        """That it was consumed could not be written: it is an entry as before."""
+        queue = self._declared.numbered(entry.queue_number)
+        self._closed.discard(entry)
+        if queue is None or entry.copy is None or not entry.copy.here:
+            entry.owed = 0
+            entry.delete()
+            return
+        entry.owed = 0
+        self._admit(queue, entry)
+        entry.state = state
+        entry.write()
+        if state is EntryState.WAITING:
+            self._let_wait(entry, self._holdings.now_us)
+
+    def discard(self, entry: QueueEntry) -> None:
+        """The copy of a closed entry is of no use any more."""
+        copy = entry.copy
+        assert copy is not None
+        self._closed.seal(entry)
+        if copy.id in self._entries:
+            return  # Another queue has it.
+        self._cache.unpin((copy,), QUEUES)
+        if not copy.here:
+            return
+        if self._holdings.is_confirmed(copy):  # Its consumer is on this node.
+            self._ledger.confirmed_again(copy)
+        else:
+            self._holdings.confirm((copy,))
+            self._ledger.confirmed(copy)
+        if self._is_addressed(copy.descriptor):
+            self._holdings.discard(copy, Reason.PURGED, done=True)
+
+    def take_outcomes(self) -> list[Item]:
+        """What became of messages of this node, once."""
+        return self._closed.take_own()
+
+    def _is_addressed(self, descriptor: Descriptor) -> bool:
+        """Whether a message was sent to a queue of this node: dead letters of topics were not."""
+        return address.addressee(descriptor.destination) == self._node
+
+    def _owes_receipt(self, entry: QueueEntry, *, here: bool = False) -> bool:
+        """Whether its author is to hear of it, one that is `here` as well."""
+        descriptor = entry.descriptor
+        if not self._is_addressed(descriptor) or (entry.author == self._node and not here):
+            return False
+        return descriptor.persistent or (descriptor.headers is not None and descriptor.headers.receipt)
+
+    def left(self, copies: Sequence[Copy], reason: Reason) -> None:
+        """Copies are gone before they were consumed: they expired, or the store lost them."""
+        for copy in copies:
+            for entry in list(self._entries.get(copy.id, ())):
+                if reason is Reason.EXPIRED or reason is Reason.STORE:
+                    self._remove(entry)
+                else:
+                    self.close(entry, control.FAILED, f"the manager lost it ({reason})")
+                    self._closed.seal(entry)
+
+    def _remove(self, entry: QueueEntry) -> None:
+        queue = self._queue_of(entry)
+        if entry.state is EntryState.WAITING:
+            queue.remove(entry)
+        if self._requests.spare(queue, entry):
+            self._ready[queue] = None
+        entry.state, entry.owed = EntryState.CLOSED, 0
+        self._leave(queue, entry)
+        entry.write()
+
+    def _leave(self, queue: Queue, entry: QueueEntry) -> None:
+        """It is no entry any more."""
+        del queue.entries[entry.message]
+        left = self._entries[entry.message]
+        left.remove(entry)
+        if not left:
+            del self._entries[entry.message]
+        queue.bytes -= entry.descriptor.length
+        self._bounds.left(queue)
+
+    # --- what receivers say --------------------------------------------------------------------------------
+
+    def requested(self, item: control.Request, node: NodeId, now: int) -> None:
+        """A node asks for messages."""
+        queue = self._declared.get(address.queue(item.queue, self._node))
+        if queue is None or queue.asked.connection:
+            self._outputs.refuse("queue", node)
+        elif self._requests.request(queue, node, item, now) is not None:
+            self._ready[queue] = None
+
+    def withdrawn(self, item: control.Withdraw, node: NodeId, now: int, until_us: int) -> None:
+        """A node does not ask any more."""
+        queue = self._declared.get(address.queue(item.queue, self._node))
+        if queue is not None:
+            self._requests.withdraw(queue, node, item.number, now, until_us)
+
+    def answered(self, item: control.Acknowledge | control.Release, node: NodeId) -> None:
+        """A node consumed a message, or does not take it. After its lease, too, unless somebody else has it."""
+        alive = self._entries.get(MessageId(item.message), ())
+        if not alive:
+            return  # It is closed, or expired.
+        entry = next((each for each in alive if each.receiver == node and each.round == item.round), None)
+        if entry is None:
+            self._outputs.refuse("assignee", node)
+            return
+        self._heard(entry)
+        if isinstance(item, control.Acknowledge):
+            self.consume(entry)
+            self.discard(entry)
+        elif entry.state is EntryState.ASSIGNED:
+            entry.count = max(entry.count, item.count)
+            self.take_back(entry, dead=item.dead)
+
+    def _heard(self, entry: QueueEntry, *, silent: bool = False) -> None:
+        """The receiver of an entry answered, or let its lease end without a word."""
+        queue = self._queue_of(entry)
+        request = queue.standing(entry.receiver, entry.request)
+        if request is not None and request.silent is not silent:
+            request.mark_silent(silent=silent)
+            self._ready[queue] = None
+
+    # --- local consumers -----------------------------------------------------------------------------------
+
+    def stand(self, queue: Queue, number: int, selector: str) -> Standing:
+        """A consumer of this node asks for messages, as soon as it is granted credit."""
+        return queue.request(self._node, number, selector, self._requests.next_place())
+
+    def grant(self, queue: Queue, request: Standing, credit: int) -> None:
+        """It takes so many in all."""
+        request.grant(credit)
+        self._ready[queue] = None
+
+    def withdraw(self, queue: Queue, request: Standing) -> None:
+        """It asks no more."""
+        if queue is self._declared.numbered(queue.number):
+            queue.withdraw(request)
+
+    # --- time ----------------------------------------------------------------------------------------------
+
+    def expire(self, now: int) -> list[QueueEntry]:
+        """Do what is due; returns what consumers of this node had and whose lease is over."""
+        for entry in self._delays.take_due(now):
+            if entry.state is EntryState.WAITING and entry in self._entries.get(entry.message, ()):
+                self._let_wait(entry, now)
+        over: list[QueueEntry] = []
+        for entry in self._leases.take_due(now):
+            if entry.state is EntryState.ASSIGNED and entry.lease_us and entry.lease_us <= now:
+                untold, here = bool(entry.owed & ASSIGN), entry.receiver == self._node
+                if here:
+                    over.append(entry)
+                if untold or here:
+                    self._requests.spare(self._queue_of(entry), entry)
+                else:
+                    entry.count += 1  # It may have been handed over.
+                if not untold:  # Else its receiver had nothing to answer: this node's disk was full.
+                    self._heard(entry, silent=True)
+                entry.lease_us = 0
+                self.take_back(entry)
+        if self._requests.due_us <= now:
+            self._requests.expire(now)
+        self._closed.sweep(now)
+        return over
+
+    def _say(self, to: NodeId, entry: QueueEntry, matter: int, *, after_us: int = 0) -> None:
+        until_us = entry.until_us + (_AFTERWARDS_US if matter == ASSIGN else 0)
+        self._post.add(to, entry, matter, after_us=after_us, until_us=min(until_us, NEVER))
+
+    # --- the store -----------------------------------------------------------------------------------------
+
+    def restore(self, rows: Sequence[tuple[bytes, bytes]], now: int) -> list[LocalTenure]:
+        """Take in the rows of an earlier life; returns what a consumer of this node was handed and did not consume."""
+        for name, value in rows:
+            if name[:1] == declared.FAMILY:
+                self._declared.restore(name, value)
+        for name, value in rows:
+            if name[:1] == standing.FAMILY:
+                self._requests.restore(name, value, self._declared, now)
+        found = [(entries.decode_row(value), name) for name, value in rows if name[:1] == entries.FAMILY]
+        kept: list[LocalTenure] = []
+        for row, name in sorted(found, key=lambda each: each[0].place):
+            self._place = max(self._place, row.place)
+            if (entry := self._restore_entry(row, name, now)) is not None:
+                kept.append(LocalTenure(self, entry))
+        return kept
+
+    def _restore_entry(self, row: entries.EntryRow, name: bytes, now: int) -> QueueEntry | None:
+        number, message = int.from_bytes(name[1:9], "big"), name[9:]
+        entry = QueueEntry(self._ledger, number, message, row.place)  # type: ignore[arg-type]  # that was its id
+        entry.restore(row)
+        copy, queue = self._cache.get(entry.message), self._declared.numbered(number)
+        if entry.state is EntryState.CLOSED:
+            self._closed.add(entry, now)
+            self._closed.seal(entry)
+            return None
+        if copy is None or not copy.whole:
+            if queue is not None:
+                self._requests.spare(queue, entry)
+            entry.delete()
+            return None
+        entry.fill(copy)
+        if queue is None:
+            self.close(entry, control.FAILED, "its queue ended")
+            self.discard(entry)
+            return None
+        self._admit(queue, entry)
+        if entry.owed & HAND_OVER:
+            self._say(entry.author, entry, HAND_OVER, after_us=now + _HAND_OVER_US)
+        if entry.state is EntryState.WAITING or (entry.receiver == self._node and not entry.count):
+            self._let_wait(entry, now)
+            return None
+        if entry.owed & ASSIGN:
+            self._say(entry.receiver, entry, ASSIGN)
+        if entry.lease_us:
+            self._leases.add(entry, entry.lease_us)
+        return entry if entry.receiver == self._node else None

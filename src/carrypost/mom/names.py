@@ -1,0 +1,357 @@
+"""The names of one device: what is bound here, what other nodes advertise, and the contexts between them.
+
+A name is one or more components with slashes between them; all but the last are contexts. What was bound here stands
+until it is unbound, and wins over what others call so: a stranger who chooses the same name changes nothing for the
+programs of this node. Of what others advertise, a bare name stands for all who use it, and ``NAME@NODE`` for one of
+them. A full name, ``Alan@NODE``, ``queue/Alan@NODE`` or ``topic/news``, says by itself what it stands for, so it needs
+no entry; for that to hold against strangers no name has an ``@``, or ``topic`` or ``queue`` as its first component.
+
+Nothing here knows time, rows or messages: `mom.directory` does.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from carrypost.errors import (
+    AmbiguousNameException,
+    ContextNotEmptyException,
+    InvalidDestinationException,
+    InvalidNameException,
+    NameAlreadyBoundException,
+    NameNotFoundException,
+    NamingException,
+    NotContextException,
+)
+from carrypost.model import address
+from carrypost.model.address import Kind
+from carrypost.model.descriptor import Ordering
+from carrypost.model.ids import NodeId
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+A = TypeVar("A")
+B = TypeVar("B")
+SEPARATOR = "/"
+_AT = "@"
+_BY_KIND = (Kind.QUEUE, Kind.TOPIC)
+"""Contexts that every device has: all that it knows of one kind, by their own names."""
+_NEAREST = 3
+_SHOWN_MAX = 10
+
+
+class Bind(msgspec.Struct, frozen=True):
+    """What a program asks the directory for."""
+
+    name: str
+    destination: str = ""
+    """What the name is to stand for; empty: a context is made."""
+    ordering: Ordering = Ordering.NONE
+    """How the topic is opened."""
+    advertise: bool = True
+    """Tell other nodes, where it is this node's to tell: a topic, or a queue of its own."""
+    replace: bool = False
+    """Whatever the name stands for now."""
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """A name, and what it stands for on this device."""
+
+    name: str
+    """In full, from the root."""
+    destination: str = ""
+    """Empty: a context."""
+    ordering: Ordering = Ordering.NONE
+    deadline_us: int | None = None
+    """When it lapses, unless it is used or advertised again; None: it stands until it is unbound."""
+    sole: bool = False
+    """It is the only name that this node has for a queue of its own: with it, the queue ends."""
+
+
+class Entry(msgspec.Struct, array_like=True, eq=False):
+    """A name of this node or of another one, as it is kept; fields may be appended with a default."""
+
+    owner: NodeId
+    name: str
+    destination: str
+    """Empty: a context of this device."""
+    ordering: Ordering = Ordering.NONE
+    advertised: bool = True
+    """Whether other nodes are told."""
+    hidden: bool = False
+    """Another node's, unbound on this device: remembered, so that the same advertisement does not bring it back."""
+    message: bytes = b""
+    """The id of its latest advertisement."""
+    incarnation: int = 0
+    sequence: int = 0
+    """Of that one; newer ones replace it."""
+    deadline_us: int = 0
+    """Of an own name, that of its advertisement; of another node's, when the name lapses here."""
+    used_us: int = 0
+    """When this device last sent to the destination or received from it; 0: never."""
+
+    @property
+    def full_name(self) -> str:
+        """The name with its node: what tells it from equal names of others."""
+        return address.queue_name(self.name, self.owner)
+
+    @property
+    def is_context(self) -> bool:
+        """Whether it only has names below it."""
+        return not self.destination
+
+
+def fault_of(name: str) -> str | None:
+    """What is wrong with a text as a name of something, or None."""
+    components = name.split(SEPARATOR)
+    if not name.isprintable() or not all(components):
+        return "is no name: that is text without control characters, with single slashes between its components"
+    if _AT in name:
+        return "is no name that can be bound: after an '@' stands a node, which needs no binding"
+    if components[0] in _BY_KIND:
+        return f"is no name that can be bound: in {components[0]!r} each has the name that it has by itself"
+    return None
+
+
+class Namespace:
+    """All names of one device."""
+
+    def __init__(self, here: NodeId) -> None:
+        self._here = here
+        self._bound: dict[str, Entry] = {}
+        self.bound: Mapping[str, Entry] = self._bound
+        """What was bound here, contexts included."""
+        self._heard: dict[str, dict[NodeId, Entry]] = {}
+        """What others advertise, by name."""
+        self._owners: dict[NodeId, dict[str, Entry]] = {}
+        self._destinations: dict[str, dict[Entry, None]] = {}
+        """What others advertise, by what it stands for."""
+
+    # --- changes -------------------------------------------------------------------------------------------
+
+    def add(self, entry: Entry) -> None:
+        """One more name; the same one of the same node was removed before."""
+        if entry.owner == self._here:
+            self._bound[entry.name] = entry
+            return
+        self._heard.setdefault(entry.name, {})[entry.owner] = entry
+        self._owners.setdefault(entry.owner, {})[entry.name] = entry
+        self._destinations.setdefault(entry.destination, {})[entry] = None
+
+    def remove(self, entry: Entry) -> None:
+        """One name fewer."""
+        if entry.owner == self._here:
+            del self._bound[entry.name]
+            return
+        _take(self._heard, entry.name, entry.owner)
+        _take(self._owners, entry.owner, entry.name)
+        _take(self._destinations, entry.destination, entry)
+
+    # --- asking --------------------------------------------------------------------------------------------
+
+    def entry(self, owner: NodeId, name: str) -> Entry | None:
+        """What a node calls so, hidden or not."""
+        return self._bound.get(name) if owner == self._here else self._heard.get(name, {}).get(owner)
+
+    def of_owner(self, owner: NodeId) -> Collection[Entry]:
+        """What another node advertises, hidden or not, in the order in which it came."""
+        return self._owners.get(owner, {}).values()
+
+    def of_others(self, destination: str) -> Collection[Entry]:
+        """The names that others have for a destination, hidden or not."""
+        return self._destinations.get(destination, ())
+
+    def find(self, name: str, kind: Kind | None = None) -> list[Entry]:
+        """Everything that a bare name may stand for, what is bound here first; of one kind, or of any."""
+        own = self._bound.get(name)
+        found = [] if own is None or own.is_context else [own]
+        found += [each for each in self._heard.get(name, {}).values() if not each.hidden]
+        return found if kind is None else [each for each in found if each.destination.startswith(f"{kind}/")]
+
+    def lookup(self, name: str, kind: Kind | None = None) -> Binding | None:
+        """What a name stands for; None if nothing is called so. `kind`: nothing else is meant.
+
+        Raises `AmbiguousNameException` where others mean different things by it.
+        """
+        found = self.find(name, kind)
+        own = self._bound.get(name)
+        if kind is None and (not name or name in _BY_KIND or (own is not None and own.is_context)):
+            return Binding(name)
+        if found and found[0].owner == self._here:
+            return self._told(found[0], name)
+        if len({each.destination for each in found}) > 1:
+            raise self._ambiguous(name, found)
+        if found:
+            return self._told(found[0], name)
+        if kind is None and self._has_below(name):
+            return Binding(name)
+        return self._full(name, kind)
+
+    def _full(self, name: str, kind: Kind | None) -> Binding | None:
+        """What a name that says by itself what it stands for does stand for."""
+        first, slash, rest = name.partition(SEPARATOR)
+        if first == Kind.TOPIC and slash and rest:
+            return self._addressed(name, address.topic(rest), kind)
+        text = rest if first == Kind.QUEUE else name
+        try:
+            destination = address.queue_named(text)
+        except InvalidDestinationException:
+            return None
+        meant = address.address(destination)
+        assert meant is not None
+        assert meant.node is not None
+        said = self.entry(meant.node, meant.name) if text is name else None
+        if said is None or said.hidden or said.is_context:
+            return self._addressed(name, destination, kind)
+        return self._told(said, name) if kind is None or said.destination.startswith(f"{kind}/") else None
+
+    def _addressed(self, name: str, destination: str, kind: Kind | None) -> Binding | None:
+        if kind is not None and not destination.startswith(f"{kind}/"):
+            return None
+        known = [each for each in self._bound.values() if each.destination == destination]
+        known += [each for each in self.of_others(destination) if not each.hidden]
+        return Binding(name, destination, known[0].ordering if known else Ordering.NONE)
+
+    def _told(self, entry: Entry, name: str) -> Binding:
+        if entry.owner != self._here:
+            return Binding(name, entry.destination, entry.ordering, entry.deadline_us)
+        found = address.address(entry.destination)
+        names = [each for each in self._bound.values() if each.destination == entry.destination]
+        sole = found is not None and found.node == self._here and len(names) == 1
+        return Binding(name, entry.destination, entry.ordering, sole=sole)
+
+    def _all(self) -> Iterator[Entry]:
+        """Everything that can be seen but contexts, what is bound here first."""
+        yield from [each for each in self._bound.values() if not each.is_context]
+        for entries in self._heard.values():
+            yield from [each for each in entries.values() if not each.hidden]
+
+    def _has_below(self, name: str) -> bool:
+        """Whether it is a context because of the names that stand in it."""
+        begin = name + SEPARATOR
+        own = any(each.startswith(begin) for each in self._bound)
+        return own or any(each.name.startswith(begin) for each in self._all())
+
+    # --- listing -------------------------------------------------------------------------------------------
+
+    def listing(self, context: str) -> list[Binding]:
+        """What stands in a context, by name; of what stands deeper, the contexts in between."""
+        if context in _BY_KIND:
+            return self._of_kind(Kind(context))
+        self.check_context(context)
+        begin = context + SEPARATOR if context else ""
+        found: dict[str, Binding] = {}
+        for each in self._shown():
+            if each.name.startswith(begin):
+                child, slash, _ = each.name[len(begin) :].partition(SEPARATOR)
+                found.setdefault(child, Binding(begin + child) if slash else each)
+        return [found[child] for child in sorted(found)]
+
+    def _shown(self) -> Iterator[Binding]:
+        """All names as they are listed: bare where that says enough, else with their node."""
+        for entry in self._bound.values():
+            yield self._told(entry, entry.name)
+        for name, entries in self._heard.items():
+            own, seen = self._bound.get(name), [each for each in entries.values() if not each.hidden]
+            others = {each.destination for each in seen}
+            for each in seen:
+                if own is not None and own.destination == each.destination:
+                    continue
+                bare = own is None and len(others) == 1 and each.destination.startswith(f"{Kind.TOPIC}/")
+                yield self._told(each, name if bare else each.full_name)
+
+    def _of_kind(self, kind: Kind) -> list[Binding]:
+        """Everything that has a name here, by the name that it has by itself."""
+        found: dict[str, Binding] = {}
+        for each in self._all():
+            if each.destination.startswith(f"{kind}/"):
+                name = f"{kind}/{address.name_of(each.destination)}"
+                found.setdefault(name, self._told(each, name))
+        return [found[name] for name in sorted(found)]
+
+    # --- what may be done ----------------------------------------------------------------------------------
+
+    def check_context(self, name: str) -> None:
+        """Raise unless names can stand in it."""
+        own = self._bound.get(name)
+        if not name or (own is not None and own.is_context) or (own is None and self._has_below(name)):
+            return
+        if own is not None or self.find(name):
+            raise NotContextException(f"{name!r} is a name of something, and no context")
+        raise self.missing(name, "context")
+
+    def check_bindable(self, asked: Bind) -> None:
+        """Raise unless a name may be bound, or a context made."""
+        wrong = fault_of(asked.name)
+        if wrong is not None:
+            raise InvalidNameException(f"{asked.name!r} {wrong}")
+        self.check_context(asked.name.rpartition(SEPARATOR)[0])
+        own = self._bound.get(asked.name)
+        if (own is not None and own.is_context) or (own is None and self._own_below(asked.name)):
+            raise NameAlreadyBoundException(f"{asked.name!r} is a context: choose another name, or destroy it first")
+        if own is not None and not asked.replace:
+            raise NameAlreadyBoundException(
+                f"{asked.name!r} stands for {own.destination!r} on this node: rebind it, or unbind it first"
+            )
+
+    def destructible(self, name: str) -> Entry:
+        """The context of this name, which may go; raises otherwise."""
+        own = self._bound.get(name)
+        if own is not None and not own.is_context:
+            raise NotContextException(f"{name!r} stands for {own.destination!r}, and is no context: unbind it")
+        if own is None:
+            raise self.missing(name, "context that was created here")
+        if below := self._own_below(name):
+            raise ContextNotEmptyException(f"the context {name!r} has names: {_some(below)}; unbind them first")
+        return own
+
+    def _own_below(self, name: str) -> list[str]:
+        """What is bound here in a context. Names of others do not count: nobody can unbind them for good."""
+        return sorted(each for each in self._bound if each.startswith(name + SEPARATOR))
+
+    def unbindable(self, name: str) -> list[Entry]:
+        """What a name stands for, to be unbound: the one bound here, or those of others."""
+        own = self._bound.get(name)
+        if own is not None and own.is_context:
+            raise NamingException(f"{name!r} is a context: destroy_subcontext ends it")
+        if own is not None:
+            return [own]
+        found = self.find(name)
+        if len({each.destination for each in found}) > 1:
+            raise self._ambiguous(name, found)
+        found = found or [each for each in self._all() if each.full_name == name]
+        if not found:
+            raise self.missing(name)
+        return found
+
+    def missing(self, name: str, what: str = "name") -> NameNotFoundException:
+        """That nothing is called so, with what is there."""
+        known = sorted({each.name for each in self._shown()})
+        near = get_close_matches(name, known, n=_NEAREST)
+        if near:
+            hint = f"near it: {_some(near)}"
+        else:
+            hint = f"there are {_some(known)}" if known else "nothing is bound, and nothing was advertised so far"
+        return NameNotFoundException(f"there is no {what} {name!r} on this node; {hint}")
+
+    def _ambiguous(self, name: str, found: Iterable[Entry]) -> AmbiguousNameException:
+        names = sorted({each.full_name for each in found})
+        return AmbiguousNameException(f"several nodes have something called {name!r}: {_some(names)}; say which")
+
+
+def _take(index: dict[A, dict[B, Any]], key: A, inner: B) -> None:
+    """Remove something from an index, and with the last of a key the key."""
+    things = index[key]
+    del things[inner]
+    if not things:
+        del index[key]
+
+
+def _some(names: Sequence[str]) -> str:
+    """Some of these, for people."""
+    more = f" and {len(names) - _SHOWN_MAX} more" if len(names) > _SHOWN_MAX else ""
+    return ", ".join(map(repr, names[:_SHOWN_MAX])) + more

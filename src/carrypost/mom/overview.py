@@ -1,0 +1,24 @@
+"""How messaging stands on one node."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class MessagingOverview(NamedTuple):
+    """How messaging stands, for people who ask."""
+
+    subscriptions: int
+    durable: int
+    consumers: int
+    claims: int
+    pinned: int
+    """Copies that stay because of claims."""
+    lost: int
+    """Claims whose copies left before they were acknowledged or dead."""
+    queues: int = 0
+    """That this node manages."""
+    entries: int = 0
+    """Messages in those queues, assigned ones included."""
+    receiving: int = 0
+    """Consumers of queues, wherever those are."""

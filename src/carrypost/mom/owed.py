@@ -1,0 +1,124 @@
+"""Receipts that this node owes the authors of messages to topics, who asked for them.
+
+The first acknowledgement on a node is its receipt. It is a row, in the batch with that acknowledgement, until it is on
+its way; so it is never said of something that a crash takes back, and a crash does not let it go unsaid. What an
+undone commit acknowledged is owed no more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.model import address
+from carrypost.model.ids import MessageId, NodeId
+from carrypost.model.times import NEVER
+from carrypost.mom.control import DELIVERED, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.mom.ledger import Ledger
+    from carrypost.mom.post import Post
+
+FAMILY = b"O"
+
+
+class OwedRow(msgspec.Struct, frozen=True, array_like=True):
+    """A receipt that is owed, in the store; fields may be appended with a default."""
+
+    author: NodeId
+    until_us: int
+    """When it is of no use any more."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(OwedRow).decode
+
+
+class _Debt:
+    """One receipt: what the post says, and is told of."""
+
+    __slots__ = ("_owed", "message", "row")
+
+    def __init__(self, owed: Owed, message: MessageId, row: OwedRow) -> None:
+        self._owed, self.message, self.row = owed, message, row
+
+    def item(self, _matter: int, _to: NodeId | None) -> Outcome | None:
+        """That the message was delivered, unless that was undone."""
+        return Outcome(self.message, DELIVERED) if self._owed.stands(self) else None
+
+    def said(self, _matter: int) -> None:
+        """It is on its way."""
+        self._owed.clear(self)
+
+    def unsaid(self, _matter: int, _to: NodeId | None) -> None:
+        """It is not, after all."""
+        self._owed.write(self)
+
+
+class Owed:
+    """The receipts that one node owes."""
+
+    def __init__(self, ground: Ground, ledger: Ledger, post: Post) -> None:
+        self._ledger, self._post = ledger, post
+        self._outlive_us = round(ground.settings.messaging.receipt_s * 1e6)
+        self._debts: dict[MessageId, _Debt] = {}
+        """Bounded by what is acknowledged until the next control message leaves."""
+
+    def __len__(self) -> int:
+        return len(self._debts)
+
+    def acknowledged(self, copy: Copy) -> None:
+        """A message was acknowledged, for the first time on this node."""
+        descriptor, headers = copy.descriptor, copy.descriptor.headers
+        if headers is None or not headers.receipt or address.addressee(descriptor.destination) is not None:
+            return  # For a queue, its manager speaks.
+        until_us = NEVER if descriptor.deadline_us is None else descriptor.deadline_us + self._outlive_us
+        debt = _Debt(self, copy.id, OwedRow(descriptor.node, until_us))
+        self.write(debt)
+        self._say(debt)
+
+    def acknowledged_again(self, copy: Copy) -> None:
+        """And again: the batch with the first time may be lost, and this one be written."""
+        if (debt := self._debts.get(copy.id)) is not None:
+            self.write(debt)
+
+    def undone(self, copy: Copy) -> None:
+        """It was not, after all."""
+        if (debt := self._debts.get(copy.id)) is not None:
+            self.clear(debt)
+
+    def restore(self, rows: Iterable[tuple[bytes, bytes]], now: int) -> None:
+        """Those of the rows of an earlier life that are its own; what is of no use any more is forgotten."""
+        for name, value in rows:
+            if name[:1] != FAMILY:
+                continue
+            debt = _Debt(self, MessageId(name[1:]), _decode(value))
+            if debt.row.until_us <= now:
+                self._ledger.delete(name)
+            else:
+                self._debts[debt.message] = debt
+                self._say(debt)
+
+    def _say(self, debt: _Debt) -> None:
+        self._post.add(debt.row.author, debt, 0, until_us=debt.row.until_us)
+
+    # --- for its debts -------------------------------------------------------------------------------------
+
+    def stands(self, debt: _Debt) -> bool:
+        """Whether it is still to be said."""
+        return self._debts.get(debt.message) is debt
+
+    def clear(self, debt: _Debt) -> None:
+        """It was said, or is not to be."""
+        self._debts.pop(debt.message, None)
+        self._ledger.delete(FAMILY + debt.message)
+
+    def write(self, debt: _Debt) -> None:
+        """It is to be said."""
+        self._debts[debt.message] = debt
+        self._ledger.put(FAMILY + debt.message, _encode(debt.row))

@@ -1,0 +1,280 @@
+"""Queues on one node, both sides of them: what comes is passed to whom it concerns, and what is due is done.
+
+The manager has the queues of this node, the receiver its consumers; the post says to other nodes what is to be said.
+Control messages are read here: who may say what is seen by their author. Whatever follows from what came, a message
+that now goes to a consumer, say, is done by `follow_up`, before the step ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.errors import IllegalStateException, InvalidDestinationException
+from carrypost.events import Reason
+from carrypost.gossip.transfers.purging import purge
+from carrypost.model import address
+from carrypost.model.ids import MessageId
+from carrypost.model.pattern import entry
+from carrypost.model.times import NEVER
+from carrypost.mom import control
+from carrypost.mom.assignments import Assignments
+from carrypost.mom.browsing import ANSWER_US, Browsings, snapshot, visible
+from carrypost.mom.closed import NOTICE_US
+from carrypost.mom.commands import Browsing
+from carrypost.mom.control import items_of
+from carrypost.mom.manager import Manager
+from carrypost.mom.post import Said
+from carrypost.mom.receiver import Receiver, Receiving
+from carrypost.mom.requests import OpenRequests
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.layer import Draft
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.local.deliveries import Deliveries
+    from carrypost.model.ids import NodeId
+    from carrypost.mom.claims import Claims
+    from carrypost.mom.commands import Declare, Receive
+    from carrypost.mom.control import Item
+    from carrypost.mom.ledger import Ledger
+    from carrypost.mom.post import Post
+    from carrypost.mom.queue import Queue
+    from carrypost.mom.receipts import Receipts
+
+_QUEUE, _CONTROL = "queue/", "control/"
+_LEISURE_US = 30_000_000
+"""Carriers hear that a control message was read after so long, or when there is something else to be said to all."""
+ADDRESSED = (_QUEUE, _CONTROL)
+"""How the destinations begin that this is about."""
+
+
+class Queues:
+    """The queues that one node manages, and those that it receives from."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        deliveries: Deliveries,
+        claims: Claims,
+        ledger: Ledger,
+        *,
+        post: Post,
+        receipts: Receipts,
+        incarnation: int,
+    ) -> None:
+        self._ground = ground
+        self._node, self._holdings, self._outputs = ground.node, ground.holdings, ground.outputs
+        self._limits = ground.limits
+        self._own, self._deliveries, self._claims = ground.own, deliveries, claims
+        self.post, self._receipts = post, receipts
+        self.manager = Manager(ground, ledger, self.post)
+        assignments = Assignments(ground, ledger, self.post)
+        self.receiver = Receiver(
+            ground, deliveries, claims, self.manager, assignments, post=self.post, incarnation=incarnation
+        )
+        self._browsings = Browsings(ground, self.receiver, self.post)
+        self.requests = OpenRequests(ledger, self._node)
+        self._read: list[Copy] = []
+        """Control messages to this node that were acted upon: nobody needs them any more."""
+        self._declared: dict[int, Queue] = {}
+        """Queues that are not durable yet, by the numbers of the commands that declared them."""
+
+    @property
+    def due_us(self) -> int:
+        """When `expire` has something to do."""
+        return min(
+            self.post.due_us, self.manager.due_us, self.receiver.due_us, self._browsings.due_us, self.requests.due_us
+        )
+
+    def overview(self) -> dict[str, int]:
+        """How things stand."""
+        queues = list(self.manager)
+        entries = sum(len(queue.entries) for queue in queues)
+        return {"queues": len(queues), "entries": entries, "receiving": len(self.receiver)}
+
+    def wake(self) -> None:
+        """Carry for everybody what is for queues, and want what is for this node."""
+        self._own.carry([entry(f"{prefix}.*") for prefix in ADDRESSED])
+        self._deliveries.want(entry(address.EVERYBODY), told=False)
+        me = address.exactly(address.control(self._node))
+        mine = address.exactly(address.queue("x", self._node)[:-1]) + ".*"
+        for pattern in (me, mine):
+            self._deliveries.want(entry(pattern), told=False)
+
+    # --- a layer's part ------------------------------------------------------------------------------------
+
+    def restore(self, rows: Sequence[tuple[bytes, bytes]], now: int) -> None:
+        """Take in the rows of an earlier life."""
+        self.receiver.keep(self.manager.restore(rows, now))
+        self.receiver.restore(rows, now)
+        self.requests.restore(rows)
+
+    def take(self, copy: Copy, now: int) -> None:
+        """A message for a queue, or about queues, is here."""
+        if not copy.here:
+            return  # A notice that came with it says that it is of no use.
+        destination = copy.descriptor.destination
+        if destination.startswith(_CONTROL):
+            self._read_control(copy, now)
+        elif address.addressee(destination) == self._node:
+            self.manager.arrived(copy, now, self.requests.refusal(copy.descriptor))
+        else:
+            self.receiver.arrived(copy)
+            self._browsings.arrived(copy)
+        if copy.id in self.receiver.fresh:
+            self.receiver.fresh.discard(copy.id)
+            self._deliveries.claimed(copy)
+        if self._claims.of(copy.id):
+            self._claims.note_again(copy)
+
+    def _read_control(self, copy: Copy, now: int) -> None:
+        descriptor = copy.descriptor
+        for_all = descriptor.destination == address.EVERYBODY
+        if for_all:  # From now on it is only carried, for those who did not read it yet.
+            self._holdings.cache.set_interesting(copy, False)
+        if self._holdings.is_confirmed(copy) or descriptor.node == self._node:
+            return
+        if not for_all and address.addressee(descriptor.destination) != self._node:
+            return
+        items, unread = items_of(descriptor)
+        if unread:
+            self._outputs.refuse("control", descriptor.node, descriptor.shown, count=unread)
+        until_us = NEVER if descriptor.deadline_us is None else descriptor.deadline_us
+        if for_all:
+            purged = [MessageId(item.message) for item in items if isinstance(item, control.Purge)]
+            purge(self._ground, purged, descriptor.node, until_us)
+            items = [item for item in items if not isinstance(item, control.Purge)]
+        for item in items:
+            if for_all or isinstance(item, control.Purge):
+                self._outputs.refuse("control", descriptor.node, descriptor.shown)
+            else:
+                self._act(item, descriptor.node, until_us, now)
+        if not for_all:
+            self._read.append(copy)
+            notice = Said(control.Purge(copy.id))
+            self.post.add(None, notice, 1, after_us=now + _LEISURE_US, until_us=min(until_us, now + NOTICE_US))
+
+    def _act(self, item: Item, node: NodeId, until_us: int, now: int) -> None:
+        if isinstance(item, control.Request):
+            self.manager.requested(item, node, now)
+        elif isinstance(item, control.Withdraw):
+            self.manager.withdrawn(item, node, now, until_us)
+        elif isinstance(item, control.Acknowledge | control.Release):
+            self.manager.answered(item, node)
+        elif isinstance(item, control.Assign):
+            self.receiver.assigned(item, node, until_us, now)
+        elif isinstance(item, control.Outcome):
+            self._receipts.heard(item, node)
+        elif isinstance(item, control.Browse):
+            self._answer(item, node, now)
+        elif isinstance(item, control.Snapshot):
+            self._browsings.heard(item, node, now)
+
+    def _answer(self, item: control.Browse, node: NodeId, now: int) -> None:
+        """Another node wants to see what waits in a queue."""
+        queue = self.manager.get(address.queue(item.queue, self._node))
+        if queue is None or queue.asked.connection:
+            self._outputs.refuse("queue", node)
+            return
+        for part in snapshot(queue, item, self._limits, now):
+            self.post.add(node, Said(part), 1, until_us=now + ANSWER_US)
+
+    def follow_up(self, now: int) -> None:
+        """Do what follows from what came or was asked for."""
+        for item in self.post.take_own(now):
+            self._act(item, self._node, NEVER, now)
+        if self._claims.orphans:
+            self.receiver.adopt_orphans()
+        for entry_, request in self.manager.assign(now):
+            self.receiver.take_local(entry_, request)
+
+    def expire(self, now: int) -> None:
+        """Do what is due."""
+        self.receiver.lapsed(self.manager.expire(now))
+        if self.receiver.due_us <= now:
+            self.receiver.expire(now)
+        if self._browsings.due_us <= now:
+            self._browsings.expire(now)
+        self.requests.expire(now)
+        self.follow_up(now)
+
+    def finish(self, now: int) -> list[Draft]:
+        """The end of a step: returns what is to be said to other nodes."""
+        for item in self.manager.take_outcomes():
+            self._act(item, self._node, NEVER, now)
+        read, self._read = self._read, []
+        for copy in read:
+            if copy.here:
+                self._holdings.discard(copy, Reason.PURGED, done=True)
+        return self.post.drafts(now)
+
+    def left(self, copies: Sequence[Copy], reason: Reason) -> None:
+        """Copies are gone."""
+        self.manager.left(copies, reason)
+        self.receiver.left(copies, reason)
+        self.post.left(copies, reason)
+
+    # --- commands ------------------------------------------------------------------------------------------
+
+    def declare(self, number: int, asked: Declare) -> Queue:
+        """A queue of this node, which may be here already."""
+        queue, new = self.manager.declare(asked)
+        if new and not asked.connection:
+            self._declared[number] = queue
+        return queue
+
+    def end(self, destination: str) -> None:
+        """A queue of this node is no more."""
+        queue = self.manager.managed(destination)
+        if any(request.node == self._node for request in queue):
+            raise IllegalStateException(f"the queue {queue.asked.name!r} has consumers on this node: close them first")
+        self.manager.end(queue, "its queue ended")
+        self.receiver.queue_ended(destination)
+
+    def open(self, asked: Receive, connection: int, now: int) -> Receiving:
+        """A consumer of a queue, here or elsewhere."""
+        return self.receiver.open(asked, connection, self._manager_of(asked.destination, connection), now)
+
+    def _manager_of(self, destination: str, connection: int) -> NodeId:
+        """The manager of a queue that a connection may receive from."""
+        manager = address.addressee(destination)
+        if manager is None or not destination.startswith(_QUEUE):
+            raise InvalidDestinationException(f"no queue has the address {destination!r}")
+        queue = self.manager.get(destination)
+        if queue is not None and queue.asked.connection not in (0, connection):
+            raise InvalidDestinationException(
+                f"{queue.asked.name!r} is a temporary queue of another connection, which alone may receive from it"
+            )
+        return manager
+
+    def end_temporary(self, connection: int) -> None:
+        """A connection is closed, and with it its temporary queues."""
+        for queue in [each for each in self.manager if each.asked.connection == connection]:
+            self.manager.end(queue, "its queue ended")
+            self.receiver.queue_ended(queue.destination)
+
+    def browse(self, destination: str, selector: str | None, connection: int, now: int) -> Browsing:
+        """What waits in a queue: all of it, or, of another node's queue, a number by which it is told."""
+        manager = self._manager_of(destination, connection)
+        if manager != self._node:
+            return Browsing(self._browsings.open(destination, manager, selector, now))
+        queue = self.manager.managed(destination)
+        return Browsing(0, now, tuple(visible(queue, selector, self._limits, now)))
+
+    def check(self, sends: Iterable[Draft]) -> None:
+        """Raise what is wrong with messages to queues before anything is done about them."""
+        self.manager.check(sends)
+
+    def done(self, number: int) -> None:
+        """A command is durable."""
+        self._declared.pop(number, None)
+        self.requests.done(number)
+
+    def undo(self, number: int) -> None:
+        """A command was lost."""
+        self.requests.undo(number)
+        queue = self._declared.pop(number, None)
+        if queue is not None and self.manager.get(queue.destination) is queue:
+            self.manager.end(queue, "its queue could not be kept")

@@ -1,0 +1,283 @@
+"""How far this node's own messages have come, for those sends that ask: PERSISTENT ones to queues, others on request.
+
+A send that asks has a row, in the batch with its message and gone with it where that is lost: until that batch is
+durable, nothing else writes the row. What is heard of the message makes its state rise, and never fall: a neighbour has
+it, its time is over, it failed, it was delivered. The row outlives the message by `messaging.receipt_s`, so that what
+its receiver says finds the way back, and a delivery counts even if it is heard of after the message was given up. A
+program is told by a `Receipt`, once the row that says so is durable; so a state that it saw stands after a crash.
+
+Of a message to a queue only the manager may say anything. Of one to a topic anybody may say that it was delivered, and
+the first who says so counts: who subscribes to a topic is known to nobody.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from carrypost.events import TIMEOUT, Reason, Receipt, SendState
+from carrypost.model import address, ids
+from carrypost.model.ids import MessageId
+from carrypost.model.times import NEVER
+from carrypost.mom.commands import Followed
+from carrypost.mom.control import DELIVERED, FAILED, HANDED_OVER
+from carrypost.mom.ledger import RETRY_US
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from carrypost.events import Event
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.layer import Draft
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import NodeId
+    from carrypost.mom.control import Outcome
+    from carrypost.mom.ledger import Ledger
+
+FAMILY = b"W"
+SENDS_MAX = 65_536
+"""Sends that are followed: 310 bytes each (measured), so 20 MB. Only programs of this node make them, but who sends all
+day has a week of them. Those that were delivered give way first, then the oldest."""
+_HEAP_SLACK = 64
+_MEANS = {HANDED_OVER: SendState.CARRIED, DELIVERED: SendState.DELIVERED, FAILED: SendState.FAILED}
+"""How far a message is, at least, of which that is said. A manager on another node is reached by carriers only."""
+
+
+class Send(msgspec.Struct, array_like=True, gc=False):
+    """A send that asks, as it is in its row; fields may be appended with a default."""
+
+    destination: str
+    sent_us: int
+    deadline_us: int | None
+    fail_us: int | None
+    """When it counts as failed if nothing was heard of its delivery by then."""
+    state: SendState = SendState.STORED
+    handed_over: bool = False
+    reason: str = ""
+    label: str = ""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Send).decode
+
+
+class Receipts:
+    """The sends of one node that are followed."""
+
+    def __init__(self, ground: Ground, ledger: Ledger) -> None:
+        self._node, self._holdings, self._outputs = ground.node, ground.holdings, ground.outputs
+        self._journal, self._ledger = ground.outputs.journal, ledger
+        self._outlive_us = round(ground.settings.messaging.receipt_s * 1e6)
+        self._sends: dict[MessageId, Send] = {}
+        """Oldest first."""
+        self._delivered: dict[MessageId, None] = {}
+        """Those that were, the first first."""
+        self._births: dict[int, list[MessageId]] = {}
+        """Those that are not durable yet, by their batches."""
+        self._unborn: dict[MessageId, bool | None] = {}
+        """The same, and whether their states rose since; None: nothing changed."""
+        self._dues: list[tuple[int, MessageId]] = []
+        """When something is to be done, as a heap; some are over."""
+        self._untold: dict[MessageId, Receipt] = {}
+        """What was not told, because its batch was lost."""
+        self._tell_us = NEVER
+        """When that is told again."""
+
+    def __len__(self) -> int:
+        return len(self._sends)
+
+    # --- coming --------------------------------------------------------------------------------------------
+
+    def sent(self, draft: Draft, descriptor: Descriptor) -> None:
+        """A message was sent in this step: follow it, if that is asked for."""
+        manager = address.addressee(descriptor.destination)
+        if not descriptor.persistent or (manager is None and not draft.receipt):
+            return
+        now, timeout_us = self._holdings.now_us, draft.receipt_timeout_us
+        send = Send(
+            descriptor.destination, now, descriptor.deadline_us, None if timeout_us is None else now + timeout_us,
+            handed_over=manager == self._node, label=descriptor.label,
+        )  # fmt: skip
+        while len(self._sends) >= SENDS_MAX:
+            self._give_way()
+        self._sends[descriptor.id] = send
+        self._write(descriptor.id, send)
+        self._schedule(descriptor.id, send)
+        self._births.setdefault(self._journal.serial, []).append(descriptor.id)
+        self._unborn[descriptor.id] = None
+        self._watch(descriptor.id)
+
+    def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Those of the rows of an earlier life that are its own; what fell due since is seen to by `expire`."""
+        found = [(MessageId(name[1:]), _decode(value)) for name, value in rows if name[:1] == FAMILY]
+        for message, send in sorted(found, key=lambda each: each[1].sent_us):
+            self._sends[message] = send
+            self._schedule(message, send)
+            if send.state is SendState.DELIVERED:
+                self._delivered[message] = None
+            elif send.state is SendState.STORED:
+                self._watch(message)
+
+    def _watch(self, message: MessageId) -> None:
+        copy = self._holdings.cache.get(message)
+        if copy is not None and copy.here:
+            self._holdings.watch(copy)
+
+    # --- what is heard -------------------------------------------------------------------------------------
+
+    def carried(self, message: MessageId) -> None:
+        """A neighbour has it."""
+        self._rise(message, SendState.CARRIED)
+
+    def heard(self, item: Outcome, node: NodeId) -> None:
+        """A node says what became of a message; who has no say in it is refused."""
+        message = MessageId(item.message)
+        send, state = self._sends.get(message), _MEANS.get(item.kind)
+        if send is None or state is None:
+            return  # Its row has given way, or its life is over; or a later version says more.
+        manager = address.addressee(send.destination)
+        has_a_say = item.kind == DELIVERED if manager is None else node == manager
+        if has_a_say:
+            self._rise(message, state, item.reason, handed_over=manager is not None and item.kind != FAILED)
+        else:
+            self._outputs.refuse("receipt", node, send.label or ids.shown(message))
+
+    def followed(self, message: MessageId) -> Followed | None:
+        """What is known of a message, None if nothing is; how far it has come is told, once that is durable."""
+        send = self._sends.get(message)
+        if send is None:
+            return None
+        if message not in self._unborn:
+            self._journal.hold(_receipt(message, send, rose=False))
+        return Followed(message, send.destination, send.deadline_us)
+
+    def _rise(self, message: MessageId, state: SendState, reason: str = "", *, handed_over: bool = False) -> None:
+        send = self._sends.get(message)
+        if send is None:
+            return
+        rose, handed = state > send.state, handed_over and not send.handed_over
+        if rose:
+            send.state, send.reason = state, reason
+        if handed:
+            send.handed_over = True
+        if rose or handed:
+            if send.state is SendState.DELIVERED:
+                self._delivered[message] = None
+            self._schedule(message, send)
+            if message in self._unborn:
+                self._unborn[message] = rose or bool(self._unborn[message])
+            else:
+                self._tell(message, send, rose=rose)
+
+    def _tell(self, message: MessageId, send: Send, *, rose: bool) -> None:
+        self._write(message, send)
+        self._journal.hold(_receipt(message, send, rose=rose))
+
+    def _write(self, message: MessageId, send: Send) -> None:
+        self._ledger.put(FAMILY + message, _encode(send))
+
+    # --- time ----------------------------------------------------------------------------------------------
+
+    @property
+    def due_us(self) -> int:
+        """When `expire` has something to do; it may find nothing."""
+        return min(self._dues[0][0] if self._dues else NEVER, self._tell_us)
+
+    def _due_us(self, send: Send) -> int:
+        """When something changes if nothing is heard: its time is over, or that of its row."""
+        deadline_us = NEVER if send.deadline_us is None else send.deadline_us
+        if send.state < SendState.EXPIRED:
+            return deadline_us if send.fail_us is None else min(deadline_us, send.fail_us)
+        return min(deadline_us + self._outlive_us, NEVER)
+
+    def _schedule(self, message: MessageId, send: Send) -> None:
+        due_us = self._due_us(send)
+        if due_us < NEVER:
+            heappush(self._dues, (due_us, message))
+        if len(self._dues) > 4 * len(self._sends) + _HEAP_SLACK:  # Most are of sends that have given way.
+            dues = [(self._due_us(each), name) for name, each in self._sends.items()]
+            self._dues = [due for due in dues if due[0] < NEVER]
+            heapify(self._dues)
+
+    def expire(self, now: int) -> None:
+        """Let messages expire or fail whose time is over, and forget those of which nothing more is to be heard.
+
+        Rows that were lost are to be in the journal again already: what they say is told again with them.
+        """
+        if self._tell_us <= now:
+            self._tell_again()
+        while self._dues and self._dues[0][0] <= now:
+            message = heappop(self._dues)[1]
+            send = self._sends.get(message)
+            if send is None or self._due_us(send) > now:
+                continue  # It has another place in the heap.
+            if send.state >= SendState.EXPIRED:
+                self._end(message)
+            elif send.deadline_us is not None and send.deadline_us <= now:
+                self._rise(message, SendState.EXPIRED, Reason.EXPIRED)
+            else:
+                self._rise(message, SendState.FAILED, TIMEOUT)
+
+    # --- going ---------------------------------------------------------------------------------------------
+
+    def _give_way(self) -> None:
+        self._end(next(iter(self._delivered or self._sends)))
+
+    def _end(self, message: MessageId) -> None:
+        """Nothing more will be heard of a message."""
+        send = self._forget(message)
+        if send is not None and send.state is not SendState.DELIVERED:
+            self._journal.hold(_receipt(message, send, rose=False, last=True))
+
+    def _forget(self, message: MessageId) -> Send | None:
+        send = self._sends.pop(message, None)
+        if send is not None:
+            self._delivered.pop(message, None)
+            self._unborn.pop(message, None)
+            self._ledger.delete(FAMILY + message)
+        return send
+
+    def left(self, copies: Sequence[Copy], reason: Reason) -> None:
+        """Copies are gone; what depends on something that could not be written was not sent, either."""
+        for copy in copies if reason is Reason.STORE and self._sends else ():
+            if copy.own:
+                self._forget(copy.id)
+
+    def durable(self, serial: int) -> None:
+        """A batch is on disk: what was heard of its sends meanwhile is written and told."""
+        for message in self._births.pop(serial, ()):
+            rose, send = self._unborn.pop(message, None), self._sends.get(message)
+            if rose is not None and send is not None:
+                self._tell(message, send, rose=rose)
+
+    def lost(self, serial: int, held: Iterable[Event]) -> None:
+        """A batch could not be written: its sends are undone, and what was held is told when its rows are written."""
+        for message in self._births.pop(serial, ()):
+            self._forget(message)
+        for event in held:
+            if isinstance(event, Receipt):
+                self._untold[event.message] = max(event, self._untold.get(event.message, event), key=_news)
+                self._tell_us = self._holdings.now_us + RETRY_US
+
+    def _tell_again(self) -> None:
+        untold, self._untold, self._tell_us = self._untold, {}, NEVER
+        for message, event in untold.items():
+            send = self._sends.get(message)
+            if send is None:
+                if event.last:
+                    self._journal.hold(event)
+            elif send.state == event.state:  # Else the later one is told.
+                self._journal.hold(_receipt(message, send, rose=event.rose))
+
+
+def _receipt(message: MessageId, send: Send, *, rose: bool, last: bool = False) -> Receipt:
+    last = last or send.state is SendState.DELIVERED
+    return Receipt(message, send.state, send.handed_over, send.reason, send.label, rose=rose, last=last)
+
+
+def _news(event: Receipt) -> tuple[SendState, bool, bool]:
+    """How much a receipt tells of those of one message."""
+    return event.state, event.last, event.rose

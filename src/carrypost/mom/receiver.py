@@ -1,0 +1,436 @@
+"""The receiving side of queues: consumers of this node, what they ask for, and what is theirs.
+
+Every consumer of a queue has a request of its own at the queue's manager, here or elsewhere, with the credit that it
+was given; it is renewed while the consumer is open, and withdrawn when it closes. A message is handed out when it was
+assigned and is here, in whichever order that comes about.
+
+What a program may have seen stays with this node: it comes again, flagged, to whoever asks here next. What nobody saw
+is given back when its consumer closes; after a restart, when nobody asked for it for a while.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from carrypost.gossip.interest.matcher import Matcher
+from carrypost.model import address, pattern
+from carrypost.model.ids import MessageId
+from carrypost.model.times import NEVER
+from carrypost.mom import assignments as assignment_rows
+from carrypost.mom import control
+from carrypost.mom.assignments import Assignment
+from carrypost.mom.commands import Subscribe
+from carrypost.mom.manager import DEAD_LETTERS
+from carrypost.mom.standing import LIFE_BITS
+from carrypost.mom.state import ClaimState, Subscription
+from carrypost.mom.tenure import LocalTenure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from carrypost.config import Limits
+    from carrypost.events import Reason
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.local.deliveries import Deliveries
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import NodeId
+    from carrypost.mom.assignments import Assignments
+    from carrypost.mom.claims import Claims
+    from carrypost.mom.commands import Receive
+    from carrypost.mom.control import Item
+    from carrypost.mom.entries import QueueEntry
+    from carrypost.mom.manager import Manager
+    from carrypost.mom.post import Post
+    from carrypost.mom.queue import Queue, Standing
+    from carrypost.mom.state import Tenure
+
+REQUEST_US: Final = 86_400_000_000
+"""How long a request stands at a manager that hears nothing more of it: messages take hours, and nodes part for a
+day."""
+_IDLE_US = 60_000_000
+"""After a restart, what was assigned and not handed out is given back unless somebody asks for it for so long."""
+_REQUESTS_MAX = 4_096
+"""Of the latest requests it is known whom they asked: what others assign is taken from no one else."""
+_EARLIER_MAX = 4_096
+"""Assignments that an earlier life is said to have asked for are taken while there are fewer than this in all."""
+_ASK: Final = 1
+_WITHDRAW: Final = 2
+
+
+class Receiving(Subscription):
+    """What one consumer of a queue asks for, and what waits for it."""
+
+    __slots__ = ("asking", "closed", "credit", "deadline_us", "destination", "local", "manager", "request", "selector")
+
+    def __init__(self, number: int, asked: Receive, connection: int, manager: NodeId, limits: Limits) -> None:
+        entry = pattern.entry(address.exactly(asked.destination), asked.selector, limits=limits)
+        super().__init__(0, Subscribe(entry), connection, "", limits)
+        self.destination = asked.destination
+        self.manager = manager
+        self.request = number
+        self.selector = asked.selector or ""
+        self._narrower = Matcher((pattern.entry(".*", asked.selector, limits=limits),), limits, own=True)
+        self.credit = 0
+        """How many it takes in all."""
+        self.deadline_us = 0
+        """Until when its manager was asked."""
+        self.asking = False
+        """Whether a note to the manager is on its way to the post."""
+        self.local: tuple[Queue, Standing] | None = None
+        """Its request, if this node is the manager."""
+        self.closed = False
+
+    @property
+    def name(self) -> str:
+        """The name of its queue."""
+        return address.name_of(self.destination) or self.destination
+
+    def selects(self, descriptor: Descriptor) -> bool:
+        """Whether it takes a message of its queue."""
+        return not self.selector or self._narrower is None or self._narrower.matches(descriptor)
+
+    def item(self, matter: int, to: NodeId | None) -> Item | None:  # noqa: ARG002 - only the manager is told anything
+        """What the manager is told."""
+        found = address.address(self.destination)
+        assert found is not None
+        if matter == _WITHDRAW:
+            return control.Withdraw(found.name, self.request)
+        self.asking = False
+        if self.closed:
+            return None
+        return control.Request(found.name, self.request, self.credit, self.deadline_us, self.selector)
+
+    def said(self, matter: int) -> None:
+        """It is on its way."""
+
+    def unsaid(self, matter: int, to: NodeId | None) -> None:
+        """It is said again."""
+
+
+class Receiver:
+    """The consumers of queues of one node."""
+
+    def __init__(
+        self, ground: Ground, deliveries: Deliveries, claims: Claims, manager: Manager, assignments: Assignments,
+        *, post: Post, incarnation: int,
+    ) -> None:  # fmt: skip
+        self._node, self._limits, self._outputs = ground.node, ground.limits, ground.outputs
+        self._holdings = ground.holdings
+        self._deliveries, self._claims, self._manager, self._post = deliveries, claims, manager, post
+        self._assignments = assignments
+        self._life = incarnation
+        self._request = incarnation << LIFE_BITS
+        self._open: dict[int, Receiving] = {}
+        """By the numbers of their requests."""
+        self._requests: dict[int, str] = {}
+        """The queues of other nodes that this life asked, by those numbers, also after it asked no more."""
+        self._idle: dict[str, dict[Tenure, Copy]] = {}
+        """What is this node's and no consumer has, by queue."""
+        self._interests: dict[str, list[int]] = {}
+        """Of queues of other nodes: what this node wants because of them."""
+        self._looks: Counter[str] = Counter()
+        """How many programs look into queues of other nodes."""
+        self.fresh: set[MessageId] = set()
+        """What was given to a consumer for the first time and has still to be told as delivered."""
+        self.due_us = NEVER
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    # --- consumers -----------------------------------------------------------------------------------------
+
+    def open(self, asked: Receive, connection: int, manager: NodeId, now: int) -> Receiving:
+        """One more consumer, which has no credit yet."""
+        self._request += 1
+        receiving = Receiving(self._request, asked, connection, manager, self._limits)
+        if manager == self._node:
+            queue = self._manager.managed(asked.destination)
+            receiving.local = queue, self._manager.stand(queue, self._request, receiving.selector)
+        else:
+            self._want(asked.destination)
+            receiving.deadline_us = now + REQUEST_US
+            self._requests[self._request] = asked.destination
+            if len(self._requests) > _REQUESTS_MAX:
+                del self._requests[next(each for each in self._requests if each not in self._open)]
+        self._open[self._request] = receiving
+        idle = self._idle.get(asked.destination, {})
+        for tenure, copy in [(each, copy) for each, copy in idle.items() if receiving.selects(copy.descriptor)]:
+            del idle[tenure]
+            self._give(receiving, tenure, copy)
+        return receiving
+
+    def grant(self, receiving: Receiving, messages: int, now: int) -> None:
+        """A consumer takes so many more than before."""
+        receiving.credit += messages
+        if receiving.local is not None:
+            self._manager.grant(*receiving.local, receiving.credit)
+        else:
+            self._ask(receiving, now)
+
+    def _ask(self, receiving: Receiving, now: int) -> None:
+        receiving.deadline_us = now + REQUEST_US
+        if not receiving.asking:
+            receiving.asking = True
+            self._post.add(receiving.manager, receiving, _ASK, until_us=receiving.deadline_us)
+        self.due_us = min(self.due_us, receiving.deadline_us - REQUEST_US // 2)
+
+    def close(self, receiving: Receiving) -> None:
+        """A consumer is closed: what waits for it is given back, or stays for the next one."""
+        receiving.closed = receiving.ended = True
+        del self._open[receiving.request]
+        if receiving.local is not None:
+            self._manager.withdraw(*receiving.local)
+        else:
+            self._post.add(receiving.manager, receiving, _WITHDRAW, until_us=receiving.deadline_us)
+        for claim in list(receiving.backlog):
+            tenure = claim.tenure
+            assert tenure is not None
+            copy = claim.copy
+            self._claims.withdraw(claim)
+            self._set_aside(tenure, receiving.destination, copy)
+        self._forget_interest(receiving.destination)
+
+    def _set_aside(self, tenure: Tenure, destination: str, copy: Copy) -> None:
+        """No consumer has it any more: another one of this node gets it, or it is given back, or it waits."""
+        if not tenure.runs(self._holdings.now_us):
+            if isinstance(tenure, Assignment) and tenure.stands:
+                self._drop(tenure)
+            return
+        for other in self._open.values():
+            if other.destination == destination and other.selects(copy.descriptor):
+                self._give(other, tenure, copy)
+                return
+        if _was_handed(tenure) or (isinstance(tenure, Assignment) and tenure.release_us != NEVER):
+            self._idle.setdefault(destination, {})[tenure] = copy
+        else:
+            tenure.release(dead=False)
+
+    def adopt_orphans(self) -> None:
+        """What sessions gave back after its consumers were closed."""
+        orphans, self._claims.orphans = self._claims.orphans, []
+        for tenure in orphans:
+            if isinstance(tenure, Assignment) and tenure.copy is not None:
+                self._set_aside(tenure, tenure.destination, tenure.copy)
+            elif isinstance(tenure, LocalTenure) and tenure.entry.copy is not None:
+                self._set_aside(tenure, self._destination_of(tenure), tenure.entry.copy)
+
+    def _give(self, receiving: Receiving, tenure: Tenure, copy: Copy) -> None:
+        if isinstance(tenure, Assignment):
+            tenure.release_us = NEVER
+        self._claims.assign(copy, receiving, tenure)
+        if not tenure.count:
+            self.fresh.add(copy.id)
+            self._deliveries.wishes.found.append(copy)
+
+    # --- queues of this node -------------------------------------------------------------------------------
+
+    def take_local(self, entry: QueueEntry, request: Standing) -> None:
+        """A queue of this node gave a message to a consumer here."""
+        assert entry.copy is not None
+        receiving = self._open.get(request.number)
+        if receiving is not None:
+            self._give(receiving, LocalTenure(self._manager, entry), entry.copy)
+
+    def lapsed(self, entries: Iterable[QueueEntry]) -> None:
+        """The leases of consumers here are over: what they did not take yet they do not get."""
+        for entry in entries:
+            for claim in [each for each in self._claims.of(entry.message) if each.state is ClaimState.WAITING]:
+                if isinstance(claim.tenure, LocalTenure) and claim.tenure.entry is entry:
+                    self._claims.withdraw(claim)
+            for idle in self._idle.values():
+                for tenure in [each for each in idle if isinstance(each, LocalTenure) and each.entry is entry]:
+                    del idle[tenure]
+
+    def keep(self, tenures: Iterable[LocalTenure]) -> None:
+        """What an earlier life handed to consumers here waits for the next one."""
+        for tenure in tenures:
+            copy = tenure.entry.copy
+            assert copy is not None
+            self._idle.setdefault(self._destination_of(tenure), {})[tenure] = copy
+
+    def _destination_of(self, tenure: LocalTenure) -> str:
+        return address.queue(tenure.entry.queue, self._node)
+
+    def queue_ended(self, destination: str) -> None:
+        """A queue of this node is no more."""
+        self._idle.pop(destination, None)
+
+    # --- queues of other nodes -----------------------------------------------------------------------------
+
+    def assigned(self, item: control.Assign, node: NodeId, until_us: int, now: int) -> None:
+        """Another node's queue gave this one a message."""
+        destination = address.queue(item.queue, node)
+        if not self._asked_for(item.request, destination):
+            self._outputs.refuse("assignment", node)
+            return
+        if 0 < item.lease_us <= now or 0 < item.until_us <= now:
+            self._ask_instead(item.request, now)  # It came too late.
+            return
+        known = self._assignments.get(node, MessageId(item.message))
+        repeated = known is not None and known.round >= item.round
+        if known is not None and known.stands and not known.handed and known.round < item.round:
+            self._drop(known)  # Its lease was over by the manager's clock.
+        self.due_us = min(self.due_us, item.lease_us or NEVER)
+        made = self._assignments.add(item, destination, item.until_us or until_us)
+        if made is None:
+            if not repeated:  # A session has it, or is done with it.
+                self._ask_instead(item.request, now)
+            return
+        self._want(destination)
+        if made.request >> LIFE_BITS != self._life:
+            made.release_us = now + _IDLE_US  # An earlier life asked for it.
+        copy = self._holdings.cache.get(made.message)
+        if copy is not None and copy.whole:
+            self._attach(made, copy)
+        elif made.release_us == NEVER and not self.asks(destination):
+            made.release(dead=False)
+        self.due_us = min(self.due_us, made.until_us, made.release_us)
+
+    def _ask_instead(self, request: int, now: int) -> None:
+        """What a consumer was given does not come to it: it takes another one."""
+        if (receiving := self._open.get(request)) is not None:
+            self.grant(receiving, 1, now)
+
+    def _asked_for(self, request: int, destination: str) -> bool:
+        """Whether this node made a request of that number to that queue; what an earlier life did is not known."""
+        life = request >> LIFE_BITS
+        if life == self._life:
+            return self._requests.get(request) == destination
+        return life < self._life and len(self._assignments) < _EARLIER_MAX
+
+    def asks(self, destination: str) -> bool:
+        """Whether a consumer of this node receives from a queue."""
+        return any(each.destination == destination for each in self._open.values())
+
+    def arrived(self, copy: Copy) -> None:
+        """A message of another node's queue is here; it may have been assigned."""
+        assignment = self._assignments.of(copy)
+        if assignment is not None and assignment.copy is None and assignment.stands:
+            self._attach(assignment, copy)
+
+    def _attach(self, assignment: Assignment, copy: Copy) -> None:
+        if address.addressee(copy.descriptor.destination) != assignment.manager:
+            self._outputs.refuse("assignment", assignment.manager)
+            self._assignments.forget(assignment)
+            return
+        self._assignments.attach(assignment, copy)
+        receiving = self._open.get(assignment.request)
+        if receiving is not None and receiving.destination == assignment.destination:
+            self._give(receiving, assignment, copy)
+        else:
+            self._set_aside(assignment, assignment.destination, copy)
+
+    def look_into(self, destination: str) -> None:
+        """Want what is in a queue of another node, without receiving any of it."""
+        self._looks[destination] += 1
+        self._want(destination)
+
+    def look_away(self, destination: str) -> None:
+        """Nobody looks any more."""
+        self._looks[destination] -= 1
+        self._looks = +self._looks
+        self._forget_interest(destination)
+
+    def _want(self, destination: str) -> None:
+        if destination in self._interests:
+            return
+        found = address.address(destination)
+        assert found is not None
+        assert found.node is not None
+        wanted = [destination]
+        if found.name.startswith(DEAD_LETTERS) and found.name != DEAD_LETTERS:
+            wanted.append(address.queue(found.name.removeprefix(DEAD_LETTERS), found.node))
+        self._interests[destination] = [
+            self._deliveries.want(pattern.entry(address.exactly(each)), told=False) for each in wanted
+        ]
+
+    def _forget_interest(self, destination: str) -> None:
+        if destination not in self._interests or self._looks[destination] or self.asks(destination):
+            return
+        if any(each.destination == destination and each.stands for each in self._assignments.all()):
+            return
+        self._deliveries.unsubscribe(self._interests.pop(destination))
+
+    def left(self, copies: Sequence[Copy], reason: Reason) -> None:
+        """Copies are gone. What the store could not write comes again; the rest is over."""
+        for copy in copies if len(self._assignments) or self._idle else ():
+            assignment = self._assignments.of(copy)
+            if assignment is not None and assignment.copy is copy and assignment.stands:
+                if reason is reason.STORE:
+                    self._assignments.detach(assignment)
+                else:
+                    self._assignments.forget(assignment)
+                    if not assignment.handed:
+                        self._ask_instead(assignment.request, self._holdings.now_us)
+            for idle in self._idle.values():
+                for tenure in [each for each, other in idle.items() if other is copy]:
+                    del idle[tenure]
+            self.fresh.discard(copy.id)
+
+    # --- time ----------------------------------------------------------------------------------------------
+
+    def expire(self, now: int) -> None:
+        """Renew requests; give back what nobody asks for; let go what is not this node's any more."""
+        for receiving in self._open.values():
+            if receiving.local is None and receiving.deadline_us - now <= REQUEST_US // 2:
+                self._ask(receiving, now)
+        for each in self._assignments.all():
+            if each.until_us <= now or (
+                each.stands and each.lease_us and each.lease_us <= now and not self._is_handed_now(each)
+            ):
+                self._drop(each)
+            elif each.stands and each.release_us <= now:
+                self._forget_idle(each)
+                each.release_us = NEVER
+                each.release(dead=False)
+        self._look_ahead()
+
+    def _is_handed_now(self, assignment: Assignment) -> bool:
+        """Whether a session has it: it may still acknowledge."""
+        return any(claim.state is ClaimState.HANDED for claim in self._claims.of(assignment.message))
+
+    def _drop(self, assignment: Assignment) -> None:
+        if assignment.stands and not assignment.handed:
+            self._ask_instead(assignment.request, self._holdings.now_us)
+        for claim in [each for each in self._claims.of(assignment.message) if each.tenure is assignment]:
+            if claim.state is ClaimState.WAITING:
+                self._claims.withdraw(claim)
+        self._forget_idle(assignment)
+        self._assignments.forget(assignment)
+        self._forget_interest(assignment.destination)
+
+    def _forget_idle(self, assignment: Assignment) -> None:
+        self._idle.get(assignment.destination, {}).pop(assignment, None)
+
+    def _look_ahead(self) -> None:
+        now = self._holdings.now_us
+        dues = [each.deadline_us - REQUEST_US // 2 for each in self._open.values() if each.local is None]
+        for each in self._assignments.all():
+            dues += [each.until_us, each.release_us]
+            if each.lease_us and each.stands and (each.lease_us > now or not self._is_handed_now(each)):
+                dues.append(each.lease_us)
+        self.due_us = min(dues, default=NEVER)
+
+    # --- the store -----------------------------------------------------------------------------------------
+
+    def restore(self, rows: Iterable[tuple[bytes, bytes]], now: int) -> None:
+        """What was this node's in an earlier life."""
+        for name, value in rows:
+            if name[:1] != assignment_rows.FAMILY:
+                continue
+            made = self._assignments.restore(name, value)
+            if not made.stands:
+                continue
+            if not made.handed:
+                made.release_us = now + _IDLE_US
+            self._want(made.destination)
+            if made.copy is not None:
+                self._idle.setdefault(made.destination, {})[made] = made.copy
+        self._look_ahead()
+
+
+def _was_handed(tenure: Tenure) -> bool:
+    """Whether a program of this node may have seen it."""
+    return tenure.handed if isinstance(tenure, Assignment) else tenure.count > 0

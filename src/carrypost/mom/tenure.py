@@ -1,0 +1,82 @@
+"""The right that a consumer of the manager's own node has to a message: the entry itself keeps it in the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from carrypost.mom.entries import EntryState
+
+if TYPE_CHECKING:
+    from carrypost.mom.entries import QueueEntry
+
+
+class Keeper(Protocol):
+    """Who decides about entries: their manager."""
+
+    def consume(self, entry: QueueEntry) -> None:
+        """Somebody is done with it."""
+
+    def reopen(self, entry: QueueEntry, state: EntryState) -> None:
+        """That it was consumed could not be written."""
+
+    def discard(self, entry: QueueEntry) -> None:
+        """Its copy is of no use any more."""
+
+    def take_back(self, entry: QueueEntry, *, dead: bool = False) -> None:
+        """Its receiver does not take it."""
+
+
+class LocalTenure:
+    """An entry that a consumer of the manager's own node has, in one round."""
+
+    __slots__ = ("_manager", "_round", "_was", "entry")
+
+    def __init__(self, manager: Keeper, entry: QueueEntry) -> None:
+        self._manager, self.entry = manager, entry
+        self._round = entry.round
+        self._was: EntryState | None = None
+        """Where the entry stood when it was acknowledged by what may be undone."""
+
+    @property
+    def count(self) -> int:
+        """How often it was handed over."""
+        return self.entry.count
+
+    @property
+    def stands(self) -> bool:
+        """Whether nobody else has it by now."""
+        return self.entry.round == self._round and self.entry.state is not EntryState.CLOSED
+
+    def runs(self, now: int) -> bool:
+        """Whether it may be handed over: nobody else is to have it."""
+        entry = self.entry
+        return self.stands and entry.state is EntryState.ASSIGNED and not 0 < entry.lease_us <= now
+
+    def keep(self, count: int) -> None:
+        """It was handed over so often."""
+        if self.stands:
+            self.entry.count = count
+            self.entry.write()
+
+    def done(self) -> None:
+        """The consumer acknowledged it."""
+        if self.stands:
+            self._was = self.entry.state
+            self._manager.consume(self.entry)
+
+    def undone(self, count: int) -> None:
+        """The commit that acknowledged it was lost."""
+        if self._was is not None:
+            self._manager.reopen(self.entry, self._was)
+            self._was = None
+            self.keep(count)
+
+    def finish(self) -> None:
+        """That it was acknowledged is for good."""
+        if self._was is not None:
+            self._manager.discard(self.entry)
+
+    def release(self, *, dead: bool) -> None:
+        """The consumer does not take it, or gave up."""
+        if self.stands:
+            self._manager.take_back(self.entry, dead=dead)

@@ -1,0 +1,160 @@
+"""`InitialContext`: the directory for programs, as JNDI has it, in Python's spelling.
+
+Every device has a namespace of its own: what its programs bound, and what other devices advertise. A lookup asks that
+one and nobody else, so it costs nothing and says what is known here; with a timeout it waits for an advertisement.
+What names are, and how they travel, is told in `mom.names` and `mom.directory`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from carrypost.errors import (
+    AmbiguousNameException,
+    ContextNotEmptyException,
+    IllegalArgumentException,
+    InvalidNameException,
+    NameAlreadyBoundException,
+    NameNotFoundException,
+    NamingException,
+    NotContextException,
+)
+from carrypost.jms.context import Context
+from carrypost.jms.destinations import Destination, Topic, destination_at
+from carrypost.jms.durations import Duration, seconds
+from carrypost.jms.provider import Provider
+from carrypost.model.descriptor import Ordering
+from carrypost.mom.names import SEPARATOR, Bind
+from carrypost.mom.names import Binding as Found
+
+__all__ = [
+    "AmbiguousNameException",
+    "Binding",
+    "ContextNotEmptyException",
+    "InitialContext",
+    "InvalidNameException",
+    "NameAlreadyBoundException",
+    "NameNotFoundException",
+    "NamingContext",
+    "NamingException",
+    "NotContextException",
+]
+
+
+class Binding(NamedTuple):
+    """A name in a context, and what it stands for there."""
+
+    name: str
+    bound: Destination | NamingContext
+
+
+Names = list[str]
+Bindings = list[Binding]
+"""Below, `list` is a method."""
+
+
+class NamingContext:
+    """The names below one name. Names are given, and listed, as they are called there."""
+
+    def __init__(self, context: Context, name: str = "") -> None:
+        if not isinstance(context, Context):
+            raise IllegalArgumentException(f"names are those of a context of JMS, not of {context!r}"[:200])
+        self._context = context
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """Its own name, from the root; the root's is empty."""
+        return self._name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name!r}>"
+
+    async def bind(self, name: str, destination: Destination, *, advertise: bool = True) -> None:
+        """Let a name stand for a topic or a queue on this device, until it is unbound, over restarts.
+
+        A topic, or a queue of this node, is advertised under that name, too, unless `advertise` is false; a queue of
+        another node never is: only its manager speaks for it. Raises `NameAlreadyBoundException` if the name stands
+        for something here; what others call so is no hindrance. Returns when that is on disk.
+        """
+        await self._bind(name, destination, advertise=advertise, replace=False)
+
+    async def rebind(self, name: str, destination: Destination, *, advertise: bool = True) -> None:
+        """As `bind`, also if the name stands for something else."""
+        await self._bind(name, destination, advertise=advertise, replace=True)
+
+    async def _bind(self, name: str, destination: Destination, *, advertise: bool, replace: bool) -> None:
+        if not isinstance(destination, Destination):
+            raise IllegalArgumentException(f"names stand for topics and queues, not for {destination!r}"[:200])
+        ordering = destination.ordering if isinstance(destination, Topic) else Ordering.NONE
+        asked = Bind(self._full(name), destination.address, ordering, bool(advertise), replace)
+        await (await self._provider()).bind(asked)
+
+    async def unbind(self, name: str) -> None:
+        """Let a name go. This node advertises it no more, and other devices forget it when its time is over.
+
+        With the last name of a queue on the node that manages it, the queue ends. A name of another node goes on this
+        device only, until it is advertised anew. Raises `NameNotFoundException` if nothing is called so.
+        """
+        provider, full = await self._provider(), self._full(name)
+        found = await provider.lookup(full, 0.0, None)
+        if found.sole:
+            await provider.end_queue(found.destination)
+        await provider.unbind(full, context=False)
+
+    async def lookup(self, name: str, timeout: Duration | None = None) -> Destination | NamingContext:
+        """What a name stands for on this device: a topic, a queue, or a context.
+
+        With a `timeout`, waits so long for somebody to advertise it, where nothing is called so yet. A full name needs
+        nobody: ``Alan@NODE``, ``queue/Alan@NODE``, ``topic/news``. Raises `NameNotFoundException`, which has the
+        nearest names, and `AmbiguousNameException`, which has the full ones, where nodes mean different things by it.
+        """
+        limit_s = 0.0 if timeout is None else seconds(timeout, "a timeout")
+        return self._bound(await (await self._provider()).lookup(self._full(name), limit_s, None))
+
+    async def list(self, name: str = "") -> Names:
+        """The names in this context, or in one below it, sorted.
+
+        A queue of another node has that node's id appended. ``topic`` and ``queue`` have all of their kind that has
+        any name here.
+        """
+        return [each.name for each in await self.list_bindings(name)]
+
+    async def list_bindings(self, name: str = "") -> Bindings:
+        """The same names, with what they stand for."""
+        full = self._full(name)
+        cut = len(full) + 1 if full else 0
+        found = await (await self._provider()).entries(full)
+        return [Binding(each.name[cut:], self._bound(each)) for each in found]
+
+    async def create_subcontext(self, name: str) -> NamingContext:
+        """Make a context, in which names can be bound; on this device only."""
+        full = self._full(name)
+        await (await self._provider()).bind(Bind(full))
+        return NamingContext(self._context, full)
+
+    async def destroy_subcontext(self, name: str) -> None:
+        """Let a context go that was created here. Raises `ContextNotEmptyException` if names are bound in it."""
+        await (await self._provider()).unbind(self._full(name), context=True)
+
+    def _full(self, name: str) -> str:
+        if not isinstance(name, str):
+            raise InvalidNameException(f"a name is text, not {name!r}"[:200])
+        return SEPARATOR.join(each for each in (self._name, name) if each)
+
+    def _bound(self, found: Found) -> Destination | NamingContext:
+        if not found.destination:
+            return NamingContext(self._context, found.name)
+        return destination_at(found.destination, found.ordering)
+
+    async def _provider(self) -> Provider:
+        works = self._context._opened().works  # noqa: SLF001 - a part of the same API
+        await works.ready()
+        return works.provider
+
+
+class InitialContext(NamingContext):
+    """The root of the namespace of a context's node."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)

@@ -1,0 +1,52 @@
+"""Programs with contexts as processes of their own, which say what they were promised, a line each, and are killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.nodes import PATIENCE_S
+from tools.netns import Net
+
+
+class Agent:
+    """A process, and what it said."""
+
+    def __init__(self, program: Path, net: Net | None, name: str, *arguments: object) -> None:
+        command = [sys.executable, str(program), *map(str, arguments)]
+        self.lines: list[list[str]] = []
+        self.process: subprocess.Popen[bytes] = (
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # noqa: S603 - our own program
+            if net is None
+            else net.popen(name, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        )
+        self._reading = threading.Thread(target=self._read)
+        self._reading.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.endswith(b"\n"):  # The last one may have been cut.
+                self.lines.append(line.decode().split())
+
+    def said(self, word: str) -> list[list[str]]:
+        return [rest for first, *rest in self.lines if first == word]
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert self.process.poll() is None, self.process.communicate()[1]
+            assert time.monotonic() < deadline_s, self.lines[-5:]
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reading.join()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()

@@ -1,0 +1,144 @@
+"""One host with a directory, and whoever tells it of names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+from tests.one_node import OneNode, S
+
+from carrypost.errors import NameNotFoundException
+from carrypost.events import Advertised, Received, Refused
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import Announce, Frame, Offer, OfferEntry, Parcel, Profile
+from carrypost.journal import MESSAGE, MOM, StoredMessage
+from carrypost.model import address
+from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec
+from carrypost.model.headers import Headers
+from carrypost.model.ids import NodeId, node_prefix
+from carrypost.model.pattern import encode_entries, profile_digest
+from carrypost.mom.directory import Advert
+from carrypost.mom.names import Bind, Binding
+
+_NOTHING = encode_entries(())
+_PERIOD_MS = 600_000
+
+
+def advert(
+    owner: str, name: str, meant: str, sequence: int, *, now: int, life_s: float = 60, **changes: object
+) -> Descriptor:
+    """What a node says of a name, but for what `changes` says."""
+    fields: dict[str, Any] = {
+        "author": owner, "incarnation": 1, "sequence": sequence, "created_us": now,
+        "deadline_us": now + round(life_s * S), "destination": address.directory(NodeId(owner), name), "size": 0,
+        "length": 0, "codec": PayloadCodec.PLAIN, "root": b"", "fragment_bytes": 1_024, "headers": saying(meant),
+    }  # fmt: skip
+    return Descriptor(**fields | changes)
+
+
+def saying(destination: str, ordering: Ordering = Ordering.NONE) -> Headers:
+    return Headers(control=msgspec.msgpack.encode(Advert(destination, ordering)))
+
+
+class NamedNode(OneNode):
+    """A host and its disk, and a neighbour that hands it whatever it is given, asked or not."""
+
+    def __init__(self, name: str = "n", *, advert_s: float = 60, **settings: object) -> None:
+        self.counter = self.handle = 0
+        super().__init__(name, messaging={"advert_s": advert_s}, **settings)
+
+    # --- others --------------------------------------------------------------------------------------------
+
+    def hear(self, descriptor: Descriptor, body: bytes = b"") -> Descriptor:
+        """A message that its neighbour brings."""
+        self.counter += 1
+        self.handle += 1
+        boot = self.host.incarnation
+        profile = profile_digest(_NOTHING)
+        heard = (node_prefix(self.host.node),)
+        offered = OfferEntry(descriptor.id, self.handle, descriptor.length, 255)
+        self._receive(
+            Announce(NodeId("neighbour"), boot, self.counter, _PERIOD_MS, profile, heard),
+            Profile(profile, 0, 1, _NOTHING), Offer(self.counter, (offered,)),
+        )  # fmt: skip
+        self._receive(Parcel(self.handle, self.counter, 1, 0, False, descriptor.wire, body))
+        return descriptor
+
+    def _receive(self, *frames: Frame) -> None:
+        for datagram in codec.datagrams(frames, 60_000):
+            self.host.receive(codec.decode(datagram, self.settings.limits).frames, "neighbour", self.now)
+        self.collect()
+
+    def hear_of(self, owner: str, name: str, meant: str, sequence: int, **changes: Any) -> Descriptor:  # noqa: ANN401 - as `advert` has them
+        return self.hear(advert(owner, name, meant, sequence, now=self.now, **changes))
+
+    # --- programs ------------------------------------------------------------------------------------------
+
+    def bind(self, name: str, destination: str = "", **asked: bool | Ordering) -> int:
+        number = self.next_number()
+        self.host.messaging.bind(number, Bind(name, destination, **asked), self.now)  # type: ignore[arg-type]
+        self.collect()
+        return number
+
+    def unbind(self, name: str, *, context: bool = False) -> int:
+        number = self.next_number()
+        self.host.messaging.unbind(number, name, self.now, context=context)
+        self.collect()
+        return number
+
+    def found(self, name: str) -> Binding | None:
+        try:
+            found = self.host.messaging.lookup(name, self.now)
+        except NameNotFoundException:
+            found = None
+        self.collect()
+        return found
+
+    def meaning(self, name: str) -> str | None:
+        found = self.found(name)
+        return None if found is None else found.destination
+
+    def listed(self, context: str = "") -> list[str]:
+        found = [each.name for each in self.host.messaging.entries(context, self.now)]
+        self.collect()
+        return found
+
+    # --- what can be seen ----------------------------------------------------------------------------------
+
+    def adverts(self, owner: str | None = None) -> list[Descriptor]:
+        """The advertisements on its disk that are alive, those of its own or of another node."""
+        prefix = f"directory/{owner or self.name}/"
+        stored = [value.descriptor for value in self.disk.values() if isinstance(value, StoredMessage)]
+        return [each for each in stored if each.destination.startswith(prefix) and each.alive(self.now)]
+
+    def advertised(self) -> dict[str, str]:
+        """What it tells of its own names."""
+        return {
+            each.destination.split("/", 2)[2]: msgspec.msgpack.decode(each.headers.control, type=Advert).destination
+            for each in self.adverts()
+            if each.headers is not None
+        }
+
+    def rows(self) -> list[bytes]:
+        return sorted(name for kind, name, _ in self.disk if kind == MOM and name[:1] == b"D")
+
+    def told(self) -> list[Advertised]:
+        found = [each for each in self.events if isinstance(each, Advertised)]
+        self.events = [each for each in self.events if each not in found]
+        return found
+
+    def refused(self) -> Counter[str]:
+        """What was refused so far, by reason."""
+        return Counter(each.reason for each in self.events if isinstance(each, Refused) for _ in range(each.count))
+
+    def received(self, descriptor: Descriptor) -> bool:
+        """Whether a message came in: after a write that failed nothing is asked for, for a while."""
+        return any(
+            each.descriptor.id == descriptor.id
+            for event in self.events if isinstance(event, Received)
+            for each in event.receptions
+        )  # fmt: skip
+
+    def messages(self) -> int:
+        return sum(kind == MESSAGE for kind, _, _ in self.disk)

@@ -1,0 +1,161 @@
+"""Dead letters: what programs failed with too often is kept apart, to be looked at, and received by whoever can."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from tests.jms_scenes import NEWS, SOON_S, got, scene, texts
+
+from carrypost import Context, JMSException, ListenerException, Message, Queue, SessionMode, testing
+
+INDIVIDUAL = SessionMode.INDIVIDUAL_ACKNOWLEDGE
+BOX, DEAD, DEAD_MAIL = Queue("box@a"), Queue("DLQ.box@a"), Queue("DLQ.mail@a")
+on_both_nodes = pytest.mark.parametrize("node", ["a", "b"])
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "carrypost.jms")
+
+
+class Failing:
+    """A listener that fails with every message, and what that leads to."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[str | None, int]] = []
+        self.told: list[JMSException] = []
+
+    def on_message(self, message: Message) -> None:
+        self.got.append((message.get_body(str), message.get_int_property("JMSXDeliveryCount")))
+        raise ValueError(message)
+
+    def on_exception(self, error: JMSException) -> None:
+        self.told.append(error)
+
+
+async def browsed(context: Context, queue: Queue) -> list[str | None]:
+    return [each.get_body(str) async for each in context.create_browser(queue).messages(timeout=SOON_S)]
+
+
+@on_both_nodes
+@scene("a", "b")
+async def test_what_listeners_of_a_queue_fail_with_is_moved_at_its_manager(net: testing.Network, node: str) -> None:
+    failing = Failing()
+    async with net.context("a") as here, net.context(node) as there:
+        there.set_exception_listener(failing.on_exception)
+        await here.declare_queue("box")
+        inbox = await there.create_consumer(BOX)
+        inbox.set_message_listener(failing)
+        await here.create_producer().send(BOX, "x")
+        await net.run(SOON_S)
+        assert failing.got == [("x", count) for count in range(1, 7)]
+        assert [type(each) for each in failing.told] == [ListenerException]
+        assert there.given_up == 1
+        assert await browsed(here, DEAD) == ["x"]
+        assert await browsed(here, BOX) == []
+        inbox.set_message_listener(None)
+        assert await inbox.receive(timeout=5) is None
+        async with here.create_consumer(DEAD) as dead:
+            letter = await got(dead)
+            assert (letter.get_body(str), letter.jms_destination, letter.jms_redelivered) == ("x", BOX, True)
+        assert await browsed(here, DEAD) == []
+
+
+@scene("a", "b")
+async def test_dead_letters_are_received_by_other_nodes_and_expire_as_they_would_have(net: testing.Network) -> None:
+    async with net.context("a") as here, net.context("b") as there:
+        here.set_exception_listener(lambda _: None)
+        await here.declare_queue("box")
+        async with here.create_consumer(BOX) as inbox:
+            inbox.set_message_listener(Failing())
+            for text, life_s in (("short", 100), ("long", 1000)):
+                await here.create_producer().send(BOX, text, time_to_live=life_s)
+            await net.run(50)
+        assert await browsed(there, DEAD) == ["short", "long"]
+        await net.run(100)
+        assert await browsed(here, DEAD) == ["long"]
+        assert await texts(await there.create_consumer(DEAD)) == ["long"]
+        assert await browsed(here, DEAD) == []
+
+
+@scene("a")
+async def test_dead_letters_of_a_topic_are_in_a_queue_of_its_subscription(net: testing.Network) -> None:
+    failing = Failing()
+    async with net.context("a", client_id="me") as context:
+        context.set_exception_listener(failing.on_exception)
+        inbox = await context.create_durable_consumer(NEWS, "mail")
+        inbox.set_message_listener(failing)
+        await context.create_producer().send(NEWS, "x")
+        await net.run(5)
+        assert len(failing.got) == 6
+        net.kill("a")
+    net.restart("a")
+    async with net.context("a", client_id="me") as context:
+        assert await browsed(context, DEAD_MAIL) == ["x"]
+        assert await texts(await context.create_durable_consumer(NEWS, "mail")) == []
+        letter = await got(await context.create_consumer(DEAD_MAIL))
+        assert (letter.get_body(str), letter.jms_destination) == ("x", NEWS)
+        assert await browsed(context, DEAD_MAIL) == []
+
+
+@on_both_nodes
+@scene("a", "b", messaging={"tries": 3})
+async def test_what_is_processed_in_vain_is_a_dead_letter_in_the_end(net: testing.Network, node: str) -> None:
+    failing = Failing()
+    async with net.context("a") as here, net.context(node, INDIVIDUAL) as there:
+        there.set_exception_listener(failing.on_exception)
+        await here.declare_queue("box")
+        inbox = await there.create_consumer(BOX)
+        await here.create_producer().send(BOX, "x")
+        for count in (1, 2, 3):
+            message = await got(inbox)
+            assert message.get_int_property("JMSXDeliveryCount") == count
+            with pytest.raises(KeyError):
+                async with message.processing():
+                    raise KeyError
+        assert await inbox.receive(timeout=SOON_S) is None
+        assert await browsed(here, DEAD) == ["x"]
+        assert [type(each.__cause__) for each in failing.told] == [KeyError]
+
+
+@scene("a")
+async def test_a_dead_letter_that_a_program_fails_with_stays_with_it_until_it_ends(net: testing.Network) -> None:
+    failing = Failing()
+    async with net.context("a") as context:
+        context.set_exception_listener(failing.on_exception)
+        await context.declare_queue("box")
+        async with context.create_context() as first:
+            (await first.create_consumer(BOX)).set_message_listener(failing)
+            await context.create_producer().send(BOX, "x")
+            await net.run(5)
+        async with context.create_context() as second:
+            (await second.create_consumer(DEAD)).set_message_listener(failing)
+            await net.run(3600)
+            assert (len(failing.told), second.given_up) == (2, 1), "it does not come again and again"
+        assert await texts(await context.create_consumer(DEAD)) == ["x"]
+
+
+@scene("a")
+async def test_a_dead_letter_is_written_when_the_disk_has_room_again(net: testing.Network) -> None:
+    failing = Failing()
+    async with net.context("a") as context:
+        context.set_exception_listener(failing.on_exception)
+        await context.declare_queue("box")
+
+        def fail(message: Message) -> None:
+            net.fill_disk("a", full=len(failing.got) == 5)
+            failing.on_message(message)
+
+        (await context.create_consumer(BOX)).set_message_listener(fail)
+        await context.create_producer().send(BOX, "x")
+        await net.run(60)
+        assert (len(failing.got), failing.told) == (6, []), "it waits for the disk"
+        net.fill_disk("a", full=False)
+        await net.run(60)
+        assert len(failing.told) == 1
+        net.kill("a")
+    net.restart("a")
+    async with net.context("a") as context:
+        assert await browsed(context, DEAD) == ["x"]
+        assert await browsed(context, BOX) == []

@@ -1,0 +1,87 @@
+"""Open requests: a row each, until the reply was taken or the time is over."""
+
+from __future__ import annotations
+
+import pytest
+from tests.one_node import OneNode, S
+
+from carrypost.errors import IllegalStateException, ResourceAllocationException
+from carrypost.events import Done, Undone
+from carrypost.mom import requests
+from carrypost.mom.commands import OpenRequest
+
+
+def remembered(node: OneNode, correlation: str, seconds: float = 60) -> int:
+    number = node.next_number()
+    node.host.messaging.remember_request(number, correlation, node.now + round(seconds * S), node.now)
+    return number
+
+
+def test_a_request_is_open_after_a_restart_once_it_was_answered_as_done() -> None:
+    node = OneNode()
+    first = remembered(node, "map-1")
+    node.write()
+    assert node.answers() == [Done(first)]
+    remembered(node, "not written")
+    node.crash()
+    assert node.host.messaging.open_requests() == (OpenRequest("map-1", 60 * S),)
+
+
+def test_a_request_that_was_forgotten_is_not_there_after_a_restart() -> None:
+    node = OneNode()
+    remembered(node, "map-1")
+    node.write()
+    for _ in range(2):  # Twice is once.
+        node.host.messaging.forget_request(node.next_number(), "map-1", node.now)
+        node.write()
+    assert node.host.messaging.open_requests() == ()
+    node.crash()
+    assert node.host.messaging.open_requests() == ()
+
+
+def test_a_request_ends_at_its_deadline_also_if_the_node_was_off_then() -> None:
+    node = OneNode()
+    remembered(node, "soon", 10)
+    remembered(node, "late", 100)
+    node.pass_time(10)
+    assert [each.correlation for each in node.host.messaging.open_requests()] == ["late"]
+    assert len([name for _, name, _ in node.disk if name.startswith(b"P")]) == 1
+    node.now += 200 * S
+    node.crash()
+    node.pass_time(0)
+    assert node.host.messaging.open_requests() == ()
+    assert not [name for _, name, _ in node.disk if name.startswith(b"P")]
+
+
+def test_a_request_whose_batch_is_lost_was_never_made() -> None:
+    node = OneNode()
+    number = remembered(node, "map-1")
+    node.lose()
+    assert node.answers() == [Undone(number, "the disk is full")]
+    assert node.host.messaging.open_requests() == ()
+    node.pass_time(5)
+    node.crash()
+    assert node.host.messaging.open_requests() == ()
+    again = remembered(node, "map-1")
+    node.write()
+    assert node.answers() == [Done(again)]
+
+
+def test_a_correlation_id_is_of_one_open_request_at_a_time() -> None:
+    node = OneNode()
+    remembered(node, "map-1")
+    with pytest.raises(IllegalStateException, match="'map-1' is open on this node: choose another"):
+        remembered(node, "map-1")
+    node.pass_time(60)
+    remembered(node, "map-1")
+
+
+def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "REQUESTS_MAX", 3)
+    node = OneNode()
+    for number in range(3):
+        remembered(node, str(number))
+    with pytest.raises(ResourceAllocationException, match="3 requests are open on this node"):
+        remembered(node, "3")
+    node.host.messaging.forget_request(node.next_number(), "1", node.now)
+    remembered(node, "3")

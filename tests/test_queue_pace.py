@@ -1,0 +1,133 @@
+"""Queues, message by message: how long a program waits, and how often its node writes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from itertools import count
+
+from tests.jms_scenes import scene
+from tests.programs import Program, declare
+
+from carrypost import testing
+from carrypost.config import Settings
+from carrypost.events import Event, Handed, Receipt, SendState
+from carrypost.gossip.layer import Draft
+from carrypost.host import Host
+from carrypost.journal import Batch
+from carrypost.mom.commands import Ack, Declare, Receive, Work
+from carrypost.security.identity import Identity
+
+PLENTY = 2**40
+COALESCE_S = Settings.emulated().coalesce_s
+
+
+@scene("a", "b")
+async def test_who_waits_for_each_receipt_before_the_next_send_does_not_wait_for_company(net: testing.Network) -> None:
+    async with net.context("a") as here, net.context("b") as there:
+        queue = await here.declare_queue("box")
+        async with here.create_consumer(queue) as inbox:
+            inbox.set_message_listener(lambda _: None)
+            producer = there.create_producer()
+            await (await producer.send(queue, "first")).delivered()
+            began_s = asyncio.get_running_loop().time()
+            for number in range(10):
+                await (await producer.send(queue, str(number))).delivered()
+            assert asyncio.get_running_loop().time() - began_s < 10 * COALESCE_S / 2
+
+
+@scene("a", "b")
+async def test_what_becomes_of_many_messages_is_said_in_few(net: testing.Network) -> None:
+    async with net.context("a") as here, net.context("b") as there:
+        queue = await here.declare_queue("box")
+        async with here.create_consumer(queue) as inbox:
+            inbox.set_message_listener(lambda _: None)
+            said = 0
+
+            def count_said(_seconds: float, node: str, event: Event) -> None:
+                nonlocal said
+                if node == "b" and isinstance(event, testing.Received):
+                    said += sum(each.descriptor.destination.startswith("control/") for each in event.receptions)
+
+            net.watch(count_said)
+            producer = there.create_producer()
+            sent = [await producer.send(queue, str(number)) for number in range(200)]
+            for each in sent:
+                await each.delivered()
+            assert 0 < said < len(sent) / 10
+
+
+def test_what_lets_messages_be_consumed_overtakes_those_that_wait_for_a_slow_link() -> None:
+    with testing.network("m", "x", "r", seed=1) as net:
+        net.open_messaging()
+        queue = declare(net, "m", "jobs")
+        net.link("x", "r", rate_bytes_per_s=50_000)
+        net.link("m", "x", rate_bytes_per_s=50_000)
+        program = Program(net, "r", queue)
+        net.advance(10)
+        chance = random.Random(1)
+        for _ in range(500):
+            net.publish("m", queue, chance.randbytes(500).hex().encode(), persistent=True)
+        net.advance(4)  # About half of what they take.
+        assert 100 < len(program.got) < 400
+
+
+class Node:
+    """A host that manages a queue, and has a program on it."""
+
+    def __init__(self) -> None:
+        self.numbers = count(1)
+        self.host = Host(Identity.plain("m"), Settings.emulated(beacons=False), random.Random(1))
+        self.host.start(0)
+        self.host.messaging.open(0)
+        self.session = self.host.messaging.open_session(self.host.messaging.connect(0), 0)
+        self.queue = self.host.messaging.declare(next(self.numbers), Declare("jobs"), 0)
+        self.consumer = self.host.messaging.consume(next(self.numbers), self.session, Receive(self.queue), 0)
+        self.host.messaging.credit(self.consumer, PLENTY, PLENTY, 0)
+        self.settle(0)
+
+    def settle(self, now: int) -> tuple[list[Batch], list[Event]]:
+        """Everything that follows, without any time; what was written and told."""
+        batches: list[Batch] = []
+        events: list[Event] = []
+        while self.host.busy or (self.host.next_deadline() or now + 1) <= now:
+            if not self.host.busy:
+                self.host.tick(now)
+            while (batch := self.host.changes()) is not None:
+                batches.append(batch)
+                self.host.durable(batch.serial, now)
+            self.host.outgoing()
+            events += self.host.events()
+        return batches, events
+
+    def handed(self, messages: int) -> list[int]:
+        drafts = tuple(Draft(self.queue, b"", persistent=True) for _ in range(messages))
+        self.host.perform(Work(next(self.numbers), sends=drafts), 0)
+        return [event.number for event in self.settle(0)[1] if isinstance(event, Handed)]
+
+
+def test_that_a_message_of_this_node_was_consumed_is_written_once_and_told_with_that() -> None:
+    node = Node()
+    (number,) = node.handed(1)
+    node.host.perform(Work(next(node.numbers), acks=(Ack(node.session, (number,)),)), 1)
+    batches, events = node.settle(1)
+    assert [event.state for event in events if isinstance(event, Receipt)] == [SendState.DELIVERED]
+    assert len(batches) == 1
+
+
+def test_a_commit_after_the_other_takes_a_batch_each_and_in_the_end_nothing_is_left_to_be_written() -> None:
+    node = Node()
+    numbers = node.handed(10)
+    batches = 0
+    for now, number in enumerate(numbers, 1):
+        node.host.perform(
+            Work(next(node.numbers), sends=(Draft("topic", b""),), acks=(Ack(node.session, (number,)),)), now
+        )
+        batches += len(node.settle(now)[0])
+    assert batches == len(numbers)
+    later = node.host.next_deadline()
+    assert later is not None
+    assert later < 1_000_000
+    batches_after, events = node.settle(later)
+    assert len(batches_after) == 1
+    assert [event.state for event in events if isinstance(event, Receipt)] == [SendState.DELIVERED]
