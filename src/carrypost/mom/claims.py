@@ -84,6 +84,8 @@ class Claims:
         """The highest number that came, by author, life, session and destination; the least recent go first."""
         self._out_of_order: set[MessageId] = set()
         """What came after something that its session sent later."""
+        self.unserved: list[Subscription] = []
+        """Consumers of queues that were to have what they did not get, and do not get any more."""
         self.orphans: list[Tenure] = []
         """What sessions gave back of queues whose consumers are closed."""
         self.ready: dict[Subscription, None] = {}
@@ -283,7 +285,10 @@ class Claims:
                 claim.count -= 1
             if claim.number in untold:
                 self._return_credit(claim)
-            if claim.subscription.ended or not (claim.tenure is None or claim.tenure.runs(self._holdings.now_us)):
+            lapsed = claim.tenure is not None and not claim.tenure.runs(self._holdings.now_us)
+            if lapsed and claim.number in untold:
+                self.unserved.append(claim.subscription)
+            if lapsed or claim.subscription.ended:
                 self._end(claim)
                 continue
             claim.move(Move.RETURN)

@@ -435,11 +435,11 @@ class Manager:
             if entry.state is EntryState.ASSIGNED and entry.lease_us and entry.lease_us <= now:
                 if entry.receiver == self._node:
                     over.append(entry)
-                    self._requests.spare(self._queue_of(entry), entry)
                 else:
                     entry.count += 1  # It may have been handed over.
                 entry.lease_us = 0
-                self._heard(entry, silent=True)
+                if not self._requests.spare(self._queue_of(entry), entry) and entry.receiver != self._node:
+                    self._heard(entry, silent=True)  # Of what it was not told it need not say anything.
                 self.take_back(entry)
         if self._requests.due_us <= now:
             self._requests.expire(now)

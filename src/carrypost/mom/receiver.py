@@ -209,6 +209,10 @@ class Receiver:
 
     def adopt_orphans(self) -> None:
         """What sessions gave back after its consumers were closed."""
+        unserved, self._claims.unserved = self._claims.unserved, []
+        for each in unserved:
+            if isinstance(each, Receiving):
+                self._ask_instead(each.request, self._holdings.now_us)
         orphans, self._claims.orphans = self._claims.orphans, []
         for tenure in orphans:
             if isinstance(tenure, Assignment) and tenure.copy is not None:
@@ -276,6 +280,9 @@ class Receiver:
         made = self._assignments.add(item, destination, item.until_us or until_us)
         if made is None:
             if not repeated:  # A session has it, or is done with it.
+                for claim in self._claims.of(MessageId(item.message)):
+                    if known is not None and claim.tenure is known:
+                        claim.count = known.count
                 self._ask_instead(item.request, now)
             return
         self._want(destination)
@@ -377,15 +384,22 @@ class Receiver:
             if receiving.local is None and receiving.deadline_us - now <= REQUEST_US // 2:
                 self._ask(receiving, now)
         for each in self._assignments.all():
-            if each.until_us <= now or (
-                each.stands and each.lease_us and each.lease_us <= now and not self._is_handed_now(each)
-            ):
+            lapsed = each.stands and 0 < each.lease_us <= now
+            if lapsed and not each.lapsed:
+                each.lapsed = True
+                self._show_up(each.request, now)
+            if each.until_us <= now or (lapsed and not self._is_handed_now(each)):
                 self._drop(each)
             elif each.stands and each.release_us <= now:
                 self._forget_idle(each)
                 each.release_us = NEVER
                 each.release(dead=False)
         self._look_ahead()
+
+    def _show_up(self, request: int, now: int) -> None:
+        """A lease ended: the manager gives a consumer nothing more that it does not hear of then."""
+        if (receiving := self._open.get(request)) is not None:
+            self._ask(receiving, now)
 
     def _is_handed_now(self, assignment: Assignment) -> bool:
         """Whether a session has it: it may still acknowledge."""
