@@ -168,6 +168,8 @@ class Job:
 class Node:
     life: int = 1
     up: bool = True
+    fell_us: int = -1
+    """When it crashed, the last time."""
     full: bool = False
     was_full: bool = False
 
@@ -398,7 +400,7 @@ class QueueWorld:
 
     def _killed(self, name: str) -> None:
         node = self.nodes[name]
-        node.up = False
+        node.up, node.fell_us = False, self.now
         store = self.net._driver(name).store  # noqa: SLF001 - as above
         assert isinstance(store, FaultyStore)
         store.fuse = -1
@@ -578,6 +580,8 @@ class QueueWorld:
         for letter in self.letters:
             if not self._is_owed(letter) or letter.hands or letter.due_us > self.now:
                 continue
+            if letter.assigned and self.nodes[letter.assigned[-1][1]].fell_us >= letter.assigned[-1][0] - self.delay_us:
+                continue  # It may have been on its way to a program when the power failed, and stays with that node.
             # A consumer that was silent for a lease is given nothing; one that recovers takes more than it asks for.
             waiting = [
                 seat for seat in self.sitting()
