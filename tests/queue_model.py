@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from tests.watched_network import CrashError, FaultyStore
 
@@ -177,11 +177,12 @@ class Node:
 class QueueWorld:
     """A network with queues and the oracle."""
 
-    def __init__(self, *, seed: int = 0, disk_delay_s: float = 0.0, queues: Iterable[Kept] = QUEUES, **options: Any):
+    def __init__(self, *, seed: int = 0, disk_delay_s: float = 0.0, queues: Iterable[Kept] = QUEUES) -> None:
         self.queues = tuple(queues)
         self.delay_us = round(disk_delay_s * US)
-        options = {"announce_s_min": 1.0, "announce_s_max": 10.0} | options
-        self.net = testing.network(*NODES, seed=seed, disk_delay_s=disk_delay_s, **options)
+        self.net = testing.network(
+            *NODES, seed=seed, disk_delay_s=disk_delay_s, announce_s_min=1.0, announce_s_max=10.0
+        )  # fmt: skip
         for name in NODES:
             self.net._driver(name).disk.store = FaultyStore(name)  # noqa: SLF001 - there is no other way to make a disk faulty
         self.nodes = {name: Node() for name in NODES}
@@ -192,7 +193,7 @@ class QueueWorld:
         """Commits of which only the hosts know whether they were done."""
         self.recovered = False
         """Whether a session had something come again."""
-        self.script: list[tuple[Any, ...]] = []
+        self.script: list[tuple[object, ...]] = []
         self._numbers = 0
         self._stack = ExitStack()
         self._stack.enter_context(self.net)
@@ -243,11 +244,16 @@ class QueueWorld:
 
     def _do(self, node: str, step: Callable[[], object]) -> bool:
         """Do something to a host, and let it do what follows."""
-        return self._safely(lambda: (step(), self.net._driver(node).drain()))  # noqa: SLF001 - as programs do
+
+        def done() -> None:
+            step()
+            self.net._driver(node).drain()  # noqa: SLF001 - as programs do
+
+        return self._safely(done)
 
     # --- steps: programs -----------------------------------------------------------------------------------
 
-    def play(self, name: str, *arguments: Any) -> None:
+    def play(self, name: str, *arguments: object) -> None:
         """One step by name, noted so that it can be played again."""
         self.script.append((name, *arguments))
         getattr(self, name)(*arguments)

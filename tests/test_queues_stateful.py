@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from itertools import pairwise
-from typing import Any
-
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from tests.examples import examples
-from tests.programs import Program, declare
 from tests.queue_model import LIFETIMES_S, QUEUES, SELECTORS, Content, QueueWorld
-
-from carrypost import testing
 
 PICK = st.integers(0, 7)
 CONTENT = st.builds(
@@ -48,7 +40,7 @@ class NeverMachine(RuleBasedStateMachine):
         if linked:
             self.play("link_all")
 
-    def play(self, name: str, *arguments: Any) -> None:
+    def play(self, name: str, *arguments: object) -> None:
         self.sound = False
         assert self.world is not None
         self.world.play(name, *arguments)

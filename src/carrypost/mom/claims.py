@@ -150,6 +150,12 @@ class Claims:
         self._holdings.mark_claimed(1 << copy.slot)
         self._cache.mark_done((copy,))
 
+    def recount(self, message: MessageId) -> None:
+        """Others may have been handed what a session has of a queue."""
+        for claim in self.of(message):
+            if claim.tenure is not None:
+                claim.count = max(claim.count, claim.tenure.count)
+
     def withdraw(self, claim: Claim) -> None:
         """A consumer of a queue does not get a message, whatever becomes of it."""
         self._drop(claim, Move.END)

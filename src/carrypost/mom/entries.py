@@ -73,8 +73,8 @@ class QueueEntry:
     """One message of a queue."""
 
     __slots__ = (
-        "_ledger", "author", "before", "copy", "count", "elsewhere", "lease_us", "message", "outcome", "owed", "place", "queue",
-        "queue_number", "rank", "reason", "receiver", "request", "round", "state", "until_us",
+        "_ledger", "author", "before", "copy", "count", "elsewhere", "lease_us", "message", "outcome", "owed", "place",
+        "queue", "queue_number", "rank", "reason", "receiver", "request", "round", "state", "until_us",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, queue_number: int, message: MessageId, place: int) -> None:

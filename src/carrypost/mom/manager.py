@@ -438,7 +438,7 @@ class Manager:
                 else:
                     entry.count += 1  # It may have been handed over.
                 entry.lease_us = 0
-                if not self._requests.spare(self._queue_of(entry), entry) and entry.receiver != self._node:
+                if not self._requests.spare(self._queue_of(entry), entry):
                     self._heard(entry, silent=True)  # Of what it was not told it need not say anything.
                 self.take_back(entry)
         if self._requests.due_us <= now:
