@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from tests.watched_network import CrashError, FaultyStore
 
@@ -168,6 +168,8 @@ class Job:
 class Node:
     life: int = 1
     up: bool = True
+    fell_us: int = -1
+    """When it crashed, the last time."""
     full: bool = False
     was_full: bool = False
 
@@ -175,13 +177,12 @@ class Node:
 class QueueWorld:
     """A network with queues and the oracle."""
 
-    def __init__(
-        self, *, seed: int = 0, disk_delay_s: float = 0.0, queues: Iterable[Kept] = QUEUES, **options: object
-    ) -> None:
+    def __init__(self, *, seed: int = 0, disk_delay_s: float = 0.0, queues: Iterable[Kept] = QUEUES) -> None:
         self.queues = tuple(queues)
         self.delay_us = round(disk_delay_s * US)
-        options = {"announce_s_min": 1.0, "announce_s_max": 10.0} | options
-        self.net = testing.network(*NODES, seed=seed, disk_delay_s=disk_delay_s, **options)  # type: ignore[arg-type]
+        self.net = testing.network(
+            *NODES, seed=seed, disk_delay_s=disk_delay_s, announce_s_min=1.0, announce_s_max=10.0
+        )  # fmt: skip
         for name in NODES:
             self.net._driver(name).disk.store = FaultyStore(name)  # noqa: SLF001 - there is no other way to make a disk faulty
         self.nodes = {name: Node() for name in NODES}
@@ -192,7 +193,7 @@ class QueueWorld:
         """Commits of which only the hosts know whether they were done."""
         self.recovered = False
         """Whether a session had something come again."""
-        self.script: list[tuple[Any, ...]] = []
+        self.script: list[tuple[object, ...]] = []
         self._numbers = 0
         self._stack = ExitStack()
         self._stack.enter_context(self.net)
@@ -244,11 +245,11 @@ class QueueWorld:
     def _do(self, node: str, step: Callable[[], object]) -> bool:
         """Do something to a host, and let it do what follows."""
 
-        def both() -> None:
+        def done() -> None:
             step()
             self.net._driver(node).drain()  # noqa: SLF001 - as programs do
 
-        return self._safely(both)
+        return self._safely(done)
 
     # --- steps: programs -----------------------------------------------------------------------------------
 
@@ -405,7 +406,7 @@ class QueueWorld:
 
     def _killed(self, name: str) -> None:
         node = self.nodes[name]
-        node.up = False
+        node.up, node.fell_us = False, self.now
         store = self.net._driver(name).store  # noqa: SLF001 - as above
         assert isinstance(store, FaultyStore)
         store.fuse = -1
@@ -585,6 +586,8 @@ class QueueWorld:
         for letter in self.letters:
             if not self._is_owed(letter) or letter.hands or letter.due_us > self.now:
                 continue
+            if letter.assigned and self.nodes[letter.assigned[-1][1]].fell_us >= letter.assigned[-1][0] - self.delay_us:
+                continue  # It may have been on its way to a program when the power failed, and stays with that node.
             # A consumer that was silent for a lease is given nothing; one that recovers takes more than it asks for.
             waiting = [
                 seat for seat in self.sitting()

@@ -192,6 +192,47 @@ def test_a_commit_that_crashes_before_it_is_durable_sends_nothing_and_keeps_what
         assert [(each.text, each.count) for each in again.got] == [("why?", 2)]
 
 
+def test_what_is_given_to_a_receivers_earlier_life_is_given_back_once_and_no_more_follows() -> None:
+    """Else each message would go there first, and wait for a minute until it is given back."""
+    with network("m", "r", "s") as net:
+        queue = declare(net, "m", "jobs")
+        Program(net, "r", queue, prefetch=20)
+        net.advance(10)
+        net.kill("r")
+        for number in range(3):
+            net.publish("m", queue, f"{number}".encode())
+        net.advance(10)
+        net.restart("r")
+        waiting = Program(net, "s", queue)
+        net.advance(90)
+        assert sorted(waiting.texts) == ["0", "1", "2"]
+        for number in range(3, 6):
+            net.publish("m", queue, f"{number}".encode())
+        net.advance(10)
+        assert sorted(waiting.texts) == ["0", "1", "2", "3", "4", "5"]
+
+
+@pytest.mark.parametrize("node", ["m", "r"])
+def test_a_consumer_that_was_given_what_expired_on_the_way_gets_the_next_message(node: str) -> None:
+    with network("m", "r", "s") as net:
+        queue = declare(net, "m", "jobs")
+        program = Program(net, node, queue, prefetch=1)
+        net.advance(10)
+        if node == "r":
+            net.unlink("m", "r")
+        else:
+            net.fill_disk("m")
+        net.publish("s", queue, b"dead", lifetime_s=60)
+        net.advance(70)
+        net.fill_disk("m", full=False)
+        net.publish("s", queue, b"alive")
+        net.advance(10)
+        if node == "r":
+            net.link("m", "r")
+        net.advance(300)
+        assert program.texts == ["alive"]
+
+
 @pytest.mark.parametrize("disk_delay_s", [0.0, 0.2])
 def test_a_full_disk_neither_fills_the_air_nor_loses_what_a_consumer_asked_for(disk_delay_s: float) -> None:
     with network("m", "r", disk_delay_s=disk_delay_s) as net:

@@ -71,8 +71,8 @@ class Assignment:
     """One message of another node's queue that is this node's."""
 
     __slots__ = (
-        "_all", "before", "copy", "count", "destination", "lease_us", "message", "owed", "release_us", "request",
-        "round", "state", "until_us",
+        "_all", "before", "copy", "count", "destination", "instead", "lease_us", "message", "owed", "release_us",
+        "request", "round", "state", "until_us",
     )  # fmt: skip
 
     def __init__(self, everything: Assignments, message: MessageId, destination: str, until_us: int) -> None:
@@ -86,6 +86,8 @@ class Assignment:
         """Which it was assigned to; 0 after a restart."""
         self.lease_us = 0
         """Until when it is this node's; 0: for good."""
+        self.instead = 0
+        """The request that it was given to the last time, if the consumer of another one has it."""
         self.before = self.count = 0
         """How often it may have been handed over elsewhere, and in all."""
         self.state = Held.HELD
@@ -204,7 +206,11 @@ class Assignments:
             self._answer_again(item, destination, until_us)
             return None
         if known is not None and known.stands and known.handed:
-            known.round, known.lease_us = item.round, item.lease_us  # It came back to whoever had it.
+            # It came back to whoever has it; others may have seen it meanwhile.
+            elsewhere = max(item.count - known.count, 0)
+            known.before, known.count = known.before + elsewhere, known.count + elsewhere
+            known.round, known.lease_us = item.round, item.lease_us
+            known.instead = item.request if item.request != known.request else 0
             self.write(known)
             return None
         made = self._all[manager, message] = Assignment(self, message, destination, until_us)

@@ -84,6 +84,8 @@ class Claims:
         """The highest number that came, by author, life, session and destination; the least recent go first."""
         self._out_of_order: set[MessageId] = set()
         """What came after something that its session sent later."""
+        self.unserved: list[Subscription] = []
+        """Consumers of queues that were to have what they did not get, and do not get any more."""
         self.orphans: list[Tenure] = []
         """What sessions gave back of queues whose consumers are closed."""
         self.ready: dict[Subscription, None] = {}
@@ -147,6 +149,12 @@ class Claims:
         self._note_place(copy)
         self._holdings.mark_claimed(1 << copy.slot)
         self._cache.mark_done((copy,))
+
+    def recount(self, message: MessageId) -> None:
+        """Others may have been handed what a session has of a queue."""
+        for claim in self.of(message):
+            if claim.tenure is not None:
+                claim.count = max(claim.count, claim.tenure.count)
 
     def withdraw(self, claim: Claim) -> None:
         """A consumer of a queue does not get a message, whatever becomes of it."""
@@ -283,7 +291,10 @@ class Claims:
                 claim.count -= 1
             if claim.number in untold:
                 self._return_credit(claim)
-            if claim.subscription.ended or not (claim.tenure is None or claim.tenure.runs(self._holdings.now_us)):
+            lapsed = claim.tenure is not None and not claim.tenure.runs(self._holdings.now_us)
+            if lapsed and claim.number in untold:
+                self.unserved.append(claim.subscription)
+            if lapsed or claim.subscription.ended:
                 self._end(claim)
                 continue
             claim.move(Move.RETURN)

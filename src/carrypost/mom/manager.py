@@ -408,16 +408,13 @@ class Manager:
         over: list[QueueEntry] = []
         for entry in self._leases.take_due(now):
             if entry.state is EntryState.ASSIGNED and entry.lease_us and entry.lease_us <= now:
-                untold, here = bool(entry.owed & ASSIGN), entry.receiver == self._node
-                if here:
+                if entry.receiver == self._node:
                     over.append(entry)
-                if untold or here:
-                    self._requests.spare(self._queue_of(entry), entry)
                 else:
                     entry.count += 1  # It may have been handed over.
-                if not untold:  # Else its receiver had nothing to answer: this node's disk was full.
-                    self._heard(entry, silent=True)
                 entry.lease_us = 0
+                if not self._requests.spare(self._queue_of(entry), entry):
+                    self._heard(entry, silent=True)  # Of what it was not told it need not say anything.
                 self.take_back(entry)
         if self._requests.due_us <= now:
             self._requests.expire(now)

@@ -22,6 +22,7 @@ from carrypost.mom import control
 from carrypost.mom.assignments import Assignment
 from carrypost.mom.commands import Subscribe
 from carrypost.mom.manager import DEAD_LETTERS
+from carrypost.mom.post import Said
 from carrypost.mom.standing import LIFE_BITS
 from carrypost.mom.state import ClaimState, Subscription
 from carrypost.mom.tenure import LocalTenure
@@ -209,6 +210,10 @@ class Receiver:
 
     def adopt_orphans(self) -> None:
         """What sessions gave back after its consumers were closed."""
+        unserved, self._claims.unserved = self._claims.unserved, []
+        for each in unserved:
+            if isinstance(each, Receiving):
+                self._ask_instead(each.request, self._holdings.now_us)
         orphans, self._claims.orphans = self._claims.orphans, []
         for tenure in orphans:
             if isinstance(tenure, Assignment) and tenure.copy is not None:
@@ -276,11 +281,14 @@ class Receiver:
         made = self._assignments.add(item, destination, item.until_us or until_us)
         if made is None:
             if not repeated:  # A session has it, or is done with it.
+                self._claims.recount(MessageId(item.message))
                 self._ask_instead(item.request, now)
             return
         self._want(destination)
         if made.request >> LIFE_BITS != self._life:
-            made.release_us = now + _IDLE_US  # An earlier life asked for it.
+            made.release_us = now + _IDLE_US  # An earlier life asked for it, and nobody waits for more.
+            withdraw = Said(control.Withdraw(item.queue, item.request))
+            self._post.add(node, withdraw, _WITHDRAW, until_us=now + REQUEST_US)
         copy = self._holdings.cache.get(made.message)
         if copy is not None and copy.whole:
             self._attach(made, copy)
@@ -377,15 +385,22 @@ class Receiver:
             if receiving.local is None and receiving.deadline_us - now <= REQUEST_US // 2:
                 self._ask(receiving, now)
         for each in self._assignments.all():
-            if each.until_us <= now or (
-                each.stands and each.lease_us and each.lease_us <= now and not self._is_handed_now(each)
-            ):
+            lapsed = each.stands and 0 < each.lease_us <= now
+            if lapsed and each.instead:
+                self._show_up(each.instead, now)
+                each.instead = 0
+            if each.until_us <= now or (lapsed and not self._is_handed_now(each)):
                 self._drop(each)
             elif each.stands and each.release_us <= now:
                 self._forget_idle(each)
                 each.release_us = NEVER
                 each.release(dead=False)
         self._look_ahead()
+
+    def _show_up(self, request: int, now: int) -> None:
+        """A lease ended of what this consumer never had: it is alive, and the manager hears so."""
+        if (receiving := self._open.get(request)) is not None:
+            self._ask(receiving, now)
 
     def _is_handed_now(self, assignment: Assignment) -> bool:
         """Whether a session has it: it may still acknowledge."""
