@@ -437,8 +437,10 @@ class QueueWorld:
                 assert node == letter.queue.node, f"{node} assigned {letter}"
                 letter.assigned.append((round(t * US), self.net.name(receiver)))
             case Refused(reason):
-                # Whoever acknowledges after its lease may find that somebody else has the message by now.
-                late = reason == "assignee" and any(queue.lease_s for queue in self.queues if queue.node == node)
+                # Whoever answers after its lease may find that somebody else has the message by now; and to a node that
+                # started again everything is said again.
+                leased = any(queue.lease_s for queue in self.queues if queue.node == node)
+                late = reason == "assignee" and (leased or self.nodes[node].life > 1)
                 assert late or reason not in FAULTS, f"{node}: {event}"
             case _:
                 pass
