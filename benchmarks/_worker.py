@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 PROFILE = "--profile"
 PUBLISH_STEP = 32
 """So many messages are handed to the node at once; then it may do something else."""
+PREFETCH = 1_000
+"""Of programs that receive: a queue elsewhere gives no more before it hears what became of them."""
 SENDING_BYTES = 1_000
 """More than this within a moment is more than announcements."""
 _POLL_S = 0.005
@@ -161,7 +163,7 @@ class Worker:
 
     async def _receive(self, order: Order) -> Answer:
         """Let a program have all that comes to a topic or a queue, as `subscribe` does."""
-        consumer = await (await self._opened()).create_consumer(_destination(order))
+        consumer = await (await self._opened()).create_consumer(_destination(order), prefetch=PREFETCH)
         self._receiving = asyncio.get_running_loop().create_task(self._take_all(consumer))
         return {}
 

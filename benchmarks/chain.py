@@ -235,9 +235,8 @@ def _reference(cables: Sequence[netns.Cable], place: int) -> list[str]:
 def _node(kind: str, folder: Path, options: Options, place: int) -> list[str]:
     file = settings_file(
         folder, **SETTINGS, security="signed" if kind in PROGRAMS else kind, altruistic=place > 0,
-        announce_s_min=options.announce_s / 3,
-        announce_s_max=options.announce_s, digest_every=round(REVIEW_S / options.announce_s),
-        udp={"port": PORTS[kind]},
+        announce_s_min=options.announce_s / 3, announce_s_max=options.announce_s,
+        digest_every=round(REVIEW_S / options.announce_s), udp={"port": PORTS[kind]},
     )  # fmt: skip
     return ["_worker.py", str(file)]
 
@@ -305,9 +304,14 @@ def _single_row(hops: int, size: int, alone: dict[str, list[float]]) -> Row:
 
 def queue_goal_rows(saturated: Sequence[Row], singles: Sequence[Row]) -> list[Row]:
     """Whether a queue keeps up with a topic."""
+    shares = [("saturated", row, _share(row, "queue")) for row in saturated]
+    for row in singles:
+        sizes = "from" if int(str(row["bytes"])) >= LARGE_BYTES else "below"
+        shares.append((f"one at a time, {sizes} {LARGE_BYTES:,} bytes", row, float(str(row["queue %"]))))
     rows: list[Row] = []
-    for what, some in (("saturated", saturated), ("one at a time", singles)):
-        least, where = min((float(str(row["queue %"])), f"{row['bytes']:,} bytes, {row['hops']} hops") for row in some)
+    for what in dict.fromkeys(each[0] for each in shares):
+        least, row = min(((share, row) for other, row, share in shares if other == what), key=lambda each: each[0])
+        where = f"{row['bytes']:,} bytes, {row['hops']} hops"
         rows.append({"what": what, "goal %": QUEUE_GOAL, "least %": least, "where": where, "met": least >= QUEUE_GOAL})
     return rows
 
@@ -330,7 +334,7 @@ def goal_rows(saturated: Sequence[Row]) -> list[Row]:
 
 
 def _share(row: Row, kind: str) -> float:
-    """Percent of the reference, between the first and the last arrival.
+    """Percent of what it stands beside, between the first and the last arrival.
 
     Relays hand on what they have of a large message, so that several may arrive side by side and close together. Where
     that makes more of it than the link can carry, the whole batch counts.

@@ -97,9 +97,10 @@ class Bench:
                 costs[name].append(asyncio.run(program(self._node(), self._few)))
         row: dict[str, object] = {"messages": self._few}
         rates = {name: 1e6 / min(cost.wall_us for cost in some) for name, some in costs.items()}
-        for name, some in costs.items():
-            best = min(some, key=lambda cost: cost.cpu_us)
-            row |= {f"{name}/s": rates[name], f"{name} CPU µs": best.cpu_us, f"{name} per transaction": best.per_commit}
+        best = {name: min(some, key=lambda cost: cost.cpu_us) for name, some in costs.items()}
+        for name, cost in best.items():
+            row |= {f"{name}/s": rates[name], f"{name} CPU µs": cost.cpu_us, f"{name} per transaction": cost.per_commit}
+        row["CPU share"] = best["sends"].cpu_us / best["commits"].cpu_us
         return [{**row, **_at_least(rates["commits"] / rates["sends"], COMMIT_GOAL)}]
 
     # --- hosts ---------------------------------------------------------------------------------------------

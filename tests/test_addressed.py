@@ -331,7 +331,7 @@ def test_what_is_withheld_leaves_when_its_batch_is_durable() -> None:
 
 def test_what_is_withheld_does_not_give_way_and_then_does() -> None:
     node = OneNode(cache_messages_max=3)
-    message, _ = sent(node, structs.replace(SECRET, priority=0), structs.replace(OTHER, priority=0))
+    message, _ = sent(node, *(structs.replace(each, destination="news", priority=0) for each in (SECRET, OTHER)))
     for node.now in range(1, 4):
         node.publish("news")
     assert node.host.state_of(message) is CopyState.UNSENT

@@ -139,7 +139,7 @@ async def test_a_queue_that_is_full_says_so_and_takes_more_when_it_has_room(net:
         await context.declare_queue("box")
         async with context.create_consumer(BOX, "FALSE"):  # Nobody takes anything.
             await send(context, "x", "y")
-            with pytest.raises(ResourceAllocationException, match="the queue 'box' has 2 messages, and no more fit"):
+            with pytest.raises(ResourceAllocationException, match="has 2 messages of 2 bytes, and no more fit"):
                 await send(context, "z")
         async with context.create_consumer(BOX) as inbox:
             assert await texts(inbox, quiet_s=5) == ["x", "y"]

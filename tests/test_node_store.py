@@ -18,9 +18,9 @@ from tests.store_disk import FIRST, ID, META, SECOND, WAIT_S, Disk, described, e
 from carrypost.config import Limits
 from carrypost.errors import StateError, StoreError
 from carrypost.gossip.wire.pieces import pack
-from carrypost.journal import Durability, Key, StoredMessage, Value
+from carrypost.journal import MOM, Durability, Key, StoredMessage, Value
 from carrypost.model.descriptor import Descriptor
-from carrypost.node.store import schema, writer
+from carrypost.node.store import rows, schema, writer
 from carrypost.node.store.store import RECENT_BYTES_MAX
 
 
@@ -86,6 +86,24 @@ def test_what_somebody_waits_for_the_disk_with_is_written_while_the_writer_rests
         disk.submit({SECOND: b"two"}, durability=Durability.FULL)
         eventually(lambda: disk.store.status()["batches"] == 2)
         disk.settle()
+
+
+def test_a_row_of_a_layer_is_deleted_without_reading_the_others(path: Path) -> None:
+    with contextlib.closing(schema.open_writer(path)) as connection:
+        directory = rows.Directory(connection)
+        names = [number.to_bytes(4, "big") for number in range(5_000)]
+        rows.Transaction({(MOM, name, 0): b"row" for name in names}, directory).execute(connection)
+        steps = 0
+
+        def count_steps() -> None:
+            nonlocal steps
+            steps += 10
+
+        connection.set_progress_handler(count_steps, 10)
+        rows.Transaction({(MOM, name, 0): None for name in names[2_000:2_003]}, directory).execute(connection)
+        assert steps < 500
+        (left,) = connection.execute("SELECT count(*) FROM layer").fetchone()
+        assert left == len(names) - 3
 
 
 def test_everything_but_payloads_comes_back_at_the_next_start(path: Path) -> None:

@@ -7,6 +7,7 @@ import random
 from itertools import count
 
 from tests.jms_scenes import scene
+from tests.programs import Program, declare
 
 from carrypost import testing
 from carrypost.config import Settings
@@ -54,6 +55,21 @@ async def test_what_becomes_of_many_messages_is_said_in_few(net: testing.Network
             for each in sent:
                 await each.delivered()
             assert 0 < said < len(sent) / 10
+
+
+def test_what_lets_messages_be_consumed_overtakes_those_that_wait_for_a_slow_link() -> None:
+    with testing.network("m", "x", "r", seed=1) as net:
+        net.open_messaging()
+        queue = declare(net, "m", "jobs")
+        net.link("x", "r", rate_bytes_per_s=50_000)
+        net.link("m", "x", rate_bytes_per_s=50_000)
+        program = Program(net, "r", queue)
+        net.advance(10)
+        chance = random.Random(1)
+        for _ in range(500):
+            net.publish("m", queue, chance.randbytes(500).hex().encode(), persistent=True)
+        net.advance(4)  # About half of what they take.
+        assert 100 < len(program.got) < 400
 
 
 class Node:

@@ -92,6 +92,11 @@ def between_nodes(destination: str) -> bool:
     return destination.startswith(_OWNED)
 
 
+def is_word(destination: str) -> bool:
+    """Whether it is what a node tells another one, and not all."""
+    return destination.startswith(_CONTROL) and destination != EVERYBODY
+
+
 def address(destination: str) -> Address | None:
     """What a destination is of; None if it is no address, as those are that programs without messaging choose."""
     kind, slash, rest = destination.partition("/")

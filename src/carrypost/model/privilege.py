@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from carrypost.model.address import is_word
 from carrypost.model.descriptor import Descriptor
 
 PRIVILEGE_MAX = 255
@@ -16,8 +17,11 @@ Privilege = Callable[[Descriptor], int]
 
 
 def privilege(descriptor: Descriptor) -> int:
-    """The rule of the papers: persistent first, then priority."""
-    return (10 if descriptor.persistent else 0) + descriptor.priority
+    """The rule of the papers: persistent first, then priority. What nodes say to one node about queues counts as such.
+
+    Else all of a queue would go before the few words that let any of it be consumed.
+    """
+    return (10 if descriptor.persistent or is_word(descriptor.destination) else 0) + descriptor.priority
 
 
 def clamp(value: int) -> int:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.errors import ResourceAllocationException
 from carrypost.events import Assigned, Reason
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.model import address
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import control, declared, entries, standing
+from carrypost.mom.bounds import Bounds
 from carrypost.mom.closed import Closed
 from carrypost.mom.commands import Declare, Redelivery
 from carrypost.mom.declared import Declared
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 DEAD_LETTERS = "DLQ."
 """Names of queues with dead letters begin so; the rest names the queue or subscription that they come from."""
-_PLENTY = 9, 10
-"""What was turned away is let come again when no more than this part of a queue's room is used."""
 _AFTERWARDS_US = 86_400_000_000
 """So much longer than its message lives what says whose it was: where it did not come to, another is asked for."""
 _HAND_OVER_US = 200_000
@@ -54,7 +52,7 @@ class Manager:
     """The queues of one node."""
 
     def __init__(self, ground: Ground, ledger: Ledger, post: Post) -> None:
-        self._node, self._limits, self._outputs = ground.node, ground.limits, ground.outputs
+        self._node, self._outputs = ground.node, ground.outputs
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._ledger, self._post = ledger, post
         self._declared = Declared(ground.node, ledger)
@@ -66,7 +64,7 @@ class Manager:
         self._delays, self._leases = Terms(), Terms()
         self._ready: dict[Queue, None] = {}
         """Queues that may have something for somebody."""
-        self._turned_away = False
+        self._bounds = Bounds(ground)
 
     @property
     def due_us(self) -> int:
@@ -99,21 +97,17 @@ class Manager:
         for each in list(queue):
             queue.withdraw(each)
         self._declared.remove(queue)
+        self._bounds.ended(queue)
         self._ready.pop(queue, None)
 
     def check(self, drafts: Iterable[Draft]) -> None:
         """Raise unless messages to queues of this node may be sent."""
-        count: dict[Queue, int] = {}
+        sends: dict[str, list[Draft]] = {}
         for draft in drafts:
-            if address.addressee(draft.destination) != self._node or not draft.destination.startswith("queue/"):
-                continue
-            queue = self.managed(draft.destination)
-            count[queue] = count.get(queue, 0) + 1
-            if len(queue.entries) + count[queue] > self._limits.queue_messages_max:
-                raise ResourceAllocationException(
-                    f"the queue {queue.asked.name!r} has {len(queue.entries):,} messages, and no more fit "
-                    "(limits.queue_messages_max): let them be consumed first"
-                )
+            if draft.destination.startswith("queue/") and address.addressee(draft.destination) == self._node:
+                sends.setdefault(draft.destination, []).append(draft)
+        for destination, some in sends.items():
+            self._bounds.check(self.managed(destination), some)
 
     # --- messages ------------------------------------------------------------------------------------------
 
@@ -124,18 +118,10 @@ class Manager:
         queue = self._declared.get(copy.descriptor.destination)
         if queue is None or refusal:
             self._fail(copy, refusal or "there is no such queue")
-        elif self._admits(queue, copy):
+        elif self._bounds.admits(queue, copy):
             self._add(queue, copy, now)
         else:
-            self._turned_away = True
-            self._holdings.discard(copy, Reason.PENDING)
-
-    def _admits(self, queue: Queue, copy: Copy) -> bool:
-        limits = self._limits
-        nbytes = queue.bytes + copy.descriptor.length
-        return copy.own or (
-            len(queue.entries) < limits.queue_messages_max and (nbytes <= limits.queue_bytes_max or not queue.entries)
-        )
+            self._bounds.turn_away(queue, copy)
 
     def _new(self, queue_number: int, copy: Copy) -> QueueEntry:
         self._place += 1
@@ -199,7 +185,7 @@ class Manager:
         It was assigned so many times before, and handed over so often: answers to those are none to what follows.
         """
         queue, _ = self.declare(Declare(DEAD_LETTERS + name))
-        if copy.id not in queue.entries and self._admits(queue, copy):
+        if copy.id not in queue.entries and self._bounds.admits(queue, copy):
             entry = self._add(queue, copy, now)
             entry.round, entry.count = rounds, count
             entry.write()
@@ -325,17 +311,6 @@ class Manager:
             return False
         return descriptor.persistent or (descriptor.headers is not None and descriptor.headers.receipt)
 
-    def _make_room(self, queue: Queue) -> None:
-        part, whole = _PLENTY
-        limits = self._limits
-        if (
-            self._turned_away
-            and len(queue.entries) * whole <= limits.queue_messages_max * part
-            and queue.bytes * whole <= limits.queue_bytes_max * part
-        ):
-            self._turned_away = False
-            self._cache.reopen()
-
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
         """Copies are gone before they were consumed: they expired, or the store lost them."""
         for copy in copies:
@@ -364,7 +339,7 @@ class Manager:
         if not left:
             del self._entries[entry.message]
         queue.bytes -= entry.descriptor.length
-        self._make_room(queue)
+        self._bounds.left(queue)
 
     # --- what receivers say --------------------------------------------------------------------------------
 

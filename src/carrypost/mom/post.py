@@ -108,8 +108,8 @@ class Post:
         self._targets: dict[NodeId | None, _Target] = {}
         self._open: set[int] = set()
         """Batches that were not answered."""
-        self._leaving: dict[bytes, tuple[NodeId | None, list[Note]]] = {}
-        """What was given to the host to publish, by its content."""
+        self._leaving: dict[tuple[str, bytes], tuple[NodeId | None, list[Note]]] = {}
+        """What was given to the host to publish, by its destination and its content."""
         self._sent: dict[MessageId, tuple[NodeId | None, list[Note]]] = {}
         """What was published and is not durable yet."""
         self.due_us = NEVER
@@ -213,7 +213,7 @@ class Post:
             lifetime_us = None if until_us == NEVER else max(until_us - now, 1)
             draft = control_draft(to, items, lifetime_us, withheld=any(note.again for note in notes))
             assert draft.headers is not None
-            self._leaving[draft.headers.control] = to, notes
+            self._leaving[draft.destination, draft.headers.control] = to, notes
             drafts.append(draft)
         return drafts
 
@@ -240,8 +240,8 @@ class Post:
     def published(self, copies: Sequence[Copy]) -> None:
         """Messages of this node were admitted."""
         for copy in copies if self._leaving else ():
-            headers = copy.descriptor.headers
-            found = None if headers is None else self._leaving.pop(headers.control, None)
+            destination, headers = copy.descriptor.destination, copy.descriptor.headers
+            found = None if headers is None else self._leaving.pop((destination, headers.control), None)
             if found is not None:
                 to, notes = found
                 for note in notes:

@@ -153,7 +153,8 @@ class Order(Layer):
                 self._let_pass(group, group.expire(now))
         if self._reopen_us <= now:
             self._reopen_us, self._reopened_us = ENDLESS_US, now
-            self._cache.reopen(ORDER)
+            # That the turn of something has come is a guess: asked for at once, all of it would come every few seconds.
+            self._cache.reopen(ORDER, at_once=False)
         if self._retry_us <= now:
             self._retry_us = ENDLESS_US
             for group in self._touched:  # Be there a batch for something else or not.
@@ -239,7 +240,7 @@ class Order(Layer):
 
     def _release(self, copy: Copy) -> None:
         if self._waiting.leave(copy) and self._cache.turned_away_by.get(ORDER) and self._waiting.plenty:
-            self._cache.reopen(ORDER)
+            self._cache.reopen(ORDER, at_once=False)
 
     # --- the store -----------------------------------------------------------------------------------------
 

@@ -98,7 +98,11 @@ _DELETE = {
 } | {
     "meta": _Statement("DELETE FROM meta WHERE (name, number) IN (VALUES ", "(?,?)", ")"),
     "registry": _Statement("DELETE FROM registry WHERE name IN (", "?", ")"),
-    "layer": _Statement("DELETE FROM layer WHERE (kind, name) IN (VALUES ", "(?,?)", ")"),
+}
+# SQLite looks pairs up in no index: it would read all rows of a layer for every acknowledgement.
+_DELETE |= {
+    kind: _Statement(f"DELETE FROM layer WHERE kind = '{kind}' AND name IN (", "?", ")")  # noqa: S608 - likewise
+    for kind in LAYERS
 }
 _PUT = {
     table: _Statement(f"INSERT OR REPLACE INTO {table} VALUES ", f"({','.join('?' * width)})")  # noqa: S608 - likewise
@@ -173,7 +177,7 @@ class Transaction:
                 self._change(table, key[1 : 1 + width], value)
                 continue
             if kind in LAYERS:
-                self._change("layer", (kind, name), value)
+                self._layer(kind, name, value)
                 continue
             own = touched.get(name)
             if own is None:
@@ -203,6 +207,12 @@ class Transaction:
             self._deletes[table] += key
         else:
             self._puts[table] += (*key, value)
+
+    def _layer(self, kind: str, name: bytes, value: object) -> None:
+        if value is None:
+            self._deletes[kind].append(name)
+        else:
+            self._puts["layer"] += (kind, name, value)
 
     def _piece(self, own: _Touched, piece: int, body: object) -> None:
         if not 0 <= piece < 1 << PIECE_BITS:
