@@ -1,8 +1,8 @@
-"""Transactions over queues and topics, here and elsewhere: the power fails at every batch of every node that takes part.
+"""Transactions over queues and topics, here and elsewhere: the power fails at every batch of every node in them.
 
 A worker takes one message each of a queue of its own, of a queue of the shop and of a topic, and in one work
 acknowledges all three and sends one message to each kind of destination. It is played once to count the batches; then
-once for every batch of both nodes, with the crash right before or right after it is durable. Whenever it comes: what was
+once for every batch of both nodes, with the crash right before or right after it is durable. Whenever that is: what was
 taken comes again as a whole, or is gone as a whole; and each result is there once.
 """
 
