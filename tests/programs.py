@@ -47,6 +47,8 @@ class Program:
     ) -> None:
         self.net, self.node = net, node
         self.got: list[Got] = []
+        self.numbers: list[int] = []
+        """Under which it got each of them."""
         self._acknowledges, self._answer = acknowledges, answer
         self._host = net.host(node)
         self.connection = self.messaging.connect(self.now, client=client)
@@ -85,6 +87,7 @@ class Program:
         text = self.net.payload(node, event.descriptor).decode()
         got = Got(event.descriptor, text, event.count, event.unordered, seconds)
         self.got.append(got)
+        self.numbers.append(event.number)
         if self._acknowledges:
             self.acknowledge(event.number)
             self.messaging.credit(self.consumer, 1, event.descriptor.length, self.now)

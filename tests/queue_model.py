@@ -437,8 +437,10 @@ class QueueWorld:
                 assert node == letter.queue.node, f"{node} assigned {letter}"
                 letter.assigned.append((round(t * US), self.net.name(receiver)))
             case Refused(reason):
-                # Whoever acknowledges after its lease may find that somebody else has the message by now.
-                late = reason == "assignee" and any(queue.lease_s for queue in self.queues if queue.node == node)
+                # Whoever answers after its lease may find that somebody else has the message by now; and to a node that
+                # started again everything is said again.
+                leased = any(queue.lease_s for queue in self.queues if queue.node == node)
+                late = reason == "assignee" and (leased or self.nodes[node].life > 1)
                 assert late or reason not in FAULTS, f"{node}: {event}"
             case _:
                 pass
@@ -586,8 +588,8 @@ class QueueWorld:
         for letter in self.letters:
             if not self._is_owed(letter) or letter.hands or letter.due_us > self.now:
                 continue
-            if letter.assigned and self.nodes[letter.assigned[-1][1]].fell_us >= letter.assigned[-1][0] - self.delay_us:
-                continue  # It may have been on its way to a program when the power failed, and stays with that node.
+            if letter.assigned and self._may_wait_on(letter, *letter.assigned[-1]):
+                continue
             # A consumer that was silent for a lease is given nothing; one that recovers takes more than it asks for.
             waiting = [
                 seat for seat in self.sitting()
@@ -595,6 +597,15 @@ class QueueWorld:
                 and not (letter.queue.lease_s and seat.served)
             ]  # fmt: skip
             assert self.recovered or not waiting, f"a consumer waits on {waiting[0].node}, and nobody gets {letter}"
+
+    def _may_wait_on(self, letter: Letter, assigned_us: int, name: str) -> bool:
+        """Whether a node may keep what was assigned to it.
+
+        It may have been on its way to a program when the power failed; or another consumer there takes what was for one
+        that closed, and has no credit for what is its own.
+        """
+        closed = [seat for seat in self.seats if seat.node == name and seat.queue == letter.queue and not seat.open]
+        return bool(closed) or self.nodes[name].fell_us >= assigned_us - self.delay_us
 
     def check_rows(self) -> None:
         """After all deadlines messaging keeps nothing but what queues there are."""

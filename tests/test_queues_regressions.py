@@ -250,3 +250,20 @@ def test_a_full_disk_neither_fills_the_air_nor_loses_what_a_consumer_asked_for(d
         net.fill_disk("r", full=False)
         net.advance(20)
         assert program.texts == ["one"]
+
+
+def test_what_waits_for_a_batch_that_was_lost_is_said_when_the_disk_has_room_again() -> None:
+    """That batch had nothing to be written again, so that nobody came back to it."""
+    with network("m", "r", disk_delay_s=0.2) as net:
+        queue = declare(net, "m", "jobs")
+        net.publish("m", queue, b"one")
+        net.advance(10)
+        net.unlink("m", "r")
+        net.fill_disk("r")
+        net.publish("r", "topic/news", b"lost, and with it what waits for the same batch")
+        program = Program(net, "r", queue)
+        net.advance(2)
+        net.fill_disk("r", full=False)
+        net.link("m", "r")
+        net.advance(100)
+        assert program.texts == ["one"]

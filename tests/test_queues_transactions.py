@@ -1,0 +1,145 @@
+"""Transactions over queues and topics, here and elsewhere: the power fails at every batch of every node in them.
+
+A worker takes one message each of a queue of its own, of a queue of the shop and of a topic, and in one work
+acknowledges all three and sends one message to each kind of destination. It is played once to count the batches; then
+once for every batch of both nodes, with the crash right before or right after it is durable. Whenever that is: what was
+taken comes again as a whole, or is gone as a whole; and each result is there once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from itertools import count
+
+import pytest
+from tests.programs import Program, declare
+from tests.watched_network import CrashError, FaultyStore
+
+from carrypost import testing
+from carrypost.gossip.layer import Draft
+from carrypost.mom.commands import Ack, Work
+
+NODES = ("worker", "shop")
+LOG = {"client": "log", "name": "log", "durable": True}
+ORDERS = {"client": "orders", "name": "orders", "durable": True}
+SETTLED_S = 100.0
+_numbers = count(1_000_000)
+
+
+class Shop:
+    """The network, and what is done in it; whoever falls is back after a second."""
+
+    def __init__(self, disk_delay_s: float) -> None:
+        self._stack = ExitStack()
+        self.net = testing.network(*NODES, seed=1, disk_delay_s=disk_delay_s)
+        for name in NODES:
+            self.net._driver(name).disk.store = FaultyStore(name)  # noqa: SLF001 - there is no other way to make a disk faulty
+        self._stack.enter_context(self.net)
+        self.net.open_messaging()
+        self.net.link(*NODES)
+        self.crashed: list[str] = []
+        self.queues = {
+            (node, name): declare(self.net, node, name)
+            for node, name in (("worker", "desk"), ("worker", "shelf"), ("shop", "in"), ("shop", "out"))
+        }
+        for node, topic, asked in (("worker", "topic/orders", ORDERS), ("shop", "topic/log", LOG)):
+            Program(self.net, node, topic, **asked).close()  # type: ignore[arg-type]
+        self.advance(10.0)
+        for node, destination in (
+            ("shop", self.queues["shop", "in"]), ("worker", self.queues["worker", "desk"]), ("shop", "topic/orders"),
+        ):  # fmt: skip
+            self.net.publish(node, destination, b"question")
+        self.advance(10.0)
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def store(self, node: str) -> FaultyStore:
+        store = self.net._driver(node).store  # noqa: SLF001 - as above
+        assert isinstance(store, FaultyStore)
+        return store
+
+    def safely(self, step: Callable[[], object]) -> bool:
+        try:
+            step()
+        except CrashError as crash:
+            self.net.kill(crash.node)
+            self.crashed.append(crash.node)
+            self.safely(lambda: self.net.advance(1.0))
+            self.net.restart(crash.node)
+            return False
+        return True
+
+    def advance(self, seconds: float) -> None:
+        end = self.net.now + seconds
+        while not self.safely(lambda: self.net.advance(max(0.0, end - self.net.now))):
+            pass
+
+    def work(self, wait_s: float) -> int:
+        """Take what there is; if that is all three, answer all of them in one work. Returns how many there were."""
+        crashes = self.crashed.count("worker")
+        inputs = (self.queues["shop", "in"], self.queues["worker", "desk"])
+        programs = [Program(self.net, "worker", queue, acknowledges=False) for queue in inputs]
+        programs.append(Program(self.net, "worker", "topic/orders", acknowledges=False, **ORDERS))  # type: ignore[arg-type]
+        self.advance(wait_s)
+        taken = sum(len(program.got) for program in programs)
+        if self.crashed.count("worker") == crashes and taken == 3:
+            acks = tuple(Ack(program.session, (number,)) for number, program in self._numbered(programs))
+            outputs = (self.queues["shop", "out"], self.queues["worker", "shelf"], "topic/log")
+            sends = tuple(Draft(destination, b"answer", persistent=True) for destination in outputs)
+            host, now = self.net.host("worker"), round(self.net.now * 1e6)
+            self.safely(lambda: host.perform(Work(next(_numbers), sends, acks), now))
+            self.advance(wait_s)
+        if self.crashed.count("worker") == crashes:
+            for program in programs:
+                program.close()
+        return taken
+
+    def _numbered(self, programs: list[Program]) -> list[tuple[int, Program]]:
+        """The programs with the numbers under which they got what they have: numbers rise over all of them."""
+        ordered = sorted(programs, key=lambda program: program.numbers[0])
+        return [(program.numbers[0], program) for program in ordered]
+
+    def outcome(self) -> list[int]:
+        """How often each answer is there."""
+        readers = [Program(self.net, "shop", self.queues["shop", "out"])]
+        readers.append(Program(self.net, "worker", self.queues["worker", "shelf"]))
+        readers.append(Program(self.net, "shop", "topic/log", **LOG))  # type: ignore[arg-type]
+        self.advance(SETTLED_S)
+        return [len(reader.got) for reader in readers]
+
+
+def play(disk_delay_s: float, node: str = "", fuse: int = -1, *, after: bool = False) -> dict[str, int]:
+    """All of it, with a crash or without one; returns how many batches each node made meanwhile."""
+    shop = Shop(disk_delay_s)
+    try:
+        before = {name: shop.store(name).batches for name in NODES}
+        if node:
+            shop.store(node).fuse, shop.store(node).after = fuse, after
+        shop.work(5.0)
+        shop.advance(10.0)
+        made = {name: shop.store(name).batches - before[name] for name in NODES}
+        if node:
+            assert shop.crashed == [node]
+        again = shop.work(SETTLED_S)
+        assert again in (0, 3), f"{again} of three came again"
+        assert shop.work(SETTLED_S) == 0
+        assert shop.outcome() == [1, 1, 1]
+    finally:
+        shop.close()
+    return made
+
+
+@pytest.mark.parametrize("disk_delay_s", [0.0, 0.02])
+@pytest.mark.parametrize("node", NODES)
+def test_a_crash_at_any_batch_leaves_all_of_a_transaction_or_nothing(node: str, disk_delay_s: float) -> None:
+    batches = play(disk_delay_s)[node]
+    assert batches >= 5
+    for fuse in range(1, batches + 1):
+        for after in (False, True):
+            try:
+                play(disk_delay_s, node, fuse, after=after)
+            except Exception as error:
+                error.add_note(f"{node} crashes {'after' if after else 'before'} batch {fuse} of {batches}")
+                raise
