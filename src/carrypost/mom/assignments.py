@@ -107,6 +107,11 @@ class Assignment:
         """What it is found by."""
         return self.manager, self.message
 
+    @property
+    def queue(self) -> str:
+        """The address of its queue."""
+        return self.destination
+
     # --- a tenure ------------------------------------------------------------------------------------------
 
     @property

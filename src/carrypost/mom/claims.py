@@ -84,9 +84,9 @@ class Claims:
         """The highest number that came, by author, life, session and destination; the least recent go first."""
         self._out_of_order: set[MessageId] = set()
         """What came after something that its session sent later."""
-        self.unserved: list[Subscription] = []
+        self._unserved: list[Subscription] = []
         """Consumers of queues that were to have what they did not get, and do not get any more."""
-        self.orphans: list[Tenure] = []
+        self._orphans: list[Tenure] = []
         """What sessions gave back of queues whose consumers are closed."""
         self.ready: dict[Subscription, None] = {}
         """Subscriptions that may have something for somebody."""
@@ -293,7 +293,7 @@ class Claims:
                 self._return_credit(claim)
             lapsed = claim.tenure is not None and not claim.tenure.runs(self._holdings.now_us)
             if lapsed and claim.number in untold:
-                self.unserved.append(claim.subscription)
+                self._unserved.append(claim.subscription)
             if lapsed or claim.subscription.ended:
                 self._end(claim)
                 continue
@@ -313,6 +313,12 @@ class Claims:
         if claim.consumer is not None:
             claim.consumer.take_back(claim)
             self.ready[claim.subscription] = None
+
+    def take_orphans(self) -> tuple[list[Subscription], list[Tenure]]:
+        """Since the last call: consumers of queues that did not get what was theirs, and what nobody has any more."""
+        taken = self._unserved, self._orphans
+        self._unserved, self._orphans = [], []
+        return taken
 
     # --- the end -------------------------------------------------------------------------------------------
 
@@ -432,7 +438,7 @@ class Claims:
         if claim.tenure is None:
             self.note_handed((claim,))
         else:
-            self.orphans.append(claim.tenure)
+            self._orphans.append(claim.tenure)
         self._drop(claim, Move.END)
 
     def left(self, copy: Copy, reason: Reason) -> None:

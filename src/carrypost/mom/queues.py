@@ -185,8 +185,7 @@ class Queues:
         """Do what follows from what came or was asked for."""
         for item in self.post.take_own(now):
             self._act(item, self._node, NEVER, now)
-        if self._claims.orphans:
-            self.receiver.adopt_orphans()
+        self.receiver.adopt_orphans()
         for entry_, request in self.manager.assign(now):
             self.receiver.take_local(entry_, request)
 

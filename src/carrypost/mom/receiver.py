@@ -190,36 +190,33 @@ class Receiver:
             assert tenure is not None
             copy = claim.copy
             self._claims.withdraw(claim)
-            self._set_aside(tenure, receiving.destination, copy)
+            self._set_aside(tenure, copy)
         self._forget_interest(receiving.destination)
 
-    def _set_aside(self, tenure: Tenure, destination: str, copy: Copy) -> None:
+    def _set_aside(self, tenure: Tenure, copy: Copy) -> None:
         """No consumer has it any more: another one of this node gets it, or it is given back, or it waits."""
         if not tenure.runs(self._holdings.now_us):
             if isinstance(tenure, Assignment) and tenure.stands:
                 self._drop(tenure)
             return
         for other in self._open.values():
-            if other.destination == destination and other.selects(copy.descriptor):
+            if other.destination == tenure.queue and other.selects(copy.descriptor):
                 self._give(other, tenure, copy)
                 return
-        if _was_handed(tenure) or (isinstance(tenure, Assignment) and tenure.release_us != NEVER):
-            self._idle.setdefault(destination, {})[tenure] = copy
+        if tenure.handed or (isinstance(tenure, Assignment) and tenure.release_us != NEVER):
+            self._idle.setdefault(tenure.queue, {})[tenure] = copy
         else:
             tenure.release(dead=False)
 
     def adopt_orphans(self) -> None:
         """What sessions gave back after its consumers were closed."""
-        unserved, self._claims.unserved = self._claims.unserved, []
+        unserved, orphans = self._claims.take_orphans()
         for each in unserved:
             if isinstance(each, Receiving):
                 self._ask_instead(each.request, self._holdings.now_us)
-        orphans, self._claims.orphans = self._claims.orphans, []
         for tenure in orphans:
-            if isinstance(tenure, Assignment) and tenure.copy is not None:
-                self._set_aside(tenure, tenure.destination, tenure.copy)
-            elif isinstance(tenure, LocalTenure) and tenure.entry.copy is not None:
-                self._set_aside(tenure, self._destination_of(tenure), tenure.entry.copy)
+            if tenure.copy is not None:
+                self._set_aside(tenure, tenure.copy)
 
     def _give(self, receiving: Receiving, tenure: Tenure, copy: Copy) -> None:
         if isinstance(tenure, Assignment):
@@ -253,10 +250,7 @@ class Receiver:
         for tenure in tenures:
             copy = tenure.entry.copy
             assert copy is not None
-            self._idle.setdefault(self._destination_of(tenure), {})[tenure] = copy
-
-    def _destination_of(self, tenure: LocalTenure) -> str:
-        return address.queue(tenure.entry.queue, self._node)
+            self._idle.setdefault(tenure.queue, {})[tenure] = copy
 
     def queue_ended(self, destination: str) -> None:
         """A queue of this node is no more."""
@@ -328,7 +322,7 @@ class Receiver:
         if receiving is not None and receiving.destination == assignment.destination:
             self._give(receiving, assignment, copy)
         else:
-            self._set_aside(assignment, assignment.destination, copy)
+            self._set_aside(assignment, copy)
 
     def look_into(self, destination: str) -> None:
         """Want what is in a queue of another node, without receiving any of it."""
@@ -444,8 +438,3 @@ class Receiver:
             if made.copy is not None:
                 self._idle.setdefault(made.destination, {})[made] = made.copy
         self._look_ahead()
-
-
-def _was_handed(tenure: Tenure) -> bool:
-    """Whether a program of this node may have seen it."""
-    return tenure.handed if isinstance(tenure, Assignment) else tenure.count > 0

@@ -83,6 +83,18 @@ class Tenure(Protocol):
         """How often the message was handed over."""
 
     @property
+    def handed(self) -> bool:
+        """Whether a program of this node may have seen it."""
+
+    @property
+    def queue(self) -> str:
+        """The address of the queue that it is of."""
+
+    @property
+    def copy(self) -> Copy | None:
+        """The message, if it is here."""
+
+    @property
     def stands(self) -> bool:
         """Whether the message is still this node's."""
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from carrypost.model import address
 from carrypost.mom.entries import EntryState
 
 if TYPE_CHECKING:
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.mom.entries import QueueEntry
 
 
@@ -41,6 +43,21 @@ class LocalTenure:
     def count(self) -> int:
         """How often it was handed over."""
         return self.entry.count
+
+    @property
+    def handed(self) -> bool:
+        """Whether a program of this node may have seen it."""
+        return self.entry.count > 0
+
+    @property
+    def queue(self) -> str:
+        """The address of its queue."""
+        return address.queue(self.entry.queue, self.entry.receiver)
+
+    @property
+    def copy(self) -> Copy | None:
+        """Its message."""
+        return self.entry.copy
 
     @property
     def stands(self) -> bool:
