@@ -8,7 +8,7 @@ import msgspec
 
 from carrypost.errors import InvalidDestinationException, JMSException
 from carrypost.model import address
-from carrypost.mom.commands import Declare
+from carrypost.mom.commands import Declare, Redelivery
 from carrypost.mom.policies import fair, policy_named, policy_names
 from carrypost.mom.queue import Queue
 
@@ -70,7 +70,7 @@ class Declared:
         if known is not None:
             if known.asked != asked:
                 raise JMSException(
-                    f"the queue {asked.name!r} is here with other options ({known.asked}): "
+                    f"the queue {asked.name!r} is here with other options ({_options(known.asked)}): "
                     "declare it with the same, or end it first"
                 )
             return known, False
@@ -99,3 +99,9 @@ class Declared:
 
 def _row_name(number: int) -> bytes:
     return FAMILY + number.to_bytes(8, "big")
+
+
+def _options(asked: Declare) -> str:
+    """How a queue was declared, as a program would say it."""
+    lease = f", lease_s={asked.lease_us / 1e6:g}" if asked.redelivery is Redelivery.AFTER_LEASE else ""
+    return f'redelivery="{asked.redelivery}"{lease}, policy="{asked.policy}"'
