@@ -124,7 +124,7 @@ def test_a_queue_is_declared_again_with_the_same_options_only() -> None:
         net.restart("m")
         net.advance(1)
         assert declare(net, "m", "jobs", redelivery=Redelivery.AFTER_LEASE, lease_us=LEASE_US) == queue
-        with pytest.raises(JMSException, match=r'other options \(redelivery="after_lease", lease_s=60, policy="fair"\)'):
+        with pytest.raises(JMSException, match='redelivery="after_lease", lease_s=60, policy="fair"'):
             declare(net, "m", "jobs")
         program = Program(net, "m", queue)
         net.advance(1)
