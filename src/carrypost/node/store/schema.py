@@ -34,8 +34,8 @@ BUSY_S = 2.0
 _HEADER = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 """Which have the size of a page at 16, in two bytes, and the number of pages at 28, in four."""
-_STATEMENTS_MAX = 8
-"""Prepared ones kept: each keeps a copy of the values that it was last executed with."""
+_STATEMENTS_MAX = 12
+"""Prepared ones kept, more than a program's commit needs: each keeps a copy of the values that it last had."""
 _ROOM_BYTES_MIN = 64 * 1024
 
 Migration = Sequence[str] | Callable[[sqlite3.Connection], None]
@@ -154,7 +154,8 @@ def _prepare(connection: sqlite3.Connection, path: Path, version: int) -> None:
         raise NodeError(f"the file system of {path} cannot hold a store (it has no shared memory): choose a local disk")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-    connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_PAGES * PAGE_BYTES}")
+    # To cut the log off at what it may have would be to write the end of it anew every time: that waits for the disk.
+    connection.execute(f"PRAGMA journal_size_limit = {2 * CHECKPOINT_PAGES * PAGE_BYTES}")
     # Zeroes over what is deleted would be written for nothing: the same user reads the file and the node.
     connection.execute("PRAGMA secure_delete = OFF")
     for number in range(version, len(MIGRATIONS)):

@@ -14,6 +14,7 @@ again they have to fit into pages of the store that are free.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sqlite3
 import threading
@@ -35,7 +36,8 @@ GROUP_BYTES_MAX = 1024 * 1024
 """What one transaction takes at the most, so that answers keep coming and the log stays short."""
 _REST_S_MAX = 0.005
 _REST_RATIO = 8
-"""After a commit the writer rests, so that more can gather for the next one, unless somebody waits for the disk."""
+"""After a commit the writer rests, so that more can gather for the next one: not if somebody waits for the disk, nor
+after a time in which nothing came."""
 _MEND_S = 1.0
 """How often it is looked whether there is room for the reserve again."""
 _LAST_BYTES = RESERVE_BYTES // 4
@@ -120,12 +122,15 @@ class Writer:
     # --- the thread ----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        free_s = -math.inf
         while not self._closing:
             group = self._next_group()
             if group:
                 began_s = time.monotonic()
                 self._answer(self._write(group))
-                self._rest(group, time.monotonic() - began_s)
+                if began_s - free_s < _REST_S_MAX:  # Else it is quiet, and what follows on this may be waited for.
+                    self._rest(group, time.monotonic() - began_s)
+                free_s = time.monotonic()
             if not self.reserve.held:
                 self._mend()
         with contextlib.suppress(sqlite3.Error):
