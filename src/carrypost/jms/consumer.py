@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from carrypost.jms.works import SessionWorks
 
 T = TypeVar("T")
+_RENEWALS = 4
+"""As often the credit of a consumer is renewed for all that it may have ahead. Until the manager of a queue elsewhere hears
+of it, the rest has to last."""
 
 
 class MessageListener(Protocol):
@@ -382,7 +385,7 @@ class Consumer:
             return
         self._taken += 1
         self._taken_bytes += handed.descriptor.length
-        if self._taken * 2 >= self._prefetch or self._taken_bytes * 2 >= self._prefetch_bytes:
+        if self._taken * _RENEWALS >= self._prefetch or self._taken_bytes * _RENEWALS >= self._prefetch_bytes:
             self._credit(self._taken, self._taken_bytes)
             self._taken = self._taken_bytes = 0
 
