@@ -19,6 +19,7 @@ from carrypost.mom.commands import Ack, Declare, Receive, Work
 from carrypost.security.identity import Identity
 
 PLENTY = 2**40
+SECOND = 1_000_000
 COALESCE_S = Settings.emulated().coalesce_s
 
 
@@ -100,8 +101,8 @@ class Node:
             events += self.host.events()
         return batches, events
 
-    def handed(self, messages: int) -> list[int]:
-        drafts = tuple(Draft(self.queue, b"", persistent=True) for _ in range(messages))
+    def handed(self, messages: int, body: bytes = b"") -> list[int]:
+        drafts = tuple(Draft(self.queue, body, persistent=True) for _ in range(messages))
         self.host.perform(Work(next(self.numbers), sends=drafts), 0)
         return [event.number for event in self.settle(0)[1] if isinstance(event, Handed)]
 
@@ -115,19 +116,36 @@ def test_that_a_message_of_this_node_was_consumed_is_written_once_and_told_with_
     assert len(batches) == 1
 
 
+def commit(node: Node, number: int, now: int, body: bytes = b"") -> int:
+    """Acknowledge a message and send another one to a topic; the batches that this takes."""
+    sends = (Draft("topic", body),)
+    node.host.perform(Work(next(node.numbers), sends=sends, acks=(Ack(node.session, (number,)),)), now)
+    return len(node.settle(now)[0])
+
+
 def test_a_commit_after_the_other_takes_a_batch_each_and_in_the_end_nothing_is_left_to_be_written() -> None:
     node = Node()
     numbers = node.handed(10)
-    batches = 0
-    for now, number in enumerate(numbers, 1):
-        node.host.perform(
-            Work(next(node.numbers), sends=(Draft("topic", b""),), acks=(Ack(node.session, (number,)),)), now
-        )
-        batches += len(node.settle(now)[0])
-    assert batches == len(numbers)
-    later = node.host.next_deadline()
-    assert later is not None
-    assert later < 1_000_000
-    batches_after, events = node.settle(later)
-    assert len(batches_after) == 1
-    assert [event.state for event in events if isinstance(event, Receipt)] == [SendState.DELIVERED]
+    assert [commit(node, number, now) for now, number in enumerate(numbers, 1)] == [1] * 10
+    batches, events = node.settle(SECOND)
+    assert len(batches) == 1
+    assert [event.state for event in events if isinstance(event, Receipt)] == [SendState.DELIVERED] * 10
+
+
+def test_what_many_commits_acknowledged_leaves_with_their_batches_a_few_at_a_time() -> None:
+    node = Node()
+    numbers = node.handed(200)
+    kept = []
+    for at, number in enumerate(numbers, 1):
+        assert commit(node, number, at * 100) == 1
+        kept.append(node.host.overview().messages - len(numbers))  # For each one consumed there is one in the topic.
+    assert 16 < max(kept) <= 33
+    assert min(kept[64:]) <= 1
+
+
+def test_what_commits_acknowledged_does_not_fill_the_cache_where_messages_are_large() -> None:
+    node = Node()
+    numbers = node.handed(20, random.Random(1).randbytes(20_000))
+    for at, number in enumerate(numbers, 1):
+        commit(node, number, at * 100)
+        assert node.host.overview().messages - len(numbers) <= 5

@@ -209,11 +209,11 @@ class Host:
     def draft(self, session: int, draft: Draft, now: int) -> tuple[int, Descriptor | None]:
         """Keep a message for a work of this session, if there is one: its number as a draft, and what it is sent with.
 
-        A message that has an order gets that from the work that sends it.
+        A message that has an order gets that from the work that sends it. This is no step: it changes nothing that is
+        stored, sent or told.
         """
         self._require_start()
-        with self.step(now, links=False):
-            return self._works.draft(session, draft, now)
+        return self._works.draft(session, draft, now)
 
     def perform(self, work: Work, now: int) -> tuple[Descriptor, ...]:
         """Carry out a work, whole or not at all; `Done` or `Undone` follows. What raises has changed nothing.

@@ -290,7 +290,7 @@ class LocalProvider(Provider):
 
     async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:
         """Keep a message for a work."""
-        with self._command():
+        with _translating:
             return self._host().draft(session, draft, self.now_us())
 
     async def rollback(self, session: int, unread: Collection[int]) -> int:
@@ -398,19 +398,32 @@ class LocalProvider(Provider):
             self._drive.drain()
 
 
-class _Command:
-    """A step of the host, after which it is drained soon; errors of the core are translated."""
+class _Translating:
+    """Errors of the core become those of JMS."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, CarrypostError):
+            raise translated(error) from error.__cause__
+
+
+class _Command(_Translating):
+    """A step of the host, after which it is drained soon."""
 
     __slots__ = ("_patient", "_provider")
 
     def __init__(self, provider: LocalProvider, *, patient: bool) -> None:
         self._provider, self._patient = provider, patient
 
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             self._provider.drain_soon(patient=self._patient)
-        elif isinstance(error, CarrypostError):
-            raise translated(error) from error.__cause__
+        else:
+            super().__exit__(kind, error, trace)
+
+
+_translating = _Translating()

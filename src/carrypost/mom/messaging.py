@@ -21,6 +21,7 @@ from carrypost.mom import topic as topic_rows
 from carrypost.mom.claims import Acknowledged, Claims
 from carrypost.mom.commands import Receive
 from carrypost.mom.directory import Directory
+from carrypost.mom.kept import Kept
 from carrypost.mom.ledger import RETRY_US, Ledger
 from carrypost.mom.manager import DEAD_LETTERS
 from carrypost.mom.overview import MessagingOverview
@@ -47,9 +48,6 @@ if TYPE_CHECKING:
     from carrypost.mom.state import Consumer, Subscription
 
 _NUMBER_BYTES = 8
-_KEPT_US = 20_000
-"""What a commit acknowledged is let go with the next batch, or after so long: a batch of its own would cost a program
-that commits again and again as much as its commits."""
 
 
 class Messaging(Layer):
@@ -81,10 +79,7 @@ class Messaging(Layer):
         """Those subscriptions, and the commands that made them."""
         self._replaced: dict[Subscription, Subscription] = {}
         """Those of them that have the name of another one, and that other: it ends when its successor is durable."""
-        self._kept: list[Acknowledged] = []
-        """What commits acknowledged that are durable: let go soon."""
-        self._kept_us = NEVER
-        """When, at the latest."""
+        self._kept = Kept(self._claims)
         self._replaced_for_good: list[Subscription] = []
         """Those whose successors are: they end with the next step."""
         self._resume_us = NEVER
@@ -184,8 +179,8 @@ class Messaging(Layer):
     def expire(self, now: int) -> None:
         """Do what is due: delivery times, leases, interests that nobody has, rows that were not written."""
         self._claims.expire(now)
-        if self._kept_us <= now:
-            self._let_go()
+        if self._kept.due_us <= now:
+            self._kept.let_go()
         replaced, self._replaced_for_good = self._replaced_for_good, []
         for subscription in [*replaced, *self._topics.lapsed(now)]:
             self._end(subscription, now)
@@ -200,17 +195,13 @@ class Messaging(Layer):
             self._resume_us = NEVER
         self._look_ahead()
 
-    def _let_go(self) -> None:
-        kept, self._kept, self._kept_us = self._kept, [], NEVER
-        self._claims.keep(kept)
-
     def _is_consumed(self, destination: str) -> bool:
         return self._topics.is_consumed(destination) or self.queues.receiver.asks(destination)
 
     def finish(self, now: int) -> Sequence[Draft]:
         """Hand out what the step brought, and say what others are to know."""
-        if self._kept and (self._journal.puts or self._journal.deletes):
-            self._let_go()
+        if self._kept.is_ripe(now) and (self._journal.puts or self._journal.deletes):
+            self._kept.let_go()
         if self._claims.ready and self._resume_us == NEVER:
             self._claims.hand_out()
         for copy in self._holdings.take_carried():
@@ -222,7 +213,7 @@ class Messaging(Layer):
 
     def _look_ahead(self) -> None:
         self.due_us = min(
-            self._claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us, self._kept_us,
+            self._claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us, self._kept.due_us,
             self.queues.due_us, self._receipts.due_us, self.directory.due_us,
         )  # fmt: skip
 
@@ -468,9 +459,8 @@ class Messaging(Layer):
                 self.due_us = self._holdings.now_us  # This is no step: what it changed would be in nobody's batch.
         self.queues.done(number)
         if number in self._commits:
-            self._kept += self._commits.pop(number)
-            self._kept_us = min(self._kept_us, self._holdings.now_us + _KEPT_US)
-            self.due_us = min(self.due_us, self._kept_us)
+            self._kept.add(self._commits.pop(number), self._holdings.now_us)
+            self.due_us = min(self.due_us, self._kept.due_us)
         self.directory.done(number)
 
     def undo(self, number: int, now: int) -> None:

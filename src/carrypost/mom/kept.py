@@ -1,0 +1,56 @@
+"""What commits acknowledged and is not let go yet: it is done with, and may not come back any more.
+
+While a commit is not durable, what it acknowledged is kept for the case that it is undone. Afterwards it is let go, and
+that is written: messages leave the cache, entries of queues are closed for good. For a program that commits again and
+again this would cost as much as its commits, one by one; so it gathers for a moment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.model.times import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from carrypost.mom.claims import Acknowledged, Claims
+
+_QUIET_US = 20_000
+"""After so long without a commit, all of it is let go."""
+_RIPE_US = 50_000
+"""After so long it is let go together with whatever is written next."""
+_MESSAGES_MAX, _BYTES_MAX = 32, 64 * 1024
+"""So much is let go with the next batch at once: it takes room in the cache."""
+
+
+class Kept:
+    """What the durable commits of one host acknowledged."""
+
+    def __init__(self, claims: Claims) -> None:
+        self._claims = claims
+        self._done: list[Acknowledged] = []
+        self._bytes = 0
+        self._ripe_us = NEVER
+        """When it goes with the next batch."""
+        self.due_us = NEVER
+        """When it goes in any case."""
+
+    def add(self, done: Collection[Acknowledged], now: int) -> None:
+        """A commit is durable that acknowledged these."""
+        self._done += done
+        self._bytes += sum(each.claim.copy.descriptor.length for each in done)
+        self._ripe_us = min(self._ripe_us, now + _RIPE_US)
+        if len(self._done) >= _MESSAGES_MAX or self._bytes >= _BYTES_MAX:
+            self._ripe_us = 0
+        self.due_us = now + _QUIET_US
+
+    def is_ripe(self, now: int) -> bool:
+        """Whether it goes with the next batch."""
+        return self._ripe_us <= now
+
+    def let_go(self) -> None:
+        """Nothing will undo it."""
+        done, self._done, self._bytes = self._done, [], 0
+        self._ripe_us = self.due_us = NEVER
+        self._claims.keep(done)
