@@ -11,8 +11,8 @@ import gc
 import random
 import sqlite3
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -51,6 +51,14 @@ class Meter:
         gc.collect()
         self._commits = self._committed()
         self._wall_s, self._cpu_s = time.perf_counter(), time.process_time()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What is done meanwhile does not count."""
+        wall_s, cpu_s = time.perf_counter(), time.process_time()
+        yield
+        self._wall_s += time.perf_counter() - wall_s
+        self._cpu_s += time.process_time() - cpu_s
 
     def _committed(self) -> int:
         return int(str(self._store.status()["commits"]))

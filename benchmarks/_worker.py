@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 PROFILE = "--profile"
 PUBLISH_STEP = 32
 """So many messages are handed to the node at once; then it may do something else."""
-PREFETCH = 1_000
+PREFETCH = 4_000
 """Of programs that receive: a queue elsewhere gives no more before it hears what became of them."""
 SENDING_BYTES = 1_000
 """More than this within a moment is more than announcements."""
