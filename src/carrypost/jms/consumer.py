@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _RENEWALS = 4
-"""As often the credit of a consumer is renewed for all that it may have ahead. Until the manager of a queue elsewhere hears
-of it, the rest has to last."""
+"""A consumer's credit is renewed so often for as much as it may have ahead: until the manager of a queue elsewhere
+hears of it, the rest has to last."""
 
 
 class MessageListener(Protocol):
