@@ -139,8 +139,8 @@ def test_what_many_commits_acknowledged_leaves_with_their_batches_a_few_at_a_tim
     for at, number in enumerate(numbers, 1):
         assert commit(node, number, at * 100) == 1
         kept.append(node.host.overview().messages - len(numbers))  # For each one consumed there is one in the topic.
-    assert 16 < max(kept) <= 33
-    assert min(kept[64:]) <= 1
+    assert 32 < max(kept) <= 65
+    assert min(kept[65:]) <= 1
 
 
 def test_what_commits_acknowledged_does_not_fill_the_cache_where_messages_are_large() -> None:

@@ -17,6 +17,7 @@ from carrypost.gossip.layer import Draft
 from carrypost.jms.acknowledging import TransactedAcknowledging
 from carrypost.jms.destinations import Destination
 from carrypost.jms.passage import stamp
+from carrypost.jms.provider import Performed
 from carrypost.jms.sent import Sends, Sent
 from carrypost.jms.works import SessionWorks
 from carrypost.model.descriptor import Descriptor
@@ -66,39 +67,59 @@ class Transaction:
         return sent
 
     async def commit(self) -> None:
-        """Make it durable, whole; raises `TransactionRolledBackException` if that cannot be, and nothing of it was."""
+        """Make it durable, whole; raises `TransactionRolledBackException` if that cannot be, and nothing of it was.
+
+        Who is cancelled while it waits leaves nothing half done.
+        """
         await self._works.ready()
         self.check_idle()
+        drafts, numbers = self._drafts, self._acknowledging.numbers
+        if not drafts and not numbers:
+            return
+        performed = self._works.commit(tuple(each.number for each in drafts), numbers)
         self._committing = True
-        task = asyncio.get_running_loop().create_task(self._commit(), name="carrypost commit")
-        await self._works.outcome(task)
+        if performed.sent.done():
+            made = self._begun(drafts, performed.sent)
+            await self._works.followed(performed.done, self._end(made, performed.done))
+        else:
+            await self._works.outcome(asyncio.ensure_future(self._commit(drafts, performed)))
 
-    async def _commit(self) -> None:
-        """In a task of its own: who is cancelled while it waits leaves nothing half done."""
+    async def _commit(self, drafts: list[Drafted], performed: Performed) -> None:
+        """As far as it has to be waited for what messages were sent with: in a task of its own."""
+        await asyncio.wait([performed.sent])
+        made = self._begun(drafts, performed.sent)
+        await self._end(made, performed.done)
+        for each, descriptor in made:
+            if each.sent.is_heard_of and descriptor is not None:
+                await self._works.provider.followed(descriptor.id)
+
+    def _begun(
+        self, drafts: list[Drafted], sent: asyncio.Future[tuple[Descriptor, ...]]
+    ) -> list[tuple[Drafted, Descriptor | None]]:
+        """The node has it: the next transaction begins. Returns what each was sent with."""
         try:
-            drafts, numbers = self._drafts, self._acknowledging.numbers
-            if not drafts and not numbers:
-                return
-            performed = self._works.commit(tuple(each.number for each in drafts), numbers)
-            at_once = performed.sent.done()
-            descriptors = await performed.sent
-            made = _made(drafts, descriptors)
-            for each, descriptor in made:
-                self._sends.follow(each.sent, descriptor)
-            self._drafts = []
-            self._acknowledging.forget()
-            try:
-                await performed.done
-            except JMSException as error:
-                _fail(drafts)
-                await self._roll_back()
-                raise TransactionRolledBackException(f"the transaction was rolled back: {error}") from error
-            for each, descriptor in made:
-                _stored(each, descriptor)
-                if not at_once and each.sent.is_heard_of and descriptor is not None:
-                    await self._works.provider.followed(descriptor.id)
+            made = _made(drafts, sent.result())
+        except BaseException:
+            self._committing = False
+            raise
+        for each, descriptor in made:
+            self._sends.follow(each.sent, descriptor)
+        self._drafts = []
+        self._acknowledging.forget()
+        return made
+
+    async def _end(self, made: list[tuple[Drafted, Descriptor | None]], done: asyncio.Future[None]) -> None:
+        """It is durable, or was undone."""
+        try:
+            await done
+        except JMSException as error:
+            _fail([each for each, _ in made])
+            await self._roll_back()
+            raise TransactionRolledBackException(f"the transaction was rolled back: {error}") from error
         finally:
             self._committing = False
+        for each, descriptor in made:
+            _stored(each, descriptor)
 
     async def rollback(self) -> None:
         """Forget what was sent, and let come again what was received."""

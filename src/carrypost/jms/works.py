@@ -8,7 +8,8 @@ failure, nobody is left to raise it to, so it is reported.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any
 
 from carrypost.errors import IllegalStateException, JMSException
 from carrypost.gossip.layer import Draft
@@ -96,21 +97,41 @@ class SessionWorks:
             raise
 
     async def outcome(self, done: asyncio.Future[None]) -> None:
-        """Wait until a work is durable; raises what it failed with.
+        """Wait until a work is durable; raises what it failed with."""
+        try:
+            await self._end_of(done)
+        except asyncio.CancelledError:
+            self._abandon(done)
+            raise
+        done.result()
 
-        At a future of its own, so that whoever is cancelled leaves the answer alone. `asyncio.shield` does the same
-        with three callbacks more.
+    async def followed(self, done: asyncio.Future[None], ending: Coroutine[Any, Any, None]) -> None:
+        """Wait until a work is durable or failed, and do what follows from that.
+
+        Who is cancelled leaves it to a task, and so does who would have to wait once more: it is done in any case.
+        """
+        try:
+            await self._end_of(done)
+        except asyncio.CancelledError:
+            task = asyncio.ensure_future(ending)
+            self._follow(task)
+            self._abandon(task)
+            raise
+        if done.cancelled() or done.exception() is not None:
+            await self.outcome(asyncio.ensure_future(ending))
+        else:
+            await ending
+
+    async def _end_of(self, done: asyncio.Future[None]) -> None:
+        """Wait at a future of its own, so that whoever is cancelled leaves the answer alone.
+
+        `asyncio.shield` does the same with three callbacks more.
         """
         if not done.done():
             if done not in self._open:
                 self._follow(done)
             waiter = self._open[done] = done.get_loop().create_future()
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                self._abandon(done)
-                raise
-        done.result()
+            await waiter
 
     def _abandon(self, done: asyncio.Future[None]) -> None:
         """The task that waited was cancelled."""

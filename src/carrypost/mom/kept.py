@@ -20,7 +20,7 @@ _QUIET_US = 20_000
 """After so long without a commit, all of it is let go."""
 _RIPE_US = 50_000
 """After so long it is let go together with whatever is written next."""
-_MESSAGES_MAX, _BYTES_MAX = 32, 64 * 1024
+_MESSAGES_MAX, _BYTES_MAX = 64, 64 * 1024
 """So much is let go with the next batch at once: it takes room in the cache."""
 
 
