@@ -69,8 +69,8 @@ class View:
     """One profile against everything that is here."""
 
     __slots__ = (
-        "_index", "_fingerprints", "_fresh", "_limits", "_matches", "_near", "_sorted", "digest", "entries", "matcher",
-        "mixed", "references", "wants_something",
+        "_addressed", "_fingerprints", "_fresh", "_index", "_limits", "_matches", "_near", "_sorted", "_wanted",
+        "_weighed", "digest", "entries", "matcher", "mixed", "references", "wants_something",
     )  # fmt: skip
 
     def __init__(self, index: Known, digest: bytes, entries: tuple[Entry, ...], limits: Limits) -> None:
@@ -89,6 +89,7 @@ class View:
         self._index = index
         self._matches = 0
         self._fresh: list[int] = []  # matching slots that are not in the bitset yet
+        self._weighed = self._wanted = self._addressed = 0  # slots that were asked about, and what came of it
         self._fingerprints = [0] * ROOT_BUCKETS
         self._sorted: list[_Sorted | None] = [None] * ROOT_BUCKETS  # made when asked for, until it changes
 
@@ -107,9 +108,41 @@ class View:
         """
         if not self.mixed:
             return True
+        return self._own.matches(descriptor) or addressee(descriptor.destination) == node
+
+    @property
+    def _own(self) -> Matcher:
+        """What is wanted for the node itself."""
         if self._near is None:
             self._near = Matcher([entry for entry in self.entries if not entry.hops], self._limits)
-        return self._near.matches(descriptor) or addressee(descriptor.destination) == node
+        return self._near
+
+    def wanted(self, mask: int, copies: Sequence[Slotted | None], node: NodeId) -> int:
+        """Of these slots those with what is for this node itself (`wants`); each is held against the profile once."""
+        if not self.mixed:
+            return mask
+        if fresh := mask & ~self._weighed:
+            self._weigh(fresh, copies)
+        found = mask & self._wanted
+        for slot in bits(mask & self._addressed & ~found):
+            copy = copies[slot]
+            if copy is not None and addressee(copy.descriptor.destination) == node:
+                found |= 1 << slot
+        return found
+
+    def _weigh(self, mask: int, copies: Sequence[Slotted | None]) -> None:
+        wanted: list[int] = []
+        addressed: list[int] = []
+        matches = self._own.matches
+        for slot in bits(mask):
+            if (copy := copies[slot]) is not None:
+                if matches(copy.descriptor):
+                    wanted.append(slot)
+                elif addressee(copy.descriptor.destination) is not None:
+                    addressed.append(slot)
+        self._weighed |= mask
+        self._wanted |= mask_of(wanted)
+        self._addressed |= mask_of(addressed)
 
     @property
     def known(self) -> int:
@@ -211,6 +244,10 @@ class View:
     def clear(self, keep: int) -> None:
         """Only these slots have tenants still."""
         self._matches = self.matches & keep
+        if self._weighed:
+            self._weighed &= keep
+            self._wanted &= keep
+            self._addressed &= keep
 
     def _buckets(self, depth: int, prefix: int) -> Iterable[_Sorted]:
         width = ROOT_BITS - depth

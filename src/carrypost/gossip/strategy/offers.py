@@ -159,11 +159,16 @@ class Offers:
 
     def _ranked(self, contact: Contact, mask: int, most: int) -> list[Copy]:
         """What the neighbour wants for itself first, then by privilege, then the one that has waited longest."""
+        view = contact.view
+        wanted = mask if view is None else view.wanted(mask, self._cache.copies, contact.link.node)
+        found = self._first(wanted, most)
+        if len(found) < most and (others := mask & ~wanted):
+            found += self._first(others, most - len(found))
+        return found
+
+    def _first(self, mask: int, most: int) -> list[Copy]:
         copies = self._cache.copies
         found = [copy for slot in bits(mask) if (copy := copies[slot]) is not None]
-        view, node = contact.view, contact.link.node
-        if view is not None and view.mixed:
-            return nsmallest(most, found, key=lambda copy: (not view.wants(copy.descriptor, node), copy.sending_order))
         if len(found) > most:
             return nsmallest(most, found, key=_SENDING_ORDER)
         found.sort(key=_SENDING_ORDER)
