@@ -190,6 +190,8 @@ class Topics:
     def interested(self, descriptor: Descriptor) -> list[Subscription]:
         """The subscriptions that want a message."""
         by_number = self._by_number
+        if not by_number:
+            return []
         return [
             subscription
             for number in self._own.which(descriptor)
