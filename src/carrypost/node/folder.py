@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+import msgspec
 
 from carrypost.errors import CarrypostError, ConfigError, LocalError, NodeError, RunningError
 from carrypost.files import keep_entry, reason, refused
@@ -160,17 +161,15 @@ class Home:
         """What this node's owner calls other nodes."""
         file = self.folder / NAMES_FILE
         try:
-            found = json.loads(file.read_text(encoding="utf-8"))
+            found = msgspec.json.decode(file.read_bytes(), type=dict[str, str])
         except FileNotFoundError:
             return {}
         except OSError as error:
             raise NodeError(f"cannot read the pet names in {file}: {reason(error)}; see who may read it") from None
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise NodeError(
                 f"the pet names in {file} are damaged: put the file right, or move it away; it was left as it is"
-            )
+            ) from None
         return {NodeId(node): name for node, name in found.items()}
 
     def set_pet_name(self, node: str, pet_name: str) -> None:
@@ -186,7 +185,8 @@ class Home:
                 raise LocalError(f"{pet_name!r} is already the name of {other}")
             self.check_id(node)
             names[NodeId(node)] = pet_name
-        _write(self.folder / NAMES_FILE, json.dumps(names, ensure_ascii=False, indent=2, sort_keys=True) + "\n")
+        text = msgspec.json.format(msgspec.json.encode(names, order="sorted").decode(), indent=2)
+        _write(self.folder / NAMES_FILE, text + "\n")
 
     def check_id(self, node: str) -> None:
         """Raise `LocalError` if no node can be called so here."""
