@@ -311,3 +311,28 @@ def test_a_receipt_that_overtakes_the_id_of_its_message_is_heard(
                 await sent.delivered(timeout=1)
 
     testing.run(scene)
+
+
+def test_a_commit_whose_tasks_are_all_cancelled_is_not_under_way_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    class LateNetwork(testing.Network):
+        def provider(self, node: str) -> Provider:
+            return LateProvider(super().provider(node))
+
+    monkeypatch.setattr(testing, "Network", LateNetwork)
+
+    async def scene() -> None:
+        async with testing.network("a", seed=1) as net, net.context("a", SessionMode.SESSION_TRANSACTED) as here:
+            producer, others = here.create_producer(), asyncio.all_tasks()
+            await producer.send(Topic("news"), "x")
+            committing = asyncio.create_task(here.commit())
+            await net.run(0.5)
+            for task in asyncio.all_tasks() - others:
+                task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await committing
+            await net.run(5)
+            await here.rollback()
+            await producer.send(Topic("news"), "y")
+            await here.commit()
+
+    testing.run(scene)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from contextlib import suppress
 from itertools import count
 
@@ -236,3 +237,16 @@ def test_a_commit_that_is_cancelled_is_done_or_not_and_the_next_call_waits_for_i
                 assert (got, again) in ((["1", "2"], []), ([], [("one", True)])), turns
 
         play(scene, disk_delay_s=0.004)
+
+
+def test_a_commit_that_is_dropped_while_it_waits_leaves_nothing_behind_that_was_to_be_awaited() -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a", TRANSACTED) as tx:
+            await sent(tx, "news", "x")
+            commit = tx.commit()
+            commit.send(None)
+            commit.close()
+            gc.collect()
+            await net.run(1)
+
+    play(scene, disk_delay_s=0.01)

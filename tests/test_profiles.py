@@ -10,12 +10,14 @@ from typing import NamedTuple
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
+from msgspec import structs
 
 from carrypost.config import Limits
 from carrypost.errors import LimitError, StateError
 from carrypost.gossip.interest.index import ProfileIndex, View
 from carrypost.gossip.slots import bits
 from carrypost.model.descriptor import Descriptor, PayloadCodec
+from carrypost.model.ids import NodeId
 from carrypost.model.pattern import entry
 
 NEWS, SPORT, ALL = (entry("news"),), (entry("sport"),), (entry(".*"),)
@@ -68,6 +70,27 @@ def test_only_known_messages_count_in_the_set() -> None:
     assert (news.matches, news.count, total(news)) == (1 << 5, 0, 0)
     book.mark_known(held(5))
     assert (news.count, total(news)) == (1, held(5).descriptor.fingerprint)
+
+
+def test_what_a_node_wants_for_itself_is_the_same_for_all_slots_at_once_whoever_had_them_before() -> None:
+    chance = random.Random(1)
+    book = ProfileIndex(Limits())
+    entries = (entry("news"), *(structs.replace(entry(each), hops=1) for each in ("sport", "queue/.*", "control/.*")))
+    view = book.learn(entries, b"mixed", ())
+    places = ["news", "sport", "queue/b/x", "queue/c/news", "control/b", "control/all", "queue/b"]
+    copies: list[Held | None] = [None] * 40
+    for _ in range(500):
+        slot = chance.randrange(40)
+        if copies[slot] is not None:
+            copies[slot] = None
+            book.release(1 << slot)
+        if chance.random() < 0.8:
+            made = copies[slot] = held(slot, chance.choice(places))
+            book.add(made)
+        node = NodeId(chance.choice("bc"))
+        mask = view.matches & chance.getrandbits(40)
+        wanted = [copy for copy in copies if copy and mask >> copy.slot & 1 and view.wants(copy.descriptor, node)]
+        assert list(bits(view.wanted(mask, copies, node))) == [copy.slot for copy in wanted]
 
 
 def test_settling_twice_changes_nothing() -> None:

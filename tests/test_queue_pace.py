@@ -6,6 +6,7 @@ import asyncio
 import random
 from itertools import count
 
+import pytest
 from tests.jms_scenes import scene
 from tests.programs import Program, declare
 
@@ -76,9 +77,9 @@ def test_what_lets_messages_be_consumed_overtakes_those_that_wait_for_a_slow_lin
 class Node:
     """A host that manages a queue, and has a program on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: int) -> None:
         self.numbers = count(1)
-        self.host = Host(Identity.plain("m"), Settings.emulated(beacons=False), random.Random(1))
+        self.host = Host(Identity.plain("m"), Settings.emulated(beacons=False, **settings), random.Random(1))
         self.host.start(0)
         self.host.messaging.open(0)
         self.session = self.host.messaging.open_session(self.host.messaging.connect(0), 0)
@@ -149,3 +150,19 @@ def test_what_commits_acknowledged_does_not_fill_the_cache_where_messages_are_la
     for at, number in enumerate(numbers, 1):
         commit(node, number, at * 100)
         assert node.host.overview().messages - len(numbers) <= 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "size"), [({"cache_messages_max": 12}, 10), ({"cache_bytes_max": 60_000}, 10_000)]
+)
+def test_what_commits_acknowledged_does_not_take_the_room_of_what_they_send(
+    settings: dict[str, int], size: int
+) -> None:
+    node, chance = Node(**settings), random.Random(1)
+    numbers = node.handed(2, chance.randbytes(size))
+    for now in range(1, 100):
+        sends = (Draft(node.queue, chance.randbytes(size), persistent=True),)
+        acks = (Ack(node.session, (numbers.pop(0),)),)
+        node.host.perform(Work(next(node.numbers), sends=sends, acks=acks), now)
+        numbers += [event.number for event in node.settle(now)[1] if isinstance(event, Handed)]
+        assert len(numbers) == 2

@@ -267,3 +267,21 @@ def test_what_waits_for_a_batch_that_was_lost_is_said_when_the_disk_has_room_aga
         net.link("m", "r")
         net.advance(100)
         assert program.texts == ["one"]
+
+
+def test_what_a_commit_consumed_just_before_a_crash_is_neither_kept_nor_carried_afterwards() -> None:
+    """That it was consumed is durable at once, that its copy goes a moment later."""
+    with network("m", "s") as net:
+        queue = declare(net, "m", "jobs")
+        worker = Program(net, "m", queue, acknowledges=False)
+        net.unlink("m", "s")
+        net.publish("m", queue, b"consumed", lifetime_s=10_000)
+        net.advance(10)
+        work = Work(7, (Draft("topic/news", b"sent", lifetime_us=1_000_000),), (Ack(worker.session, (1,)),))
+        net.host("m").perform(work, worker.now)
+        net.advance(0.01)
+        net.link("m", "s")
+        restart(net, "m")
+        net.advance(100)
+        assert [net.host(node).overview().messages for node in ("m", "s")] == [0, 0]
+        assert Program(net, "m", queue).texts == []

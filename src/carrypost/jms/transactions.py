@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from carrypost.errors import IllegalStateException, JMSException, TransactionRolledBackException
@@ -77,17 +78,22 @@ class Transaction:
         if not drafts and not numbers:
             return
         performed = self._works.commit(tuple(each.number for each in drafts), numbers)
-        self._committing = True
         if performed.sent.done():
             made = self._begun(drafts, performed.sent)
-            await self._works.followed(performed.done, self._end(made, performed.done))
+            self._committing = True
+            await self._works.followed(performed.done, partial(self._end, made, performed.done))
         else:
+            self._committing = True
             await self._works.outcome(asyncio.ensure_future(self._commit(drafts, performed)))
 
     async def _commit(self, drafts: list[Drafted], performed: Performed) -> None:
         """As far as it has to be waited for what messages were sent with: in a task of its own."""
-        await asyncio.wait([performed.sent])
-        made = self._begun(drafts, performed.sent)
+        try:
+            await asyncio.wait([performed.sent])
+            made = self._begun(drafts, performed.sent)
+        except BaseException:
+            self._committing = False
+            raise
         await self._end(made, performed.done)
         for each, descriptor in made:
             if each.sent.is_heard_of and descriptor is not None:
@@ -97,11 +103,7 @@ class Transaction:
         self, drafts: list[Drafted], sent: asyncio.Future[tuple[Descriptor, ...]]
     ) -> list[tuple[Drafted, Descriptor | None]]:
         """The node has it: the next transaction begins. Returns what each was sent with."""
-        try:
-            made = _made(drafts, sent.result())
-        except BaseException:
-            self._committing = False
-            raise
+        made = _made(drafts, sent.result())
         for each, descriptor in made:
             self._sends.follow(each.sent, descriptor)
         self._drafts = []

@@ -105,7 +105,7 @@ class SessionWorks:
             raise
         done.result()
 
-    async def followed(self, done: asyncio.Future[None], ending: Coroutine[Any, Any, None]) -> None:
+    async def followed(self, done: asyncio.Future[None], ending: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Wait until a work is durable or failed, and do what follows from that.
 
         Who is cancelled leaves it to a task, and so does who would have to wait once more: it is done in any case.
@@ -113,14 +113,14 @@ class SessionWorks:
         try:
             await self._end_of(done)
         except asyncio.CancelledError:
-            task = asyncio.ensure_future(ending)
+            task = asyncio.ensure_future(ending())
             self._follow(task)
             self._abandon(task)
             raise
         if done.cancelled() or done.exception() is not None:
-            await self.outcome(asyncio.ensure_future(ending))
+            await self.outcome(asyncio.ensure_future(ending()))
         else:
-            await ending
+            await ending()
 
     async def _end_of(self, done: asyncio.Future[None]) -> None:
         """Wait at a future of its own, so that whoever is cancelled leaves the answer alone.

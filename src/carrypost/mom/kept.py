@@ -14,6 +14,7 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from carrypost.config import Settings
     from carrypost.mom.claims import Acknowledged, Claims
 
 _QUIET_US = 20_000
@@ -22,13 +23,17 @@ _RIPE_US = 50_000
 """After so long it is let go together with whatever is written next."""
 _MESSAGES_MAX, _BYTES_MAX = 64, 64 * 1024
 """So much is let go with the next batch at once: it takes room in the cache."""
+_PART = 16
+"""And so does this part of what the cache may hold, or may be pinned: a small one would refuse what programs send."""
 
 
 class Kept:
     """What the durable commits of one host acknowledged."""
 
-    def __init__(self, claims: Claims) -> None:
-        self._claims = claims
+    def __init__(self, claims: Claims, settings: Settings) -> None:
+        self._claims, limits = claims, settings.limits
+        self._messages_max = min(_MESSAGES_MAX, min(settings.cache_messages_max, limits.unconfirmed_max) // _PART)
+        self._bytes_max = min(_BYTES_MAX, min(settings.cache_bytes_max, limits.unconfirmed_bytes_max) // _PART)
         self._done: list[Acknowledged] = []
         self._bytes = 0
         self._ripe_us = NEVER
@@ -41,7 +46,7 @@ class Kept:
         self._done += done
         self._bytes += sum(each.claim.copy.descriptor.length for each in done)
         self._ripe_us = min(self._ripe_us, now + _RIPE_US)
-        if len(self._done) >= _MESSAGES_MAX or self._bytes >= _BYTES_MAX:
+        if len(self._done) >= self._messages_max or self._bytes >= self._bytes_max:
             self._ripe_us = 0
         self.due_us = now + _QUIET_US
 

@@ -441,7 +441,16 @@ class Manager:
             self._place = max(self._place, row.place)
             if (entry := self._restore_entry(row, name, now)) is not None:
                 kept.append(LocalTenure(self, entry))
+        self._discard_consumed()
         return kept
+
+    def _discard_consumed(self) -> None:
+        """Let go what an earlier life was done with, and had not let go when it ended (`mom.kept`)."""
+        here = [copy for copy in self._cache.copies if copy is not None and copy.here]
+        for copy in here:
+            done = self._holdings.is_confirmed(copy) and copy.id not in self._entries
+            if done and self._is_addressed(copy.descriptor):
+                self._holdings.discard(copy, Reason.PURGED, done=True)
 
     def _restore_entry(self, row: entries.EntryRow, name: bytes, now: int) -> QueueEntry | None:
         number, message = int.from_bytes(name[1:9], "big"), name[9:]

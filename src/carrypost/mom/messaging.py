@@ -79,7 +79,7 @@ class Messaging(Layer):
         """Those subscriptions, and the commands that made them."""
         self._replaced: dict[Subscription, Subscription] = {}
         """Those of them that have the name of another one, and that other: it ends when its successor is durable."""
-        self._kept = Kept(self._claims)
+        self._kept = Kept(self._claims, ground.settings)
         self._replaced_for_good: list[Subscription] = []
         """Those whose successors are: they end with the next step."""
         self._resume_us = NEVER
