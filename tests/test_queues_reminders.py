@@ -94,8 +94,8 @@ class Scene:
 
 
 @contextmanager
-def scene(**options: object) -> Iterator[Scene]:
-    settings = {"announce_s_min": 5.0, "announce_s_max": 20.0, "cache_messages_max": ROOM}
+def scene(disk_delay_s: float = 0.0, **options: object) -> Iterator[Scene]:
+    settings = {"announce_s_min": 5.0, "announce_s_max": 20.0, "cache_messages_max": ROOM, "disk_delay_s": disk_delay_s}
     with testing.network("m", "r", "s", seed=1, **settings) as net:  # type: ignore[arg-type]
         yield Scene(net, **options)
 
@@ -247,3 +247,24 @@ def test_a_receiver_that_is_gone_for_good_costs_a_few_words_only() -> None:
         here.net.suspend("s")
         here.net.advance(14 * 24 * HOUR_S)
         assert [round(seconds / HOUR_S) for seconds in said] == [12, 24, 48, 96, 192]
+
+
+@pytest.mark.parametrize("disk_delay_s", [0.0, 0.2])
+def test_what_was_acknowledged_while_the_disk_was_full_is_remembered_after_a_restart(disk_delay_s: float) -> None:
+    """The note that it was consumed is written again, else it would be handed out again when the manager reminds."""
+    with scene(disk_delay_s=disk_delay_s) as here:
+        reader = Program(here.net, "r", here.queue, acknowledges=False)
+        here.send("one")
+        here.net.advance(30)
+        here.part()
+        here.net.fill_disk("r")
+        reader.acknowledge(1)
+        here.net.advance(3)
+        here.net.fill_disk("r", full=False)
+        here.net.advance(30)
+        here.press("r")
+        here.restart("r")
+        again = Program(here.net, "r", here.queue)
+        here.meet()
+        here.net.advance(LIFE_S / 4 + 120)
+        assert (reader.texts, again.texts, here.entries()) == (["one"], [], 0)
