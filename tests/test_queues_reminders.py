@@ -10,6 +10,7 @@ from tests.programs import Program, declare
 
 from carrypost import testing
 from carrypost.events import Assigned, Dropped, Event, Published, Reason
+from carrypost.gossip.holdings.lives import CopyState
 from carrypost.journal import MOM
 from carrypost.mom.commands import Redelivery
 
@@ -25,6 +26,7 @@ class Scene:
 
     def __init__(self, net: testing.Network, **options: object) -> None:
         self.net = net
+        self._address = "control/" + net.host("r").node
         self.evicted: list[str] = []
         """Nodes that evicted a control message."""
         self.told = 0
@@ -40,7 +42,7 @@ class Scene:
     def _take(self, _: float, node: str, event: Event) -> None:
         if isinstance(event, Dropped) and event.reason is Reason.EVICTED:
             self.evicted += [node for each in event.descriptors if each.destination.startswith("control/")]
-        elif isinstance(event, Published) and event.descriptor.destination == "control/r":
+        elif isinstance(event, Published) and event.descriptor.destination == self._address:
             self.told += 1
         elif isinstance(event, Assigned):
             self.assigned.append(self.net.name(event.receiver))
@@ -94,9 +96,10 @@ class Scene:
 
 
 @contextmanager
-def scene(disk_delay_s: float = 0.0, **options: object) -> Iterator[Scene]:
-    settings = {"announce_s_min": 5.0, "announce_s_max": 20.0, "cache_messages_max": ROOM, "disk_delay_s": disk_delay_s}
-    with testing.network("m", "r", "s", seed=1, **settings) as net:  # type: ignore[arg-type]
+def scene(disk_delay_s: float = 0.0, security: str = "off", lease_s: float = 0.0) -> Iterator[Scene]:
+    settings = {"announce_s_min": 5.0, "announce_s_max": 20.0, "cache_messages_max": ROOM, "security": security}
+    with testing.network("m", "r", "s", seed=1, disk_delay_s=disk_delay_s, **settings) as net:  # type: ignore[arg-type]
+        options = {"redelivery": Redelivery.AFTER_LEASE, "lease_us": round(lease_s * 1e6)} if lease_s else {}
         yield Scene(net, **options)
 
 
@@ -216,8 +219,7 @@ def test_a_request_that_was_evicted_with_an_acknowledgement_is_said_again_with_i
 
 @pytest.mark.parametrize("lease_s", [0.0, LIFE_S])
 def test_who_holds_what_it_was_given_for_long_is_given_no_more_by_being_reminded(lease_s: float) -> None:
-    options = {"redelivery": Redelivery.AFTER_LEASE, "lease_us": round(lease_s * 1e6)} if lease_s else {}
-    with scene(**options) as here:
+    with scene(lease_s=lease_s) as here:
         slow = Program(here.net, "r", here.queue, prefetch=2, acknowledges=False)
         here.net.advance(30)
         here.send("one", "two", "three", "four")
@@ -268,3 +270,22 @@ def test_what_was_acknowledged_while_the_disk_was_full_is_remembered_after_a_res
         here.meet()
         here.net.advance(LIFE_S / 4 + 120)
         assert (reader.texts, again.texts, here.entries()) == (["one"], [], 0)
+
+
+@pytest.mark.parametrize("security", ["off", "signed"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_author_that_evicted_its_message_gets_it_when_it_is_the_receiver(restarted: bool, security: str) -> None:
+    """What a node published and has no more it does not take from others, unless it is to be consumed there."""
+    with scene(security=security) as here:
+        one = here.net.publish("r", here.queue, b"one", lifetime_s=LIFE_S)
+        here.net.advance(30)
+        for _ in range(ROOM):
+            here.net.advance(0.1)
+            here.net.publish("r", "topic/noise", b"x", priority=9, persistent=True, lifetime_s=60)
+        assert here.net.host("r").state_of(one) is CopyState.DONE
+        here.net.advance(60)
+        if restarted:
+            here.restart("r")
+        reader = Program(here.net, "r", here.queue)
+        here.net.advance(600)
+        assert (reader.texts, here.entries(), here.rows("r")) == (["one"], 0, set())

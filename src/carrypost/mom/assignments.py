@@ -222,6 +222,7 @@ class Assignments:
         made = self._all[manager, message] = Assignment(self, message, destination, item.until_us or NEVER)
         made.round, made.request, made.lease_us = item.round, item.request, item.lease_us
         made.before = made.count = item.count
+        self._holdings.awaited.add(message)
         self.write(made)
         return made
 
@@ -235,6 +236,7 @@ class Assignments:
     def attach(self, assignment: Assignment, copy: Copy) -> None:
         """Its message is here."""
         assignment.copy = copy
+        self._holdings.awaited.discard(copy.id)
         if copy.descriptor.deadline_us is not None:
             assignment.until_us = copy.descriptor.deadline_us
         self._cache.pin((copy,), QUEUES)
@@ -242,10 +244,12 @@ class Assignments:
     def detach(self, assignment: Assignment) -> None:
         """Its message is not here any more, and may come again."""
         assignment.copy = None
+        self._holdings.awaited.add(assignment.message)
 
     def answer(self, assignment: Assignment, state: Held) -> None:
         """It is not this node's any more; its manager is told, once that is durable."""
         assignment.state, assignment.owed = state, ANSWER
+        self._holdings.awaited.discard(assignment.message)
         self.write(assignment)
         self._post.add(assignment.manager, assignment, ANSWER, until_us=assignment.until_us)
         if state is not Held.ACKNOWLEDGED and assignment.copy is not None:
@@ -281,6 +285,7 @@ class Assignments:
         """There is nothing to be known of it any more."""
         if assignment.copy is not None:
             self._cache.unpin((assignment.copy,), QUEUES)
+        self._holdings.awaited.discard(assignment.message)
         if self._all.get(assignment.key) is assignment:
             del self._all[assignment.key]
             self._ledger.delete(_row_name(assignment.key))
@@ -296,6 +301,8 @@ class Assignments:
         copy = self._cache.get(message)
         if copy is not None and copy.whole and made.stands:
             self.attach(made, copy)
+        elif made.stands:
+            self._holdings.awaited.add(message)
         if made.owed:
             self._post.add(made.manager, made, ANSWER, until_us=made.until_us)
         return made

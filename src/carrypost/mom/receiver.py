@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from carrypost.events import Reason
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.model import address, pattern
 from carrypost.model.ids import MessageId
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from carrypost.config import Limits
-    from carrypost.events import Reason
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.local.deliveries import Deliveries
@@ -296,6 +296,8 @@ class Receiver:
             made.release_us = now + _IDLE_US  # An earlier life asked for it, and nobody waits for more.
             withdraw = Said(control.Withdraw(queue, made.request))
             self._post.add(made.manager, withdraw, _WITHDRAW, until_us=now + REQUEST_US)
+        if copy is not None and copy.finished and not copy.here:
+            self._holdings.cache.remove(copy, Reason.EXPIRED)  # It was published here, and is wanted again.
         if copy is not None and copy.whole:
             self._attach(made, copy)
         elif made.release_us == NEVER and not self.asks(made.destination):
