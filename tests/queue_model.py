@@ -1,10 +1,10 @@
 """A network with queues, and an oracle that knows what programs sent, got and acknowledged, and nothing else.
 
 `QueueWorld` does what it is told to a network of hosts: programs send, consume, acknowledge, commit, come and go; nodes
-meet, part, crash at any batch and find their disks full. At every hand-out it says whether that may be: of a queue that
-never redelivers, on one node only, and flagged if it was seen before; of one with leases, nowhere else while a lease
-runs; never again once an acknowledgement is durable. `settle` makes everything good, lets everybody consume, and says
-what was lost and which rows were left behind.
+meet, part, crash at any batch, find their disks full, and evict what they say to each other. At every hand-out it says
+whether that may be: of a queue that never redelivers, on one node only, and flagged if it was seen before; of one with
+leases, nowhere else while a lease runs; never again once an acknowledgement is durable. `settle` makes everything good,
+lets everybody consume, and says what was lost and which rows were left behind.
 """
 
 from __future__ import annotations
@@ -13,19 +13,22 @@ import enum
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from typing import NamedTuple, TypeVar
 
 from tests.watched_network import CrashError, FaultyStore
 
 from carrypost import testing
-from carrypost.events import Assigned, Done, Event, Handed, Refused, Undone
+from carrypost.events import Assigned, Done, Event, Handed, Published, Reason, Refused, Undone
+from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.layer import Draft
 from carrypost.host.messaging import HostMessaging
 from carrypost.journal import MESSAGE, MOM
+from carrypost.model import address
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import Headers
-from carrypost.model.ids import MessageId
+from carrypost.model.ids import MessageId, NodeId
 from carrypost.mom.commands import Ack, Declare, Receive, Redelivery, Work
 
 T = TypeVar("T")
@@ -38,6 +41,8 @@ LIFETIMES_S = (30.0, 2_000.0, 100_000.0)
 SETTLED_S = 240.0
 """So long all contacts are good before everything must have come: nodes give back after 60 s what nobody asks for, and
 ask again for what there was no room for about as late."""
+REMINDED_S = 6 * 3_600.0 + 120.0
+"""After so long the manager has told again what was not answered, if that was lost."""
 FOREVER_S = 40 * 86_400.0
 """All deadlines are over by then: of messages, requests and receipts."""
 FAULTS = {"control", "assignee", "assignment", "queue", "requests", "selector"}
@@ -191,6 +196,10 @@ class QueueWorld:
         self.jobs: dict[int, Job] = {}
         self.pacts: list[Job] = []
         """Commits of which only the hosts know whether they were done."""
+        self.words: list[Descriptor] = []
+        """All that nodes said to each other about queues."""
+        self.evicted = False
+        """Whether any of it was evicted everywhere."""
         self.recovered = False
         """Whether a session had something come again."""
         self.script: list[tuple[object, ...]] = []
@@ -404,6 +413,16 @@ class QueueWorld:
         self.nodes[name].was_full |= full
         self.net.fill_disk(name, full=full)
 
+    def evict(self, pick: int) -> None:
+        """All nodes evict, also those that said it, what is on its way to one, or to any of them."""
+        to = chosen((*NODES, None), pick)
+        gone = [address.control(NodeId(name)) for name in NODES if to in (name, None)]
+        for word in [each for each in self.words if each.destination in gone]:
+            for name in self.up():
+                if self.net.host(name).state_of(word.id) in (CopyState.WHOLE, CopyState.FINISHED):
+                    self.evicted = True
+                    self._do(name, partial(self.net.host(name).discard, word.id, Reason.EVICTED, self.now))
+
     def _killed(self, name: str) -> None:
         node = self.nodes[name]
         node.up, node.fell_us = False, self.now
@@ -436,11 +455,13 @@ class QueueWorld:
                 letter = self._letter(descriptor)
                 assert node == letter.queue.node, f"{node} assigned {letter}"
                 letter.assigned.append((round(t * US), self.net.name(receiver)))
+            case Published(descriptor):
+                self.words += [descriptor] if descriptor.destination.startswith("control/") else []
             case Refused(reason):
                 # Whoever answers after its lease may find that somebody else has the message by now; and to a node that
                 # started again everything is said again.
                 leased = any(queue.lease_s for queue in self.queues if queue.node == node)
-                late = reason == "assignee" and (leased or self.nodes[node].life > 1)
+                late = reason == "assignee" and (leased or self.evicted or self.nodes[node].life > 1)
                 assert late or reason not in FAULTS, f"{node}: {event}"
             case _:
                 pass
@@ -565,7 +586,9 @@ class QueueWorld:
         for a, b in combinations(NODES, 2):
             if self.net.linked(a, b):
                 self.net.unlink(a, b)
-            self.net.link(a, b)
+        if self.evicted:
+            self.advance(REMINDED_S)
+        self.link_all()
         self.advance(SETTLED_S)
         self.check_served()
         for seat in self.sitting():
@@ -576,12 +599,22 @@ class QueueWorld:
         self.advance(SETTLED_S + 2 * max(queue.lease_s for queue in self.queues))
         lost = [str(letter) for letter in self.letters if self._is_owed(letter)]
         assert not lost, f"nobody got {lost}"
+        self.check_entries()
         self.check_rows()
 
     def _is_owed(self, letter: Letter) -> bool:
         """Whether it is alive, and nobody may be done with it."""
         sent = letter.sent is Truth.YES and not letter.disowned
         return sent and letter.acked is Truth.NO and letter.deadline_us > self.now
+
+    def check_entries(self) -> None:
+        """No manager has anything but what is not due."""
+        for name in NODES:
+            overview = self.messaging(name).overview()
+            mine = [letter for letter in self.letters if letter.queue.node == name]
+            delayed = [letter for letter in mine if letter.due_us > self.now]
+            assert overview is not None
+            assert overview.entries <= len(delayed), f"{name} still has {overview.entries} messages"
 
     def check_served(self) -> None:
         """Whoever still has credit got what waits for it."""
@@ -596,7 +629,8 @@ class QueueWorld:
                 if seat.open and seat.credit and seat.queue == letter.queue and letter.k in SELECTORS[seat.selector]
                 and not (letter.queue.lease_s and seat.served)
             ]  # fmt: skip
-            assert self.recovered or not waiting, f"a consumer waits on {waiting[0].node}, and nobody gets {letter}"
+            excused = self.recovered or self.evicted
+            assert excused or not waiting, f"a consumer waits on {waiting[0].node}, and nobody gets {letter}"
 
     def _may_wait_on(self, letter: Letter, assigned_us: int, name: str) -> bool:
         """Whether a node may keep what was assigned to it.

@@ -160,6 +160,47 @@ def test_what_a_receiver_consumed_does_not_come_again_when_its_assignment_does(s
         assert (reader.texts, again.texts) == (["one"], [])
 
 
+def test_who_is_reminded_of_what_it_has_or_had_gets_nothing_more_by_that(security: str) -> None:
+    with scene(security) as here:
+        reader = Program(here.net, "r", here.queue, prefetch=3, acknowledges=False)
+        one, two, three, *_ = here.send("one", "two", "three", "four", "five")
+        reader.acknowledge(1)
+        here.net.advance(5)
+        number = next(iter(here.net.host("r").messaging._messaging.queues.receiver._open))  # type: ignore[union-attr] # noqa: SLF001
+        for author in ("m", "evil"):
+            for _ in range(3):
+                here.say(
+                    "r", *(control.Assign("jobs", each, number, 1, again=True) for each in (one, two, three)),
+                    author=author,
+                )  # fmt: skip
+        assert reader.texts == ["one", "two", "three"]
+        assert {each.count for each in reader.got} == {1}
+        assert here.refused("r", "assignment") == 9, "the queue is none of theirs"
+        assert here.refused("m", "assignee") == 0
+        assert here.net.host("m").messaging.overview().entries == 4  # type: ignore[union-attr]
+        reader.close()
+        here.say("r", control.Assign("jobs", two, number, 1, until_us=1, again=True), author="m")
+        other = Program(here.net, "m", here.queue)
+        here.net.advance(10)
+        assert other.texts == ["four", "five"]
+
+
+def test_only_who_gave_a_message_back_is_heard_when_that_is_said_again(security: str) -> None:
+    with scene(security) as here:
+        reader = Program(here.net, "r", here.queue, prefetch=1, acknowledges=False)
+        (one,) = here.send("one")
+        number = next(iter(here.net.host("r").messaging._messaging.queues.receiver._open))  # type: ignore[union-attr] # noqa: SLF001
+        reader.messaging.disconnect(reader.connection, reader.now, unread=(1,))
+        other = Program(here.net, "m", here.queue, acknowledges=False)
+        here.net.advance(10)
+        assert other.texts == ["one"]
+        here.say("r", control.Assign("jobs", one, number, 1, again=True), author="m")
+        assert here.refused("m", "assignee") == 1, "it answers again, and is not the receiver any more"
+        other.acknowledge(*other.numbers)
+        here.net.advance(5)
+        assert here.net.host("m").messaging.overview().entries == 0  # type: ignore[union-attr]
+
+
 def test_requests_of_an_earlier_life_and_withdrawn_ones_are_not_brought_back(security: str) -> None:
     with scene(security) as here:
         first = Program(here.net, "r", here.queue)

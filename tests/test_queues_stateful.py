@@ -92,6 +92,12 @@ class NeverMachine(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.play("advance", seconds)
 
+    @rule(pick=st.integers(0, 4), seconds=st.sampled_from((0.0, 0.0, 0.0005, 0.01, 0.3)))
+    def evict(self, pick: int, seconds: float) -> None:
+        if seconds:
+            self.play("advance", seconds)
+        self.play("evict", pick)
+
     @rule(pick=PICK)
     def kill(self, pick: int) -> None:
         self.play("kill", pick)

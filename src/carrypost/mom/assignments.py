@@ -173,7 +173,7 @@ class Assignment:
         """It is said again, if it still holds."""
         if self.state is not Held.HELD:
             self.owed |= matter
-            self._all.write(self)
+            self._all.keep(self)
 
 
 class Assignments:
@@ -200,15 +200,16 @@ class Assignments:
         """Every one."""
         return list(self._all.values())
 
-    def add(self, item: control.Assign, destination: str, until_us: int) -> Assignment | None:
-        """A message is this node's now; None if that is known already, or is over."""
+    def add(self, item: control.Assign, destination: str, *, consumed: bool) -> Assignment | None:
+        """A message is this node's now; None if that is known already, or is over, as when it was `consumed` here."""
         message, manager = MessageId(item.message), _manager_of(destination)
         known = self._all.get((manager, message))
         if known is not None and known.round >= item.round:
+            if item.again and known.round == item.round and not known.stands and not known.owed:
+                self.answer(known, known.state)
             return None
-        copy = self._cache.get(message)
-        if copy is not None and self._holdings.is_confirmed(copy):
-            self._answer_again(item, destination, until_us)
+        if consumed:
+            self._answer_again(item, destination)
             return None
         if known is not None and known.stands and known.handed:
             # It came back to whoever has it; others may have seen it meanwhile.
@@ -218,22 +219,24 @@ class Assignments:
             known.instead = item.request if item.request != known.request else 0
             self.write(known)
             return None
-        made = self._all[manager, message] = Assignment(self, message, destination, until_us)
+        made = self._all[manager, message] = Assignment(self, message, destination, item.until_us or NEVER)
         made.round, made.request, made.lease_us = item.round, item.request, item.lease_us
         made.before = made.count = item.count
+        self._holdings.awaited.add(message)
         self.write(made)
         return made
 
-    def _answer_again(self, item: control.Assign, destination: str, until_us: int) -> None:
+    def _answer_again(self, item: control.Assign, destination: str) -> None:
         """A program here is done with it; that was heard too late, or not yet: it is said for this round, too."""
-        message = MessageId(item.message)
-        made = self._all[_manager_of(destination), message] = Assignment(self, message, destination, until_us)
+        key = _manager_of(destination), MessageId(item.message)
+        made = self._all[key] = Assignment(self, key[1], destination, item.until_us or NEVER)
         made.round, made.count = item.round, item.count
         self.answer(made, Held.ACKNOWLEDGED)
 
     def attach(self, assignment: Assignment, copy: Copy) -> None:
         """Its message is here."""
         assignment.copy = copy
+        self._holdings.awaited.discard(copy.id)
         if copy.descriptor.deadline_us is not None:
             assignment.until_us = copy.descriptor.deadline_us
         self._cache.pin((copy,), QUEUES)
@@ -241,10 +244,12 @@ class Assignments:
     def detach(self, assignment: Assignment) -> None:
         """Its message is not here any more, and may come again."""
         assignment.copy = None
+        self._holdings.awaited.add(assignment.message)
 
     def answer(self, assignment: Assignment, state: Held) -> None:
         """It is not this node's any more; its manager is told, once that is durable."""
         assignment.state, assignment.owed = state, ANSWER
+        self._holdings.awaited.discard(assignment.message)
         self.write(assignment)
         self._post.add(assignment.manager, assignment, ANSWER, until_us=assignment.until_us)
         if state is not Held.ACKNOWLEDGED and assignment.copy is not None:
@@ -269,10 +274,18 @@ class Assignments:
         )  # fmt: skip
         self._ledger.put(_row_name(assignment.key), _encode(row))
 
+    def keep(self, assignment: Assignment) -> None:
+        """Keep one that was perhaps forgotten, unless its manager said something else of the message since."""
+        if self._all.setdefault(assignment.key, assignment) is assignment:
+            self.write(assignment)
+        else:
+            assignment.owed = 0
+
     def forget(self, assignment: Assignment) -> None:
         """There is nothing to be known of it any more."""
         if assignment.copy is not None:
             self._cache.unpin((assignment.copy,), QUEUES)
+        self._holdings.awaited.discard(assignment.message)
         if self._all.get(assignment.key) is assignment:
             del self._all[assignment.key]
             self._ledger.delete(_row_name(assignment.key))
@@ -288,6 +301,8 @@ class Assignments:
         copy = self._cache.get(message)
         if copy is not None and copy.whole and made.stands:
             self.attach(made, copy)
+        elif made.stands:
+            self._holdings.awaited.add(message)
         if made.owed:
             self._post.add(made.manager, made, ANSWER, until_us=made.until_us)
         return made

@@ -447,7 +447,8 @@ class Claims:
         self.forget_acknowledged((copy.id,))
         self._out_of_order.discard(copy.id)
         self._tentative.pop(copy.id, None)
-        self._ledger.unconfirmed(copy)
+        if self._cache.get(copy.id) is not copy:  # Else it is remembered, and so is whether it was acknowledged.
+            self._ledger.unconfirmed(copy)
         for claim in self._by_message.get(copy.id, [])[:]:
             self._drop(claim, Move.LEAVE)
             if reason not in _FORESEEN:

@@ -68,6 +68,8 @@ class Assign(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     """Until when; 0: for good."""
     until_us: _Count = 0
     """The message's own deadline; 0: it has none."""
+    again: bool = False
+    """It was said before, and not answered: a receiver that answered does so again."""
 
 
 class Acknowledge(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=False):

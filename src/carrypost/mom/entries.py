@@ -1,7 +1,7 @@
 """The entries of queues at their manager: messages, each with what became of it and what is still to be said of it.
 
 An entry waits, is assigned to a receiver, perhaps again, and is closed: consumed, or failed. The row of a closed one
-stays until everything was said that has to be. What the manager has to say is on four matters; an entry knows which
+stays until everything was said that has to be. What the manager has to say is on five matters; an entry knows which
 items those are, and the post asks for them when they may leave.
 """
 
@@ -28,6 +28,8 @@ ASSIGN: Final = 1
 HAND_OVER: Final = 2
 OUTCOME: Final = 4
 PURGE: Final = 8
+REMIND: Final = 16
+"""What `ASSIGN` said, once more: that its receiver was told once is known meanwhile."""
 
 
 class EntryState(enum.IntEnum):
@@ -58,6 +60,8 @@ class EntryRow(msgspec.Struct, frozen=True, array_like=True):
     """Of a closed one, whose copy is gone."""
     until_us: int = NEVER
     """Likewise: when there is nothing to be said of it any more."""
+    assigned_us: int = 0
+    reminders: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -73,8 +77,9 @@ class QueueEntry:
     """One message of a queue."""
 
     __slots__ = (
-        "_ledger", "author", "before", "copy", "count", "elsewhere", "lease_us", "message", "outcome", "owed", "place",
-        "queue", "queue_number", "rank", "reason", "receiver", "request", "round", "state", "until_us",
+        "_ledger", "assigned_us", "author", "before", "copy", "count", "elsewhere", "lease_us", "message", "outcome",
+        "owed", "place", "queue", "queue_number", "rank", "reason", "receiver", "reminders", "request", "round",
+        "state", "until_us",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, queue_number: int, message: MessageId, place: int) -> None:
@@ -99,6 +104,8 @@ class QueueEntry:
         """How often it may have been handed over before this round, and in all."""
         self.lease_us = 0
         """Until when it is assigned; 0: for good."""
+        self.assigned_us = self.reminders = 0
+        """When it was assigned the last time, and how often its receiver was told that again."""
         self.owed = 0
         """The matters on which something is to be said."""
         self.outcome, self.reason = control.DELIVERED, ""
@@ -120,6 +127,7 @@ class QueueEntry:
         self.round, self.count, self.lease_us = row.round, row.count, row.lease_us
         self.owed, self.outcome, self.reason = row.owed, row.outcome, row.reason
         self.author, self.until_us = NodeId(row.author), row.until_us
+        self.assigned_us, self.reminders = row.assigned_us, row.reminders
 
     @property
     def descriptor(self) -> Descriptor:
@@ -145,6 +153,7 @@ class QueueEntry:
         row = EntryRow(
             self.place, self.state, self.receiver, self.request, self.round, self.count, self.lease_us, self.owed,
             self.outcome, self.reason, self.author if closed else "", self.until_us if closed else NEVER,
+            self.assigned_us, self.reminders,
         )  # fmt: skip
         self._ledger.put(name, _encode(row))
 
@@ -158,12 +167,13 @@ class QueueEntry:
         """What is to be said to a node, or to all, on a matter; None if that no longer holds."""
         if not self.owed & matter:
             return None
-        if matter == ASSIGN:
+        if matter in (ASSIGN, REMIND):
             if self.state is not EntryState.ASSIGNED or not self.queue or to != self.receiver:
                 return None
             until_us = 0 if self.until_us == NEVER else self.until_us
             return control.Assign(
-                self.queue, self.message, self.request, self.round, self.count, self.lease_us, until_us
+                self.queue, self.message, self.request, self.round, self.count, self.lease_us, until_us,
+                again=matter == REMIND,
             )  # fmt: skip
         closed = self.state is EntryState.CLOSED
         if matter == HAND_OVER:

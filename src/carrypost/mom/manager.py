@@ -22,7 +22,8 @@ from carrypost.mom.bounds import Bounds
 from carrypost.mom.closed import Closed
 from carrypost.mom.commands import Declare, Redelivery
 from carrypost.mom.declared import Declared
-from carrypost.mom.entries import ASSIGN, HAND_OVER, OUTCOME, PURGE, EntryState, QueueEntry
+from carrypost.mom.entries import ASSIGN, HAND_OVER, OUTCOME, PURGE, REMIND, EntryState, QueueEntry
+from carrypost.mom.reminders import Reminders
 from carrypost.mom.standing import Requests
 from carrypost.mom.tenure import LocalTenure
 from carrypost.mom.terms import Terms
@@ -60,6 +61,7 @@ class Manager:
         """All that are alive: one of a message, but for dead letters of several subscriptions to a topic."""
         self._closed = Closed(ground.node, post, round(ground.settings.messaging.receipt_s * 1e6))
         self._requests = Requests(ground, ledger)
+        self._reminders = Reminders(ground.node, post)
         self._place = 0
         self._delays, self._leases = Terms(), Terms()
         self._ready: dict[Queue, None] = {}
@@ -69,7 +71,7 @@ class Manager:
     @property
     def due_us(self) -> int:
         """When `expire` has something to do."""
-        return min(self._delays.due_us, self._leases.due_us, self._requests.due_us)
+        return min(self._delays.due_us, self._leases.due_us, self._requests.due_us, self._reminders.due_us)
 
     def get(self, destination: str) -> Queue | None:
         """The queue of this address."""
@@ -216,6 +218,8 @@ class Manager:
         request.take(self._requests.next_place())
         if request.node != self._node:
             entry.owed |= ASSIGN
+            entry.assigned_us, entry.reminders = now, 0
+            self._reminders.expect(entry)
             self._requests.write(queue, request)
             self._say(request.node, entry, ASSIGN)
             entry.write()  # For a consumer here it is written when it is handed over; until then it waits.
@@ -223,7 +227,7 @@ class Manager:
 
     def take_back(self, entry: QueueEntry, *, dead: bool = False) -> None:
         """An entry's receiver does not take it: it waits again, or is a dead letter."""
-        entry.owed &= ~ASSIGN
+        entry.owed &= ~(ASSIGN | REMIND)
         if dead:
             self._move_to_dead_letters(entry)
         else:
@@ -418,6 +422,8 @@ class Manager:
                 self.take_back(entry)
         if self._requests.due_us <= now:
             self._requests.expire(now)
+        if self._reminders.due_us <= now:
+            self._reminders.remind([entry for queue in self._declared for entry in queue.entries.values()], now)
         self._closed.sweep(now)
         return over
 
@@ -481,4 +487,7 @@ class Manager:
             self._say(entry.receiver, entry, ASSIGN)
         if entry.lease_us:
             self._leases.add(entry, entry.lease_us)
-        return entry if entry.receiver == self._node else None
+        if entry.receiver == self._node:
+            return entry
+        self._reminders.expect(entry)
+        return None

@@ -164,7 +164,7 @@ class Queues:
         elif isinstance(item, control.Acknowledge | control.Release):
             self.manager.answered(item, node)
         elif isinstance(item, control.Assign):
-            self.receiver.assigned(item, node, until_us, now)
+            self.receiver.assigned(item, node, now)
         elif isinstance(item, control.Outcome):
             self._receipts.heard(item, node)
         elif isinstance(item, control.Browse):

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from carrypost.events import Reason
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.model import address, pattern
 from carrypost.model.ids import MessageId
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from carrypost.config import Limits
-    from carrypost.events import Reason
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.local.deliveries import Deliveries
@@ -55,7 +55,7 @@ _IDLE_US = 60_000_000
 _REQUESTS_MAX = 4_096
 """Of the latest requests it is known whom they asked: what others assign is taken from no one else."""
 _EARLIER_MAX = 4_096
-"""Assignments that an earlier life is said to have asked for are taken while there are fewer than this in all."""
+"""Assignments by requests that are forgotten are taken while there are fewer than this in all."""
 _ASK: Final = 1
 _WITHDRAW: Final = 2
 
@@ -127,6 +127,8 @@ class Receiver:
         """By the numbers of their requests."""
         self._requests: dict[int, str] = {}
         """The queues of other nodes that this life asked, by those numbers, also after it asked no more."""
+        self._forgotten = self._request
+        """Of requests up to this number it may be unknown whom they asked: earlier lives made them, or very many."""
         self._idle: dict[str, dict[Tenure, Copy]] = {}
         """What is this node's and no consumer has, by queue."""
         self._interests: dict[str, list[int]] = {}
@@ -154,7 +156,8 @@ class Receiver:
             receiving.deadline_us = now + REQUEST_US
             self._requests[self._request] = asked.destination
             if len(self._requests) > _REQUESTS_MAX:
-                del self._requests[next(each for each in self._requests if each not in self._open)]
+                self._forgotten = next(each for each in self._requests if each not in self._open)
+                del self._requests[self._forgotten]
         self._open[self._request] = receiving
         idle = self._idle.get(asked.destination, {})
         for tenure, copy in [(each, copy) for each, copy in idle.items() if receiving.selects(copy.descriptor)]:
@@ -258,35 +261,46 @@ class Receiver:
 
     # --- queues of other nodes -----------------------------------------------------------------------------
 
-    def assigned(self, item: control.Assign, node: NodeId, until_us: int, now: int) -> None:
-        """Another node's queue gave this one a message."""
-        destination = address.queue(item.queue, node)
-        if not self._asked_for(item.request, destination):
+    def assigned(self, item: control.Assign, node: NodeId, now: int) -> None:
+        """Another node's queue gave this one a message, or says so again as it heard no answer."""
+        destination, message = address.queue(item.queue, node), MessageId(item.message)
+        known = self._assignments.get(node, message)
+        if known is None and not self._asked_for(item.request, destination):
             self._outputs.refuse("assignment", node)
             return
         if 0 < item.lease_us <= now or 0 < item.until_us <= now:
-            self._ask_instead(item.request, now)  # It came too late.
+            if not item.again:  # It came too late; what was said before was seen to then.
+                self._ask_instead(item.request, now)
             return
-        known = self._assignments.get(node, MessageId(item.message))
+        copy = self._holdings.cache.get(message)
+        consumed = copy is not None and not self._claims.claimable(copy)
         repeated = known is not None and known.round >= item.round
         if known is not None and known.stands and not known.handed and known.round < item.round:
             self._drop(known)  # Its lease was over by the manager's clock.
         self.due_us = min(self.due_us, item.lease_us or NEVER)
-        made = self._assignments.add(item, destination, item.until_us or until_us)
-        if made is None:
-            if not repeated:  # A session has it, or is done with it.
-                self._claims.recount(MessageId(item.message))
-                self._ask_instead(item.request, now)
+        made = self._assignments.add(item, destination, consumed=consumed)
+        if made is not None:
+            self._take_up(made, item.queue, copy, now)
             return
-        self._want(destination)
+        if item.again:
+            self._show_up(item.request, now)  # What was said with the answer may be lost as well.
+        if not repeated:  # A session has it, or is done with it.
+            self._claims.recount(message)
+            if not (consumed and item.again):  # That was what the consumer asked for, and had.
+                self._ask_instead(item.request, now)
+
+    def _take_up(self, made: Assignment, queue: str, copy: Copy | None, now: int) -> None:
+        """A message of this queue is this node's from now on, whether it is here or not."""
+        self._want(made.destination)
         if made.request >> LIFE_BITS != self._life:
             made.release_us = now + _IDLE_US  # An earlier life asked for it, and nobody waits for more.
-            withdraw = Said(control.Withdraw(item.queue, item.request))
-            self._post.add(node, withdraw, _WITHDRAW, until_us=now + REQUEST_US)
-        copy = self._holdings.cache.get(made.message)
+            withdraw = Said(control.Withdraw(queue, made.request))
+            self._post.add(made.manager, withdraw, _WITHDRAW, until_us=now + REQUEST_US)
+        if copy is not None and copy.finished and not copy.here:
+            self._holdings.cache.remove(copy, Reason.EXPIRED)  # It was published here, and is wanted again.
         if copy is not None and copy.whole:
             self._attach(made, copy)
-        elif made.release_us == NEVER and not self.asks(destination):
+        elif made.release_us == NEVER and not self.asks(made.destination):
             made.release(dead=False)
         self.due_us = min(self.due_us, made.until_us, made.release_us)
 
@@ -296,11 +310,10 @@ class Receiver:
             self.grant(receiving, 1, now)
 
     def _asked_for(self, request: int, destination: str) -> bool:
-        """Whether this node made a request of that number to that queue; what an earlier life did is not known."""
-        life = request >> LIFE_BITS
-        if life == self._life:
-            return self._requests.get(request) == destination
-        return life < self._life and len(self._assignments) < _EARLIER_MAX
+        """Whether this node made a request of that number to that queue, or may have, as far as that is forgotten."""
+        if request <= self._forgotten and request not in self._requests:
+            return len(self._assignments) < _EARLIER_MAX
+        return self._requests.get(request) == destination
 
     def asks(self, destination: str) -> bool:
         """Whether a consumer of this node receives from a queue."""
@@ -392,7 +405,7 @@ class Receiver:
         self._look_ahead()
 
     def _show_up(self, request: int, now: int) -> None:
-        """A lease ended of what this consumer never had: it is alive, and the manager hears so."""
+        """A consumer is alive, and the manager hears so: it waits for an answer, or a lease ended, to no avail."""
         if (receiving := self._open.get(request)) is not None:
             self._ask(receiving, now)
 

@@ -45,8 +45,8 @@ class Holdings:
 
     __slots__ = (
         "_carried", "_claimed", "_delivered", "_handle", "_handled", "_hashes", "_invitations", "_journal",
-        "_privilege", "_seen", "_withholders", "by_handle", "cache", "index", "now_us", "paused_until_us",
-        "purged", "watched", "withheld",
+        "_privilege", "_seen", "_withholders", "awaited", "by_handle", "cache", "index", "now_us",
+        "paused_until_us", "purged", "watched", "withheld",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, journal: Journal, privilege: Privilege, rng: Random) -> None:
@@ -57,6 +57,8 @@ class Holdings:
         self.index = ProfileIndex(settings.limits)
         self.purged = Purged()
         """What is not let in any more, because it reached whom it was for."""
+        self.awaited: set[MessageId] = set()
+        """What a layer needs the copy of: also if this host published it, and has not got it any more."""
         self.now_us = 0
         """The time of the step that is being done: the host's to set."""
         self.withheld = 0

@@ -64,7 +64,7 @@ class Inspection:
             self._check_sizes(found)
         if found.id != entry.message:
             raise ForgeryError("id")
-        if found.author == self._author:
+        if found.author == self._author and found.id not in self._holdings.awaited:
             self._remember_own(found, link, now)
             raise ForgeryError("own-message")
         self._check_times(found, now)

@@ -1,0 +1,79 @@
+"""Assignments to other nodes that were not answered: their receivers are told again.
+
+A control message may be lost for good: every node that has it may evict it, also the one that made it. Whatever was in
+it, an assignment, an acknowledgement, or what was given back, the manager sees the same: it said that a message is a
+receiver's, and hears nothing. So it says it again. A receiver that did not know takes the message, one that has it says
+nothing, and one that answered before answers again.
+
+The manager's own clock decides, not a sign of life of the receiver: who gave a message back, or acknowledged it, has
+often closed its consumer with it, and has no reason to be heard of any more. The first reminder comes after a quarter
+of the time that the message, or its lease, has left, so that there is time for a second one, and after six hours at the
+latest; each next one when twice as much time has passed. Each lives until the next one. So, however long the way to a
+receiver is, one of them lasts for it, no more than one of them is on its way, and a receiver that is gone for good
+costs a few messages in all.
+"""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from carrypost.model.times import NEVER
+from carrypost.mom.entries import ASSIGN, REMIND, EntryState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from carrypost.model.ids import NodeId
+    from carrypost.mom.entries import QueueEntry
+    from carrypost.mom.post import Post
+
+_PART = 4
+"""The first reminder comes after this part of the time that is left."""
+_FIRST_US_MIN, _FIRST_US_MAX = 60_000_000, 21_600_000_000
+"""But not sooner and not later. A minute is longer than words take where they travel at once; a program may well work
+on a message for six hours."""
+_PAUSE_US = 60_000_000
+"""All entries are looked through at most this often."""
+_AT_ONCE = 1_024
+"""So many reminders at most each time, those first that are due for longest."""
+
+
+class Reminders:
+    """What the receivers of one node's queues are told again."""
+
+    def __init__(self, node: NodeId, post: Post) -> None:
+        self._node, self._post = node, post
+        self.due_us = NEVER
+
+    def expect(self, entry: QueueEntry) -> None:
+        """An entry was assigned to another node, in this life or an earlier one, and an answer is expected."""
+        self.due_us = min(self.due_us, _due_us(entry))
+        if entry.owed & REMIND:
+            self._say(entry)
+
+    def remind(self, entries: Iterable[QueueEntry], now: int) -> None:
+        """Tell receivers again what is theirs and was not answered, as far as that is due."""
+        expected = [
+            (_due_us(entry), entry) for entry in entries
+            if entry.state is EntryState.ASSIGNED and entry.receiver != self._node
+        ]  # fmt: skip
+        # What has still to be said, perhaps as there is no room for it, need not be said twice.
+        due = [each for each in expected if each[0] <= now and not each[1].owed & (ASSIGN | REMIND)]
+        for _, entry in sorted(due, key=itemgetter(0))[:_AT_ONCE]:
+            while _due_us(entry) <= now:
+                entry.reminders += 1
+            entry.owed |= REMIND
+            entry.write()
+            self._say(entry)
+        self.due_us = max(min((_due_us(entry) for _, entry in expected), default=NEVER), now + _PAUSE_US)
+
+    def _say(self, entry: QueueEntry) -> None:
+        self._post.add(entry.receiver, entry, REMIND, until_us=min(_due_us(entry), entry.until_us))
+
+
+def _due_us(entry: QueueEntry) -> int:
+    """When the receiver of an entry is to be told the next time."""
+    left_us = min(entry.until_us, entry.lease_us or NEVER) - entry.assigned_us
+    first_us = min(max(left_us // _PART, _FIRST_US_MIN), _FIRST_US_MAX)
+    return entry.assigned_us + (first_us << entry.reminders)
