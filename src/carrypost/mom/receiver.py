@@ -273,7 +273,7 @@ class Receiver:
                 self._ask_instead(item.request, now)
             return
         copy = self._holdings.cache.get(message)
-        consumed = copy is not None and not self._claims.claimable(copy)
+        consumed = copy is not None and self._is_consumed(copy)
         repeated = known is not None and known.round >= item.round
         if known is not None and known.stands and not known.handed and known.round < item.round:
             self._drop(known)  # Its lease was over by the manager's clock.
@@ -288,6 +288,11 @@ class Receiver:
             self._claims.recount(message)
             if not (consumed and item.again):  # That was what the consumer asked for, and had.
                 self._ask_instead(item.request, now)
+
+    def _is_consumed(self, copy: Copy) -> bool:
+        """Whether a consumer here acknowledged it. What was confirmed and never claimed a plain subscription had."""
+        claimed = bool(self._holdings.claimed >> copy.slot & 1)
+        return not self._claims.claimable(copy) and (claimed or not copy.here)
 
     def _take_up(self, made: Assignment, queue: str, copy: Copy | None, now: int) -> None:
         """A message of this queue is this node's from now on, whether it is here or not."""
