@@ -283,7 +283,7 @@ class Receiver:
             self._take_up(made, item.queue, copy, now)
             return
         if item.again:
-            self._show_up(item.request, now)  # What was said with the answer may be lost as well.
+            self._show_up(item.request, now)  # What else was said meanwhile may be lost as well.
         if not repeated:  # A session has it, or is done with it.
             self._claims.recount(message)
             if not (consumed and item.again):  # That was what the consumer asked for, and had.
