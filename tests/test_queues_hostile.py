@@ -177,12 +177,11 @@ def test_who_is_reminded_of_what_it_has_or_had_gets_nothing_more_by_that(securit
         assert {each.count for each in reader.got} == {1}
         assert here.refused("r", "assignment") == 9, "the queue is none of theirs"
         assert here.refused("m", "assignee") == 0
-        assert here.net.host("m").messaging.overview().entries == 4  # type: ignore[union-attr]
-        reader.close()
         here.say("r", control.Assign("jobs", two, number, 1, until_us=1, again=True), author="m")
+        assert here.net.host("m").messaging.overview().entries == 4  # type: ignore[union-attr]
         other = Program(here.net, "m", here.queue)
         here.net.advance(10)
-        assert other.texts == ["four", "five"]
+        assert other.texts == ["four", "five"], "they were kept for nobody"
 
 
 def test_only_who_gave_a_message_back_is_heard_when_that_is_said_again(security: str) -> None:

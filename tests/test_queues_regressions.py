@@ -285,3 +285,25 @@ def test_what_a_commit_consumed_just_before_a_crash_is_neither_kept_nor_carried_
         net.advance(100)
         assert [net.host(node).overview().messages for node in ("m", "s")] == [0, 0]
         assert Program(net, "m", queue).texts == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_plain_subscription_of_the_host_takes_nothing_from_a_consumer_of_a_queue(late: bool) -> None:
+    """Whoever listens to everything has had the message, and confirmed it, before it was assigned to the consumer."""
+    with network("m", "r") as net:
+        net.subscribe("r", ".*")
+        queue = declare(net, "m", "jobs")
+        first = Program(net, "r", queue) if not late else None
+        net.advance(10)
+        net.publish("m", queue, b"one")
+        net.advance(60)
+        program = first or Program(net, "r", queue)
+        net.advance(60)
+        assert queue in [each.descriptor.destination for each in net.deliveries("r")]
+        assert program.texts == ["one"]
+        restart(net, "r")
+        again = Program(net, "r", queue)
+        net.advance(60)
+        overview = net.host("m").messaging.overview()
+        assert overview is not None
+        assert (again.texts, overview.entries) == ([], 0)

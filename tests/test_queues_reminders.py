@@ -96,9 +96,12 @@ class Scene:
 
 
 @contextmanager
-def scene(disk_delay_s: float = 0.0, security: str = "off", lease_s: float = 0.0) -> Iterator[Scene]:
+def scene(
+    disk_delay_s: float = 0.0, security: str = "off", lease_s: float = 0.0, *, confirm: bool = True
+) -> Iterator[Scene]:
     settings = {"announce_s_min": 5.0, "announce_s_max": 20.0, "cache_messages_max": ROOM, "security": security}
-    with testing.network("m", "r", "s", seed=1, disk_delay_s=disk_delay_s, **settings) as net:  # type: ignore[arg-type]
+    network = testing.network("m", "r", "s", seed=1, disk_delay_s=disk_delay_s, confirm=confirm, **settings)  # type: ignore[arg-type]
+    with network as net:
         options = {"redelivery": Redelivery.AFTER_LEASE, "lease_us": round(lease_s * 1e6)} if lease_s else {}
         yield Scene(net, **options)
 
@@ -289,3 +292,59 @@ def test_an_author_that_evicted_its_message_gets_it_when_it_is_the_receiver(rest
         reader = Program(here.net, "r", here.queue)
         here.net.advance(600)
         assert (reader.texts, here.entries(), here.rows("r")) == (["one"], 0, set())
+
+
+@pytest.mark.parametrize("restarted", ["", "r"])
+def test_what_was_consumed_is_not_handed_out_again_where_a_plain_subscription_did_not_confirm_it(
+    restarted: str,
+) -> None:
+    with scene(confirm=False) as here:
+        here.net.subscribe("r", "queue/.*")
+        reader = Program(here.net, "r", here.queue, acknowledges=False)
+        here.send("one")
+        here.net.advance(30)
+        assert [each.descriptor.destination for each in here.net.deliveries("r")] == [here.queue]
+        here.part()
+        reader.acknowledge(*reader.numbers)
+        here.net.advance(5)
+        here.press("r")
+        here.restart(*restarted)
+        again = Program(here.net, "r", here.queue)
+        here.meet()
+        here.net.advance(LIFE_S / 4 + 120)
+        assert (reader.texts, again.texts, here.entries()) == (["one"], [], 0)
+
+
+def test_an_acknowledgement_that_could_not_be_written_and_is_said_again_leaves_no_row() -> None:
+    with scene(disk_delay_s=0.2) as here:
+        reader = Program(here.net, "r", here.queue, acknowledges=False)
+        here.send("one")
+        here.net.advance(30)
+        reader.acknowledge(1)
+        here.net.advance(0.3)  # That it was consumed is durable; that it was said is not.
+        here.net.fill_disk("r")
+        here.net.advance(3)
+        assert here.rows("r") == {"A"}
+        here.net.fill_disk("r", full=False)
+        here.net.advance(30)
+        assert (here.entries(), here.rows("r")) == (0, set())
+
+
+def test_who_forgot_for_which_request_it_was_given_a_message_takes_it_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A program opened very many consumers since, one after the other."""
+    monkeypatch.setattr("carrypost.mom.receiver._REQUESTS_MAX", 2)
+    with scene() as here:
+        reader = Program(here.net, "r", here.queue)
+        here.net.advance(30)
+        here.part()
+        here.send("one")
+        here.press("m")
+        reader.close()
+        for _ in range(3):
+            Program(here.net, "r", here.queue, prefetch=0).close()
+        here.meet()
+        other = Program(here.net, "s", here.queue)
+        here.net.advance(LIFE_S / 4 + 120)
+        assert other.texts == ["one"]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.events import ClaimLost, Handed, Reason
+from carrypost.model.address import between_nodes
 from carrypost.mom.delays import Delays
 from carrypost.mom.pins import Pins
 from carrypost.mom.state import Claim, ClaimState, Move
@@ -361,7 +362,8 @@ class Claims:
             self._tentative[copy.id] = 1
         if consumed:
             self._owed.acknowledged(copy)
-        if self._deliveries.owes(copy):
+        # What was consumed of a queue goes at once, and nobody can confirm it any more.
+        if self._deliveries.owes(copy) and not between_nodes(copy.descriptor.destination):
             self._acknowledged.add(copy.id)
             self._ledger.put(ACKNOWLEDGED + copy.id, b"")
         else:

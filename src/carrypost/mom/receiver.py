@@ -273,7 +273,7 @@ class Receiver:
                 self._ask_instead(item.request, now)
             return
         copy = self._holdings.cache.get(message)
-        consumed = copy is not None and not self._claims.claimable(copy)
+        consumed = copy is not None and self._is_consumed(copy)
         repeated = known is not None and known.round >= item.round
         if known is not None and known.stands and not known.handed and known.round < item.round:
             self._drop(known)  # Its lease was over by the manager's clock.
@@ -283,11 +283,16 @@ class Receiver:
             self._take_up(made, item.queue, copy, now)
             return
         if item.again:
-            self._show_up(item.request, now)  # What was said with the answer may be lost as well.
+            self._show_up(item.request, now)  # What else was said meanwhile may be lost as well.
         if not repeated:  # A session has it, or is done with it.
             self._claims.recount(message)
             if not (consumed and item.again):  # That was what the consumer asked for, and had.
                 self._ask_instead(item.request, now)
+
+    def _is_consumed(self, copy: Copy) -> bool:
+        """Whether a consumer here acknowledged it. What was confirmed and never claimed a plain subscription had."""
+        claimed = bool(self._holdings.claimed >> copy.slot & 1)
+        return not self._claims.claimable(copy) and (claimed or not copy.here)
 
     def _take_up(self, made: Assignment, queue: str, copy: Copy | None, now: int) -> None:
         """A message of this queue is this node's from now on, whether it is here or not."""

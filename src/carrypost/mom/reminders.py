@@ -2,8 +2,8 @@
 
 A control message may be lost for good: every node that has it may evict it, also the one that made it. Whatever was in
 it, an assignment, an acknowledgement, or what was given back, the manager sees the same: it said that a message is a
-receiver's, and hears nothing. So it says it again. A receiver that did not know takes the message, one that has it says
-nothing, and one that answered before answers again.
+receiver's, and hears nothing. So it says it again. A receiver that did not know takes the message, one that has it
+keeps it, and one that answered before answers again.
 
 The manager's own clock decides, not a sign of life of the receiver: who gave a message back, or acknowledged it, has
 often closed its consumer with it, and has no reason to be heard of any more. The first reminder comes after a quarter
