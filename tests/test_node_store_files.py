@@ -450,6 +450,23 @@ def test_freed_room_is_used_again_although_the_disk_stays_full(small: Path) -> N
         assert again - full > full // 2
 
 
+@pytest.mark.parametrize("commits", [240, 242])
+def test_what_is_deleted_on_a_full_disk_makes_room_at_once_though_the_log_was_longer_before(
+    small: Path, commits: int
+) -> None:
+    """At the end of a long log there is room for deletions, and none for what is to have the room that they make."""
+    chance = random.Random(commits)
+    with opened(small / "store.db") as disk:
+        for number in range(commits):
+            assert disk.outcome({META: number}) is None
+        assert disk.outcome(message(1, chance.randbytes(300_000))) is None
+        last = 2
+        while disk.outcome(message(last, chance.randbytes(60_000))) is None:
+            last += 1
+        assert disk.outcome({}, *(key for n in range(2, 7) for key in message(n, b""))) is None
+        assert disk.outcome(message(last, chance.randbytes(60_000))) is None
+
+
 def test_when_room_returns_everything_goes_on_and_the_reserve_is_taken_again(small: Path) -> None:
     (small / "other").write_bytes(bytes(2**21))
     with opened(small / "store.db") as disk:

@@ -273,8 +273,8 @@ class Consumer:
             await self._session.works.settled()
 
     def _ask_for_one(self) -> None:
-        """One that was asked for and has not come is not asked for again: it may come any time."""
-        if not self._fetching and self._session.delivers:
+        """One that was asked for is not asked for again: it may come any time, or waits here already."""
+        if not self._fetching and not self._waiting and self._session.delivers:
             self._fetching = True
             self._credit(1, self._fetch_bytes)
 

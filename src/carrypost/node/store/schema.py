@@ -154,8 +154,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, version: int) -> None:
         raise NodeError(f"the file system of {path} cannot hold a store (it has no shared memory): choose a local disk")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-    # To cut the log off at what it may have would be to write the end of it anew every time: that waits for the disk.
-    connection.execute(f"PRAGMA journal_size_limit = {2 * CHECKPOINT_PAGES * PAGE_BYTES}")
+    limit_log(connection, short=False)
     # Zeroes over what is deleted would be written for nothing: the same user reads the file and the node.
     connection.execute("PRAGMA secure_delete = OFF")
     for number in range(version, len(MIGRATIONS)):
@@ -163,6 +162,16 @@ def _prepare(connection: sqlite3.Connection, path: Path, version: int) -> None:
     # Whoever else writes here would be found out now and not in the middle of the work.
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("ROLLBACK")
+
+
+def limit_log(connection: sqlite3.Connection, *, short: bool) -> None:
+    """Say how much of its length the log keeps when it is used from its start; `short`: the disk has little room.
+
+    To cut it off at what it may have would be to write the end of it anew every time: that waits for the disk. But on a
+    full disk deletions would fit into the end of a long log, and nothing that is to have the room that they make.
+    """
+    pages = CHECKPOINT_PAGES if short else 2 * CHECKPOINT_PAGES
+    connection.execute(f"PRAGMA journal_size_limit = {pages * PAGE_BYTES}")
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:

@@ -101,7 +101,7 @@ class Writer:
         """Something is queued that somebody waits for the disk with."""
         self._failed_epoch = -1
         self._synchronous = Durability.NORMAL
-        self._full = False
+        self._full = self._short = False
         self._closing = False
         self._mended_s = time.monotonic()
         self.reserve.make()
@@ -195,6 +195,7 @@ class Writer:
                 if not frees and not self.reserve.held and not self._spares(items):
                     self._full = True
                     return schema.full(self._path)
+                self._limit_log()
                 self._commit(transaction, max(item.batch.durability for item in items))
         except Exception as error:  # noqa: BLE001 - whatever it is: the batch is not on disk, and the thread goes on
             self._full = schema.is_full(error, self._path)
@@ -232,6 +233,13 @@ class Writer:
                 self._wake()
 
     # --- a full disk ---------------------------------------------------------------------------------------
+
+    def _limit_log(self) -> None:
+        """Let the log be short in time before the disk is full."""
+        short = schema.free_bytes(self._path) < RESERVE_BYTES
+        if short is not self._short:
+            schema.limit_log(self._connection, short=short)
+            self._short = short
 
     def _spares(self, items: list[Item]) -> bool:
         """Whether these batches leave room that the reserve gave up to those that it was given up for."""
