@@ -42,6 +42,8 @@ _MEND_S = 1.0
 """How often it is looked whether there is room for the reserve again."""
 _LAST_BYTES = RESERVE_BYTES // 4
 """Of what the reserve gave up, so much is for what frees alone."""
+_AMPLE_BYTES = 8 * RESERVE_BYTES
+"""With less room than this the log is kept short: others may fill the disk at any moment."""
 _PAGES_MARGIN = 8
 _PAGE_COUNTS = ("page_count", "freelist_count")
 
@@ -236,7 +238,7 @@ class Writer:
 
     def _limit_log(self) -> None:
         """Let the log be short in time before the disk is full."""
-        short = schema.free_bytes(self._path) < RESERVE_BYTES
+        short = schema.free_bytes(self._path) < _AMPLE_BYTES
         if short is not self._short:
             schema.limit_log(self._connection, short=short)
             self._short = short
