@@ -222,7 +222,7 @@ class Assignments:
         made = self._all[manager, message] = Assignment(self, message, destination, item.until_us or NEVER)
         made.round, made.request, made.lease_us = item.round, item.request, item.lease_us
         made.before = made.count = item.count
-        self._holdings.awaited.add(message)
+        self._note_need(made)
         self.write(made)
         return made
 
@@ -236,7 +236,7 @@ class Assignments:
     def attach(self, assignment: Assignment, copy: Copy) -> None:
         """Its message is here."""
         assignment.copy = copy
-        self._holdings.awaited.discard(copy.id)
+        self._note_need(assignment)
         if copy.descriptor.deadline_us is not None:
             assignment.until_us = copy.descriptor.deadline_us
         self._cache.pin((copy,), QUEUES)
@@ -244,12 +244,16 @@ class Assignments:
     def detach(self, assignment: Assignment) -> None:
         """Its message is not here any more, and may come again."""
         assignment.copy = None
-        self._holdings.awaited.add(assignment.message)
+        self._note_need(assignment)
+
+    def _note_need(self, assignment: Assignment) -> None:
+        """Its message has to come as long as it is this node's and not here, be it one that this node sent."""
+        self._holdings.need(assignment.message, needed=assignment.stands and assignment.copy is None)
 
     def answer(self, assignment: Assignment, state: Held) -> None:
         """It is not this node's any more; its manager is told, once that is durable."""
         assignment.state, assignment.owed = state, ANSWER
-        self._holdings.awaited.discard(assignment.message)
+        self._note_need(assignment)
         self.write(assignment)
         self._post.add(assignment.manager, assignment, ANSWER, until_us=assignment.until_us)
         if state is not Held.ACKNOWLEDGED and assignment.copy is not None:
@@ -285,7 +289,7 @@ class Assignments:
         """There is nothing to be known of it any more."""
         if assignment.copy is not None:
             self._cache.unpin((assignment.copy,), QUEUES)
-        self._holdings.awaited.discard(assignment.message)
+        self._holdings.need(assignment.message, needed=False)
         if self._all.get(assignment.key) is assignment:
             del self._all[assignment.key]
             self._ledger.delete(_row_name(assignment.key))
@@ -301,8 +305,7 @@ class Assignments:
         copy = self._cache.get(message)
         if copy is not None and copy.whole and made.stands:
             self.attach(made, copy)
-        elif made.stands:
-            self._holdings.awaited.add(message)
+        self._note_need(made)
         if made.owed:
             self._post.add(made.manager, made, ANSWER, until_us=made.until_us)
         return made

@@ -45,8 +45,8 @@ class Holdings:
 
     __slots__ = (
         "_carried", "_claimed", "_delivered", "_handle", "_handled", "_hashes", "_invitations", "_journal",
-        "_privilege", "_seen", "_withholders", "awaited", "by_handle", "cache", "index", "now_us",
-        "paused_until_us", "purged", "watched", "withheld",
+        "_needed", "_privilege", "_seen", "_withholders", "by_handle", "cache", "index", "now_us", "paused_until_us",
+        "purged", "watched", "withheld",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, journal: Journal, privilege: Privilege, rng: Random) -> None:
@@ -57,8 +57,8 @@ class Holdings:
         self.index = ProfileIndex(settings.limits)
         self.purged = Purged()
         """What is not let in any more, because it reached whom it was for."""
-        self.awaited: set[MessageId] = set()
-        """What a layer needs the copy of: also if this host published it, and has not got it any more."""
+        self._needed: set[MessageId] = set()
+        """What a layer has to have a copy of, and has not."""
         self.now_us = 0
         """The time of the step that is being done: the host's to set."""
         self.withheld = 0
@@ -157,6 +157,17 @@ class Holdings:
         """Count a message that is not here among those that are known."""
         self.index.add(memory)
         self.index.mark_known(memory)
+
+    def need(self, message: MessageId, *, needed: bool) -> None:
+        """A layer has to have a copy of this message, or has one, or needs none any more."""
+        if needed:
+            self._needed.add(message)
+        else:
+            self._needed.discard(message)
+
+    def is_needed(self, message: MessageId) -> bool:
+        """Whether it may come in also if this host published it, and has not got it any more."""
+        return message in self._needed
 
     def withhold(self, copy: Copy, owner: int) -> None:
         """Keep a copy from being offered until this owner, too, permits it (`holdings.owners`)."""

@@ -64,7 +64,7 @@ class Inspection:
             self._check_sizes(found)
         if found.id != entry.message:
             raise ForgeryError("id")
-        if found.author == self._author and found.id not in self._holdings.awaited:
+        if found.author == self._author and not self._holdings.is_needed(found.id):
             self._remember_own(found, link, now)
             raise ForgeryError("own-message")
         self._check_times(found, now)
