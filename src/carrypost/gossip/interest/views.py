@@ -69,8 +69,8 @@ class View:
     """One profile against everything that is here."""
 
     __slots__ = (
-        "_addressed", "_fingerprints", "_fresh", "_index", "_limits", "_matches", "_near", "_sorted", "_wanted",
-        "_weighed", "digest", "entries", "matcher", "mixed", "references", "wants_something",
+        "_addressed", "_compared", "_fingerprints", "_fresh", "_index", "_limits", "_matches", "_near_made", "_sorted",
+        "_wanted", "digest", "entries", "matcher", "mixed", "references", "wants_something",
     )  # fmt: skip
 
     def __init__(self, index: Known, digest: bytes, entries: tuple[Entry, ...], limits: Limits) -> None:
@@ -80,7 +80,7 @@ class View:
         near = sum(not entry.hops for entry in entries)
         self.mixed = near < len(entries)
         """Whether some of it is only to be carried for others."""
-        self._near: Matcher | None = None  # made when asked for, which the host does not ask of its own profile
+        self._near_made: Matcher | None = None  # made when asked for, which the host does not ask of its own profile
         self._limits = limits
         self.wants_something = near > 0
         """Whether anything is wanted for the node itself."""
@@ -89,7 +89,7 @@ class View:
         self._index = index
         self._matches = 0
         self._fresh: list[int] = []  # matching slots that are not in the bitset yet
-        self._weighed = self._wanted = self._addressed = 0  # slots that were asked about, and what came of it
+        self._compared = self._wanted = self._addressed = 0  # slots that `wanted` was asked about, and what it found
         self._fingerprints = [0] * ROOT_BUCKETS
         self._sorted: list[_Sorted | None] = [None] * ROOT_BUCKETS  # made when asked for, until it changes
 
@@ -108,21 +108,24 @@ class View:
         """
         if not self.mixed:
             return True
-        return self._own.matches(descriptor) or addressee(descriptor.destination) == node
+        return self._near.matches(descriptor) or addressee(descriptor.destination) == node
 
     @property
-    def _own(self) -> Matcher:
-        """What is wanted for the node itself."""
-        if self._near is None:
-            self._near = Matcher([entry for entry in self.entries if not entry.hops], self._limits)
-        return self._near
+    def _near(self) -> Matcher:
+        """The entries by which the node wants something for itself."""
+        if self._near_made is None:
+            self._near_made = Matcher([entry for entry in self.entries if not entry.hops], self._limits)
+        return self._near_made
 
     def wanted(self, mask: int, copies: Sequence[Slotted | None], node: NodeId) -> int:
-        """Of these slots those with what is for this node itself (`wants`); each is held against the profile once."""
+        """Those of these slots whose messages are for this node itself, as `wants` says of one.
+
+        Asked for every page of offers, of all that might be on it; so each slot is held against the profile once.
+        """
         if not self.mixed:
             return mask
-        if fresh := mask & ~self._weighed:
-            self._weigh(fresh, copies)
+        if fresh := mask & ~self._compared:
+            self._compare(fresh, copies)
         found = mask & self._wanted
         for slot in bits(mask & self._addressed & ~found):
             copy = copies[slot]
@@ -130,17 +133,17 @@ class View:
                 found |= 1 << slot
         return found
 
-    def _weigh(self, mask: int, copies: Sequence[Slotted | None]) -> None:
+    def _compare(self, mask: int, copies: Sequence[Slotted | None]) -> None:
         wanted: list[int] = []
         addressed: list[int] = []
-        matches = self._own.matches
+        matches = self._near.matches
         for slot in bits(mask):
             if (copy := copies[slot]) is not None:
                 if matches(copy.descriptor):
                     wanted.append(slot)
                 elif addressee(copy.descriptor.destination) is not None:
                     addressed.append(slot)
-        self._weighed |= mask
+        self._compared |= mask
         self._wanted |= mask_of(wanted)
         self._addressed |= mask_of(addressed)
 
@@ -244,8 +247,8 @@ class View:
     def clear(self, keep: int) -> None:
         """Only these slots have tenants still."""
         self._matches = self.matches & keep
-        if self._weighed:
-            self._weighed &= keep
+        if self._compared:
+            self._compared &= keep
             self._wanted &= keep
             self._addressed &= keep
 

@@ -167,6 +167,7 @@ class Offers:
         return found
 
     def _first(self, mask: int, most: int) -> list[Copy]:
+        """So many of these slots at most, in the order in which they are sent."""
         copies = self._cache.copies
         found = [copy for slot in bits(mask) if (copy := copies[slot]) is not None]
         if len(found) > most:
