@@ -92,8 +92,8 @@ def between_nodes(destination: str) -> bool:
     return destination.startswith(_OWNED)
 
 
-def is_word(destination: str) -> bool:
-    """Whether it is what a node tells another one, and not all."""
+def is_control_of_node(destination: str) -> bool:
+    """Whether it is where one node is told something; `EVERYBODY` is not."""
     return destination.startswith(_CONTROL) and destination != EVERYBODY
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from carrypost.model.address import is_word
+from carrypost.model.address import is_control_of_node
 from carrypost.model.descriptor import Descriptor
 
 PRIVILEGE_MAX = 255
@@ -17,11 +17,11 @@ Privilege = Callable[[Descriptor], int]
 
 
 def privilege(descriptor: Descriptor) -> int:
-    """The rule of the papers: persistent first, then priority. What nodes say to one node about queues counts as such.
+    """The rule of the papers: persistent first, then priority. What tells one node of its queues counts as persistent.
 
-    Else all of a queue would go before the few words that let any of it be consumed.
+    Else all messages of a queue would go before the few control messages that let any of them be consumed.
     """
-    return (10 if descriptor.persistent or is_word(descriptor.destination) else 0) + descriptor.priority
+    return (10 if descriptor.persistent or is_control_of_node(descriptor.destination) else 0) + descriptor.priority
 
 
 def clamp(value: int) -> int:
