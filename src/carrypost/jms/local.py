@@ -319,17 +319,11 @@ class LocalProvider(Provider):
 
     async def bind(self, asked: Bind) -> None:
         """Let a name stand for a destination, or make a context."""
-        number = self._next()
-        with self._command():
-            self._host().messaging.bind(number, asked, self.now_us())
-        await asyncio.shield(self._answer(number))
+        await self._answered(lambda number, now: self._host().messaging.bind(number, asked, now))
 
     async def unbind(self, name: str, context: bool) -> None:
         """Let a name go, or a context."""
-        number = self._next()
-        with self._command():
-            self._host().messaging.unbind(number, name, self.now_us(), context=context)
-        await asyncio.shield(self._answer(number))
+        await self._answered(lambda number, now: self._host().messaging.unbind(number, name, now, context=context))
 
     async def lookup(self, name: str, timeout_s: float, kind: Kind | None) -> Binding:
         """What a name stands for."""

@@ -81,13 +81,13 @@ class Transaction:
         if performed.sent.done():
             made = self._begun(drafts, performed.sent)
             self._committing = True
-            await self._works.followed(performed.done, partial(self._end, made, performed.done))
+            await self._works.conclude(performed.done, partial(self._end, made, performed.done))
         else:
             self._committing = True
             await self._works.outcome(asyncio.ensure_future(self._commit(drafts, performed)))
 
     async def _commit(self, drafts: list[Drafted], performed: Performed) -> None:
-        """As far as it has to be waited for what messages were sent with: in a task of its own."""
+        """Wait for what its messages were sent with, then for the disk: in a task of its own."""
         try:
             await asyncio.wait([performed.sent])
             made = self._begun(drafts, performed.sent)

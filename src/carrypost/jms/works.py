@@ -105,7 +105,7 @@ class SessionWorks:
             raise
         done.result()
 
-    async def followed(self, done: asyncio.Future[None], ending: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def conclude(self, done: asyncio.Future[None], ending: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Wait until a work is durable or failed, and do what follows from that.
 
         Who is cancelled leaves it to a task, and so does who would have to wait once more: it is done in any case.
