@@ -77,6 +77,15 @@ class Scene:
         control = [each for each in copies if each and each.descriptor.destination.startswith("control/")]
         return any(each.here for each in control)
 
+    def assign_in_vain(self) -> Program:
+        """A consumer of r asks, m gives it a message when they have parted, and what tells so is evicted everywhere."""
+        reader = Program(self.net, "r", self.queue)
+        self.net.advance(30)
+        self.part()
+        self.send("one")
+        self.press("m")
+        return reader
+
     def restart(self, *nodes: str) -> None:
         for node in nodes:
             self.net.kill(node)
@@ -112,11 +121,7 @@ RESTARTS = pytest.mark.parametrize("restarted", ["", "m", "r", "mr"])
 @RESTARTS
 def test_an_assignment_that_was_evicted_everywhere_comes_to_its_receiver_all_the_same(restarted: str) -> None:
     with scene() as here:
-        reader = Program(here.net, "r", here.queue)
-        here.net.advance(30)
-        here.part()
-        here.send("one")
-        here.press("m")
+        reader = here.assign_in_vain()
         here.restart(*restarted)
         if "r" in restarted:
             reader = Program(here.net, "r", here.queue)
@@ -191,11 +196,7 @@ def test_a_dead_letter_whose_release_was_evicted_everywhere_is_one_all_the_same(
 
 def test_a_reminder_that_is_evicted_as_well_is_followed_by_another() -> None:
     with scene() as here:
-        reader = Program(here.net, "r", here.queue)
-        here.net.advance(30)
-        here.part()
-        here.send("one")
-        here.press("m")
+        reader = here.assign_in_vain()
         here.net.advance(LIFE_S / 4)
         here.press("m")
         here.meet()
@@ -336,11 +337,7 @@ def test_who_forgot_for_which_request_it_was_given_a_message_takes_it_all_the_sa
     """A program opened very many consumers since, one after the other."""
     monkeypatch.setattr("carrypost.mom.receiver._REQUESTS_MAX", 2)
     with scene() as here:
-        reader = Program(here.net, "r", here.queue)
-        here.net.advance(30)
-        here.part()
-        here.send("one")
-        here.press("m")
+        reader = here.assign_in_vain()
         reader.close()
         for _ in range(3):
             Program(here.net, "r", here.queue, prefetch=0).close()
