@@ -136,15 +136,16 @@ class Requests:
         self._ledger.put(_row_name(key), _encode(RequestRow(0, 0, until_us, "", withdrawn=True)))
 
     def spare(self, queue: Queue, entry: QueueEntry) -> bool:
-        """An entry ends, or its lease: if it did not come to its receiver, that takes another one instead.
+        """An entry ends, or its lease: if it did not come to its receiver, the receiver takes another one instead.
 
-        Other nodes see that for themselves, once they were told that it is theirs. Returns True if there is such a one.
+        Other nodes see that for themselves, once they were told that it is theirs. Returns True if another one is due.
         """
         request = queue.standing(entry.receiver, entry.request)
         if request is None or entry.state is not EntryState.ASSIGNED:
             return False
         here = request.node == self._node
-        if entry.count > entry.before if here else not entry.owed & ASSIGN:
+        came = entry.count > entry.before if here else not entry.owed & ASSIGN
+        if came:
             return False
         request.give_back()
         if not here:
