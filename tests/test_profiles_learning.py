@@ -43,8 +43,8 @@ def test_learning_in_parts_while_messages_come_and_go_is_learning_at_once() -> N
 
         for _ in range(100):
             enter()
-        index.begin(entries, b"slow", here.values())
-        while index.go_on(b"slow", chance.choice([1, 3])) is None:
+        learning = index.begin(entries, b"slow", here.values())
+        while not index.go_on(learning, chance.choice([1, 3])):
             assert index.view(b"slow") is None
             for _ in range(chance.randrange(4)):
                 enter()
@@ -96,3 +96,23 @@ def test_a_neighbour_that_leaves_takes_its_profile_along() -> None:
         attacker.say("a", attacker.announcement("a", profile=b"another!"))
         net.advance(60)
         assert len(attacker.heard) > 0
+
+
+def test_the_own_profile_may_become_one_that_is_still_being_learnt_from_a_neighbour() -> None:
+    """The same program on two nodes: the second one subscribes while it learns what the first one wants."""
+    selectors = [each.selector for each in heavy()]
+    with testing.network("a", "b", seed=1) as net:
+        for number in range(120):
+            net.publish("a", "news", str(number).encode())
+        for selector in selectors:
+            net.subscribe("b", ".*", selector)
+        net.link("a", "b")
+        net.advance(0.3)
+        assert net.host("a").overview().neighbours, "they have met"
+        for selector in selectors:
+            net.subscribe("a", ".*", selector)
+        net.advance(3)
+        for node, other in ("ab", "ba"):
+            net.publish(node, "news", b"to the other", attributes={"n": 0})
+            net.advance(3)
+            assert net.deliveries(other)[-1].payload == b"to the other"

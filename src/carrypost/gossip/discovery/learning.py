@@ -1,7 +1,10 @@
-"""The neighbours' profiles that this host is learning: one after the other, a moment at a time, with pauses.
+"""The pace at which a host learns its neighbours' profiles: one after the other, a moment at a time, with pauses.
 
-Most are learnt as soon as they come. One that takes longer, as a stranger's may that was made for it, leaves this host
-four fifths of its time for everything else; its teller waits, and is charged for all of it.
+Most are learnt as soon as they come. A profile that takes longer, such as a stranger's that was made for it, leaves
+this host four fifths of its time for everything else. Its teller waits, and is charged for all of it.
+
+Only the index knows which profiles are being learnt (`ProfileIndex.learning`). The host's own profile may be one of
+them and is then learnt at once, so nothing is remembered here from one moment to the next.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from typing import TYPE_CHECKING
 from carrypost.gossip.timers import LEARN, Timers
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from carrypost.gossip.interest.matcher import Slotted
     from carrypost.gossip.transfers.ground import Ground
@@ -22,19 +25,13 @@ _MOMENT_US = 50_000
 _PAUSE_US = 200_000
 
 
-class LearningQueue:
-    """The profiles of one host that are not learnt yet, by their digests."""
+class LearningPace:
+    """When a host goes on learning, for how long, and at whose cost."""
 
     def __init__(self, ground: Ground) -> None:
         self._index = ground.holdings.index
         self._timers = Timers(ground.links.schedule)
         ground.links.schedule.add(self._timers)
-        self._tellers: dict[bytes, Link] = {}
-        """Whose it is, first come first."""
-        self._learnt: list[bytes] = []
-
-    def __contains__(self, digest: bytes) -> bool:
-        return digest in self._tellers
 
     @property
     def due_us(self) -> int:
@@ -43,36 +40,31 @@ class LearningQueue:
 
     def begin(
         self, entries: Iterable[Entry], digest: bytes, copies: Collection[Slotted], teller: Link, now: int
-    ) -> None:
-        """Learn a profile, or begin to; raises `LimitError` where there is no room for another."""
-        self._index.begin(entries, digest, copies)
-        matcher = self._index.learning(digest).matcher  # type: ignore[union-attr]  # it was begun
-        if self._index.go_on(digest, _MOMENT_US) is not None:
-            self._learnt.append(digest)
-        else:
-            self._tellers[digest] = teller
+    ) -> bool:
+        """Learn a profile, or begin to. Returns True if it is learnt; raises `LimitError` without room."""
+        learning = self._index.begin(entries, digest, copies)
+        learnt = self._index.go_on(learning, _MOMENT_US)
+        if not learnt:
             self._timers.hasten(LEARN, now + _PAUSE_US)
-        teller.budgets.learnt(matcher, len(copies), now)
-
-    def go_on(self, wanted: Collection[bytes], now: int) -> None:
-        """Go on with the first; what nobody is known by any more is given up."""
-        self._timers.cancel(LEARN)
-        for digest in [digest for digest in self._tellers if digest not in wanted]:
-            del self._tellers[digest]
-            self._index.abandon(digest)
-        for digest, teller in self._tellers.items():
-            matcher = self._index.learning(digest).matcher  # type: ignore[union-attr]  # likewise
-            before_us = matcher.spent_us
-            if self._index.go_on(digest, _MOMENT_US) is not None:
-                self._learnt.append(digest)
-            teller.budgets.charge(matcher.spent_us - before_us)
-            break
-        for digest in self._learnt:
-            del self._tellers[digest]
-        if self._tellers:
-            self._timers.arm(LEARN, now + _PAUSE_US)
-
-    def take_learnt(self) -> list[bytes]:
-        """The digests of those that were learnt since the last call."""
-        learnt, self._learnt = self._learnt, []
+        teller.budgets.learnt(learning.view.matcher, len(copies), now)
         return learnt
+
+    def go_on(self, tellers: Mapping[bytes, Link], now: int) -> bytes | None:
+        """Go on with the earliest, and return its digest once it is learnt.
+
+        Abandons every profile without a teller: no neighbour announces it any more.
+        """
+        self._timers.cancel(LEARN)
+        index = self._index
+        for digest in [digest for digest in index.learning if digest not in tellers]:
+            index.abandon(digest)
+        if not index.learning:
+            return None
+        digest, learning = next(iter(index.learning.items()))
+        matcher = learning.view.matcher
+        before_us = matcher.spent_us
+        learnt = index.go_on(learning, _MOMENT_US)
+        tellers[digest].budgets.charge(matcher.spent_us - before_us)
+        if index.learning:
+            self._timers.arm(LEARN, now + _PAUSE_US)
+        return digest if learnt else None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from carrypost.errors import RemoteError
 from carrypost.events import NeighbourDown, NeighbourUp, OneWay
 from carrypost.gossip.discovery.beacon import Beacon
-from carrypost.gossip.discovery.learning import LearningQueue
+from carrypost.gossip.discovery.learning import LearningPace
 from carrypost.gossip.discovery.neighbour import (
     HEARD,
     LINKED,
@@ -67,7 +67,7 @@ class Neighbours:
         self._neighbours: dict[str, Neighbour] = {}
         self.get = self._neighbours.get
         """The neighbour at a link address. Asked for every datagram."""
-        self._learning = LearningQueue(ground)
+        self._pace = LearningPace(ground)
         self.profiles_wanted: list[Neighbour] = []
         """Those whose profile is to be asked for."""
         self.places = Places(ground, self._neighbours)
@@ -331,7 +331,7 @@ class Neighbours:
         view = self._holdings.index.view(neighbour.profile)
         if view is not None:
             self._learnt(neighbour, view, now)
-        elif neighbour.profile in self._learning:
+        elif neighbour.profile in self._holdings.index.learning:
             neighbour.link.timers.cancel(ASK_PROFILE)
         else:
             self.profiles_wanted.append(neighbour)
@@ -366,7 +366,8 @@ class Neighbours:
         """A neighbour's profile, or a part of it; raises `RemoteError`."""
         if frame.digest != neighbour.profile:
             raise RemoteError("profile-stale")
-        if frame.digest in self._learning or self._holdings.index.view(frame.digest) is not None:
+        index = self._holdings.index
+        if frame.digest in index.learning or index.view(frame.digest) is not None:
             self._need_profile(neighbour, now)
             return
         key = (frame.digest, frame.parts)
@@ -379,15 +380,14 @@ class Neighbours:
             raise RemoteError("rate")
         entries = decode_entries(encoded, self._limits)
         copies = self._holdings.known_copies()
-        self._learning.begin(entries, frame.digest, copies, neighbour.link, now)
-        self._take_learnt(now)
+        if self._pace.begin(entries, frame.digest, copies, neighbour.link, now):
+            self._use_profile(frame.digest, now)
 
-    def _take_learnt(self, now: int) -> None:
-        """Profiles that are learnt count from now on."""
-        for digest in self._learning.take_learnt():
-            for each in self._neighbours.values():
-                if each.profile == digest:
-                    self._need_profile(each, now)
+    def _use_profile(self, digest: bytes, now: int) -> None:
+        """Let a profile that is learnt count for all neighbours that have it."""
+        for each in self._neighbours.values():
+            if each.profile == digest:
+                self._need_profile(each, now)
 
     def answer_profile(self, neighbour: Neighbour, frame: ProfileRequest, now: int) -> None:
         """Tell the profile to one who asks for it, but not as often as it likes; raises `RemoteError`."""
@@ -400,9 +400,12 @@ class Neighbours:
 
     def tick(self, now: int) -> None:
         """End neighbours that fell silent, tell of those that do not hear this host, learn what they want."""
-        if self._learning.due_us <= now:
-            self._learning.go_on({neighbour.profile for neighbour in self._neighbours.values()}, now)
-            self._take_learnt(now)
+        if self._pace.due_us <= now:
+            # Of several neighbours that have the same profile, the one that came first pays.
+            tellers = {each.profile: each.link for each in reversed(self._neighbours.values())}
+            learnt = self._pace.go_on(tellers, now)
+            if learnt is not None:
+                self._use_profile(learnt, now)
         for neighbour in list(self._neighbours.values()):
             timers = neighbour.link.timers
             if timers.due[FORGET] <= now:

@@ -13,7 +13,7 @@ they neither cancel each other in the XOR nor stand twice in a listing, and who 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from carrypost.errors import LimitError, StateError
@@ -79,42 +79,51 @@ class ProfileIndex:
     def learn(self, entries: Iterable[Entry], digest: bytes, copies: Iterable[Slotted], *, own: bool = False) -> View:
         """Match everything in `copies`, all that have a slot, against a new profile. One known already stays.
 
+        A profile that is being learnt is learnt to its end, at once.
         Room is made by forgetting the profile that nobody has referred to for the longest time. Where
         neighbours refer to all of them the newcomer is refused (`LimitError`), unless it is the host's own.
         """
         if (present := self.view(digest)) is not None:
             return present
-        self.begin(entries, digest, copies, own=own)
-        view = self.go_on(digest, None)
-        assert view is not None
-        return view
+        learning = self._learning.get(digest)
+        if learning is None:
+            learning = self.begin(entries, digest, copies, own=own)
+        learning.finish()
+        return self._enter(learning)
 
-    def begin(self, entries: Iterable[Entry], digest: bytes, copies: Iterable[Slotted], *, own: bool = False) -> None:
-        """Begin to learn a profile that is not known, which `go_on` does; raises as `learn` does."""
+    def begin(
+        self, entries: Iterable[Entry], digest: bytes, copies: Iterable[Slotted], *, own: bool = False
+    ) -> Learning:
+        """Begin to learn a profile that is neither known nor being learnt; raises as `learn` does."""
         self._make_room(own=own)
-        self._learning[digest] = Learning(View(self, digest, tuple(entries), self._limits), copies)
+        learning = self._learning[digest] = Learning(View(self, digest, tuple(entries), self._limits), copies)
+        return learning
 
-    def learning(self, digest: bytes) -> View | None:
-        """The view of a profile that is being learnt; it cannot be used yet."""
-        found = self._learning.get(digest)
-        return None if found is None else found.view
+    @property
+    def learning(self) -> Mapping[bytes, Learning]:
+        """The profiles that are being learnt, for whomever, by digest, earliest first. Their views cannot be used."""
+        return self._learning
 
-    def go_on(self, digest: bytes, within_us: int | None) -> View | None:
-        """Go on to learn a profile, for about so long; returns its view when that is done."""
-        learning = self._learning[digest]
+    def go_on(self, learning: Learning, within_us: int) -> bool:
+        """Go on to learn a profile, for about so long. Returns True once its view can be used."""
         if not learning.go_on(within_us):
-            return None
+            return False
+        self._enter(learning)
+        return True
+
+    def _enter(self, learning: Learning) -> View:
+        """Put the view of a profile that is learnt among the others."""
         view = learning.view
-        del self._learning[digest]
+        del self._learning[view.digest]
         self.apply()
         view.toggle({self.fingerprints[slot] for slot in bits(view.known)})
-        self._views[digest] = view
-        self._idle[digest] = None
+        self._views[view.digest] = view
+        self._idle[view.digest] = None
         return view
 
     def abandon(self, digest: bytes) -> None:
         """Learn a profile no further."""
-        self._learning.pop(digest, None)
+        del self._learning[digest]
 
     def close(self) -> None:
         """The host is gone: views and index let go of each other, so that the memory is free at once."""

@@ -28,12 +28,16 @@ class Learning:
         self.view = view
         self._left = {copy.slot: copy for copy in copies}
 
-    def go_on(self, within_us: int | None) -> bool:
-        """Look at more messages, for about so long; None: at all. Returns True when there are no more."""
+    def finish(self) -> None:
+        """Look at all messages that are left, however long that takes."""
+        self.view.look_at_all(self._left.values())
+        self._left.clear()
+
+    def go_on(self, within_us: int) -> bool:
+        """Look at more messages, for about so long. Returns True when there are no more."""
         matcher, left = self.view.matcher, self._left
-        if within_us is None or matcher.is_cheap:
-            self.view.look_at_all(left.values())
-            left.clear()
+        if matcher.is_cheap:
+            self.finish()
             return True
         end_us = matcher.spent_us + within_us
         while left and matcher.spent_us < end_us:
