@@ -323,10 +323,6 @@ def flood_some(mallory: Attacker) -> None:
 @pytest.mark.parametrize(
     ("entries", "reason"),
     [
-        ([Entry((("x", "y" * 257),))], "profile"),
-        ([Entry((("x" * 1_025, "y"),))], "profile"),
-        ([Entry((("x", "y"),), "s" * 1_025)], "profile"),
-        ([Entry(tuple((str(number), "y") for number in range(100, 165)))], "profile"),
         ([Entry((("x", str(number)),)) for number in range(2_049)], "profile"),
         ([Entry((("x", str(number) + "y" * 250),)) for number in range(300)], "profile"),
         ([Entry(())], "profile"),
@@ -344,6 +340,29 @@ def test_a_profile_with_too_much_of_anything_is_refused(entries: list[Entry], re
             mallory.say("b", Profile(mallory.profile, number, 2, encoded[number * 40_000 :][:40_000]))
         assert stage.refused()[reason] >= 1
         stage.check()
+
+
+@pytest.mark.parametrize(
+    "costly",
+    [
+        Entry((("x", "y" * 257),)),
+        Entry((("x" * 1_025, "y"),)),
+        Entry((("destination", "sport"),), "s" * 1_025),
+        Entry(tuple((str(number), "y") for number in range(100, 165))),
+    ],
+)
+def test_an_entry_with_too_much_of_anything_does_not_void_the_profile(costly: Entry) -> None:
+    """The neighbour may have larger limits: it is offered what its other entries ask for, and what this may ask for."""
+    with scene() as stage:
+        mallory = Attacker(stage.net)
+        mallory.meet("b", "news", costly)  # type: ignore[arg-type]
+        mallory.agree("b")
+        for destination in ("news", "sport"):
+            mallory.heard.clear()
+            message = stage.net.publish("b", destination, b"x" * 2_000)
+            stage.net.advance(1)
+            assert message in {each.message for offer in mallory.sends(Offer) for each in offer.entries}
+        assert not stage.refused()["profile"]
 
 
 def test_a_profile_that_is_not_the_announced_one_is_refused() -> None:

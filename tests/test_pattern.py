@@ -203,10 +203,6 @@ def test_text_that_is_not_utf8_is_refused() -> None:
 @pytest.mark.parametrize(
     "profile",
     [
-        [Entry((("a", "x" * 257),))],
-        [Entry((("a" * 1025, "x"),))],
-        [Entry((("a", "x"),), "x" * 1025)],
-        [Entry(tuple((f"a{number:02}", "x") for number in range(65)))],
         [Entry((("a", str(number)),)) for number in range(2049)],
         [Entry((("a", f"{number:0250}"),)) for number in range(300)],
     ],
@@ -214,6 +210,29 @@ def test_text_that_is_not_utf8_is_refused() -> None:
 def test_a_profile_over_a_limit_is_refused(profile: list[Entry]) -> None:
     with pytest.raises(LimitError):
         decode_entries(encode_entries(profile), LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("costly", "widened"),
+    [
+        (Entry((("a", "x" * 257),)), Entry((("destination", ".*"),))),
+        (Entry((("a" * 1025, "x"),), "b = 1", 2), Entry((("destination", ".*"),), "b = 1", 2)),
+        (Entry((("a", "x"), ("destination", "y" * 257))), Entry((("a", "x"),))),
+        (Entry((("a", "x"),), "x" * 1025), Entry((("a", "x"),))),
+        (Entry(tuple((f"a{number:02}", "x") for number in range(65))), Entry((("destination", ".*"),))),
+        (Entry((*((f"a{number:02}", "x") for number in range(65)), ("destination", "news"))), entry("news")),
+    ],
+)
+def test_an_entry_over_a_limit_is_widened_and_does_not_void_the_others(costly: Entry, widened: Entry) -> None:
+    assert set(decode_entries(encode_entries([costly, entry("sport")]), LIMITS)) == {widened, entry("sport")}
+
+
+def test_as_many_attributes_as_a_descriptor_may_have_can_be_asked_for_beside_the_destination() -> None:
+    patterns = {f"a{number:02}": "x" for number in range(64)}
+    asked = entry({"destination": "news", **patterns})
+    assert decode_entries(encode_entries([asked]), LIMITS) == (asked,)
+    with pytest.raises(PatternError, match="65 attributes; 64 are allowed"):
+        entry({"one more": "x", **patterns})
 
 
 def test_a_pattern_that_this_re2_does_not_take_may_travel() -> None:

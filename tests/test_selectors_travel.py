@@ -158,7 +158,7 @@ def quiet_after(net: testing.Network, *names: str) -> Iterator[None]:
     assert not refused.counts
 
 
-def unchecked(pattern: str, selector: str | None = None) -> Entry:
+def unchecked(pattern: str, selector: str | None = None, **_: object) -> Entry:
     """As a version that knows more than this one would make it."""
     return Entry((("destination", pattern),), selector)
 

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from tests.loopback import apart
 from tests.nodes import QUICK, scene, until
 
+from carrypost import testing
 from carrypost.config import Limits, Settings
-from carrypost.errors import LocalError
+from carrypost.errors import InvalidSelectorException, LocalError, PatternError
 from carrypost.events import Delivered, Delivery
 from carrypost.gossip.holdings.destinations import Destinations
 from carrypost.gossip.interest.matcher import Matcher
@@ -299,6 +300,41 @@ class Program:
 
     def take(self, delivery: Delivery) -> None:
         self.got.append(delivery)
+
+
+TIGHT = {"pattern_bytes_max": 12, "selector_bytes_max": 12, "attributes_max": 1, "attribute_bytes_max": 4}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "selector", "limit"),
+    [
+        ("news.of.the.day", None, "limits.pattern_bytes_max"),
+        ("news", "weight BETWEEN 3 AND 5", "limits.selector_bytes_max"),
+        ({"destination": "news", "weight": "3"}, None, "limits.attribute_bytes_max"),
+        ({"a": "1", "b": "2"}, None, "limits.attributes_max"),
+    ],
+)
+def test_a_subscription_that_equal_neighbours_cannot_evaluate_is_refused_where_it_is_made(
+    pattern: str | dict[str, str], selector: str | None, limit: str
+) -> None:
+    with testing.network("a", "b", limits=TIGHT) as net:
+        net.subscribe("b", "news")
+        with pytest.raises(PatternError, match=limit):
+            net.subscribe("b", pattern, selector)
+        net.link("a", "b")
+        net.publish("a", "news", b"still comes")
+        net.advance(5)
+        assert [each.payload for each in net.deliveries("b")] == [b"still comes"]
+
+
+def test_a_topic_that_equal_neighbours_cannot_evaluate_is_refused_where_a_consumer_is_opened() -> None:
+    async def play() -> None:
+        async with testing.network("a", limits=TIGHT) as net, net.context("a") as context:
+            await context.create_consumer(context.create_topic("news"))
+            with pytest.raises(InvalidSelectorException, match="limits.pattern_bytes_max"):
+                await context.create_consumer(context.create_topic("news.of.the.day"))
+
+    testing.run(play)
 
 
 def test_a_program_that_comes_back_finds_each_of_its_messages_at_once() -> None:

@@ -234,7 +234,7 @@ class Host:
         """
         self._require_start()
         with self.step(now):
-            asked = entry(pattern, selector)
+            asked = entry(pattern, selector, limits=self._ground.limits)
             taken = whole_destination(asked) if ordered else asked
             number = self._deliveries.subscribe(taken, asked)
             self._passage.grant_wishes(now)

@@ -51,6 +51,7 @@ def entry(pattern: str | Mapping[str, str], selector: str | None = None, *, limi
     """Make an entry for a destination's pattern, or for several attributes; raises `PatternError`.
 
     A text that is no selector raises `InvalidSelectorException`, which is one; a blank text means no selector.
+    `limits` are those of the node that wants it: neighbours with the same limits can then evaluate the entry.
     """
     if not isinstance(pattern, str | Mapping):
         raise PatternError(f"a pattern is text, or a pattern for each attribute, not a {type(pattern).__name__}")
@@ -60,15 +61,20 @@ def entry(pattern: str | Mapping[str, str], selector: str | None = None, *, limi
     if not patterns:
         raise PatternError("an interest names at least one attribute; everything is destination '.*'")
     made = Entry(tuple(sorted(patterns.items())), selector)
-    try:
-        _check(made, limits)
-    except LimitError as error:
-        raise PatternError(str(error)) from None
-    except (AttributeError, UnicodeEncodeError):
-        raise PatternError(f"attributes, patterns and selectors are Unicode text, not {pattern!r}") from None
-    for attribute, text in made.patterns:
-        _validate(attribute, text, limits.pattern_memory_bytes_max)
+    check_entry(made, limits)
     return made
+
+
+def check_entry(one: Entry, limits: Limits) -> None:
+    """Raise `PatternError` unless neighbours with these limits can evaluate the entry."""
+    try:
+        excess = _excess(one, limits)
+    except (AttributeError, UnicodeEncodeError):
+        raise PatternError(f"attributes, patterns and selectors are Unicode text, not {one.patterns!r}") from None
+    if excess is not None:
+        raise PatternError(excess)
+    for attribute, text in one.patterns:
+        _validate(attribute, text, limits.pattern_memory_bytes_max)
 
 
 def text_form(value: AttributeValue) -> str:
@@ -111,10 +117,11 @@ def encode_entries(entries: Iterable[Entry]) -> bytes:
 
 
 def decode_entries(encoded: bytes, limits: Limits) -> tuple[Entry, ...]:
-    """The entries of a profile; raises `DecodeError` or `LimitError`.
+    """Return the entries of a profile; raise `DecodeError` or `LimitError`.
 
-    A pattern that RE2 does not take is no error here, nor is a selector that does not parse: a newer neighbour may
-    know more than this host, which then over-forwards.
+    An entry that this host cannot evaluate does not void the others, because its limits or its version may differ from
+    the neighbour's: this host over-forwards. A pattern that RE2 does not take and a selector that does not parse are
+    left as they are, and count as matching. An entry beyond the limits is widened.
     """
     if len(encoded) > limits.profile_bytes_max:
         raise LimitError("profile", f"a profile of {len(encoded)} bytes; {limits.profile_bytes_max} are allowed")
@@ -128,8 +135,7 @@ def decode_entries(encoded: bytes, limits: Limits) -> tuple[Entry, ...]:
         names = [attribute for attribute, _ in one.patterns]
         if not names or any(left >= right for left, right in pairwise(names)):
             raise DecodeError("profile", "an entry's attributes are not ascending, or there are none")
-        _check(one, limits)
-    return entries
+    return tuple([one if _excess(one, limits) is None else _widened(one, limits) for one in entries])
 
 
 def profile_digest(encoded: bytes) -> bytes:
@@ -141,17 +147,29 @@ def _rank(one: Entry) -> tuple[tuple[tuple[str, str], ...], str, bool, int]:
     return one.patterns, one.selector or "", one.selector is None, one.hops
 
 
-def _check(one: Entry, limits: Limits) -> None:
-    if len(one.patterns) > limits.attributes_max:
-        raise LimitError("profile", f"{len(one.patterns)} attributes; {limits.attributes_max} are allowed")
-    texts = [("selector", one.selector, limits.selector_bytes_max)] if one.selector is not None else []
-    for attribute, text in one.patterns:
-        texts.append(("attribute", attribute, limits.attribute_bytes_max))
-        texts.append(("pattern", text, limits.pattern_bytes_max))
+def _excess(one: Entry, limits: Limits) -> str | None:
+    """Return what an entry has too much of; None if it is within the limits."""
+    names = [attribute for attribute, _ in one.patterns if attribute != DESTINATION]
+    if len(names) > limits.attributes_max:
+        return f"{len(names)} attributes; {limits.attributes_max} are allowed (limits.attributes_max)"
+    texts = [("attribute", name, limits.attribute_bytes_max) for name in names]
+    texts += [("pattern", text, limits.pattern_bytes_max) for _, text in one.patterns]
+    if one.selector is not None:
+        texts.append(("selector", one.selector, limits.selector_bytes_max))
     for what, text, bytes_max in texts:
         size = len(text.encode())
         if size > bytes_max:
-            raise LimitError("profile", f"the {what} {text[:32]!r}... has {size} bytes; {bytes_max} are allowed")
+            return f"the {what} {text[:32]!r}... has {size} bytes; {bytes_max} are allowed (limits.{what}_bytes_max)"
+    return None
+
+
+def _widened(one: Entry, limits: Limits) -> Entry:
+    """Return an entry within the limits that matches all that this one matches, and perhaps more."""
+    kept = tuple([each for each in one.patterns if _excess(Entry((each,)), limits) is None])
+    if _excess(Entry(kept), limits) is not None:  # Each is within the limits, but there are too many.
+        kept = tuple([each for each in kept if each[0] == DESTINATION])
+    selector = one.selector if _excess(Entry((), one.selector), limits) is None else None
+    return Entry(kept or ((DESTINATION, ".*"),), selector, one.hops)
 
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -17,7 +17,7 @@ import msgspec
 
 from carrypost.errors import IllegalStateException, InvalidDestinationException, JMSException
 from carrypost.model.address import exactly
-from carrypost.model.pattern import encode_entries, profile_digest, whole_destination
+from carrypost.model.pattern import check_entry, encode_entries, profile_digest, whole_destination
 from carrypost.model.times import NEVER
 from carrypost.mom.commands import Subscribe
 from carrypost.mom.state import Here, Interest, Subscription, destination_of
@@ -95,6 +95,7 @@ class Topics:
 
         `adapted`: the node made it durable; then it needs no client id.
         """
+        check_entry(asked.entry, self._limits)
         self._check_ordering(asked)
         if not (asked.durable or asked.shared):
             if asked.name:

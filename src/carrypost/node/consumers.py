@@ -72,7 +72,7 @@ class Consumers:
         self, consumer: Consumer, pattern: Pattern, selector: str | None, now: int, *, ordered: bool = False
     ) -> int:
         """Add a subscription; returns its number. What it matches of that which no consumer holds is handed over."""
-        wanted = (entry(pattern, selector),)
+        wanted = (entry(pattern, selector, limits=self._limits),)
         number = self._host.subscribe(pattern, selector, ordered=ordered, now=now)
         self._subscriptions[number] = consumer
         left = [self._handed[message] for message in self._left.candidates(wanted)]
