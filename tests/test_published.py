@@ -8,13 +8,17 @@ from typing import Any
 
 import pytest
 from tests import emulated
+from tests.hostile import Attacker, message
 
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.errors import LocalError, OrderError, PayloadError, StateError
-from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, Published, Reason, Stored
+from carrypost.events import Confirmed, Delivered, Done, Dropped, Event, Failed, Published, Reason, Stored
+from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.model.descriptor import Ordering
+from carrypost.model.ids import NodeId
+from carrypost.mom.commands import Work
 from carrypost.security.identity import Identity
 
 
@@ -115,6 +119,91 @@ def test_a_host_that_has_not_begun_publishes_and_tells_nothing() -> None:
     with pytest.raises(StateError):
         host.publish("news", b"x", now=0)
     assert host.events() == []
+
+
+# --- in works ----------------------------------------------------------------------------------------------
+
+DELTA = Ordering.DELTA_CAUSAL
+
+
+def ordered(*topics: str) -> tuple[Draft, ...]:
+    """Messages each of which dies before those that it depends on: then it does not stand for them."""
+    return tuple(
+        Draft(topic, b"x", ordering=DELTA, lifetime_us=(100 - number) * 1_000_000)
+        for number, topic in enumerate(topics)
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "topics"),
+    [
+        ({"barrier_entries_max": 2}, ("news",) * 4),
+        ({"groups_max": 3}, ("news", "sport", "roads", "rails")),
+        ({"descriptor_bytes_max": 256}, ("news",) * 30),
+    ],
+)
+def test_a_work_whose_last_ordered_send_fails_publishes_nothing(
+    limits: dict[str, int], topics: tuple[str, ...]
+) -> None:
+    host = started(limits=limits)
+    host.subscribe(".*", ordered=True, now=0)
+    write(host)
+    host.events()
+    with pytest.raises((OrderError, PayloadError)):
+        host.perform(Work(1, ordered(*topics)), 0)
+    assert (host.copies, host.events(), host.changes()) == (0, [], None)
+    assert all((each.c_barrier, each.co_delivered) == (0, 0) for each in host.registries(0))
+    (sent,) = host.perform(Work(1, ordered(topics[0])), 0)
+    assert (sent.sequence, sent.barrier) == (1, ())
+    write(host)
+    assert Done(1) in host.events()
+
+
+def test_what_a_work_sends_in_order_is_stamped_as_if_each_was_sent_by_itself() -> None:
+    together, apart = started(), started()
+    sends = ordered("news", "sport", "news", "news", "sport")
+    for each in sends:
+        apart.perform(Work(1, (each,)), 0)
+        write(apart)
+        apart.events()
+    last = Draft("news", b"x", ordering=DELTA)
+    found = together.perform(Work(1, (*sends, last)), 0)
+    assert found[-1] == apart.perform(Work(1, (last,)), 0)[0]
+    assert [len(each.barrier) for each in found] == [0, 0, 1, 2, 1, 3]
+
+
+# --- numbers that a stranger used --------------------------------------------------------------------------
+
+
+def forged(net: testing.Network, *sequences: int) -> None:
+    """A stranger offers messages in the name of `a`, of its first life."""
+    mallory = Attacker(net)
+    mallory.meet("a", "news")
+    for sequence in sequences:
+        mallory.give("a", message(Identity.plain(NodeId("a")), incarnation=1, sequence=sequence), sequence)
+        net.advance(1)
+    assert net.host("a").overview().refused["own-message"] == len(sequences)
+
+
+def test_a_number_that_a_stranger_used_is_passed_over() -> None:
+    with testing.network("a", "b", seed=1) as net:
+        for node in "ab":
+            net.subscribe(node, "news")
+        forged(net, 1, 2, 4)
+        net.link("a", "b")
+        made = [net.publish("a", "news", str(number).encode()) for number in range(3)]
+        assert made == [b"a:1:3", b"a:1:5", b"a:1:6"]
+        net.advance(5)
+        assert sorted(each.payload for each in net.deliveries("b")) == [b"0", b"1", b"2"]
+
+
+def test_a_stranger_that_uses_the_number_of_a_draft_does_not_keep_it_from_being_sent() -> None:
+    with testing.network("a", seed=1) as net:
+        net.subscribe("a", "news")
+        number, _ = net.host("a").draft(0, Draft("news", b"x"), 0)
+        forged(net, 1)
+        (sent,) = net.host("a").perform(Work(1, (number,)), round(net.now * 1e6))
+        assert sent.id == b"a:1:1"
 
 
 # --- in emulation ------------------------------------------------------------------------------------------

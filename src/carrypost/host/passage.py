@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.errors import StateError
+from carrypost.errors import LocalError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,5 +55,6 @@ class Passage:
         for draft in self._layers.finish(now):
             try:
                 self._works.publish(draft, now)
-            except StateError:
-                self._outputs.refuse("draft", "")  # There is no room; the layer was not told of it by `published`.
+            except LocalError:
+                # There is no room, or it is beyond the limits; the layer was not told of it by `published`.
+                self._outputs.refuse("draft", "")

@@ -19,7 +19,7 @@ from carrypost.gossip.holdings.ranking import rank_of
 from carrypost.local.publishing import Stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
@@ -87,14 +87,13 @@ class Works:
 
     def publish(self, draft: Draft, now: int) -> Copy:
         """Validate, stamp, admit; let the layers have it, and journal it once."""
-        packed = self.publisher.pack(draft)
-        return self._send(Drafted(0, draft, packed, None), now, alone=True)
+        drafted = Drafted(0, draft, self.publisher.pack(draft), None)
+        ((_, descriptor),) = self._made((drafted,), now)
+        return self._send(drafted, descriptor, now, alone=True)
 
-    def _send(self, drafted: Drafted, now: int, *, alone: bool, withheld: bool = False) -> Copy:
-        publisher, draft, packed, made = self.publisher, drafted.draft, drafted.packed, drafted.descriptor
-        if made is None:
-            made = publisher.sign(publisher.make(draft, packed, self._stamp(draft, now), now))
-        copy = publisher.admit(made, packed, now, withheld=withheld or draft.withheld)
+    def _send(self, drafted: Drafted, descriptor: Descriptor, now: int, *, alone: bool, withheld: bool = False) -> Copy:
+        publisher, packed = self.publisher, drafted.packed
+        copy = publisher.admit(descriptor, packed, now, withheld=withheld or drafted.draft.withheld)
         self._outputs.tell(Published(copy.descriptor))
         self.layers.published((copy,))
         delivered = self.layers.take((copy,))
@@ -104,8 +103,23 @@ class Works:
         self._strategy.gained(now, own=True)
         return copy
 
-    def _stamp(self, draft: Draft, now: int) -> Stamp:
-        return self._order.stamp(draft.destination, draft.ordering, now) if draft.ordering else Stamp(now)
+    def _made(self, sends: Sequence[Drafted], now: int) -> list[tuple[Drafted, Descriptor]]:
+        """Return each with its descriptor, made unless it has one. Raises what is wrong with one, and changes nothing.
+
+        Numbers are reserved when the messages are sent.
+        """
+        publisher, stamping, sequence = self.publisher, self._order.stamping(now), 0
+        made: list[tuple[Drafted, Descriptor]] = []
+        for each in sends:
+            descriptor, draft = each.descriptor, each.draft
+            if descriptor is None:
+                stamp = stamping.stamp(draft.destination, draft.ordering)
+                descriptor = publisher.sign(publisher.make(draft, each.packed, stamp, now, after=sequence))
+                sequence = descriptor.sequence
+                if len(sends) > 1:
+                    stamping.add(descriptor)
+            made.append((each, descriptor))
+        return made
 
     # --- drafts --------------------------------------------------------------------------------------------
 
@@ -156,16 +170,14 @@ class Works:
             messaging.check([each.draft for each in sends], work.acks)
         elif work.acks:
             raise IllegalStateException("messaging is not open on this node: there is nothing to acknowledge")
-        self._make(sends, now)
-        alive = sends
-        if drafts:  # No others have waited.
-            alive = [each for each in sends if each.descriptor is None or each.descriptor.alive(now)]
-        self._check_room(alive, now)
+        # Drafts may have died while they waited.
+        alive = [(each, descriptor) for each, descriptor in self._made(sends, now) if descriptor.alive(now)]
+        self._check_room(alive)
         # Nobody else may have a part of what a crash, or a full disk, undoes as a whole.
         whole = len(alive) > 1 or bool(work.acks)
-        sent = [self._send(each, now, alone=False, withheld=whole).descriptor for each in alive]
+        sent = [self._send(*each, now, alone=False, withheld=whole).descriptor for each in alive]
         if messaging is not None:
-            messaging.sent([each.draft for each in alive], sent)
+            messaging.sent([each.draft for each, _ in alive], sent)
         for draft in drafts:
             drafted = self._drafts.pop(draft)
             self._draft_bytes[drafted.session] -= drafted.packed.length
@@ -174,19 +186,6 @@ class Works:
         self._journal.demand(work.durability)
         self.follow(work.number, [each.id for each in sent], commit=bool(sends))
         return tuple(sent)
-
-    def _make(self, sends: Iterable[Drafted], now: int) -> None:
-        """Give new ones their descriptors, or raise what is wrong with one; numbers are reserved when they are sent.
-
-        One with an order is made again then: it names those before it, which are not sent yet.
-        """
-        publisher, ahead = self.publisher, 0
-        for each in sends:
-            if each.descriptor is None:
-                made = publisher.make(each.draft, each.packed, self._stamp(each.draft, now), now, ahead=ahead)
-                ahead += 1
-                if not each.draft.ordering:
-                    each.descriptor = publisher.sign(made)
 
     def check_number(self, number: int) -> None:
         """Raise unless a command may have this number."""
@@ -200,26 +199,21 @@ class Works:
             self._messages[message] = number
         made.serial = self._journal.hold(Done(number))
 
-    def _check_room(self, sends: Collection[Drafted], now: int) -> None:
+    def _check_room(self, sends: Collection[tuple[Drafted, Descriptor]]) -> None:
         """Raise unless all of them find room, each by its own right: then none is turned away later."""
         if not sends:
             return
-        cache = self._holdings.cache
-        nbytes = sum(each.packed.length for each in sends)
+        cache, holdings = self._holdings.cache, self._holdings
+        nbytes = sum(each.packed.length for each, _ in sends)
         if cache.vacant(len(sends), nbytes, interesting=True):
             return
-        rank = min(self._rank(each, now) for each in sends)
+        rank = min(rank_of(holdings.rank(each), True, each.created_us) for _, each in sends)
         lower = [size for other, size in cache.yielding() if other < rank]
         if not cache.vacant(len(sends) - len(lower), nbytes - sum(lower), interesting=True):
             raise ResourceAllocationException(
                 f"the cache has no room for {len(sends)} messages of {nbytes:,} bytes, "
                 "and not enough in it may give way to them: nothing was sent"
             )
-
-    def _rank(self, send: Drafted, now: int) -> int:
-        """At least the rank that it will have in the cache."""
-        descriptor = send.descriptor or self.publisher.make(send.draft, send.packed, Stamp(now), now)
-        return rank_of(self._holdings.rank(descriptor), True, descriptor.created_us)
 
     # --- answers -------------------------------------------------------------------------------------------
 

@@ -18,8 +18,17 @@ from carrypost.gossip.holdings.owners import PUBLISHING
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.pieces import Blank, Packed, full_mask, pack
 from carrypost.journal import Durability, Send
-from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue, Descriptor, Ordering, Predecessor
+from carrypost.model.descriptor import (
+    PIECE_BYTES,
+    TIME_US_MAX,
+    AttributeValue,
+    Descriptor,
+    Ordering,
+    Predecessor,
+    tag_of,
+)
 from carrypost.model.headers import Headers, checked
+from carrypost.model.ids import plain_message_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,6 +65,7 @@ class Publisher:
     def begin(self, incarnation: int) -> None:
         """Number the messages of this life, once its number is durable."""
         self._incarnation = incarnation
+        self._note_numbers()
         self._journal.put(keys.INCARNATION, incarnation, Durability.FULL)
 
     def start(self) -> None:
@@ -74,13 +84,18 @@ class Publisher:
         signed, compress = self._identity.signed, self._settings.compress
         return pack(draft.payload, signed=signed, compress=compress, limits=self._limits)
 
-    def make(self, draft: Draft, packed: Packed, stamp: Stamp, now: int, *, ahead: int = 0) -> Descriptor:
-        """What the message would be if it were the next one, or came after so many; not signed yet.
+    def make(self, draft: Draft, packed: Packed, stamp: Stamp, now: int, *, after: int = 0) -> Descriptor:
+        """Return what the message would be if it were the next one, or the next after a sequence; not signed yet.
 
         Raises `PayloadError`.
         """
+        sequence = max(self._sequence, after) + 1
+        if not self._identity.signed:
+            # A stranger may have used the number in this node's name, or an earlier life whose store was lost.
+            while self._holdings.cache.get(plain_message_id(self._identity.node, self._incarnation, sequence)):
+                sequence += 1
         descriptor = Descriptor(
-            author=self._identity.author, incarnation=self._incarnation, sequence=self._sequence + 1 + ahead,
+            author=self._identity.author, incarnation=self._incarnation, sequence=sequence,
             created_us=stamp.created_us, deadline_us=self._deadline(draft.lifetime_us, stamp.created_us),
             destination=draft.destination, size=packed.size, length=packed.length, codec=packed.codec,
             root=packed.root, fragment_bytes=self._fragment_bytes, priority=draft.priority,
@@ -99,6 +114,10 @@ class Publisher:
     def reserve(self, descriptor: Descriptor) -> None:
         """The number of a message that waits to be admitted is given to no other."""
         self._sequence = max(self._sequence, descriptor.sequence)
+        self._note_numbers()
+
+    def _note_numbers(self) -> None:
+        self._holdings.own_tags = range(tag_of(self._incarnation, 0), tag_of(self._incarnation, self._sequence) + 1)
 
     def admit(self, descriptor: Descriptor, packed: Packed, now: int, *, withheld: bool = False) -> Copy:
         """Let the message into the cache; raises `StateError` if there is no room.

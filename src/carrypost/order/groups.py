@@ -21,10 +21,10 @@ from carrypost.gossip.holdings.copies import Usage
 from carrypost.gossip.holdings.owners import ORDER
 from carrypost.gossip.layer import Layer
 from carrypost.journal import ORDER as ORDER_ROWS
-from carrypost.local.publishing import Stamp
 from carrypost.model.descriptor import ENDLESS_US, Descriptor, Ordering
 from carrypost.order import rows
 from carrypost.order.causal import Group, Undo
+from carrypost.order.stamping import Stamping
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -70,6 +70,8 @@ class Order(Layer):
         self._waiting = _Room(ground)
         self._passing: list[Copy] = []
         """What may go on with the next `take`, in order."""
+        self._stamped: set[Group] = set()
+        """Groups of the messages that were stamped last. They stay: the messages may not be published yet."""
         self._touched: dict[Group, None] = {}
         """Groups with changes that no batch has."""
         self._open: dict[int, list[tuple[Group, Undo]]] = {}
@@ -82,24 +84,24 @@ class Order(Layer):
 
     # --- publication ---------------------------------------------------------------------------------------
 
-    def stamp(self, destination: str, ordering: Ordering, now: int) -> Stamp:
-        """The date and the barrier of a message that is to be published; raises `OrderError`."""
+    def stamping(self, now: int) -> Stamping:
+        """Begin to stamp messages that are to be published together."""
+        self._stamped = set()
+        return Stamping(self, now, signed=self._signed, entries_max=self._limits.barrier_entries_max)
+
+    def opened(self, destination: str, ordering: Ordering) -> Group:
+        """Return the group of an own message, made if there is room for one more; raise `OrderError` if not."""
         group = self._group(destination, ordering)
         if group is None:
             raise OrderError(f"there are {len(self._groups):,} order groups already (limits.groups_max)")
-        barrier = group.barrier(now, signed=self._signed)
-        if len(barrier) > self._limits.barrier_entries_max:
-            raise OrderError(
-                f"the message would depend on {len(barrier):,} others directly, more than "
-                f"{self._limits.barrier_entries_max:,} (limits.barrier_entries_max); later there may be fewer"
-            )
-        return Stamp(group.stamp(now), barrier)
+        self._stamped.add(group)
+        return group
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Let own messages pass at once."""
         for copy in copies:
             if copy.descriptor.ordering:
-                group = self._groups[_group_of(copy)]
+                group = self._groups[_group_of(copy)]  # It was there when the message was stamped, in the same step.
                 self._let_pass(group, group.published(copy.descriptor, self._holdings.now_us))
 
     # --- reception -----------------------------------------------------------------------------------------
@@ -192,7 +194,7 @@ class Order(Layer):
     def _forget_idle(self) -> None:
         """Forget the groups of which nothing is alive, by the clock of anybody, and nothing may be taken back."""
         now = self._forgot_us = self._holdings.now_us
-        busy = {group for changes in self._open.values() for group, _ in changes}
+        busy = {group for changes in self._open.values() for group, _ in changes} | self._stamped
         for key, group in list(self._groups.items()):
             group.forget_dead(now)
             if group.undo is not None:

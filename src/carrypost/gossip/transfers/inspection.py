@@ -107,8 +107,14 @@ class Inspection:
                 raise LimitError("barrier")
 
     def _remember_own(self, found: Descriptor, link: Link, now: int) -> None:
-        """This host's own message, lost in a crash, comes back: whoever has it need not offer it again and again."""
+        """Remember a message in this host's name that it does not know: nobody need offer it again and again.
+
+        Mostly it was lost in a crash. Where nothing is signed it may also be forged: if its number has not been given
+        yet, it will not be. A number that has been given is left alone, since its message may be a draft.
+        """
         if self._holdings.cache.get(found.id) is not None or found.signed != self._signed or not found.alive(now):
+            return
+        if not found.signed and found.tag in self._holdings.own_tags:
             return
         if found.signed:
             self._verify(found, link, now)
