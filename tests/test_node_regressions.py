@@ -240,6 +240,26 @@ async def test_a_program_that_sends_faster_than_the_disk_writes_has_to_wait(
 
 
 @scene
+async def test_a_peer_with_whose_frames_the_host_fails_costs_the_others_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as node:
+        given: list[str] = []
+
+        def receive(_frames: object, peer: str, _now: int, **_: object) -> bool:
+            given.append(peer)
+            if peer.startswith("bad"):
+                raise KeyError(peer)
+            return False
+
+        monkeypatch.setattr(node.host, "receive", receive)
+        with pytest.raises(KeyError, match="bad 1"):
+            node.driver.received([(peer, b"") for peer in ("good 1", "bad 1", "good 2", "bad 2", "good 3")])
+        assert given == ["good 1", "bad 1", "good 2", "bad 2", "good 3"]
+        assert node.driver.failed == 2
+
+
+@scene
 async def test_handing_out_very_much_leaves_the_node_time_for_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

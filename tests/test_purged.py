@@ -174,6 +174,22 @@ def test_what_was_named_before_it_came_is_refused_once_and_then_known(wanted: bo
         assert refused(net, "b")["purged"] == 1
 
 
+def test_what_was_named_is_refused_also_where_the_memory_of_ids_is_full() -> None:
+    with testing.network("a", "b", seed=1, limits={"seen_max": 1}) as net:
+        carry(net, "a", "b")
+        net.subscribe("b", "news")
+        kept = net.publish("b", "news", b"x")
+        net.host("b").discard(kept, Reason.WITHDRAWN, 0)  # It lives for ever, so it is the last to be forgotten.
+        message = net.publish("a", INBOX, b"x", lifetime_s=60)
+        notice(net, "b", message)
+        news = net.publish("a", "news", b"comes in the same datagram")
+        net.link("a", "b")
+        net.advance(5)
+        assert refused(net, "b")["purged"] >= 1
+        assert net.host("b").state_of(message) is CopyState.UNKNOWN
+        assert [each.message for each in net.deliveries("b")] == [kept, news]
+
+
 def test_a_notice_that_lapsed_keeps_nothing_away() -> None:
     with testing.network("a", "b", seed=1) as net:
         carry(net, "b")

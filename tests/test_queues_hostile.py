@@ -112,6 +112,19 @@ def test_nobody_purges_messages_of_others_queues(security: str) -> None:
         assert here.refused("m", "purge-authority") == 1
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b"\x91\x93\xa1w\xa2\xff\xfe\x01", b"\x91" * 5_000 + b"\xc0", b"\x91\x92\xa1w" + b"\x91" * 5_000 + b"\xc0"],
+    ids=["no UTF-8", "nested", "nested in an item"],
+)
+def test_what_cannot_even_be_decoded_is_counted(security: str, content: bytes) -> None:
+    with scene(security) as here:
+        here.say("m", content=content)
+        assert here.refused("m", "control") == 1
+        here.say("m", control.Browse("nothing", 1))
+        assert here.refused("m", "queue") == 1, "it reads on"
+
+
 def test_what_is_nonsense_is_counted_and_the_rest_of_it_counts(security: str) -> None:
     with scene(security) as here:
         here.say("m", content=b"\x00nonsense")

@@ -107,6 +107,10 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
         rows.append(("not read", f"{found['unread']:,} datagrams of those who caused too much work for nothing"))
     if found["overrun"]:
         rows.append(("not taken", f"{found['overrun']:,} datagrams, because the disk had too much to write"))
+    if found["failed"]:
+        rows.append(
+            ("failed", f"{found['failed']:,} times with what a peer sent: please report it, with the node's log")
+        )
     if found["record_rows_lost"]:
         rows.append(("record", f"{found['record_rows_lost']:,} rows could not be written"))
     pairs(rows)

@@ -176,12 +176,12 @@ def items_of(descriptor: Descriptor) -> tuple[list[Item], int]:
         return [], 1
     try:
         parts = _decode_list(headers.control)
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):  # ValueError: msgspec's own, and text that is not UTF-8
         return [], 1
     found: list[Item] = []
     for part in parts:
         try:
             found.append(_decode_item(part))
-        except msgspec.MsgspecError:
+        except (ValueError, RecursionError):  # ValueError: msgspec's own, and text that is not UTF-8
             continue
     return found, len(parts) - len(found)

@@ -420,7 +420,7 @@ def _said(descriptor: Descriptor) -> Advert | None:
         return None
     try:
         said = _decode_advert(headers.control)
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):  # ValueError: msgspec's own, and text that is not UTF-8
         return None
     found = address.address(said.destination)
     theirs = found is not None and (found.kind is Kind.TOPIC or found.node == descriptor.node)

@@ -70,11 +70,15 @@ class NodeDriver(HostDriver):
         """Datagrams that were not taken because the disk had too much to write already."""
         self.unread = 0
         """Datagrams that were not looked at, of those who caused too much work for nothing."""
+        self.failed = 0
+        """Times that the host raised with what one peer had sent in one batch: each is a bug."""
         self.traffic: Counter[str] | None = None
         """Bytes sent by kind of frame, if somebody wants to know."""
         self._settings = settings
         self._unread_of: Counter[str] = Counter()
         """Unread datagrams by peer, until the system is told to drop them; cleared with every batch without any."""
+        self._failures: list[Exception] = []
+        """What it raised in the batch that is being taken."""
         self._clock = clock
         self._store = store
         self._disk = DiskWatch(store.path)
@@ -118,7 +122,10 @@ class NodeDriver(HostDriver):
     # --- what happens --------------------------------------------------------------------------------------
 
     def received(self, batch: Sequence[tuple[str, bytes]]) -> None:
-        """Decode datagrams that came, each with its sender's address, and give them to the host."""
+        """Decode datagrams that came, each with its sender's address, and give them to the host.
+
+        Raises what the host raised, but not before it was given what the other peers sent.
+        """
         if not self._running:
             return
         if self.overloaded:
@@ -145,11 +152,22 @@ class NodeDriver(HostDriver):
             found.price += sum(map(price, decoded.frames))
             if found.price >= _AT_ONCE:
                 del heard[peer]
-                host.receive(found.frames, peer, now, nbytes=found.nbytes)
+                self._give(found, peer, now)
         for peer, found in heard.items():
-            host.receive(found.frames, peer, now, nbytes=found.nbytes)
+            self._give(found, peer, now)
         self._count_unread(unread, now)
         self.drain()
+        if self._failures:
+            failures, self._failures = self._failures, []
+            self.failed += len(failures)
+            raise failures[0]
+
+    def _give(self, found: _Heard, peer: str, now: int) -> None:
+        """Give the host what one peer sent."""
+        try:
+            self.host.receive(found.frames, peer, now, nbytes=found.nbytes)
+        except Exception as error:  # noqa: BLE001 - A bug, which must not cost the other peers what they sent.
+            self._failures.append(error)
 
     def _count_unread(self, unread: int, now: int) -> None:
         """Count datagrams of muted peers; of peers that send many, the system is asked to drop them."""

@@ -17,7 +17,7 @@ from carrypost.errors import RemoteError
 from carrypost.events import Reason, Reception
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.transfers.accounts import FRAME, PARCEL
-from carrypost.gossip.transfers.inspection import Inspection
+from carrypost.gossip.transfers.inspection import Inspection, PurgedError
 from carrypost.gossip.transfers.transfer import AGE_MS_MAX, HOPS_MAX
 from carrypost.gossip.transfers.wants import BLOCK_US, SHARE_BLOCK_US
 from carrypost.gossip.wire.frames import BlankData, Data, DescriptorPart, HashList, OpenParcel, WholeDescriptor
@@ -95,7 +95,7 @@ class Inbound:
                 found = descriptors.decode(wire)
             want.interesting = self.inspection.inspect(found, want.entry, link, now)
         except RemoteError as error:
-            self._refuse(link, want, error.reason, now)
+            self._refuse(link, want, error, now)
             return True
         if found.pieces > 1 and not self._has_room(found, want):
             self._cache.remember(found, done=False)
@@ -106,19 +106,14 @@ class Inbound:
         self._accept(want, found, frame)
         return not (isinstance(frame, WholeDescriptor) and found.small)
 
-    def _refuse(self, link: Link, want: Want, reason: str, now: int) -> None:
-        """Take a message not from this neighbour, or, if its addressee is done with it, from nobody.
-
-        That is nobody's fault: whoever has it was not told yet.
-        """
-        if reason != Reason.PURGED:
-            self._wants.block_from(link, want.entry.handle, reason, now + BLOCK_US)
-        else:
-            memory = self._cache.get(want.entry.message)
-            assert memory is not None
-            self._outputs.refuse(reason, link.peer, memory.descriptor.shown)
+    def _refuse(self, link: Link, want: Want, error: RemoteError, now: int) -> None:
+        """Take a message not from this neighbour, or, if its addressee is done with it, from nobody."""
+        if isinstance(error, PurgedError):
+            self._outputs.refuse(error.reason, link.peer, error.memory.descriptor.shown)
             link.budgets.credit(PARCEL)
-            self._wants.fulfil((memory,))
+            self._wants.fulfil((error.memory,))
+        else:
+            self._wants.block_from(link, want.entry.handle, error.reason, now + BLOCK_US)
 
     def _accept(self, want: Want, found: Descriptor, frame: WholeDescriptor | DescriptorPart | OpenParcel) -> None:
         """Note a descriptor that may come in, and the numbers beside it, which nobody signed."""
@@ -194,7 +189,7 @@ class Inbound:
         try:
             want.interesting = self.inspection.inspect(descriptor, want.entry, link, now)
         except RemoteError as error:
-            self._refuse(link, want, error.reason, now)
+            self._refuse(link, want, error, now)
             return
         blank = descriptor.codec is PayloadCodec.BLANK
         if not descriptor.small or (not blank if body is None else len(body) != descriptor.length):
@@ -269,8 +264,7 @@ class Inbound:
     def _admit(self, link: Link, want: Want, descriptor: Descriptor, piece: int, now: int) -> Copy | None:
         """Let a message in with its first piece; None: it stays outside."""
         if self.inspection.is_purged(descriptor, now):  # Its descriptor came before that was known.
-            self._holdings.remember(descriptor)
-            self._refuse(link, want, Reason.PURGED, now)
+            self._refuse(link, want, PurgedError(self._holdings.remember(descriptor)), now)
             return None
         # Shares are charged to the address, because names are free to a forger.
         copy = self._holdings.admit(

@@ -10,15 +10,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.errors import ForgeryError, LimitError, RemoteError
+from carrypost.events import Reason
 from carrypost.gossip.wire.pieces import HASH_BYTES, check_ratio
 from carrypost.model.address import addressee
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.security.identity import verify
 
 if TYPE_CHECKING:
+    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import OfferEntry
+
+
+class PurgedError(RemoteError):
+    """A message that its addressee is done with. That is nobody's fault: whoever has it was not told yet."""
+
+    def __init__(self, memory: Copy) -> None:
+        super().__init__(Reason.PURGED)
+        self.memory = memory
+        """What is remembered of the message, if there is room for that."""
 
 
 class Inspection:
@@ -71,8 +82,7 @@ class Inspection:
         if self.is_purged(found, now):
             # Nobody need offer it again, nor is it asked of others. By its id it is vouched for whom it is addressed
             # to, so the signature does not matter.
-            self._holdings.remember(found)
-            raise RemoteError("purged")
+            raise PurgedError(self._holdings.remember(found))
         wanted = self._own.wants(found)
         if not wanted and not self._own.carries(found):
             raise LimitError("interest")

@@ -294,6 +294,7 @@ class Program:
             "payloads_gone": node.driver.gone,
             "overrun": node.driver.overrun,
             "unread": node.driver.unread,
+            "failed": node.driver.failed,
             "record_rows_lost": node.chronicle.archive.lost if node.chronicle else 0,
             "store": node.store.status(),
             "udp": node.udp.status(),
