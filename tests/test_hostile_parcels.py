@@ -107,6 +107,18 @@ def test_a_parcel_that_came_is_acknowledged_and_so_is_its_repetition() -> None:
         stage.check(strangers=True)
 
 
+def test_a_parcel_beside_an_announcement_that_ends_the_contact_is_refused() -> None:
+    """Else it would be acknowledged over a link that is not used: the timer for that would be due for ever."""
+    with scene() as stage:
+        mallory = stage.attacker("b")
+        given = message(mallory.identity)
+        mallory.say("b", mallory.offer(given))
+        mallory.say("b", mallory.parcel(given, last=True), mallory.announcement())
+        stage.net.advance(5)
+        assert stage.refused() == {"not-linked": 1}
+        stage.check()
+
+
 def test_of_parcels_that_come_together_only_those_that_came_are_acknowledged() -> None:
     """One of them twice, one not asked for, and not in order."""
     with scene() as stage:

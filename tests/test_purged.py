@@ -127,6 +127,15 @@ def test_nobody_purges_what_is_addressed_to_another(destination: str) -> None:
         assert drops.found == []
 
 
+def test_a_notice_may_name_a_message_twice() -> None:
+    with testing.network("a", seed=1) as net:
+        want(net, "a", "queue/.*")
+        message = net.publish("a", INBOX, b"x")
+        notice(net, "a", message, message)
+        assert net.host("a").overview().messages == 0
+        assert net.host("a").state_of(message) is CopyState.DONE
+
+
 def test_what_there_was_no_room_for_is_not_asked_for_any_more() -> None:
     with testing.network("a", seed=1) as net:
         net.add("b", cache_messages_max=2)

@@ -16,6 +16,7 @@ from carrypost.events import Confirmed, Delivered, Event, Failed, Reason, Stored
 from carrypost.gossip.slots import bits
 from carrypost.journal import Key, StoredMessage, Value
 from carrypost.model.descriptor import Descriptor
+from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.host.works import Works
     from carrypost.local.deliveries import Deliveries
-    from carrypost.model.ids import MessageId
 
 _RETRY_US = 1_000_000
 _PAUSE_US = 5_000_000
@@ -119,13 +119,13 @@ class Recovery:
         if answered is None:
             return
         taken_back = self._layers.lost(serial, answered.held)
-        gone: dict[bytes, None] = {}
+        gone: dict[MessageId, None] = {}
         for key in answered.puts:
             kind, name, _ = key
             if key in answered.again:
-                self._undeliver(name)
+                self._undeliver(MessageId(name))
             elif kind in (keys.MESSAGE, keys.PIECE, keys.HASHES):
-                gone[name] = None
+                gone[MessageId(name)] = None
             elif key == keys.INCARNATION:
                 self._incarnation = True
         self._take_back(taken_back, gone)
@@ -134,15 +134,15 @@ class Recovery:
         gone |= dict.fromkeys(untold)
         self._give_back(answered.held, gone, reason)
         lost = frozenset(answered.puts)
-        for name in gone:
-            self._fail(name, reason, written=(keys.MESSAGE, name, 0) not in lost, told=name not in untold)
+        for message in gone:
+            self._fail(message, reason, written=(keys.MESSAGE, message, 0) not in lost, told=message not in untold)
         self._works.undo(undone, serial, reason, now)
         if gone:
             self._confine(now)
         self.notes_us = now + _RETRY_US
         self.due_us = min(self.notes_us, self.relief_us)
 
-    def _take_back(self, taken_back: Iterable[Descriptor], gone: dict[bytes, None]) -> None:
+    def _take_back(self, taken_back: Iterable[Descriptor], gone: dict[MessageId, None]) -> None:
         """What depends on something that was lost is not delivered, or sent, either: own messages fail."""
         for each in taken_back:
             if each.author == self._author:
@@ -159,7 +159,7 @@ class Recovery:
         self._holdings.pause(now + _PAUSE_US)
         self.relief_us = now + _RELIEF_US
 
-    def _give_back(self, held: tuple[Event, ...], gone: dict[bytes, None], reason: str) -> None:
+    def _give_back(self, held: tuple[Event, ...], gone: dict[MessageId, None], reason: str) -> None:
         """What was to be told once the batch is durable: later, otherwise, or not at all.
 
         An event that is not named here says that something was done, and it was not: whoever held it is told of the
@@ -179,7 +179,7 @@ class Recovery:
             elif event.message not in gone:
                 self._journal.hold(event)  # Its own batch was written: it waited for this one, which was older.
 
-    def _redeliver(self, event: Delivered, gone: dict[bytes, None]) -> None:
+    def _redeliver(self, event: Delivered, gone: dict[MessageId, None]) -> None:
         """Deliveries whose copies are on disk already (they came with an earlier batch) stand."""
         kept = tuple(
             delivery for delivery in event.deliveries
@@ -188,19 +188,19 @@ class Recovery:
         if kept:
             self._journal.hold(Delivered(kept))
 
-    def _undeliver(self, name: bytes) -> None:
+    def _undeliver(self, message: MessageId) -> None:
         """That it was delivered could not be noted: so it is not, until it can."""
-        copy = self._cache.get(name)  # type: ignore[arg-type]  # a key's name is this message's id
+        copy = self._cache.get(message)
         if copy is not None and copy.here:
             self._deliveries.take_back(copy)
             self._undelivered[copy.id] = None
 
-    def _fail(self, name: bytes, reason: str, *, written: bool, told: bool) -> None:
+    def _fail(self, message: MessageId, reason: str, *, written: bool, told: bool) -> None:
         """It is not here. `written`: its own batch was, or may be, so that is told once it is deleted for good.
 
         Not `told`: the work that it is a part of is.
         """
-        copy = self._cache.get(name)  # type: ignore[arg-type]  # a key's name is this message's id
+        copy = self._cache.get(message)
         if copy is None or not copy.here:
             return
         if copy.own and told and not written:

@@ -230,12 +230,12 @@ class Works:
         for message in made.messages if made is not None else ():
             self._messages.pop(message, None)
 
-    def lost(self, serial: int, held: Iterable[Event], gone: Collection[bytes]) -> list[tuple[int, Unanswered]]:
+    def lost(self, serial: int, held: Iterable[Event], gone: Collection[MessageId]) -> list[tuple[int, Unanswered]]:
         """A batch was lost, and these messages with it: the commits that are to be undone for that.
 
         Of what was held with the batch, works that are in another stay, and those that only acknowledge wait.
         """
-        numbers = {self._messages[message] for message in gone if message in self._messages}  # type: ignore[index]
+        numbers = {self._messages[message] for message in gone if message in self._messages}
         numbers |= {number for number, made in self._open.items() if made.serial == serial and made.commit}
         if self._messaging is not None:
             numbers |= self._messaging.depending(numbers)

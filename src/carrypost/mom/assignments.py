@@ -314,7 +314,7 @@ class Assignments:
 def _manager_of(destination: str) -> NodeId:
     """The node that a queue is of."""
     found = address.addressee(destination)
-    assert found is not None
+    assert found is not None  # The address was made of the node that assigned.
     return found
 
 

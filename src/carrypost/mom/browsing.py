@@ -12,6 +12,7 @@ from carrypost.errors import PatternError
 from carrypost.events import Browsed
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.model import address
+from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
 from carrypost.model.times import NEVER
 from carrypost.mom import control
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.descriptor import Descriptor
-    from carrypost.model.ids import MessageId, NodeId
+    from carrypost.model.ids import NodeId
     from carrypost.mom.control import Item
     from carrypost.mom.post import Post
     from carrypost.mom.queue import Queue
@@ -108,7 +109,7 @@ class Browsings:
     def open(self, destination: str, manager: NodeId, selector: str | None, now: int) -> int:
         """Ask a manager; returns the number by which its answer is told."""
         found = address.address(destination)
-        assert found is not None
+        assert found is not None  # A program named it, and it was found to be a queue.
         if len(self._open) >= OPEN_MAX:
             self._give_up(next(iter(self._open.values())))
         # From the clock, so that a late answer to an earlier life is not taken for one to this.
@@ -130,7 +131,7 @@ class Browsings:
         self._totals[look.number] = item.total
         for place, message in enumerate(item.messages, item.first):
             if place < item.total:
-                look.messages[place] = message  # type: ignore[assignment]  # an id, if it is any
+                look.messages[place] = MessageId(message)  # If it is none, no copy has it.
         self._wait(look, now)
         self._tell_next(look)
 

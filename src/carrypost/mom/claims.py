@@ -331,7 +331,7 @@ class Claims:
         done: list[Acknowledged] = []
         for claim in claims:
             consumer, copy = claim.consumer, claim.copy
-            assert consumer is not None
+            assert consumer is not None  # Sessions acknowledge what their consumers were handed.
             claim.move(Move.ACKNOWLEDGE)
             consumer.session.handed.pop(claim.number, None)
             if claim.tenure is not None and not claim.tenure.stands:

@@ -132,7 +132,7 @@ class QueueEntry:
     @property
     def descriptor(self) -> Descriptor:
         """What the message says of itself."""
-        assert self.copy is not None
+        assert self.copy is not None  # Asked of entries that are alive; of closed ones, `author` and `until_us` are.
         return self.copy.descriptor
 
     @property

@@ -158,13 +158,13 @@ class Manager:
         queue.entries[entry.message] = entry
         self._entries.setdefault(entry.message, []).append(entry)
         queue.bytes += entry.descriptor.length
-        assert entry.copy is not None
+        assert entry.copy is not None  # It was filled, or is reopened with its copy.
         self._cache.pin((entry.copy,), QUEUES)
 
     def _queue_of(self, entry: QueueEntry) -> Queue:
         """The queue of an entry that is alive."""
         queue = self._declared.numbered(entry.queue_number)
-        assert queue is not None
+        assert queue is not None  # A queue that ends closes its entries first.
         return queue
 
     def _let_wait(self, entry: QueueEntry, now: int) -> None:
@@ -252,7 +252,7 @@ class Manager:
     def close(self, entry: QueueEntry, outcome: int, reason: str, *, letter: bool = False) -> None:
         """It is no entry any more, and its author hears of it if it wants to; its copy is discarded apart from that."""
         copy, queue = entry.copy, self._declared.numbered(entry.queue_number)
-        assert copy is not None
+        assert copy is not None  # It is alive; only closed entries of earlier lives have none.
         if queue is not None:
             if entry.state is EntryState.WAITING:
                 queue.remove(entry)
@@ -285,7 +285,7 @@ class Manager:
     def discard(self, entry: QueueEntry) -> None:
         """The copy of a closed entry is of no use any more."""
         copy = entry.copy
-        assert copy is not None
+        assert copy is not None  # This life closed it.
         self._closed.seal(entry)
         if copy.id in self._entries:
             return  # Another queue has it.
@@ -459,8 +459,8 @@ class Manager:
                 self._holdings.discard(copy, Reason.PURGED, done=True)
 
     def _restore_entry(self, row: entries.EntryRow, name: bytes, now: int) -> QueueEntry | None:
-        number, message = int.from_bytes(name[1:9], "big"), name[9:]
-        entry = QueueEntry(self._ledger, number, message, row.place)  # type: ignore[arg-type]  # that was its id
+        number, message = int.from_bytes(name[1:9], "big"), MessageId(name[9:])
+        entry = QueueEntry(self._ledger, number, message, row.place)
         entry.restore(row)
         copy, queue = self._cache.get(entry.message), self._declared.numbered(number)
         if entry.state is EntryState.CLOSED:

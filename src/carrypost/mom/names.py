@@ -202,7 +202,7 @@ class Namespace:
         except InvalidDestinationException:
             return None
         meant = address.address(destination)
-        assert meant is not None
+        assert meant is not None  # `queue_named` made it.
         assert meant.node is not None
         said = self.entry(meant.node, meant.name) if text is name else None
         if said is None or said.hidden or said.is_context:

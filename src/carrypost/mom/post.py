@@ -212,7 +212,7 @@ class Post:
             until_us = max(note.until_us for note in notes)
             lifetime_us = None if until_us == NEVER else max(until_us - now, 1)
             draft = control_draft(to, items, lifetime_us, withheld=any(note.again for note in notes))
-            assert draft.headers is not None
+            assert draft.headers is not None  # Made by `control_draft`.
             self._leaving[draft.destination, draft.headers.control] = to, notes
             drafts.append(draft)
         return drafts

@@ -95,7 +95,7 @@ class Receiving(Subscription):
     def item(self, matter: int, to: NodeId | None) -> Item | None:  # noqa: ARG002 - only the manager is told anything
         """What the manager is told."""
         found = address.address(self.destination)
-        assert found is not None
+        assert found is not None  # A program named it, and it was found to be a queue.
         if matter == _WITHDRAW:
             return control.Withdraw(found.name, self.request)
         self.asking = False
@@ -190,7 +190,7 @@ class Receiver:
             self._post.add(receiving.manager, receiving, _WITHDRAW, until_us=receiving.deadline_us)
         for claim in list(receiving.backlog):
             tenure = claim.tenure
-            assert tenure is not None
+            assert tenure is not None  # Claims to messages of queues have one each.
             copy = claim.copy
             self._claims.withdraw(claim)
             self._set_aside(tenure, copy)
@@ -233,7 +233,7 @@ class Receiver:
 
     def take_local(self, entry: QueueEntry, request: Standing) -> None:
         """A queue of this node gave a message to a consumer here."""
-        assert entry.copy is not None
+        assert entry.copy is not None  # It was assigned in this step.
         receiving = self._open.get(request.number)
         if receiving is not None:
             self._give(receiving, LocalTenure(self._manager, entry), entry.copy)
@@ -252,7 +252,7 @@ class Receiver:
         """What an earlier life handed to consumers here waits for the next one."""
         for tenure in tenures:
             copy = tenure.entry.copy
-            assert copy is not None
+            assert copy is not None  # Entries without a copy are not restored.
             self._idle.setdefault(tenure.queue, {})[tenure] = copy
 
     def queue_ended(self, destination: str) -> None:
@@ -357,7 +357,7 @@ class Receiver:
         if destination in self._interests:
             return
         found = address.address(destination)
-        assert found is not None
+        assert found is not None  # The address of a queue that a program named, or that its manager was asked for.
         assert found.node is not None
         wanted = [destination]
         if found.name.startswith(DEAD_LETTERS) and found.name != DEAD_LETTERS:

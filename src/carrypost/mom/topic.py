@@ -255,7 +255,7 @@ class Topics:
         if subscription.durable:
             self._ledger.delete(_row_name(subscription))
         interest = subscription.interest
-        assert interest is not None
+        assert interest is not None  # Every subscription that entered has one.
         del interest.subscriptions[subscription]
         if not interest.subscriptions:
             interest.ends_us = now + LINGER_US

@@ -79,8 +79,11 @@ class Dispatch:
                     break
         if parcels and neighbour is not None:
             cost += PARCEL * len(parcels)
-            self._strategy.transfers.take_parcels(neighbour.link, parcels, now)
-            new = True
+            if neighbour.state is LINKED:
+                self._strategy.transfers.take_parcels(neighbour.link, parcels, now)
+                new = True
+            else:  # An announcement among the frames ended the contact: nobody would send acknowledgements.
+                self._outputs.refuse("not-linked", peer, count=len(parcels))
         common = 0
         if neighbour is not None:
             worth, common = neighbour.link.budgets.take_tally()

@@ -67,11 +67,12 @@ class Review:
         self._agree(contact, ReviewRun(0, 0), now)
 
     def ask(self, contact: Contact, now: int) -> None:
-        """Begin a run."""
+        """Begin a run, if it is known what the neighbour wants."""
+        view = contact.view
+        if view is None:
+            return
         self._departures.sweep()  # What expired is not compared any more.
         self._holdings.invite()
-        view = contact.view
-        assert view is not None
         self._number += 1
         run = ReviewRun(self._number, view.known)
         if not run.snapshot and not self._same(contact):

@@ -32,7 +32,7 @@ def purge(ground: Ground, messages: Iterable[MessageId], node: NodeId, until_us:
     gone: list[Copy] = []
     unknown: list[MessageId] = []
     others = 0
-    for message in messages:
+    for message in dict.fromkeys(messages):  # A notice may name one twice.
         copy = cache.get(message)
         if copy is None:
             unknown.append(message)
