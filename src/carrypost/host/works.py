@@ -118,6 +118,8 @@ class Works:
                 sequence = descriptor.sequence
                 if len(sends) > 1:
                     stamping.add(descriptor)
+            elif (copy := self._holdings.cache.get(descriptor.id)) is not None and copy.here:
+                raise IllegalStateException(f"somebody else sent a message under the id {descriptor.shown}: roll back")
             made.append((each, descriptor))
         return made
 

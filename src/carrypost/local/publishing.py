@@ -18,15 +18,7 @@ from carrypost.gossip.holdings.owners import PUBLISHING
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.pieces import Blank, Packed, full_mask, pack
 from carrypost.journal import Durability, Send
-from carrypost.model.descriptor import (
-    PIECE_BYTES,
-    TIME_US_MAX,
-    AttributeValue,
-    Descriptor,
-    Ordering,
-    Predecessor,
-    tag_of,
-)
+from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue, Descriptor, Ordering, Predecessor
 from carrypost.model.headers import Headers, checked
 from carrypost.model.ids import plain_message_id
 
@@ -65,7 +57,6 @@ class Publisher:
     def begin(self, incarnation: int) -> None:
         """Number the messages of this life, once its number is durable."""
         self._incarnation = incarnation
-        self._note_numbers()
         self._journal.put(keys.INCARNATION, incarnation, Durability.FULL)
 
     def start(self) -> None:
@@ -114,10 +105,6 @@ class Publisher:
     def reserve(self, descriptor: Descriptor) -> None:
         """The number of a message that waits to be admitted is given to no other."""
         self._sequence = max(self._sequence, descriptor.sequence)
-        self._note_numbers()
-
-    def _note_numbers(self) -> None:
-        self._holdings.own_tags = range(tag_of(self._incarnation, 0), tag_of(self._incarnation, self._sequence) + 1)
 
     def admit(self, descriptor: Descriptor, packed: Packed, now: int, *, withheld: bool = False) -> Copy:
         """Let the message into the cache; raises `StateError` if there is no room.
@@ -125,6 +112,10 @@ class Publisher:
         One that has an order, or is to be `withheld`, is neither offered nor evicted until it is durable.
         """
         withheld = withheld or bool(descriptor.ordering)
+        memory = self._holdings.cache.get(descriptor.id)
+        if memory is not None and not memory.here:
+            # Where nothing is signed, a stranger may have used the number of a draft, whose id the program was told.
+            self._holdings.cache.remove(memory, Reason.EXPIRED)
         copy = self._holdings.admit(
             descriptor, nbytes=packed.length, held=full_mask(descriptor.pieces), interesting=True, own=True,
             withheld_by=PUBLISHING if withheld else 0, now=now,

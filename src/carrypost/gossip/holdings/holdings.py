@@ -45,8 +45,8 @@ class Holdings:
 
     __slots__ = (
         "_carried", "_claimed", "_delivered", "_handle", "_handled", "_hashes", "_invitations", "_journal",
-        "_needed", "_privilege", "_seen", "_withholders", "by_handle", "cache", "index", "now_us", "own_tags",
-        "paused_until_us", "purged", "watched", "withheld",
+        "_needed", "_privilege", "_seen", "_withholders", "by_handle", "cache", "index", "now_us", "paused_until_us",
+        "purged", "watched", "withheld",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, journal: Journal, privilege: Privilege, rng: Random) -> None:
@@ -59,8 +59,6 @@ class Holdings:
         """What is not let in any more, because it reached whom it was for."""
         self._needed: set[MessageId] = set()
         """What a layer has to have a copy of, and has not."""
-        self.own_tags = range(0)
-        """The tags that this life has given to messages, sent or drafted: the publisher's to set."""
         self.now_us = 0
         """The time of the step that is being done: the host's to set."""
         self.withheld = 0

@@ -119,12 +119,10 @@ class Inspection:
     def _remember_own(self, found: Descriptor, link: Link, now: int) -> None:
         """Remember a message in this host's name that it does not know: nobody need offer it again and again.
 
-        Mostly it was lost in a crash. Where nothing is signed it may also be forged: if its number has not been given
-        yet, it will not be. A number that has been given is left alone, since its message may be a draft.
+        Mostly it was lost in a crash. Where nothing is signed it may also be forged: then its number is given to no
+        message any more.
         """
         if self._holdings.cache.get(found.id) is not None or found.signed != self._signed or not found.alive(now):
-            return
-        if not found.signed and found.tag in self._holdings.own_tags:
             return
         if found.signed:
             self._verify(found, link, now)
