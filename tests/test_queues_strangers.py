@@ -358,3 +358,22 @@ def test_asked_queues_are_forgotten_after_a_month_and_when_there_are_too_many(mo
         assert here.refused("r", "assignment") == 1
         here.sleep("r", 31 * 86_400)
         assert here.rows("r", "M") == 0
+
+
+# --- receivers -------------------------------------------------------------------------------------------------------
+
+
+def test_nodes_that_a_queue_names_find_room_whatever_strangers_ask_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("carrypost.mom.standing.REQUESTS_MAX", 30)
+    with scene(receivers=(NodeId("r"),)) as here:
+        declare(here.net, "m", "open")
+        for author in range(40):
+            here.say("m", control.Request("open", 1, 1, 2**53), *requests([1]), author=f"evil{author}", apart_s=0)
+        here.net.advance(5)
+        assert here.refused("m", "requests") == 10
+        assert here.refused("m", "receiver") == 40
+        reader = Program(here.net, "r", here.queue)
+        here.net.advance(5)
+        here.send(5)
+        assert len(reader.got) == 5
+        assert set(here.assigned) == {"r"}

@@ -191,7 +191,11 @@ class Manager:
 
         It was assigned so many times before, and handed over so often: answers to those are none to what follows.
         """
-        queue, _ = self.declare(Declare(DEAD_LETTERS + name))
+        queue = self.get(address.queue(DEAD_LETTERS + name, self._node))
+        if queue is None:
+            source = self.get(address.queue(name, self._node))
+            receivers = None if source is None else source.asked.receivers
+            queue, _ = self.declare(Declare(DEAD_LETTERS + name, receivers=receivers))
         if copy.id not in queue.entries and self._bounds.admits(queue, copy):
             entry = self._add(queue, copy, now)
             entry.round, entry.count = rounds, count

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from carrypost.errors import IllegalStateException, InvalidDestinationException
 from carrypost.events import Reason
 from carrypost.gossip.transfers.purging import purge
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from carrypost.mom.commands import Declare, Receive
     from carrypost.mom.control import Item
     from carrypost.mom.ledger import Ledger
+    from carrypost.mom.names import Bind
     from carrypost.mom.post import Post
     from carrypost.mom.queue import Queue
     from carrypost.mom.receipts import Receipts
@@ -220,6 +223,11 @@ class Queues:
         if new and not asked.connection:
             self._declared[number] = queue
         return queue
+
+    def described(self, asked: Bind) -> Bind:
+        """A name that is to be bound, with what others are to know of its queue if that is here."""
+        queue = self.manager.get(asked.destination)
+        return asked if queue is None else msgspec.structs.replace(asked, receivers=queue.asked.receivers)
 
     def end(self, destination: str) -> None:
         """A queue of this node is no more."""
