@@ -230,8 +230,8 @@ MISUSES: dict[str, Row] = {
         lambda c: c.declare_queue("x", receivers="b"), Argument, 'receivers is "anyone", or a list of ids of nodes'),
     "receivers that are no nodes": (
         lambda c: c.declare_queue("x", receivers=["b", ""]), Argument, "the ids of nodes, and '' is none"),
-    "receivers without end": (
-        lambda c: c.declare_queue("x", receivers=map(str, range(9))), Argument, 'receivers is "anyone", or a list'),
+    "receivers of no kind": (
+        lambda c: c.declare_queue("x", receivers=Wrong), Argument, 'receivers is "anyone", or a list'),
     "too many receivers": (
         lambda c: c.declare_queue("x", receivers=list(map(str, range(65)))), Argument, "at most 64 receivers, not 65"),
     "declared otherwise before": (

@@ -355,7 +355,8 @@ class Manager:
         queue.bytes -= entry.descriptor.length
         if entry.state is EntryState.ASSIGNED:
             queue.let_go(entry.receiver)
-            self._ready[queue] = None  # Its receiver may have had as many as it may.
+            if entry.receiver != self._node:
+                self._ready[queue] = None  # It may have had as many as it may.
         self._bounds.left(queue)
 
     # --- what receivers say --------------------------------------------------------------------------------

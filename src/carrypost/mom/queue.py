@@ -163,7 +163,8 @@ class Queue:
     """A queue that this node manages."""
 
     __slots__ = (
-        "_groups", "_here", "_parties", "_policy", "_waiting", "asked", "bytes", "destination", "entries", "number",
+        "_askers", "_groups", "_here", "_parties", "_policy", "_waiting", "asked", "bytes", "destination", "entries",
+        "number",
     )  # fmt: skip
 
     def __init__(self, number: int, destination: str, asked: Declare, policy: Policy) -> None:
@@ -173,6 +174,8 @@ class Queue:
         self._policy = policy
         self._here = address.addressee(destination)
         self._parties: dict[NodeId, Party] = {}
+        self._askers = 0
+        """Those of them that have requests."""
         self.entries: dict[bytes, QueueEntry] = {}
         """All that are alive, by id: waiting, delayed, or assigned."""
         self.bytes = 0
@@ -227,6 +230,7 @@ class Queue:
         found = group.requests.get((node, number))
         if found is None:
             party = self._party(node, began)
+            self._askers += not party.requests
             party.requests += 1
             found = group.requests[node, number] = Standing(party, number, group, began)
         return found
@@ -244,6 +248,7 @@ class Queue:
         if not group.requests:
             del self._groups[group.selector]
         standing.party.requests -= 1
+        self._askers -= not standing.party.requests
         self._forget_idle(standing.party)
 
     def _party(self, node: NodeId, turn: int = 0) -> Party:
@@ -270,8 +275,9 @@ class Queue:
 
     def _held_max(self) -> int:
         """How many a node may have unanswered: an even part of the queue, where several ask for it."""
-        asking = sum(1 for party in self._parties.values() if party.requests)
-        return HELD_MAX if asking <= 1 else min(HELD_MAX, max(HELD_MIN, len(self.entries) // asking))
+        if self._askers <= 1:
+            return HELD_MAX
+        return min(HELD_MAX, max(HELD_MIN, len(self.entries) // self._askers))
 
     def next(self) -> tuple[QueueEntry, Standing] | None:
         """What is to be assigned next, and to whom; None if nobody asks for anything that waits."""
@@ -281,6 +287,8 @@ class Queue:
         asking: list[Standing] = []
         held_max = self._held_max()
         for group in self._groups.values():
+            if not group.asking:
+                continue
             able = [each for each in group.asking if each.party.held < held_max or each.party.node == self._here]
             if not able or (found := group.first(self._waiting)) is None:
                 continue
