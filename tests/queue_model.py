@@ -45,7 +45,7 @@ REMINDED_S = 6 * 3_600.0 + 120.0
 """After so long the manager has told again what was not answered, if that was lost."""
 FOREVER_S = 40 * 86_400.0
 """All deadlines are over by then: of messages, requests and receipts."""
-FAULTS = {"control", "assignee", "assignment", "queue", "requests", "selector"}
+FAULTS = {"control", "assignee", "assignment", "looks", "queue", "receiver", "requests", "selector"}
 """What honest nodes never make each other refuse."""
 
 

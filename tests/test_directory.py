@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from tests.named_node import NamedNode, advert, saying
 from tests.one_node import S
@@ -13,15 +14,18 @@ from carrypost.errors import (
     IllegalStateException,
     InvalidDestinationException,
     InvalidNameException,
+    JMSSecurityException,
     NameNotFoundException,
     ResourceAllocationException,
 )
 from carrypost.events import Advertised, Done, Undone
+from carrypost.model import address
 from carrypost.model.descriptor import Descriptor, Ordering
 from carrypost.model.headers import Headers
+from carrypost.model.ids import NodeId
 from carrypost.model.pattern import entry
 from carrypost.mom import directory
-from carrypost.mom.commands import Subscribe
+from carrypost.mom.commands import Receive, Subscribe
 from carrypost.mom.names import Bind
 
 
@@ -438,9 +442,44 @@ def test_an_advertisement_with_a_payload_is_none(node: NamedNode) -> None:
 
 
 def test_fields_of_a_later_version_are_passed_over(node: NamedNode) -> None:
-    later = Headers(control=b"\x93\xaatopic/news\x00\xa5later")
+    later = Headers(control=b"\x94\xaatopic/news\x00\xc0\xa5later")
     node.hear_of("x", "news", "", 1, headers=later)
     assert node.meaning("news") == "topic/news"
+
+
+def may_receive(node: NamedNode, destination: str) -> bool:
+    messaging = node.host.messaging
+    session = messaging.open_session(messaging.connect(node.now), node.now)
+    try:
+        messaging.consume(node.next_number(), session, Receive(destination), node.now)
+    except JMSSecurityException:
+        return False
+    finally:
+        node.write()
+    return True
+
+
+def test_advertisements_say_whom_a_queue_is_for_and_those_that_say_nonsense_are_refused(node: NamedNode) -> None:
+    box = address.queue("box", NodeId("x"))
+
+    def hear(name: str, sequence: int, *fields: object) -> None:
+        node.hear_of("x", name, "", sequence, headers=Headers(control=msgspec.msgpack.encode([box, 0, *fields])))
+        node.write()
+
+    for receivers in (["y"] * 65, [""], ["y" * 300], [1], "y"):
+        hear("box", 1, receivers)
+        assert node.meaning("box") is None
+    assert may_receive(node, box)
+    hear("box", 2, ["y"])
+    assert node.meaning("box") == box
+    assert not may_receive(node, box)
+    node.crash()
+    assert not may_receive(node, box)
+    hear("box", 3, ["y", node.name])
+    assert may_receive(node, box)
+    hear("box", 4, [])
+    hear("other", 5)
+    assert may_receive(node, box), "of two names that say different things one may be old"
 
 
 # --- use -------------------------------------------------------------------------------------------------------

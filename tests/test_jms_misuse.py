@@ -226,6 +226,14 @@ MISUSES: dict[str, Row] = {
         lambda c: c.declare_queue("x", redelivery="after_lease", lease_s=Wrong), Argument, "lease_s is a number of"),
     "policy": (lambda c: c.declare_queue("x", policy="mine"), JMSException, "no policy 'mine'; there are .*fair"),
     "policy that is no text": (lambda c: c.declare_queue("x", policy=Wrong), Argument, "a policy is text"),
+    "receivers that are no list": (
+        lambda c: c.declare_queue("x", receivers="b"), Argument, 'receivers is "anyone", or a list of ids of nodes'),
+    "receivers that are no nodes": (
+        lambda c: c.declare_queue("x", receivers=["b", ""]), Argument, "the ids of nodes, and '' is none"),
+    "receivers of no kind": (
+        lambda c: c.declare_queue("x", receivers=Wrong), Argument, 'receivers is "anyone", or a list'),
+    "too many receivers": (
+        lambda c: c.declare_queue("x", receivers=list(map(str, range(65)))), Argument, "at most 64 receivers, not 65"),
     "declared otherwise before": (
         lambda c: after(c.declare_queue("x", redelivery="after_lease"), lambda: c.declare_queue("x")), JMSException,
         "is here with other options"),

@@ -270,7 +270,7 @@ def test_what_waits_is_assigned_by_priority_then_by_age(
     seed=st.integers(0, 9),
     at_once=st.booleans(),
 )
-def test_n_messages_to_k_equal_readers_differ_by_one_at_most(
+def test_what_nodes_get_differs_by_one_at_most_and_what_readers_of_one_node_get_likewise(
     nodes: list[str], messages: int, seed: int, at_once: bool
 ) -> None:
     with network("manager", "left", "right", seed=seed) as net:
@@ -284,6 +284,8 @@ def test_n_messages_to_k_equal_readers_differ_by_one_at_most(
             if not at_once:
                 net.advance(5)
         net.advance(120)
-        got = [len(reader.got) for reader in readers]
-        assert sum(got) == messages
-        assert max(got) - min(got) <= 1
+        got = {node: [len(each.got) for each in readers if each.node == node] for node in nodes}
+        whole = [sum(each) for each in got.values()]
+        assert sum(whole) == messages
+        assert max(whole) - min(whole) <= 1
+        assert all(max(each) - min(each) <= 1 for each in got.values())

@@ -27,7 +27,7 @@
         ├── InvalidClientIDException        a client id that another connection of this node has; a LocalError
         ├── InvalidDestinationException     a name that is none, or that is not known here; a LocalError
         ├── InvalidSelectorException        a message selector that may not be used; a PatternError
-        ├── JMSSecurityException            credentials that are not accepted; a LocalError
+        ├── JMSSecurityException            credentials, or a receiver, not accepted; a LocalError
         ├── MessageEOFException             a body ends before what was to be read of it; a PayloadError
         ├── MessageFormatException          a value that no type or limit of messages has room for; a PayloadError
         │   ├── NumberFormatException       a text, or null, read as a number that it is not; a ValueError
@@ -199,7 +199,7 @@ class MessageNotWriteableException(JMSException, StateError):  # noqa: N818 - li
 
 
 class JMSSecurityException(JMSException, LocalError):  # noqa: N818 - likewise
-    """Credentials that are not accepted."""
+    """Credentials that are not accepted, or a queue whose owner names other receivers."""
 
 
 class TransactionRolledBackException(JMSException, SendError):  # noqa: N818 - likewise

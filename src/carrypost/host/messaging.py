@@ -212,7 +212,8 @@ class HostMessaging:
         """Let a name stand for a destination, or make a context."""
         with self._host.step(now):
             self._works.check_number(number)
-            self._awake().directory.bind(asked, number, now)
+            messaging = self._awake()
+            messaging.directory.bind(messaging.queues.described(asked), number, now)
             self._works.follow(number)
 
     def unbind(self, number: int, name: str, now: int, *, context: bool = False) -> None:

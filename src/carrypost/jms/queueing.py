@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
 
 from carrypost.errors import (
     IllegalArgumentException,
@@ -21,6 +23,8 @@ from carrypost.jms.producer import Producer
 from carrypost.jms.requests import Request, Requests, remaining_s, reply_place
 from carrypost.model import address
 from carrypost.model.headers import DESTINATION_MAX
+from carrypost.model.ids import NodeId, is_node_id
+from carrypost.mom.admission import RECEIVERS_MAX
 from carrypost.mom.commands import Declare, Redelivery
 from carrypost.mom.names import Bind
 
@@ -31,8 +35,11 @@ if TYPE_CHECKING:
     from carrypost.jms.sent import Sent
     from carrypost.jms.session import Session
     from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
-    from carrypost.model.ids import NodeId
 
+ANYONE: Final = "anyone"
+"""Who may receive from a queue that names no receivers."""
+_PLAIN_MAX = 64
+"""Characters of a plain name of a node, where security is off, so that all receivers fit into an advertisement."""
 _LEASE_S = 3_600.0
 """How long a receiver has for a message, unless the queue says otherwise."""
 
@@ -58,6 +65,7 @@ class Queueing:
         redelivery: str = "never",
         lease_s: Duration | None = None,
         policy: str = "fair",
+        receivers: Literal["anyone"] | Collection[str] = ANYONE,
         advertise: bool = True,
     ) -> Queue:
         """Make this node the manager of a queue, ``NAME@NODE``; again, and it finds what waits there.
@@ -66,11 +74,14 @@ class Queueing:
         to its name in the directory, which other nodes hear of unless `advertise` is false. `redelivery`: a message
         that a receiver got and does not acknowledge stays with that receiver's node ("never": no two nodes ever get
         it), or goes to whoever asks when its lease of `lease_s` (an hour) is over ("after_lease": it may be consumed
-        twice). `policy`: who of those that ask for a message gets it. Raises `JMSException` if the queue is there, and
-        was declared otherwise.
+        twice). `policy`: who of those that ask for a message gets it. `receivers`: the ids of the nodes, 64 at most,
+        that may receive from it and browse it beside this one; "anyone" includes strangers, who can consume what they
+        get. Raises `JMSException` if the queue is there, and was declared otherwise.
         """
         session = self._opened()
-        asked = _declared(name, redelivery, lease_s, policy, session.works.provider.place.node)
+        node = session.works.provider.place.node
+        asked = _declared(name, redelivery, lease_s, policy, node)
+        asked = msgspec.structs.replace(asked, receivers=_receivers(receivers, node))
         self._connection.used = True
         await session.works.ready()
         return await _managed(session.works.provider, asked, advertise=advertise)
@@ -154,7 +165,8 @@ class Queueing:
 
 async def _managed(provider: Provider, asked: Declare, *, advertise: bool) -> Queue:
     """Declare a queue, and bind it to its name, unless that stands for something: then it was, or the program knows."""
-    bind = Bind(asked.name, address.queue(asked.name, provider.place.node), advertise=advertise)
+    destination = address.queue(asked.name, provider.place.node)
+    bind = Bind(asked.name, destination, advertise=advertise, receivers=asked.receivers)
     try:
         await provider.bind(bind)
         new = True
@@ -190,6 +202,22 @@ def _declared(name: object, redelivery: object, lease_s: Duration | None, policy
     if again is Redelivery.NEVER and lease_s is not None:
         raise IllegalArgumentException('a lease_s is for redelivery="after_lease": otherwise nothing ends')
     return Declare(found, again, 0 if again is Redelivery.NEVER else _lease_us(lease_s), named(policy, "a policy"))
+
+
+def _receivers(receivers: object, node: NodeId) -> tuple[NodeId, ...] | None:
+    """The nodes that may receive from a queue of this node, each once and in order; None: anyone."""
+    if receivers == ANYONE:
+        return None
+    if not isinstance(receivers, Collection) or isinstance(receivers, str | bytes):
+        raise IllegalArgumentException(f'receivers is "{ANYONE}", or a list of ids of nodes, not {receivers!r}'[:200])
+    for each in receivers:
+        plain = isinstance(each, str) and not is_node_id(node) and 0 < len(each) <= _PLAIN_MAX
+        if not plain and not (isinstance(each, str) and is_node_id(each)):
+            raise IllegalArgumentException(f"receivers has the ids of nodes, and {each!r} is none"[:200])
+    found = {NodeId(each) for each in receivers} - {node}
+    if len(found) > RECEIVERS_MAX:
+        raise IllegalArgumentException(f"a queue names at most {RECEIVERS_MAX} receivers, not {len(found):,}")
+    return tuple(sorted(found))
 
 
 def _lease_us(lease_s: Duration | None) -> int:

@@ -8,6 +8,7 @@ then, as what assigned it may come again.
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -183,6 +184,8 @@ class Assignments:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._ledger, self._post = ledger, post
         self._all: dict[Key, Assignment] = {}
+        self._counts: Counter[str] = Counter()
+        """How many there are of each queue."""
 
     def __len__(self) -> int:
         return len(self._all)
@@ -199,6 +202,28 @@ class Assignments:
     def all(self) -> list[Assignment]:
         """Every one."""
         return list(self._all.values())
+
+    def _enter(self, made: Assignment) -> Assignment:
+        """Know of it, and no more of what was known of the same message."""
+        self._leave(made.key)
+        self._all[made.key] = made
+        self._counts[made.destination] += 1
+        return made
+
+    def _leave(self, key: Key) -> None:
+        known = self._all.pop(key, None)
+        if known is not None:
+            self._counts[known.destination] -= 1
+            if not self._counts[known.destination]:
+                del self._counts[known.destination]
+
+    def has_room(self, destination: str, most: int) -> bool:
+        """Whether a queue may assign one more; what it was given back, and has heard of, is forgotten for that."""
+        if self._counts[destination] >= most:
+            theirs = [each for each in self._all.values() if each.destination == destination]
+            for each in [each for each in theirs if not each.stands and not each.owed]:
+                self.forget(each)
+        return self._counts[destination] < most
 
     def add(self, item: control.Assign, destination: str, *, consumed: bool) -> Assignment | None:
         """A message is this node's now; None if that is known already, or is over, as when it was `consumed` here."""
@@ -219,7 +244,7 @@ class Assignments:
             known.instead = item.request if item.request != known.request else 0
             self.write(known)
             return None
-        made = self._all[manager, message] = Assignment(self, message, destination, item.until_us or NEVER)
+        made = self._enter(Assignment(self, message, destination, item.until_us or NEVER))
         made.round, made.request, made.lease_us = item.round, item.request, item.lease_us
         made.before = made.count = item.count
         self._note_need(made)
@@ -228,8 +253,7 @@ class Assignments:
 
     def _answer_again(self, item: control.Assign, destination: str) -> None:
         """A program here is done with it; that was heard too late, or not yet: it is said for this round, too."""
-        key = _manager_of(destination), MessageId(item.message)
-        made = self._all[key] = Assignment(self, key[1], destination, item.until_us or NEVER)
+        made = self._enter(Assignment(self, MessageId(item.message), destination, item.until_us or NEVER))
         made.round, made.count = item.round, item.count
         self.answer(made, Held.ACKNOWLEDGED)
 
@@ -280,10 +304,12 @@ class Assignments:
 
     def keep(self, assignment: Assignment) -> None:
         """Keep one that was perhaps forgotten, unless its manager said something else of the message since."""
-        if self._all.setdefault(assignment.key, assignment) is assignment:
-            self.write(assignment)
-        else:
+        known = self._all.get(assignment.key)
+        if known is not None and known is not assignment:
             assignment.owed = 0
+            return
+        self._enter(assignment)
+        self.write(assignment)
 
     def forget(self, assignment: Assignment) -> None:
         """There is nothing to be known of it any more."""
@@ -291,7 +317,7 @@ class Assignments:
             self._cache.unpin((assignment.copy,), QUEUES)
         self._holdings.need(assignment.message, needed=False)
         if self._all.get(assignment.key) is assignment:
-            del self._all[assignment.key]
+            self._leave(assignment.key)
             self._ledger.delete(_row_name(assignment.key))
 
     def restore(self, name: bytes, value: bytes) -> Assignment:
@@ -299,7 +325,7 @@ class Assignments:
         row = _decode(value)
         manager = _manager_of(row.destination)
         message = MessageId(name[len(_row_name((manager, MessageId(b"")))) :])
-        made = self._all[manager, message] = Assignment(self, message, row.destination, row.until_us)
+        made = self._enter(Assignment(self, message, row.destination, row.until_us))
         made.round, made.lease_us, made.count, made.before = row.round, row.lease_us, row.count, row.before
         made.state, made.owed = Held(row.state), row.owed
         copy = self._cache.get(message)

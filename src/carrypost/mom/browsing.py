@@ -8,63 +8,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from carrypost.errors import PatternError
 from carrypost.events import Browsed
-from carrypost.gossip.interest.matcher import Matcher
 from carrypost.model import address
 from carrypost.model.ids import MessageId
-from carrypost.model.pattern import entry
 from carrypost.model.times import NEVER
 from carrypost.mom import control
+from carrypost.mom.admission import ANSWER_US, LOOKS_MAX, SNAPSHOT_MAX
 
 if TYPE_CHECKING:
-    from carrypost.config import Limits
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.ground import Ground
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
     from carrypost.mom.control import Item
     from carrypost.mom.post import Post
-    from carrypost.mom.queue import Queue
     from carrypost.mom.receiver import Receiver
 
-ANSWER_US: Final = 3_600_000_000
-"""A question waits for its answer, and an answer for whoever asked, for so long."""
 _PATIENCE_US = 10_000_000
 """A snapshot waits for messages that are missing for so long after the last one came."""
-OPEN_MAX = 64
-"""Questions that are open at a time; the oldest gives way."""
 _ASK: Final = 1
-
-
-SNAPSHOT_MAX = 1_000
-"""Entries that another node is told of when it looks into a queue."""
-_PART = 100
-"""Of which so many go into one item."""
-
-
-def visible(queue: Queue, selector: str | None, limits: Limits, now: int) -> list[Descriptor]:
-    """What waits in a queue and is alive, in order; delayed messages are not seen before their time."""
-    waiting = [each.descriptor for each in queue.waiting if each.descriptor.alive(now)]
-    if not selector:
-        return waiting
-    matcher = Matcher((entry(".*", selector),), limits, own=True)
-    return [each for each in waiting if matcher.matches(each)]
-
-
-def snapshot(queue: Queue, asked: control.Browse, limits: Limits, now: int) -> list[control.Snapshot]:
-    """The answer to a node that wants to see what waits, in parts."""
-    try:
-        found = visible(queue, asked.selector, limits, now)[:SNAPSHOT_MAX]
-    except PatternError:
-        found = []  # Programs are told of such selectors where they are: this is a stranger's.
-    return [
-        control.Snapshot(
-            asked.queue, asked.number, now, first, len(found),
-            tuple([each.id for each in found[first : first + _PART]]),
-        )
-        for first in range(0, len(found) or 1, _PART)
-    ]  # fmt: skip
 
 
 class Look:
@@ -110,7 +72,7 @@ class Browsings:
         """Ask a manager; returns the number by which its answer is told."""
         found = address.address(destination)
         assert found is not None  # A program named it, and it was found to be a queue.
-        if len(self._open) >= OPEN_MAX:
+        if len(self._open) >= LOOKS_MAX:
             self._give_up(next(iter(self._open.values())))
         # From the clock, so that a late answer to an earlier life is not taken for one to this.
         self._number = max(self._number + 1, now)
@@ -128,9 +90,10 @@ class Browsings:
         if look is None or look.manager != node or look.taken_us not in (0, item.taken_us):
             return
         look.taken_us = item.taken_us
-        self._totals[look.number] = item.total
+        # A manager may claim any total; all up to it is looked for at each step.
+        total = self._totals[look.number] = min(item.total, SNAPSHOT_MAX)
         for place, message in enumerate(item.messages, item.first):
-            if place < item.total:
+            if place < total:
                 look.messages[place] = MessageId(message)  # If it is none, no copy has it.
         self._wait(look, now)
         self._tell_next(look)

@@ -9,7 +9,7 @@ import msgspec
 from carrypost.gossip.layer import Draft
 from carrypost.journal import Durability
 from carrypost.model.descriptor import Descriptor, Ordering
-from carrypost.model.ids import MessageId
+from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.pattern import Entry
 
 
@@ -50,6 +50,8 @@ class Declare(msgspec.Struct, frozen=True):
     """Who of those that ask for a message gets it, by a name that is registered (`mom.policies`)."""
     connection: int = 0
     """The connection that a temporary queue ends with, and that alone may receive from it; 0: it stays."""
+    receivers: tuple[NodeId, ...] | None = None
+    """The nodes that may receive from it, and look into it, beside this one; None: anyone."""
 
 
 class Receive(msgspec.Struct, frozen=True):

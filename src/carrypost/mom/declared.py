@@ -8,6 +8,7 @@ import msgspec
 
 from carrypost.errors import InvalidDestinationException, JMSException
 from carrypost.model import address
+from carrypost.mom.admission import RECEIVERS_MAX
 from carrypost.mom.commands import Declare, Redelivery
 from carrypost.mom.policies import fair, policy_named, policy_names
 from carrypost.mom.queue import Queue
@@ -65,6 +66,8 @@ class Declared:
         policy = policy_named(asked.policy)
         if policy is None:
             raise JMSException(f"there is no policy {asked.policy!r}; there are {', '.join(policy_names())}")
+        if asked.receivers is not None and len(asked.receivers) > RECEIVERS_MAX:
+            raise JMSException(f"a queue names at most {RECEIVERS_MAX} receivers, not {len(asked.receivers):,}")
         destination = address.queue(asked.name, self._node)
         known = self._queues.get(destination)
         if known is not None:
@@ -104,4 +107,5 @@ def _row_name(number: int) -> bytes:
 def _options(asked: Declare) -> str:
     """How a queue was declared, as a program would say it."""
     lease = f", lease_s={asked.lease_us / 1e6:g}" if asked.redelivery is Redelivery.AFTER_LEASE else ""
-    return f'redelivery="{asked.redelivery}"{lease}, policy="{asked.policy}"'
+    receivers = '"anyone"' if asked.receivers is None else list(asked.receivers)
+    return f'redelivery="{asked.redelivery}"{lease}, policy="{asked.policy}", receivers={receivers}'

@@ -16,20 +16,26 @@ The one invariant: every entry has a row, written in the batch of the message th
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 
-from carrypost.errors import InvalidDestinationException, InvalidNameException, ResourceAllocationException
+from carrypost.errors import (
+    InvalidDestinationException,
+    InvalidNameException,
+    JMSSecurityException,
+    ResourceAllocationException,
+)
 from carrypost.events import Advertised, Reason
 from carrypost.gossip.layer import Draft
 from carrypost.model import address
 from carrypost.model.address import Kind
 from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import DESTINATION_MAX, Headers
-from carrypost.model.ids import MessageId
+from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.pattern import entry, plain_forms
 from carrypost.model.times import MICROSECONDS, NEVER
+from carrypost.mom.admission import RECEIVERS_MAX
 from carrypost.mom.names import Bind, Entry, Namespace, fault_of
 
 if TYPE_CHECKING:
@@ -60,6 +66,7 @@ _WRITE_PART = 30
 _PREFIX = f"{Kind.DIRECTORY}/"
 _GONE = Reason.PURGED
 """Why copies leave that are overtaken or refused."""
+_Node = Annotated[NodeId, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
 
 
 class Advert(msgspec.Struct, frozen=True, array_like=True):
@@ -68,6 +75,8 @@ class Advert(msgspec.Struct, frozen=True, array_like=True):
     destination: str
     ordering: Ordering = Ordering.NONE
     """How the topic is opened."""
+    receivers: Annotated[tuple[_Node, ...], msgspec.Meta(max_length=RECEIVERS_MAX)] | None = None
+    """Of a queue, the nodes that may receive from it; None: anyone."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -167,7 +176,7 @@ class Directory:
         self._next_us = max(min(self._renewals.values()), self._paced_us) if self._renewals else NEVER
 
     def _draft(self, own: Entry) -> Draft:
-        headers = Headers(control=_encode(Advert(own.destination, own.ordering)))
+        headers = Headers(control=_encode(_advert(own)))
         destination = address.directory(self._here, own.name)
         # What was bound may be undone: nobody hears of it before it is on disk.
         return Draft(destination, b"", lifetime_us=self._life_us, headers=headers, withheld=True)
@@ -218,7 +227,7 @@ class Directory:
     def _told(self, copy: Copy, known: Entry | None, said: Advert) -> None:
         """This node's own: what it has just published, or did in an earlier life."""
         descriptor = copy.descriptor
-        stands = known is not None and known.advertised and said == Advert(known.destination, known.ordering)
+        stands = known is not None and known.advertised and said == _advert(known)
         if known is None or not stands or _serial(descriptor) < (known.incarnation, known.sequence):
             self._overtaken.append(copy.id)
             return
@@ -232,7 +241,10 @@ class Directory:
     def _enter(self, copy: Copy, name: str, said: Advert, known: Entry | None) -> None:
         """Another node's, newer than what is known of that name."""
         descriptor = copy.descriptor
-        made = Entry(descriptor.node, name, said.destination, said.ordering, deadline_us=descriptor.deadline_us or 0)
+        made = Entry(
+            descriptor.node, name, said.destination, said.ordering, deadline_us=descriptor.deadline_us or 0,
+            receivers=said.receivers,
+        )  # fmt: skip
         _note(made, descriptor)
         if known is not None:
             self._overtake(known)
@@ -286,6 +298,15 @@ class Directory:
             entry.deadline_us = max(entry.deadline_us, deadline_us)
             self._write(entry)
 
+    def check_receiver(self, destination: str) -> None:
+        """Raise if the owner of a queue says that this node may not receive from it, under every name that is known."""
+        known = [each for each in self.names.of_others(destination) if not each.hidden]
+        if known and all(each.receivers is not None and self._here not in each.receivers for each in known):
+            raise JMSSecurityException(
+                f"the queue {address.name_of(destination)!r} names its receivers, and this node, {self._here!r}, is "
+                "none of them: ask its owner to declare it with this node among `receivers`"
+            )
+
     # --- commands ------------------------------------------------------------------------------------------
 
     def bind(self, asked: Bind, number: int, now: int) -> None:
@@ -293,7 +314,9 @@ class Directory:
         self._check(asked)
         before = self.names.bound.get(asked.name)
         advertised = asked.advertise and self._is_ours(asked.destination)
-        made = Entry(self._here, asked.name, asked.destination, asked.ordering, advertised=advertised)
+        made = Entry(
+            self._here, asked.name, asked.destination, asked.ordering, advertised=advertised, receivers=asked.receivers
+        )
         self._exchange(before, made, now)
         self._changes[number] = Change(made.name, before, made)
 
@@ -406,6 +429,10 @@ def _serial(descriptor: Descriptor) -> tuple[int, int]:
 def _note(entry: Entry, descriptor: Descriptor) -> None:
     """This is the latest advertisement of a name."""
     entry.message, (entry.incarnation, entry.sequence) = descriptor.id, _serial(descriptor)
+
+
+def _advert(own: Entry) -> Advert:
+    return Advert(own.destination, own.ordering, own.receivers)
 
 
 def _can_be_named(destination: str) -> bool:

@@ -60,7 +60,8 @@ class Manager:
         self._entries: dict[MessageId, list[QueueEntry]] = {}
         """All that are alive: one of a message, but for dead letters of several subscriptions to a topic."""
         self._closed = Closed(ground.node, post, round(ground.settings.messaging.receipt_s * 1e6))
-        self._requests = Requests(ground, ledger)
+        self.requests = Requests(ground, ledger, self._declared)
+        """Who asks for what is in the queues."""
         self._reminders = Reminders(ground.node, post)
         self._place = 0
         self._delays, self._leases = Terms(), Terms()
@@ -71,7 +72,7 @@ class Manager:
     @property
     def due_us(self) -> int:
         """When `expire` has something to do."""
-        return min(self._delays.due_us, self._leases.due_us, self._requests.due_us, self._reminders.due_us)
+        return min(self._delays.due_us, self._leases.due_us, self.requests.due_us, self._reminders.due_us)
 
     def get(self, destination: str) -> Queue | None:
         """The queue of this address."""
@@ -95,7 +96,7 @@ class Manager:
         for entry in list(queue.entries.values()):
             self.close(entry, control.FAILED, reason)
             self.discard(entry)
-        self._requests.end_queue(queue.number)
+        self.requests.end_queue(queue)
         for each in list(queue):
             queue.withdraw(each)
         self._declared.remove(queue)
@@ -158,6 +159,8 @@ class Manager:
         queue.entries[entry.message] = entry
         self._entries.setdefault(entry.message, []).append(entry)
         queue.bytes += entry.descriptor.length
+        if entry.state is EntryState.ASSIGNED:
+            queue.hold(entry.receiver)
         assert entry.copy is not None  # It was filled, or is reopened with its copy.
         self._cache.pin((entry.copy,), QUEUES)
 
@@ -168,8 +171,10 @@ class Manager:
         return queue
 
     def _let_wait(self, entry: QueueEntry, now: int) -> None:
-        entry.state = EntryState.WAITING
         queue = self._queue_of(entry)
+        if entry.state is EntryState.ASSIGNED:
+            queue.let_go(entry.receiver)
+        entry.state = EntryState.WAITING
         if entry.due_us > now:
             self._delays.add(entry, entry.due_us)
         else:
@@ -186,7 +191,11 @@ class Manager:
 
         It was assigned so many times before, and handed over so often: answers to those are none to what follows.
         """
-        queue, _ = self.declare(Declare(DEAD_LETTERS + name))
+        queue = self.get(address.queue(DEAD_LETTERS + name, self._node))
+        if queue is None:
+            source = self.get(address.queue(name, self._node))
+            receivers = None if source is None else source.asked.receivers
+            queue, _ = self.declare(Declare(DEAD_LETTERS + name, receivers=receivers))
         if copy.id not in queue.entries and self._bounds.admits(queue, copy):
             entry = self._add(queue, copy, now)
             entry.round, entry.count = rounds, count
@@ -196,7 +205,7 @@ class Manager:
 
     def assign(self, now: int) -> list[tuple[QueueEntry, Standing]]:
         """Give what waits to those who ask for it; returns what consumers of this node get."""
-        ready, self._ready = self._ready, {}
+        ready, self._ready = self._ready | self.requests.take_ready(), {}
         local: list[tuple[QueueEntry, Standing]] = []
         for queue in ready:
             while (found := queue.next()) is not None:
@@ -210,17 +219,18 @@ class Manager:
         queue.remove(entry)
         entry.state = EntryState.ASSIGNED
         entry.receiver, entry.request = request.node, request.number
+        queue.hold(request.node)
         entry.round += 1
         entry.before, entry.lease_us = entry.count, 0
         if queue.asked.redelivery is Redelivery.AFTER_LEASE:
             entry.lease_us = now + queue.asked.lease_us
             self._leases.add(entry, entry.lease_us)
-        request.take(self._requests.next_place())
+        request.take(self.requests.next_place())
         if request.node != self._node:
             entry.owed |= ASSIGN
             entry.assigned_us, entry.reminders = now, 0
             self._reminders.expect(entry)
-            self._requests.write(queue, request)
+            self.requests.write(queue, request)
             self._say(request.node, entry, ASSIGN)
             entry.write()  # For a consumer here it is written when it is handed over; until then it waits.
         self._outputs.journal.hold(Assigned(entry.descriptor, request.node))
@@ -276,8 +286,8 @@ class Manager:
             entry.delete()
             return
         entry.owed = 0
-        self._admit(queue, entry)
         entry.state = state
+        self._admit(queue, entry)
         entry.write()
         if state is EntryState.WAITING:
             self._let_wait(entry, self._holdings.now_us)
@@ -329,10 +339,10 @@ class Manager:
         queue = self._queue_of(entry)
         if entry.state is EntryState.WAITING:
             queue.remove(entry)
-        if self._requests.spare(queue, entry):
+        if self.requests.spare(queue, entry):
             self._ready[queue] = None
-        entry.state, entry.owed = EntryState.CLOSED, 0
         self._leave(queue, entry)
+        entry.state, entry.owed = EntryState.CLOSED, 0
         entry.write()
 
     def _leave(self, queue: Queue, entry: QueueEntry) -> None:
@@ -343,23 +353,13 @@ class Manager:
         if not left:
             del self._entries[entry.message]
         queue.bytes -= entry.descriptor.length
+        if entry.state is EntryState.ASSIGNED:
+            queue.let_go(entry.receiver)
+            if entry.receiver != self._node:
+                self._ready[queue] = None  # It may have had as many as it may.
         self._bounds.left(queue)
 
     # --- what receivers say --------------------------------------------------------------------------------
-
-    def requested(self, item: control.Request, node: NodeId, now: int) -> None:
-        """A node asks for messages."""
-        queue = self._declared.get(address.queue(item.queue, self._node))
-        if queue is None or queue.asked.connection:
-            self._outputs.refuse("queue", node)
-        elif self._requests.request(queue, node, item, now) is not None:
-            self._ready[queue] = None
-
-    def withdrawn(self, item: control.Withdraw, node: NodeId, now: int, until_us: int) -> None:
-        """A node does not ask any more."""
-        queue = self._declared.get(address.queue(item.queue, self._node))
-        if queue is not None:
-            self._requests.withdraw(queue, node, item.number, now, until_us)
 
     def answered(self, item: control.Acknowledge | control.Release, node: NodeId) -> None:
         """A node consumed a message, or does not take it. After its lease, too, unless somebody else has it."""
@@ -386,22 +386,6 @@ class Manager:
             request.mark_silent(silent=silent)
             self._ready[queue] = None
 
-    # --- local consumers -----------------------------------------------------------------------------------
-
-    def stand(self, queue: Queue, number: int, selector: str) -> Standing:
-        """A consumer of this node asks for messages, as soon as it is granted credit."""
-        return queue.request(self._node, number, selector, self._requests.next_place())
-
-    def grant(self, queue: Queue, request: Standing, credit: int) -> None:
-        """It takes so many in all."""
-        request.grant(credit)
-        self._ready[queue] = None
-
-    def withdraw(self, queue: Queue, request: Standing) -> None:
-        """It asks no more."""
-        if queue is self._declared.numbered(queue.number):
-            queue.withdraw(request)
-
     # --- time ----------------------------------------------------------------------------------------------
 
     def expire(self, now: int) -> list[QueueEntry]:
@@ -417,11 +401,11 @@ class Manager:
                 else:
                     entry.count += 1  # It may have been handed over.
                 entry.lease_us = 0
-                if not self._requests.spare(self._queue_of(entry), entry):
+                if not self.requests.spare(self._queue_of(entry), entry):
                     self._heard(entry, silent=True)  # Of what it was not told it need not say anything.
                 self.take_back(entry)
-        if self._requests.due_us <= now:
-            self._requests.expire(now)
+        if self.requests.due_us <= now:
+            self.requests.expire(now)
         if self._reminders.due_us <= now:
             self._reminders.remind([entry for queue in self._declared for entry in queue.entries.values()], now)
         self._closed.sweep(now)
@@ -440,7 +424,7 @@ class Manager:
                 self._declared.restore(name, value)
         for name, value in rows:
             if name[:1] == standing.FAMILY:
-                self._requests.restore(name, value, self._declared, now)
+                self.requests.restore(name, value, now)
         found = [(entries.decode_row(value), name) for name, value in rows if name[:1] == entries.FAMILY]
         kept: list[LocalTenure] = []
         for row, name in sorted(found, key=lambda each: each[0].place):
@@ -469,7 +453,7 @@ class Manager:
             return None
         if copy is None or not copy.whole:
             if queue is not None:
-                self._requests.spare(queue, entry)
+                self.requests.spare(queue, entry)
             entry.delete()
             return None
         entry.fill(copy)

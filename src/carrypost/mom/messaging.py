@@ -283,6 +283,7 @@ class Messaging(Layer):
         """
         found = self._sessions.session(session)
         if isinstance(asked, Receive):
+            self.directory.check_receiver(asked.destination)
             receiving = self.queues.open(asked, found.connection.number, now)
             self.directory.used(asked.destination, now)
             consumer = self._sessions.consume(found, receiving)
@@ -396,6 +397,7 @@ class Messaging(Layer):
 
     def browse(self, session: int, destination: str, selector: str | None, now: int) -> Browsing:
         """What waits in a queue, as far as it is known here."""
+        self.directory.check_receiver(destination)
         return self.queues.browse(destination, selector, self._sessions.session(session).connection.number, now)
 
     def release(self, session: int, numbers: Collection[int], now: int, *, dead: bool) -> None:

@@ -56,6 +56,8 @@ class Bind(msgspec.Struct, frozen=True):
     """Tell other nodes, where it is this node's to tell: a topic, or a queue of its own."""
     replace: bool = False
     """Whatever the name stands for now."""
+    receivers: tuple[NodeId, ...] | None = None
+    """Of a queue of this node, the nodes that may receive from it; None: anyone."""
 
 
 class Binding(msgspec.Struct, frozen=True):
@@ -93,6 +95,8 @@ class Entry(msgspec.Struct, array_like=True, eq=False):
     """Of an own name, that of its advertisement; of another node's, when the name lapses here."""
     used_us: int = 0
     """When this device last sent to the destination or received from it; 0: never."""
+    receivers: tuple[NodeId, ...] | None = None
+    """Of a queue, the nodes that its owner lets receive from it; None: anyone."""
 
     @property
     def full_name(self) -> str:

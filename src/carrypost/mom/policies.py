@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
     from carrypost.mom.queue import Policy, Standing
 
-_turn, _number = attrgetter("turn"), attrgetter("began")
+_turn, _number = attrgetter("party.turn", "turn"), attrgetter("began")
 
 
 def fair(asking: Sequence[Standing], _: Descriptor) -> Standing:
-    """Each in its turn: whoever was given something longest ago."""
+    """Choose the node that was given something longest ago, and of its requests likewise.
+
+    A node that makes a hundred requests is given no more than one that makes a single one.
+    """
     return min(asking, key=_turn)
 
 

@@ -3,7 +3,7 @@
 What waits is in order: the higher priority first, then what was sent earlier. Requests with the same selector are a
 group. Of each group is known what it selects of the messages up to some place; so an assignment looks at one message a
 group, and each message is held against each selector once, however long the queue is. The first of all these is
-assigned, to the one request that the policy chooses.
+assigned, to the one request that the policy chooses, of a node that has not too many unanswered already.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from carrypost.model import address
 from carrypost.model.selector import HEADER_PREFIX, Selector
 from carrypost.model.times import NEVER
 from carrypost.model.visible import Selectable
+from carrypost.mom.admission import HELD_MAX, HELD_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,15 +31,32 @@ if TYPE_CHECKING:
 _rank = attrgetter("rank")
 _FIRST, _LAST = (-inf,), (inf,)
 """Before and after every rank."""
+_OWN = "$"
+"""Names of queues begin so that a node made for itself, such as that of replies: nobody else receives from them."""
+
+
+class Party:
+    """A node that asks for messages of a queue, or has some that it did not answer yet."""
+
+    __slots__ = ("held", "node", "requests", "turn")
+
+    def __init__(self, node: NodeId, turn: int) -> None:
+        self.node = node
+        self.turn = turn
+        """When it was given something the last time, as a place among all assignments and requests."""
+        self.requests = 0
+        """How many stand."""
+        self.held = 0
+        """Messages that are assigned to it."""
 
 
 class Standing:
     """A request that stands at the manager."""
 
-    __slots__ = ("began", "credit", "deadline_us", "group", "node", "number", "silent", "taken", "turn")
+    __slots__ = ("began", "credit", "deadline_us", "group", "number", "party", "silent", "taken", "turn")
 
-    def __init__(self, node: NodeId, number: int, group: Group, began: int) -> None:
-        self.node = node
+    def __init__(self, party: Party, number: int, group: Group, began: int) -> None:
+        self.party = party
         self.number = number
         """Its node's own."""
         self.group = group
@@ -53,6 +72,11 @@ class Standing:
         self.silent = False
         """Whether a lease of its ended, and nothing was heard of it since: it is given nothing more meanwhile."""
 
+    @property
+    def node(self) -> NodeId:
+        """The node that asks."""
+        return self.party.node
+
     def grant(self, credit: int, taken: int = 0) -> None:
         """It was heard of, and takes so many in all, of which it was given so many at least."""
         self.credit, self.taken, self.silent = max(self.credit, credit), max(self.taken, taken), False
@@ -61,7 +85,7 @@ class Standing:
     def take(self, turn: int) -> None:
         """It is given one more."""
         self.taken += 1
-        self.turn = turn
+        self.turn = self.party.turn = turn
         self._note()
 
     def give_back(self) -> None:
@@ -139,7 +163,8 @@ class Queue:
     """A queue that this node manages."""
 
     __slots__ = (
-        "_groups", "_policy", "_waiting", "asked", "bytes", "destination", "entries", "number",
+        "_askers", "_groups", "_here", "_parties", "_policy", "_waiting", "asked", "bytes", "destination", "entries",
+        "number",
     )  # fmt: skip
 
     def __init__(self, number: int, destination: str, asked: Declare, policy: Policy) -> None:
@@ -147,6 +172,10 @@ class Queue:
         self.destination = destination
         self.asked = asked
         self._policy = policy
+        self._here = address.addressee(destination)
+        self._parties: dict[NodeId, Party] = {}
+        self._askers = 0
+        """Those of them that have requests."""
         self.entries: dict[bytes, QueueEntry] = {}
         """All that are alive, by id: waiting, delayed, or assigned."""
         self.bytes = 0
@@ -157,6 +186,18 @@ class Queue:
     def waiting(self) -> list[QueueEntry]:
         """What waits, in order; only to be read."""
         return self._waiting
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether its owner chose who may receive from it."""
+        return self.asked.receivers is not None
+
+    def admits(self, node: NodeId) -> bool:
+        """Whether a node may receive from it, and look into it. Programs of its own node always may."""
+        if node == self._here:
+            return True
+        receivers = self.asked.receivers
+        return not self.asked.name.startswith(_OWN) and (receivers is None or node in receivers)
 
     def __iter__(self) -> Iterator[Standing]:
         """All requests."""
@@ -188,7 +229,10 @@ class Queue:
             group = self._groups[selector] = Group(selector)
         found = group.requests.get((node, number))
         if found is None:
-            found = group.requests[node, number] = Standing(node, number, group, began)
+            party = self._party(node, began)
+            self._askers += not party.requests
+            party.requests += 1
+            found = group.requests[node, number] = Standing(party, number, group, began)
         return found
 
     def standing(self, node: NodeId, number: int) -> Standing | None:
@@ -203,8 +247,37 @@ class Queue:
         group.asking.pop(standing, None)
         if not group.requests:
             del self._groups[group.selector]
+        standing.party.requests -= 1
+        self._askers -= not standing.party.requests
+        self._forget_idle(standing.party)
+
+    def _party(self, node: NodeId, turn: int = 0) -> Party:
+        found = self._parties.get(node)
+        if found is None:
+            found = self._parties[node] = Party(node, turn)
+        return found
+
+    def _forget_idle(self, party: Party) -> None:
+        if not party.requests and not party.held:
+            del self._parties[party.node]
 
     # --- assignment ----------------------------------------------------------------------------------------
+
+    def hold(self, node: NodeId) -> None:
+        """One more is assigned to a node."""
+        self._party(node).held += 1
+
+    def let_go(self, node: NodeId) -> None:
+        """One that was assigned to a node is not any more."""
+        party = self._parties[node]
+        party.held -= 1
+        self._forget_idle(party)
+
+    def _held_max(self) -> int:
+        """How many a node may have unanswered: an even part of the queue, where several ask for it."""
+        if self._askers <= 1:
+            return HELD_MAX
+        return min(HELD_MAX, max(HELD_MIN, len(self.entries) // self._askers))
 
     def next(self) -> tuple[QueueEntry, Standing] | None:
         """What is to be assigned next, and to whom; None if nobody asks for anything that waits."""
@@ -212,11 +285,15 @@ class Queue:
             return None
         best: QueueEntry | None = None
         asking: list[Standing] = []
+        held_max = self._held_max()
         for group in self._groups.values():
-            if not group.asking or (found := group.first(self._waiting)) is None:
+            if not group.asking:
+                continue
+            able = [each for each in group.asking if each.party.held < held_max or each.party.node == self._here]
+            if not able or (found := group.first(self._waiting)) is None:
                 continue
             if found is best:
-                asking += group.asking
+                asking += able
             elif best is None or found.rank < best.rank:
-                best, asking = found, list(group.asking)
+                best, asking = found, able
         return None if best is None else (best, self._policy(asking, best.descriptor))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from carrypost.errors import IllegalStateException, InvalidDestinationException
 from carrypost.events import Reason
 from carrypost.gossip.transfers.purging import purge
@@ -18,7 +20,7 @@ from carrypost.model.pattern import entry
 from carrypost.model.times import NEVER
 from carrypost.mom import control
 from carrypost.mom.assignments import Assignments
-from carrypost.mom.browsing import ANSWER_US, Browsings, snapshot, visible
+from carrypost.mom.browsing import Browsings
 from carrypost.mom.closed import NOTICE_US
 from carrypost.mom.commands import Browsing
 from carrypost.mom.control import items_of
@@ -26,6 +28,7 @@ from carrypost.mom.manager import Manager
 from carrypost.mom.post import Said
 from carrypost.mom.receiver import Receiver, Receiving
 from carrypost.mom.requests import OpenRequests
+from carrypost.mom.showing import Showing, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from carrypost.mom.commands import Declare, Receive
     from carrypost.mom.control import Item
     from carrypost.mom.ledger import Ledger
+    from carrypost.mom.names import Bind
     from carrypost.mom.post import Post
     from carrypost.mom.queue import Queue
     from carrypost.mom.receipts import Receipts
@@ -72,9 +76,11 @@ class Queues:
         self.manager = Manager(ground, ledger, self.post)
         assignments = Assignments(ground, ledger, self.post)
         self.receiver = Receiver(
-            ground, deliveries, claims, self.manager, assignments, post=self.post, incarnation=incarnation
-        )
+            ground, deliveries, claims, self.manager, assignments, ledger=ledger, post=self.post,
+            incarnation=incarnation,
+        )  # fmt: skip
         self._browsings = Browsings(ground, self.receiver, self.post)
+        self._showing = Showing(ground, self.manager.requests, self.post)
         self.requests = OpenRequests(ledger, self._node)
         self._read: list[Copy] = []
         """Control messages to this node that were acted upon: nobody needs them any more."""
@@ -85,8 +91,9 @@ class Queues:
     def due_us(self) -> int:
         """When `expire` has something to do."""
         return min(
-            self.post.due_us, self.manager.due_us, self.receiver.due_us, self._browsings.due_us, self.requests.due_us
-        )
+            self.post.due_us, self.manager.due_us, self.receiver.due_us, self._browsings.due_us, self._showing.due_us,
+            self.requests.due_us,
+        )  # fmt: skip
 
     def overview(self) -> dict[str, int]:
         """How things stand."""
@@ -158,9 +165,9 @@ class Queues:
 
     def _act(self, item: Item, node: NodeId, until_us: int, now: int) -> None:
         if isinstance(item, control.Request):
-            self.manager.requested(item, node, now)
+            self.manager.requests.request(item, node, now)
         elif isinstance(item, control.Withdraw):
-            self.manager.withdrawn(item, node, now, until_us)
+            self.manager.requests.withdraw(item, node, now, until_us)
         elif isinstance(item, control.Acknowledge | control.Release):
             self.manager.answered(item, node)
         elif isinstance(item, control.Assign):
@@ -168,18 +175,9 @@ class Queues:
         elif isinstance(item, control.Outcome):
             self._receipts.heard(item, node)
         elif isinstance(item, control.Browse):
-            self._answer(item, node, now)
+            self._showing.ask(item, node, now)
         elif isinstance(item, control.Snapshot):
             self._browsings.heard(item, node, now)
-
-    def _answer(self, item: control.Browse, node: NodeId, now: int) -> None:
-        """Another node wants to see what waits in a queue."""
-        queue = self.manager.get(address.queue(item.queue, self._node))
-        if queue is None or queue.asked.connection:
-            self._outputs.refuse("queue", node)
-            return
-        for part in snapshot(queue, item, self._limits, now):
-            self.post.add(node, Said(part), 1, until_us=now + ANSWER_US)
 
     def follow_up(self, now: int) -> None:
         """Do what follows from what came or was asked for."""
@@ -196,6 +194,8 @@ class Queues:
             self.receiver.expire(now)
         if self._browsings.due_us <= now:
             self._browsings.expire(now)
+        if self._showing.due_us <= now:
+            self._showing.answer(now)
         self.requests.expire(now)
         self.follow_up(now)
 
@@ -223,6 +223,11 @@ class Queues:
         if new and not asked.connection:
             self._declared[number] = queue
         return queue
+
+    def described(self, asked: Bind) -> Bind:
+        """A name that is to be bound, with what others are to know of its queue if that is here."""
+        queue = self.manager.get(asked.destination)
+        return asked if queue is None else msgspec.structs.replace(asked, receivers=queue.asked.receivers)
 
     def end(self, destination: str) -> None:
         """A queue of this node is no more."""

@@ -20,6 +20,8 @@ from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import assignments as assignment_rows
 from carrypost.mom import control
+from carrypost.mom.admission import ASSIGNED_MAX, REQUEST_US
+from carrypost.mom.asked import Asked
 from carrypost.mom.assignments import Assignment
 from carrypost.mom.commands import Subscribe
 from carrypost.mom.manager import DEAD_LETTERS
@@ -42,20 +44,14 @@ if TYPE_CHECKING:
     from carrypost.mom.commands import Receive
     from carrypost.mom.control import Item
     from carrypost.mom.entries import QueueEntry
+    from carrypost.mom.ledger import Ledger
     from carrypost.mom.manager import Manager
     from carrypost.mom.post import Post
     from carrypost.mom.queue import Queue, Standing
     from carrypost.mom.state import Tenure
 
-REQUEST_US: Final = 86_400_000_000
-"""How long a request stands at a manager that hears nothing more of it: messages take hours, and nodes part for a
-day."""
 _IDLE_US = 60_000_000
 """After a restart, what was assigned and not handed out is given back unless somebody asks for it for so long."""
-_REQUESTS_MAX = 4_096
-"""Of the latest requests it is known whom they asked: what others assign is taken from no one else."""
-_EARLIER_MAX = 4_096
-"""Assignments by requests that are forgotten are taken while there are fewer than this in all."""
 _ASK: Final = 1
 _WITHDRAW: Final = 2
 
@@ -115,7 +111,7 @@ class Receiver:
 
     def __init__(
         self, ground: Ground, deliveries: Deliveries, claims: Claims, manager: Manager, assignments: Assignments,
-        *, post: Post, incarnation: int,
+        *, ledger: Ledger, post: Post, incarnation: int,
     ) -> None:  # fmt: skip
         self._node, self._limits, self._outputs = ground.node, ground.limits, ground.outputs
         self._holdings = ground.holdings
@@ -125,10 +121,7 @@ class Receiver:
         self._request = incarnation << LIFE_BITS
         self._open: dict[int, Receiving] = {}
         """By the numbers of their requests."""
-        self._requests: dict[int, str] = {}
-        """The queues of other nodes that this life asked, by those numbers, also after it asked no more."""
-        self._forgotten = self._request
-        """Of requests up to this number it may be unknown whom they asked: earlier lives made them, or very many."""
+        self._asked = Asked(ledger)
         self._idle: dict[str, dict[Tenure, Copy]] = {}
         """What is this node's and no consumer has, by queue."""
         self._interests: dict[str, list[int]] = {}
@@ -150,14 +143,11 @@ class Receiver:
         receiving = Receiving(self._request, asked, connection, manager, self._limits)
         if manager == self._node:
             queue = self._manager.managed(asked.destination)
-            receiving.local = queue, self._manager.stand(queue, self._request, receiving.selector)
+            receiving.local = queue, self._manager.requests.stand(queue, self._request, receiving.selector)
         else:
             self._want(asked.destination)
             receiving.deadline_us = now + REQUEST_US
-            self._requests[self._request] = asked.destination
-            if len(self._requests) > _REQUESTS_MAX:
-                self._forgotten = next(each for each in self._requests if each not in self._open)
-                del self._requests[self._forgotten]
+            self._asked.add(asked.destination, now)
         self._open[self._request] = receiving
         idle = self._idle.get(asked.destination, {})
         for tenure, copy in [(each, copy) for each, copy in idle.items() if receiving.selects(copy.descriptor)]:
@@ -169,12 +159,13 @@ class Receiver:
         """A consumer takes so many more than before."""
         receiving.credit += messages
         if receiving.local is not None:
-            self._manager.grant(*receiving.local, receiving.credit)
+            self._manager.requests.grant(*receiving.local, receiving.credit)
         else:
             self._ask(receiving, now)
 
     def _ask(self, receiving: Receiving, now: int) -> None:
         receiving.deadline_us = now + REQUEST_US
+        self._asked.add(receiving.destination, now)
         if not receiving.asking:
             receiving.asking = True
             self._post.add(receiving.manager, receiving, _ASK, until_us=receiving.deadline_us)
@@ -185,7 +176,7 @@ class Receiver:
         receiving.closed = receiving.ended = True
         del self._open[receiving.request]
         if receiving.local is not None:
-            self._manager.withdraw(*receiving.local)
+            self._manager.requests.leave(*receiving.local)
         else:
             self._post.add(receiving.manager, receiving, _WITHDRAW, until_us=receiving.deadline_us)
         for claim in list(receiving.backlog):
@@ -265,7 +256,7 @@ class Receiver:
         """Another node's queue gave this one a message, or says so again as it heard no answer."""
         destination, message = address.queue(item.queue, node), MessageId(item.message)
         known = self._assignments.get(node, message)
-        if known is None and not self._asked_for(item.request, destination):
+        if not self._may_assign(item.request, destination, known):
             self._outputs.refuse("assignment", node)
             return
         if 0 < item.lease_us <= now or 0 < item.until_us <= now:
@@ -314,11 +305,14 @@ class Receiver:
         if (receiving := self._open.get(request)) is not None:
             self.grant(receiving, 1, now)
 
-    def _asked_for(self, request: int, destination: str) -> bool:
-        """Whether this node made a request of that number to that queue, or may have, as far as that is forgotten."""
-        if request <= self._forgotten and request not in self._requests:
-            return len(self._assignments) < _EARLIER_MAX
-        return self._requests.get(request) == destination
+    def _may_assign(self, request: int, destination: str, known: Assignment | None) -> bool:
+        """Whether this node may have made a request of that number to that queue, and has room for what follows."""
+        receiving = self._open.get(request)
+        if (receiving is not None and receiving.destination != destination) or request > self._request:
+            return False
+        if known is not None and known.destination == destination:
+            return True
+        return destination in self._asked and self._assignments.has_room(destination, ASSIGNED_MAX)
 
     def asks(self, destination: str) -> bool:
         """Whether a consumer of this node receives from a queue."""
@@ -393,6 +387,7 @@ class Receiver:
 
     def expire(self, now: int) -> None:
         """Renew requests; give back what nobody asks for; let go what is not this node's any more."""
+        self._asked.expire(now)
         for receiving in self._open.values():
             if receiving.local is None and receiving.deadline_us - now <= REQUEST_US // 2:
                 self._ask(receiving, now)
@@ -434,6 +429,7 @@ class Receiver:
     def _look_ahead(self) -> None:
         now = self._holdings.now_us
         dues = [each.deadline_us - REQUEST_US // 2 for each in self._open.values() if each.local is None]
+        dues.append(self._asked.due_us)
         for each in self._assignments.all():
             dues += [each.until_us, each.release_us]
             if each.lease_us and each.stands and (each.lease_us > now or not self._is_handed_now(each)):
@@ -442,8 +438,9 @@ class Receiver:
 
     # --- the store -----------------------------------------------------------------------------------------
 
-    def restore(self, rows: Iterable[tuple[bytes, bytes]], now: int) -> None:
+    def restore(self, rows: Sequence[tuple[bytes, bytes]], now: int) -> None:
         """What was this node's in an earlier life."""
+        self._asked.restore(rows)
         for name, value in rows:
             if name[:1] != assignment_rows.FAMILY:
                 continue

@@ -1,26 +1,41 @@
-"""Requests of other nodes that stand at this manager: rows, bounds, and those that were withdrawn.
+"""Requests that stand at this manager, of consumers here and of other nodes: rows, bounds, and those withdrawn.
 
-A request is remembered until its deadline, also after it was withdrawn: the message that made it may come again. A node
-has so many at most, and all nodes together; who floods uses up its own share. A request of a node's later life ends all
-those of its earlier lives: nobody there waits for them any more.
+A request of another node is remembered until its deadline, also after it was withdrawn: the message that made it may
+come again. One node has so many at most, and all nodes together (`mom.admission`). Of those the node that has most
+gives way first, so a node that floods uses up its own share; requests at queues that name their receivers have room in
+any case. A request of a node's later life ends those of its earlier lives: nobody there waits for them any more.
 """
 
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from carrypost.errors import CarrypostError
+from carrypost.model import address
 from carrypost.model.ids import NodeId
-from carrypost.model.selector import STEPS_MAX, Selector
+from carrypost.model.selector import Selector
 from carrypost.model.times import NEVER
+from carrypost.mom.admission import (
+    ITEM_UNITS,
+    REQUESTS_MAX,
+    REQUESTS_NODE_MAX,
+    SELECTOR_UNITS,
+    STEPS_PER_UNIT,
+    WEIGHT_MAX,
+    WEIGHT_NODE_MAX,
+    Accounts,
+    deadline_us,
+    greediest,
+)
 from carrypost.mom.entries import ASSIGN, EntryState
 
 if TYPE_CHECKING:
     from carrypost.gossip.transfers.ground import Ground
-    from carrypost.mom.control import Request
+    from carrypost.mom.control import Request, Withdraw
     from carrypost.mom.declared import Declared
     from carrypost.mom.entries import QueueEntry
     from carrypost.mom.ledger import Ledger
@@ -29,11 +44,6 @@ if TYPE_CHECKING:
 FAMILY = b"R"
 LIFE_BITS = 32
 """A request's number is the life of its node, and so many bits of its place in it."""
-_NODE_MAX = 256
-"""Requests of one node. A program that opens and closes consumers leaves one each time until it lapses."""
-_ALL_MAX = 4_096
-_WEIGHT_ALL_MAX = 8 * STEPS_MAX
-"""Of all selectors together, which may be held against each message that comes; those of one node have an eighth."""
 _QUEUE_BYTES, _NUMBER_BYTES = 8, 8
 
 Key = tuple[int, NodeId, int]
@@ -55,15 +65,24 @@ _decode = msgspec.msgpack.Decoder(RequestRow).decode
 
 
 class Requests:
-    """The requests of other nodes."""
+    """All that is asked of the queues of one node."""
 
-    def __init__(self, ground: Ground, ledger: Ledger) -> None:
-        self._node, self._outputs, self._ledger = ground.node, ground.outputs, ledger
+    def __init__(self, ground: Ground, ledger: Ledger, queues: Declared) -> None:
+        self._node, self._outputs, self._ledger, self._queues = ground.node, ground.outputs, ledger, queues
+        self._skew_us = round(ground.settings.skew_s_max * 1e6)
+        self._accounts = Accounts()
         self._standing: dict[Key, tuple[Queue, Standing]] = {}
         self._withdrawn: dict[Key, int] = {}
         """Until when each is remembered."""
-        self._by_node: dict[NodeId, set[Key]] = {}
+        self._by_node: dict[NodeId, dict[Key, None]] = {}
+        """Both, in the order in which they came."""
+        self._shared: dict[NodeId, dict[Key, None]] = {}
+        """Those of them at queues that anyone may receive from."""
+        self._weights: Counter[NodeId] = Counter()
+        """Of the selectors of each node."""
         self._began = 0
+        self._ready: dict[Queue, None] = {}
+        """Queues of which somebody takes more than before, or a request ended: what it did not take others may."""
         self.due_us = NEVER
 
     def next_place(self) -> int:
@@ -71,69 +90,162 @@ class Requests:
         self._began += 1
         return self._began
 
-    def request(self, queue: Queue, node: NodeId, asked: Request, now: int) -> Standing | None:
-        """A request came, for the first time or with more credit; None if it stands no more, or is one too many."""
+    def take_ready(self) -> dict[Queue, None]:
+        """Queues that may have something for somebody, since this was asked the last time."""
+        ready, self._ready = self._ready, {}
+        return ready
+
+    # --- consumers of this node ----------------------------------------------------------------------------
+
+    def stand(self, queue: Queue, number: int, selector: str) -> Standing:
+        """A consumer of this node asks for messages, as soon as it is granted credit."""
+        return queue.request(self._node, number, selector, self.next_place())
+
+    def grant(self, queue: Queue, request: Standing, credit: int) -> None:
+        """It takes so many in all."""
+        request.grant(credit)
+        self._ready[queue] = None
+
+    def leave(self, queue: Queue, request: Standing) -> None:
+        """It asks no more."""
+        if queue is self._queues.numbered(queue.number):
+            queue.withdraw(request)
+            self._ready[queue] = None
+
+    # --- other nodes ---------------------------------------------------------------------------------------
+
+    def open_to(self, name: str, node: NodeId) -> Queue | None:
+        """Return the queue of this name if another node may receive from it; else count that it asked."""
+        queue = self._queues.get(address.queue(name, self._node))
+        if queue is None or queue.asked.connection:
+            self._outputs.refuse("queue", node)
+            return None
+        if not queue.admits(node):
+            self._outputs.refuse("receiver", node)
+            return None
+        return queue
+
+    def request(self, asked: Request, node: NodeId, now: int) -> None:
+        """A request came, for the first time, with more credit, or to last longer."""
+        queue = self.open_to(asked.queue, node)
+        if queue is None:
+            return
         key = queue.number, node, asked.number
         if key in self._withdrawn or asked.deadline_us <= now:
-            return None
-        known = self._standing.get(key)
+            return
+        known = self._standing.get(key) or self._begin(key, queue, asked.selector, now)
         if known is None:
-            self._end_earlier_lives(node, asked.number >> LIFE_BITS)
-            mine = self._by_node.get(node, ())
-            latest = max((number for _, _, number in mine), default=0) >> LIFE_BITS
-            if latest > asked.number >> LIFE_BITS:
-                return None  # An earlier life asked, and comes late.
-            if len(mine) >= _NODE_MAX or len(self._standing) + len(self._withdrawn) >= _ALL_MAX:
-                self._outputs.refuse("requests", node)
-                return None
-            if not self._affords(node, asked.selector):
-                self._outputs.refuse("selector", node)
-                return None
-            known = self._enter(key, queue, asked.selector)
+            return
         standing = known[1]
         standing.grant(asked.credit)
-        standing.deadline_us = max(0 if standing.deadline_us == NEVER else standing.deadline_us, asked.deadline_us)
+        until_us = deadline_us(asked.deadline_us, now, self._skew_us)
+        standing.deadline_us = max(0 if standing.deadline_us == NEVER else standing.deadline_us, until_us)
         self.due_us = min(self.due_us, standing.deadline_us)
         self.write(queue, standing)
-        return standing
+        self._ready[queue] = None
 
-    def _affords(self, node: NodeId, selector: str) -> bool:
+    def withdraw(self, asked: Withdraw, node: NodeId, now: int, until_us: int) -> None:
+        """A request stands no more; one that is not known yet may still come, until its message dies at `until_us`."""
+        queue = self._queues.get(address.queue(asked.queue, self._node))
+        if queue is None or queue.asked.connection or not queue.admits(node):
+            return
+        key = queue.number, node, asked.number
+        known = self._standing.pop(key, None)
+        if known is not None:
+            until_us = known[1].deadline_us
+            self._end(*known)
+        elif key in self._withdrawn:
+            return
+        elif self._accounts.pay(node, ITEM_UNITS, now) and self._make_room(queue, node):
+            until_us = deadline_us(until_us, now, self._skew_us)
+            self._note(key, queue)
+        else:
+            self._outputs.refuse("requests", node)
+            return
+        self._withdrawn[key] = until_us
+        self.due_us = min(self.due_us, max(until_us, now))
+        self._ledger.put(_row_name(key), _encode(RequestRow(0, 0, until_us, "", withdrawn=True)))
+
+    # --- bounds --------------------------------------------------------------------------------------------
+
+    def _begin(self, key: Key, queue: Queue, selector: str, now: int) -> tuple[Queue, Standing] | None:
+        """Let a new request stand, if there is room for it."""
+        _, node, number = key
+        life = number >> LIFE_BITS
+        self._end_earlier_lives(node, life)
+        if any(other >> LIFE_BITS > life for _, _, other in self._by_node.get(node, ())):
+            return None  # An earlier life asked, and comes late.
+        if not self._accounts.pay(node, ITEM_UNITS + SELECTOR_UNITS * len(selector), now):
+            self._outputs.refuse("requests", node)
+            return None
+        if not self._affords(queue, node, selector, now):
+            self._outputs.refuse("selector", node)
+            return None
+        if not self._make_room(queue, node):
+            self._outputs.refuse("requests", node)
+            return None
+        return self._enter(key, queue, selector)
+
+    def _affords(self, queue: Queue, node: NodeId, selector: str, now: int) -> bool:
         """Whether it is a selector, and within what this node, and all of them, may make this one do for a message."""
         weight = _weight_of(selector)
-        if weight is None:
+        if weight is None or self._weights[node] + weight > WEIGHT_NODE_MAX:
             return False
-        mine = sum(_weight_of(standing.group.selector) or 0 for standing in self._of(node))
-        every = sum(_weight_of(standing.group.selector) or 0 for _, standing in self._standing.values())
-        return not weight or (mine + weight <= STEPS_MAX and every + weight <= _WEIGHT_ALL_MAX)
+        if not weight:
+            return True
+        if not self._accounts.pay(node, weight * len(queue.waiting) // STEPS_PER_UNIT, now):
+            return False
+        while not queue.is_restricted and self._weights.total() + weight > WEIGHT_MAX:
+            heaviest = max(self._weights, key=self._weights.__getitem__)
+            if self._weights[heaviest] <= self._weights[node] + weight:
+                return False
+            standing = [key for key in self._by_node[heaviest] if key in self._standing]
+            self._forget(max(standing, key=lambda each: _weight_of(self._standing[each][1].group.selector) or 0))
+        return True
 
-    def _of(self, node: NodeId) -> list[Standing]:
-        keys = self._by_node.get(node, ())
-        return [known[1] for key in keys if (known := self._standing.get(key)) is not None]
+    def _make_room(self, queue: Queue, node: NodeId) -> bool:
+        """Whether one more of this node may be remembered; another one is forgotten for it if there are too many."""
+        mine = self._by_node.get(node, {})
+        if len(mine) >= REQUESTS_NODE_MAX and not self._give_way(mine, standing=False):
+            return False
+        if queue.is_restricted or sum(map(len, self._shared.values())) < REQUESTS_MAX:
+            return True
+        other = greediest(self._shared, node)
+        return other is not None and self._give_way(self._shared[other], standing=True)
+
+    def _give_way(self, keys: dict[Key, None], *, standing: bool) -> bool:
+        """Forget the oldest of these: of those that were withdrawn or, if there are none, of those that stand."""
+        found = next((key for key in keys if key in self._withdrawn), None)
+        if found is None and standing:
+            found = next(iter(keys))
+        if found is not None:
+            self._forget(found)
+        return found is not None
+
+    # --- what is known -------------------------------------------------------------------------------------
 
     def _enter(self, key: Key, queue: Queue, selector: str) -> tuple[Queue, Standing]:
         _, node, number = key
         found = self._standing[key] = queue, queue.request(node, number, selector, self.next_place())
-        self._by_node.setdefault(node, set()).add(key)
+        self._weights[node] += _weight_of(selector) or 0
+        self._note(key, queue)
         return found
+
+    def _note(self, key: Key, queue: Queue) -> None:
+        self._by_node.setdefault(key[1], {})[key] = None
+        if not queue.is_restricted:
+            self._shared.setdefault(key[1], {})[key] = None
 
     def _end_earlier_lives(self, node: NodeId, life: int) -> None:
         for key in [key for key in self._by_node.get(node, ()) if key[2] >> LIFE_BITS < life]:
             self._forget(key)
 
-    def withdraw(self, queue: Queue, node: NodeId, number: int, now: int, until_us: int) -> None:
-        """A request stands no more; one that is not known yet may still come."""
-        key = queue.number, node, number
-        known = self._standing.pop(key, None)
-        if known is None:
-            if key in self._withdrawn or len(self._by_node.get(node, ())) >= _NODE_MAX:
-                return
-            self._by_node.setdefault(node, set()).add(key)
-        else:
-            until_us = known[1].deadline_us
-            queue.withdraw(known[1])
-        self._withdrawn[key] = until_us
-        self.due_us = min(self.due_us, max(until_us, now))
-        self._ledger.put(_row_name(key), _encode(RequestRow(0, 0, until_us, "", withdrawn=True)))
+    def _end(self, queue: Queue, standing: Standing) -> None:
+        queue.withdraw(standing)
+        self._ready[queue] = None
+        self._weights[standing.node] -= _weight_of(standing.group.selector) or 0
+        if not self._weights[standing.node]:
+            del self._weights[standing.node]
 
     def spare(self, queue: Queue, entry: QueueEntry) -> bool:
         """An entry ends, or its lease: if it did not come to its receiver, the receiver takes another one instead.
@@ -166,41 +278,42 @@ class Requests:
         dues = [standing.deadline_us for _, standing in self._standing.values()]
         self.due_us = min([*dues, *self._withdrawn.values()], default=NEVER)
 
-    def end_queue(self, number: int) -> None:
+    def end_queue(self, queue: Queue) -> None:
         """A queue is gone, and with it all that was asked of it."""
-        for key in [key for key in (*self._standing, *self._withdrawn) if key[0] == number]:
+        for key in [key for key in (*self._standing, *self._withdrawn) if key[0] == queue.number]:
             self._forget(key)
+        self._ready.pop(queue, None)
 
     def _forget(self, key: Key) -> None:
         known = self._standing.pop(key, None)
         if known is not None:
-            queue, standing = known
-            queue.withdraw(standing)
+            self._end(*known)
         self._withdrawn.pop(key, None)
-        mine = self._by_node[key[1]]
-        mine.discard(key)
-        if not mine:
-            del self._by_node[key[1]]
+        for keys in (self._by_node, self._shared):
+            if (mine := keys.get(key[1])) is not None:
+                mine.pop(key, None)
+                if not mine:
+                    del keys[key[1]]
         self._ledger.delete(_row_name(key))
 
-    def restore(self, name: bytes, value: bytes, queues: Declared, now: int) -> None:
+    def restore(self, name: bytes, value: bytes, now: int) -> None:
         """A row of an earlier life."""
         row, key = _decode(value), _key_of(name)
-        queue = queues.numbered(key[0])
-        if queue is None or row.deadline_us <= now:
+        queue, until_us = self._queues.numbered(key[0]), deadline_us(row.deadline_us, now, self._skew_us)
+        if queue is None or until_us <= now or len(self._by_node.get(key[1], ())) >= REQUESTS_NODE_MAX:
             self._ledger.delete(name)
             return
-        self.due_us = min(self.due_us, row.deadline_us)
+        self.due_us = min(self.due_us, until_us)
         if row.withdrawn:
-            self._withdrawn[key] = row.deadline_us
-            self._by_node.setdefault(key[1], set()).add(key)
+            self._withdrawn[key] = until_us
+            self._note(key, queue)
             return
         standing = self._enter(key, queue, row.selector)[1]
         standing.grant(row.credit, row.taken)
-        standing.deadline_us = row.deadline_us
+        standing.deadline_us = until_us
 
 
-@functools.lru_cache(maxsize=_ALL_MAX)
+@functools.lru_cache(maxsize=REQUESTS_MAX)
 def _weight_of(text: str) -> int | None:
     try:
         return Selector(text).weight

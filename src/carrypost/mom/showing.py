@@ -1,0 +1,132 @@
+"""The answers to other nodes that look into the queues of this one: snapshots, one after the other.
+
+To look costs one item, and the answer up to a thousand ids, which travel to every carrier. So each node is answered one
+look at a time, and the next one when it has paid for the last by waiting (`mom.admission`); all nodes together wait for
+each other likewise, in turn. A look that has to wait is not lost. Those that a node has waiting are bounded, and those
+of all nodes; the node that has most of them gives way.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from carrypost.errors import PatternError
+from carrypost.gossip.interest.matcher import Matcher
+from carrypost.model.pattern import entry
+from carrypost.model.selector import Selector
+from carrypost.model.times import MICROSECONDS, NEVER
+from carrypost.mom import control
+from carrypost.mom.admission import (
+    ANSWER_US,
+    ID_UNITS,
+    ITEM_UNITS,
+    LOOK_STEPS_MAX,
+    LOOKS_ALL_MAX,
+    LOOKS_MAX,
+    SELECTOR_UNITS,
+    SNAPSHOT_MAX,
+    SNAPSHOT_PART,
+    STEPS_PER_UNIT,
+    UNITS_ALL_PER_S,
+    UNITS_PER_S,
+    greediest,
+)
+from carrypost.mom.post import Said
+
+if TYPE_CHECKING:
+    from carrypost.config import Limits
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import NodeId
+    from carrypost.mom.post import Post
+    from carrypost.mom.queue import Queue
+    from carrypost.mom.standing import Requests
+
+
+def visible(queue: Queue, selector: str | None, limits: Limits, now: int) -> list[Descriptor]:
+    """Return what waits in a queue and is alive, in order; delayed messages are not seen before their time."""
+    waiting = [each.descriptor for each in queue.waiting if each.descriptor.alive(now)]
+    if not selector:
+        return waiting
+    matcher = Matcher((entry(".*", selector),), limits, own=True)
+    return [each for each in waiting if matcher.matches(each)]
+
+
+def _glimpse(queue: Queue, selector: str, limits: Limits, now: int) -> tuple[list[Descriptor], int]:
+    """Return what a node is shown, as far as its bounds go, and how many steps its selector took for that."""
+    try:
+        weight = Selector(selector).weight if selector else 0
+        matcher = Matcher((entry(".*", selector),), limits, own=True) if weight else None
+    except PatternError:
+        return [], 0  # Programs are told of such selectors where they are: this is a stranger's.
+    seen = queue.waiting[: LOOK_STEPS_MAX // weight] if weight else queue.waiting
+    alive = (each.descriptor for each in seen if each.descriptor.alive(now))
+    matching = (each for each in alive if matcher is None or matcher.matches(each))
+    return list(islice(matching, SNAPSHOT_MAX)), weight * len(seen)
+
+
+class Showing:
+    """What other nodes are shown of the queues of this one."""
+
+    def __init__(self, ground: Ground, requests: Requests, post: Post) -> None:
+        self._outputs, self._limits = ground.outputs, ground.limits
+        self._requests, self._post = requests, post
+        self._waiting: dict[NodeId, dict[int, control.Browse]] = {}
+        """Looks by node, in turn, and by their numbers."""
+        self._free_us: dict[NodeId, int] = {}
+        """When the next look of a node may be answered."""
+        self._all_free_us = 0
+        """When the next one of all nodes may be."""
+        self.due_us = NEVER
+
+    def ask(self, item: control.Browse, node: NodeId, now: int) -> None:
+        """A node wants to see what waits in a queue."""
+        if self._requests.open_to(item.queue, node) is None:
+            return
+        mine = self._waiting.get(node, {})
+        if item.number not in mine and not self._has_room(node, len(mine)):
+            self._outputs.refuse("looks", node)
+            return
+        self._waiting.setdefault(node, {})[item.number] = item
+        self.answer(now)
+
+    def _has_room(self, node: NodeId, mine: int) -> bool:
+        if mine >= LOOKS_MAX:
+            return False
+        if sum(map(len, self._waiting.values())) < LOOKS_ALL_MAX:
+            return True
+        other = greediest(self._waiting, node)
+        if other is None:
+            return False
+        self._waiting[other].popitem()
+        self._outputs.refuse("looks", other)
+        return True
+
+    def answer(self, now: int) -> None:
+        """Answer those whose turn it is."""
+        self._free_us = {node: at for node, at in self._free_us.items() if at > now}
+        while self._all_free_us <= now:
+            node = next((each for each in self._waiting if each not in self._free_us), None)
+            if node is None:
+                break
+            looks = self._waiting.pop(node)
+            units = self._show(looks.pop(next(iter(looks))), node, now)
+            if looks:
+                self._waiting[node] = looks  # The others are next.
+            self._free_us[node] = now + units * MICROSECONDS // UNITS_PER_S
+            self._all_free_us = now + units * MICROSECONDS // UNITS_ALL_PER_S
+        dues = [self._free_us.get(node, 0) for node in self._waiting]
+        self.due_us = max(min(dues), self._all_free_us) if dues else NEVER
+
+    def _show(self, item: control.Browse, node: NodeId, now: int) -> int:
+        """Answer one look; returns what that cost."""
+        queue = self._requests.open_to(item.queue, node)
+        if queue is None:
+            return ITEM_UNITS  # It ended meanwhile.
+        found, steps = _glimpse(queue, item.selector, self._limits, now)
+        for first in range(0, len(found) or 1, SNAPSHOT_PART):
+            part = tuple([each.id for each in found[first : first + SNAPSHOT_PART]])
+            said = control.Snapshot(item.queue, item.number, now, first, len(found), part)
+            self._post.add(node, Said(said), 1, until_us=now + ANSWER_US)
+        return ITEM_UNITS + SELECTOR_UNITS * len(item.selector) + steps // STEPS_PER_UNIT + ID_UNITS * len(found)
