@@ -308,12 +308,38 @@ async def test_a_program_that_starts_again_finds_what_it_sent(net: testing.Netwo
         assert again is found
     async with net.context("a") as here:
         later = await here.sent(name)
-        assert await later.delivered(timeout=0.1) is DELIVERED
+        assert later.state is DELIVERED
+        assert [state async for state in later.states()] == [DELIVERED]
         with pytest.raises(IllegalStateException, match="a topic has no manager"):
             await later.handed_over()
         for unknown in ("ID:a:1:99", "ID:mfrggzdf", "hello", "ID:1!"):
             with pytest.raises(IllegalArgumentException, match="this node follows no message"):
                 await here.sent(unknown)
+
+
+@scene("a", "b", messaging={"receipt_s": 60})
+async def test_a_message_is_found_as_far_as_it_came_in_any_life(net: testing.Network) -> None:
+    async with net.context("b") as there, net.context("a") as here:
+        inbox = await there.create_consumer(NEWS)
+        sent = await here.create_producer().send(NEWS, "hello", request_receipt=True, time_to_live=3600)
+        name = sent.message_id or ""
+        assert (await here.sent(name)).state is STORED
+        await got(inbox)
+        await sent.delivered(timeout=SOON_S)
+        for _ in range(2):
+            async with net.context("a") as other:
+                assert (await other.sent(name)).state is DELIVERED
+            net.kill("a")
+            net.restart("a")
+    async with net.context("a") as here:
+        found = await here.sent(name)
+        await net.run(7200)
+        assert await here.sent(name) is found, "its row is gone, and the program has it"
+        assert found.state is DELIVERED
+        del found
+        gc.collect()
+        with pytest.raises(IllegalArgumentException, match="this node follows no message"):
+            await here.sent(name)
 
 
 @scene("a")

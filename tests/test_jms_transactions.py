@@ -239,6 +239,24 @@ def test_a_commit_that_is_cancelled_is_done_or_not_and_the_next_call_waits_for_i
         play(scene, disk_delay_s=0.004)
 
 
+def test_a_receive_waits_for_a_commit_that_was_cancelled() -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a", TRANSACTED) as tx:
+            inbox = await tx.create_consumer(tx.create_topic("news"))
+            for receive in (inbox.receive, inbox.receive_no_wait, lambda: anext(inbox.messages(timeout=1))):
+                await sent(tx, "news", "x")
+                committing = asyncio.create_task(tx.commit())
+                await asyncio.sleep(0.001)
+                committing.cancel()
+                with suppress(asyncio.CancelledError):
+                    await committing
+                message = await receive()
+                assert message is not None
+                await tx.commit()
+
+    play(scene, disk_delay_s=0.01)
+
+
 def test_a_commit_that_is_dropped_while_it_waits_leaves_nothing_behind_that_was_to_be_awaited() -> None:
     async def scene(net: testing.Network) -> None:
         async with net.context("a", TRANSACTED) as tx:

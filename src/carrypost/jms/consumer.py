@@ -193,6 +193,8 @@ class Consumer:
         self._receiving = True
         try:
             await self._session.works.ready()
+            if self._session.transaction is not None:
+                self._session.transaction.check_idle()
             self._session.acknowledging.check()
             until = None if limit_s is None else asyncio.get_running_loop().time() + limit_s
             while not self._closed:
@@ -221,8 +223,6 @@ class Consumer:
                 "this context has listeners, which get its messages one at a time: receive in a context of its own "
                 "(ctx.create_context())"
             )
-        if self._session.transaction is not None:
-            self._session.transaction.check_idle()
         if self._receiving:
             raise IllegalStateException("another task receives from this consumer: give each task its own")
 

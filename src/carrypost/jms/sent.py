@@ -202,8 +202,13 @@ class Sends:
         if descriptor is not None and sent.is_heard_of:
             self._sends[descriptor.id] = sent
 
-    def find(self, found: Followed, name: str) -> Sent:
-        """The `Sent` of a message of this context, or another one for what was sent elsewhere or before."""
+    def find(self, message: MessageId | None, found: Followed | None, name: str) -> Sent | None:
+        """The `Sent` of a message of this context, or another one for what was sent elsewhere or before.
+
+        None if neither this context nor the node knows such a message; `found` is what the node knows.
+        """
+        if found is None:
+            return None if message is None else self._sends.get(message)
         sent = Sent(None, _STORED, to_queue=addressee(found.destination) is not None, found=found, name=name)
         return self._sends.setdefault(found.message, sent)
 

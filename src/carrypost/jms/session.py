@@ -119,11 +119,13 @@ class Session:
         await self.works.ready()
         message = message_named(named(message_id, "a message id"))
         found = None if message is None else await self.works.provider.followed(message)
-        if found is None:
+        sent = self.sends.find(message, found, message_id)
+        if sent is None:
             raise IllegalArgumentException(
                 f"this node follows no message {message_id!r}: it asked for no receipt, or its time is over"
             )
-        return self.sends.find(found, message_id)
+        await self.works.settled()  # How far it has come is told by then.
+        return sent
 
     def has_sent_enough(self) -> bool:
         """Note a send that did not wait; True if so many were in a row that others should have their turn.
