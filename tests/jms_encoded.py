@@ -16,7 +16,7 @@ from carrypost import errors
 from carrypost.config import Limits
 from carrypost.config.settings import Messaging
 from carrypost.errors import JMSException
-from carrypost.events import Browsed, Handed, Receipt
+from carrypost.events import Browsed, GivenUp, Handed, Receipt
 from carrypost.gossip.layer import Draft
 from carrypost.jms.provider import Performed, Place, Program, Provider
 from carrypost.journal import Durability
@@ -63,9 +63,14 @@ class EncodedProgram:
         self._program = program
 
     def take(self, handed: Handed) -> None:
-        flat = (handed.consumer, handed.number, handed.count, handed.hops, handed.unordered, handed.out_of_order)
-        consumer, number, count, hops, unordered, late = through(tuple[int, int, int, int, bool, bool], flat)
-        self._program.take(Handed(consumer, number, described(handed.descriptor), count, hops, unordered, late))
+        flat = (handed.consumer, handed.number, handed.count, handed.hops)
+        consumer, number, count, hops = through(tuple[int, int, int, int], flat)
+        flags = through(tuple[bool, bool, bool], (handed.unordered, handed.out_of_order, handed.alone))
+        self._program.take(Handed(consumer, number, described(handed.descriptor), count, hops, *flags))
+
+    def gave_up(self, event: GivenUp) -> None:
+        consumer, count = through(tuple[int, int], (event.consumer, event.count))
+        self._program.gave_up(GivenUp(consumer, described(event.descriptor), count))
 
     def browsed(self, part: Browsed) -> None:
         number, taken_us, complete = through(tuple[int, int, bool], (part.number, part.taken_us, part.complete))
@@ -128,6 +133,12 @@ class EncodedProvider(Provider):
 
     async def give_up(self, session: int, numbers: Collection[int]) -> None:
         await answered(self._inner.give_up, through(int, session), _numbers(numbers))
+
+    async def retry(self, session: int, number: int) -> int:
+        return through(int, await answered(self._inner.retry, through(int, session), through(int, number)))
+
+    def go_on(self, session: int) -> None:
+        asyncio.get_running_loop().call_soon(self._inner.go_on, through(int, session))
 
     async def declare(self, asked: Declare) -> str:
         return through(str, await answered(self._inner.declare, through(Declare, asked)))

@@ -106,6 +106,8 @@ class Owed:
     fresh: bool = True
     late: bool = False
     """It came back out of its turn, when a commit was undone."""
+    doubtful: bool = False
+    """An earlier life was handed it, for certain, and the subscription stands: it comes alone."""
 
 
 @dataclass(eq=False)
@@ -166,6 +168,12 @@ class Session:
     handed: dict[int, tuple[int, Sub, Owed]] = field(default_factory=dict)
     """Number, to the consumer, the subscription and what it is."""
     drafts: dict[int, Letter] = field(default_factory=dict)
+    alone: int = 0
+    """The number of what came alone, if nothing may come beside it."""
+
+    @property
+    def waits(self) -> bool:
+        return self.alone in self.handed
 
 
 @dataclass
@@ -358,11 +366,26 @@ class Model:
         """A session has these no more."""
         for number in list(numbers):
             _, sub, owed = session.handed.pop(number)
+            self._settle(session, number)
             owed.holder = None
             if number in unread:
                 owed.told -= 1
             if sub.stands is Truth.NO:
                 self._leave_behind(owed)
+
+    def _settle(self, session: Session, number: int) -> None:
+        if session.alone == number:
+            session.alone = 0
+
+    def retry(self, session: Session, number: int, count: int) -> None:
+        """A session tries once more what it has, which is counted so far with that."""
+        owed = session.handed[number][2]
+        if not count:
+            assert owed.letter.is_over(self.now), "it is here, and cannot be tried again"
+            return
+        owed.told += 1
+        assert owed.anchor is not None
+        assert count == owed.anchor + owed.told, "the count is wrong"
 
     def _mix(self, sub: Sub) -> None:
         """One of several consumers gives back what was on its way to it: what is on its way to others comes first."""
@@ -408,6 +431,7 @@ class Model:
         for session, numbers in acks:
             for handed in numbers:
                 consumer, sub, owed = self.sessions[session].handed.pop(handed)
+                self._settle(self.sessions[session], handed)
                 command.acked.append((session, handed, consumer, sub, owed))
 
     def _done(self, event: Done) -> None:
@@ -578,6 +602,11 @@ class Model:
         assert owed.acked is not Truth.YES, "acknowledged, and comes again"
         self._doom(owed)
         assert owed.holder is None, "somebody has it"
+        session = self.sessions[consumer.session]
+        assert not session.waits, "it comes beside what comes alone"
+        assert event.alone or not owed.doubtful, "an earlier life had it, and it does not come alone"
+        assert not event.alone or (sub.durable and event.count > 1), "it comes alone, and nobody had it"
+        session.alone = event.number if event.alone else 0
         self._check_order(sub, owed)
         self._check_count(owed, event.count)
         if owed.acked is Truth.PERHAPS:
@@ -585,7 +614,7 @@ class Model:
             letter.acks = [each for each in letter.acks if each is not owed]
         owed.told += 1
         owed.holder, owed.must, owed.fresh = event.number, True, False
-        self.sessions[consumer.session].handed[event.number] = event.consumer, sub, owed
+        session.handed[event.number] = event.consumer, sub, owed
 
     def _doom(self, owed: Owed) -> None:
         """A commit acknowledged what comes again: it will be undone, and that is told when nothing of it is on disk."""
@@ -676,6 +705,7 @@ class Model:
         for owed in sub.owed.values():
             owed.letter.handed_by_gone |= owed.told > 0 and owed.acked is Truth.NO
             owed.exact &= settled
+            owed.doubtful = owed.exact and _is_seen(owed)
             owed.holder = None
         if not sub.durable:
             self.end(sub)
@@ -715,6 +745,7 @@ class Model:
             hungry = [
                 each for number in sub.consumers
                 if (each := self.consumers[number]).messages > 0 and each.nbytes > 0
+                and not self.sessions[each.session].waits
             ]  # fmt: skip
             for owed in sub.owed.values() if hungry else ():
                 waits = owed.must and owed.acked is Truth.NO and owed.holder is None

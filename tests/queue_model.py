@@ -154,6 +154,12 @@ class Seat:
     """It was handed something."""
     held: dict[int, Hand] = field(default_factory=dict)
     """What it has and did not acknowledge, by number."""
+    alone: int = 0
+    """The number of what came alone: nothing comes beside it until it is acknowledged."""
+
+    @property
+    def waits(self) -> bool:
+        return self.alone in self.held
 
 
 @dataclass(eq=False)
@@ -186,7 +192,8 @@ class QueueWorld:
         self.queues = tuple(queues)
         self.delay_us = round(disk_delay_s * US)
         self.net = testing.network(
-            *NODES, seed=seed, disk_delay_s=disk_delay_s, announce_s_min=1.0, announce_s_max=10.0
+            *NODES, seed=seed, disk_delay_s=disk_delay_s, announce_s_min=1.0, announce_s_max=10.0,
+            messaging={"tries": 1_000},
         )  # fmt: skip
         for name in NODES:
             self.net._driver(name).disk.store = FaultyStore(name)  # noqa: SLF001 - there is no other way to make a disk faulty
@@ -308,6 +315,7 @@ class QueueWorld:
         for seat, hand in acks:
             hand.letter.acked = max(hand.letter.acked, Truth.PERHAPS, key=lambda each: each.value)
             del seat.held[hand.number]
+            seat.alone = 0 if seat.alone == hand.number else seat.alone
 
         def perform() -> None:
             asked = (Ack(acks[0][0].session, tuple(numbers)),) if acks else ()
@@ -508,6 +516,12 @@ class QueueWorld:
         seat.credit -= 1
         seat.served = True
         assert seat.credit >= 0, f"{node} hands out more than was asked for: {letter}"
+        assert not seat.waits, f"it comes beside what comes alone: {letter}"
+        seat.alone = event.number if event.alone else 0
+        had = [each for each in letter.seen if each.seat.node == node and each.seat.life < seat.life]
+        assert event.alone or not had or letter.queue.lease_s, (
+            f"an earlier life had it, and it comes with others: {letter}"
+        )
         hand = Hand(letter, seat, t_us, event.number, event.count, self._lease_us(letter, node, t_us))
         self._check(hand)
         self._resolve(hand)
@@ -627,7 +641,7 @@ class QueueWorld:
             waiting = [
                 seat for seat in self.sitting()
                 if seat.open and seat.credit and seat.queue == letter.queue and letter.k in SELECTORS[seat.selector]
-                and not (letter.queue.lease_s and seat.served)
+                and not (letter.queue.lease_s and seat.served) and not seat.waits
             ]  # fmt: skip
             excused = self.recovered or self.evicted
             assert excused or not waiting, f"a consumer waits on {waiting[0].node}, and nobody gets {letter}"

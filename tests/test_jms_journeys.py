@@ -138,7 +138,7 @@ def test_a_durable_subscriber_that_is_off_while_messages_are_published_expire_an
                 (message.get_body(str), message.get_int_property("JMSXDeliveryCount"))
                 async for message in inbox.messages(timeout=1)
             ]
-            assert counts == [("two", 3), ("three", 3)]
+            assert counts == [("two", 3), ("three", 2)], "the program never saw the third one"
             await context.close()
 
     testing.run(play, LIMIT_S)

@@ -46,9 +46,9 @@ def play(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cal
     if request.param == "encoded":
         monkeypatch.setattr(testing, "Network", EncodedNetwork)
 
-    def run(scene: Scene, *names: str, security: str = "off") -> None:
+    def run(scene: Scene, *names: str, security: str = "off", **options: object) -> None:
         async def entered() -> None:
-            async with testing.network(*names, seed=1, security=security) as net:
+            async with testing.network(*names, seed=1, security=security, **options) as net:  # type: ignore[arg-type]
                 await scene(net)
 
         testing.run(entered)
@@ -148,7 +148,7 @@ def test_what_is_on_its_way_when_everything_comes_again_comes_once(
                 await again()
             assert [message.get_body(str) async for message in inbox.messages(timeout=1)] == list(map(str, range(12)))
 
-    play(scene, "a")
+    play(scene, "a", messaging={"tries": 7})
 
 
 def test_listeners_and_tasks_side_by_side(play: Callable[..., None]) -> None:

@@ -86,7 +86,10 @@ class MessagingMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.node = OneNode(cache_messages_max=self.messages_max, limits={"unconfirmed_max": self.pins_max})
+        self.node = OneNode(
+            cache_messages_max=self.messages_max, limits={"unconfirmed_max": self.pins_max},
+            messaging={"tries": 1_000},
+        )  # fmt: skip
         self.node.now = S
         self.model = Model(messages_max=self.messages_max, pins_max=self.pins_max)
         self.model.now = S
@@ -228,6 +231,22 @@ class MessagingMachine(RuleBasedStateMachine):
             self.messaging.rollback(session.number, self.node.now, unread=unread)
         else:
             self.messaging.recover(session.number, self.node.now, unread=unread)
+        self.watch()
+
+    @precondition(lambda self: self.holding)
+    @rule(pick=PICK, which=PICK)
+    def retry(self, pick: int, which: int) -> None:
+        """A program fails with a message, and has it once more; it asks for others without being done with any."""
+        session = chosen(self.holding, pick)
+        if session.waits and which % 2:
+            session.alone = 0
+            self.messaging.go_on(session.number, self.node.now)
+        else:
+            number, handed = self.node.next_number(), chosen(session.handed, which)
+            count = self.messaging.retry(number, session.number, handed, self.node.now)
+            self.model.commands[number] = Command()
+            self.model.now = self.node.now
+            self.model.retry(session, handed, count)
         self.watch()
 
     def unsubscribe(self, pick: int) -> None:

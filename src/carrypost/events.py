@@ -161,11 +161,23 @@ class Handed(msgspec.Struct, frozen=True):
     """It has no place in the order that the topic was opened with."""
     out_of_order: bool = False
     """It came after something that the same session sent to the same destination later."""
+    alone: bool = False
+    """An earlier life had it, and perhaps ended because of it: its session is handed nothing else before it is
+    acknowledged, or given back, or the session goes on."""
 
     @property
     def message(self) -> MessageId:
         """The message's id."""
         return self.descriptor.id
+
+
+class GivenUp(msgspec.Struct, frozen=True):
+    """A message that a consumer was to have was handed over too often before: it is a dead letter instead."""
+
+    consumer: int
+    descriptor: Descriptor
+    count: int
+    """How often it was handed over for this subscription."""
 
 
 class ClaimLost(msgspec.Struct, frozen=True):
@@ -258,6 +270,6 @@ class OneWay(msgspec.Struct, frozen=True):
 
 
 Event = (
-    Received | Delivered | Confirmed | Published | Stored | Failed | Dropped | Expired | Refused | Handed | ClaimLost
-    | Done | Undone | Receipt | Assigned | Browsed | Advertised | NeighbourUp | NeighbourDown | OneWay
+    Received | Delivered | Confirmed | Published | Stored | Failed | Dropped | Expired | Refused | Handed | GivenUp
+    | ClaimLost | Done | Undone | Receipt | Assigned | Browsed | Advertised | NeighbourUp | NeighbourDown | OneWay
 )  # fmt: skip

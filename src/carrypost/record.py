@@ -241,8 +241,8 @@ class Record:
             case events.Receipt() | events.Assigned():
                 self._of_messaging(t_us, node, event)
             case (
-                events.Stored() | events.Failed() | events.Confirmed() | events.Handed() | events.ClaimLost()
-                | events.Done() | events.Undone() | events.Browsed() | events.Advertised()
+                events.Stored() | events.Failed() | events.Confirmed() | events.Handed() | events.GivenUp()
+                | events.ClaimLost() | events.Done() | events.Undone() | events.Browsed() | events.Advertised()
             ):  # fmt: skip
                 pass  # Between a host and its programs; that a message is here for them was told as a delivery.
             case _:

@@ -186,6 +186,22 @@ class HostMessaging:
             self._awake().release(session, numbers, now, dead=dead)
             self._works.follow(number, commit=False)
 
+    def retry(self, number: int, session: int, handed: int, now: int) -> int:
+        """Count a message once more that a session has, under the number `handed`, and tries again.
+
+        Returns how often it was handed over with that, or 0 if the session does not have it any more.
+        """
+        with self._host.step(now, links=False):
+            self._works.check_number(number)
+            count = self._awake().retry(session, handed)
+            self._works.follow(number, commit=False)
+        return count
+
+    def go_on(self, session: int, now: int) -> None:
+        """Hand a session more, though it did not acknowledge what came alone."""
+        with self._host.step(now, links=False):
+            self._awake().go_on(session)
+
     # --- requests ------------------------------------------------------------------------------------------
 
     def remember_request(self, number: int, correlation: str, deadline_us: int, now: int) -> None:

@@ -17,7 +17,7 @@ from carrypost.jms.session import Session
 from carrypost.jms.temporary import Temporaries
 
 if TYPE_CHECKING:
-    from carrypost.events import Browsed, Handed, Receipt
+    from carrypost.events import Browsed, GivenUp, Handed, Receipt
     from carrypost.jms.consumer import Consumer
     from carrypost.jms.modes import SessionMode
     from carrypost.jms.provider import Provider
@@ -149,6 +149,12 @@ class Connection:
         consumer = self.consumers.get(handed.consumer)
         if consumer is not None:
             consumer.hand(handed)
+
+    def gave_up(self, event: GivenUp) -> None:
+        """A message for one of the consumers was handed over too often."""
+        for session in self._sessions.values():
+            if event.consumer in session.consumers:
+                session.gave_up(event)
 
     def browsed(self, part: Browsed) -> None:
         """A part of what waits in a queue that one of the sessions looks into."""

@@ -82,6 +82,12 @@ class ConsumerSession(Protocol):
     def wake_listeners(self) -> None:
         """There may be something for a listener."""
 
+    def came_alone(self) -> None:
+        """A message came that perhaps ended an earlier life."""
+
+    def go_on(self) -> bool:
+        """The program asks for more, and nothing is here: True if that is because something came alone."""
+
     def check_not_listening(self, what: str) -> None:
         """Raise if a listener calls."""
 
@@ -192,10 +198,7 @@ class Consumer:
         self._check_receiving()
         self._receiving = True
         try:
-            await self._session.works.ready()
-            if self._session.transaction is not None:
-                self._session.transaction.check_idle()
-            self._session.acknowledging.check()
+            await self._ready()
             until = None if limit_s is None else asyncio.get_running_loop().time() + limit_s
             while not self._closed:
                 if not self._prefetch and not self._waiting:
@@ -204,6 +207,9 @@ class Consumer:
                     message = await self._take(kind)
                     if message is not None:
                         return message
+                elif not self._waiting and self._session.go_on():
+                    if limit_s == 0:
+                        await self._session.works.settled()
                 elif limit_s == 0:
                     await asyncio.sleep(0)  # Who asks again and again lets others go on.
                     return None
@@ -225,6 +231,14 @@ class Consumer:
             )
         if self._receiving:
             raise IllegalStateException("another task receives from this consumer: give each task its own")
+
+    async def _ready(self) -> None:
+        """Wait for the outcome of calls that were cancelled, then see whether messages may be received."""
+        session = self._session
+        await session.works.ready()
+        if session.transaction is not None:
+            session.transaction.check_idle()
+        session.acknowledging.check()
 
     async def _news(self, until: float | None) -> bool:
         """Wait until something changed; False when the time is over."""
@@ -328,6 +342,8 @@ class Consumer:
         """One more message."""
         self._waiting.append(handed)
         self._fetching = False
+        if handed.alone:
+            self._session.came_alone()
         if self._listener is None:
             self.wake()
         else:

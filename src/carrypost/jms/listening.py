@@ -42,6 +42,9 @@ class ListeningSession(Protocol):
     def delivers(self) -> bool:
         """Whether messages may be given to the program."""
 
+    def go_on(self) -> bool:
+        """Listeners have nothing to do: True if that is because something came alone."""
+
     async def give_up(self, number: int, error: ListenerException) -> None:
         """A listener failed with a message too often."""
 
@@ -86,6 +89,8 @@ class Listening:
             consumer = self._next()
             if consumer is None:
                 self._news.clear()
+                if self._session.delivers:
+                    self._session.go_on()
                 await self._news.wait()
                 continue
             self._idle.clear()
@@ -125,9 +130,10 @@ class Listening:
         """Call the listener until it does not raise; True if the message is consumed, False if it is given up.
 
         How often it was handed over before, in earlier lives as well, counts: a message that ends its program each time
-        comes to an end itself.
+        comes to an end itself. So each further try is counted, and that is durable, before it begins.
         """
-        tries = self._session.works.provider.place.settings.tries
+        works = self._session.works
+        tries = works.provider.place.settings.tries
         while True:
             error = await _called(listener, message)
             if error is None:
@@ -137,8 +143,9 @@ class Listening:
                 return False
             if self._ends:
                 return False
-            handed = msgspec.structs.replace(handed, count=handed.count + 1)
-            again = await consumer.read(handed)
+            count = await works.provider.retry(works.session, handed.number)
+            handed = msgspec.structs.replace(handed, count=count)
+            again = await consumer.read(handed) if count else None
             if again is None:
                 return False  # It expired.
             message = again

@@ -21,7 +21,7 @@ from carrypost.errors import (
     NameNotFoundException,
     ResourceAllocationException,
 )
-from carrypost.events import Advertised, Browsed, Done, Event, Handed, Receipt, Undone
+from carrypost.events import Advertised, Browsed, Done, Event, GivenUp, Handed, Receipt, Undone
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.jms.provider import Performed, Place, Program, Provider
@@ -118,6 +118,14 @@ class LocalProvider(Provider):
         elif isinstance(event, Receipt):
             for program in list(self._programs.values()):
                 program.receipt(event)
+        else:
+            self._take_rare(event)
+
+    def _take_rare(self, event: Event) -> None:
+        if isinstance(event, GivenUp):
+            session = self._consumers.get(event.consumer)
+            if session is not None:
+                self._programs[self._sessions[session]].gave_up(event)
         elif isinstance(event, Browsed):
             self._tell_browsed(event)
         elif isinstance(event, Advertised):
@@ -244,6 +252,16 @@ class LocalProvider(Provider):
         await self._answered(
             lambda number, now: self._host().messaging.release(number, session, numbers, now, dead=True)
         )
+
+    async def retry(self, session: int, number: int) -> int:
+        """Count a message once more."""
+        return await self._answered(lambda command, now: self._host().messaging.retry(command, session, number, now))
+
+    def go_on(self, session: int) -> None:
+        """A session takes more."""
+        if session in self._sessions:
+            with self._command():
+                self._host().messaging.go_on(session, self.now_us())
 
     # --- queues --------------------------------------------------------------------------------------------
 

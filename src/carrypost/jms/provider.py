@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from carrypost.config import Limits
 from carrypost.config.settings import Messaging
-from carrypost.events import Browsed, Handed, Receipt
+from carrypost.events import Browsed, GivenUp, Handed, Receipt
 from carrypost.gossip.layer import Draft
 from carrypost.journal import Durability
 from carrypost.model.address import Kind
@@ -29,6 +29,9 @@ class Program(Protocol):
 
     def take(self, handed: Handed) -> None:
         """A message for one of its consumers, within that one's credit."""
+
+    def gave_up(self, event: GivenUp) -> None:
+        """A message for one of its consumers was handed over too often, and is a dead letter."""
 
     def browsed(self, part: Browsed) -> None:
         """A part of what waits in a queue that it browses."""
@@ -119,6 +122,17 @@ class Provider(ABC):
     @abstractmethod
     async def give_up(self, session: int, numbers: Collection[int]) -> None:
         """A session gave up on these: they are dead letters from now on. Returns when that is durable."""
+
+    @abstractmethod
+    async def retry(self, session: int, number: int) -> int:
+        """Count once more what a session has under this number, and tries again; returns when that is durable.
+
+        Returns how often it was handed over with that, or 0 if the session does not have it any more.
+        """
+
+    @abstractmethod
+    def go_on(self, session: int) -> None:
+        """A session takes more, though it did not acknowledge what came alone. One that is gone takes nothing."""
 
     # --- queues --------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from carrypost.errors import (
     IllegalStateException,
     InvalidDestinationException,
     JMSException,
+    ListenerException,
 )
 from carrypost.jms.acknowledging import TransactedAcknowledging, acknowledging
 from carrypost.jms.asking import asked
@@ -26,11 +27,10 @@ from carrypost.jms.resolving import resolved
 from carrypost.jms.sent import Sends, Sent
 from carrypost.jms.transactions import Transaction
 from carrypost.jms.works import SessionWorks
-from carrypost.model.visible import message_named
+from carrypost.model import visible
 
 if TYPE_CHECKING:
-    from carrypost.errors import ListenerException
-    from carrypost.events import Browsed
+    from carrypost.events import Browsed, GivenUp
     from carrypost.jms.messages.message import Acknowledger, Message
     from carrypost.jms.modes import SessionMode
     from carrypost.jms.provider import Provider
@@ -82,7 +82,9 @@ class Session:
         """None where there are no transactions."""
         self.completions = Completions()
         self.given_up = 0
-        """Messages that listeners failed with too often."""
+        """Messages that programs failed with too often, in this life or in earlier ones."""
+        self._alone = False
+        """Something came alone, and nothing else may come before the program is done with it."""
         self.ended = ""
         """Why the node is gone, if it is."""
         self.listens = False
@@ -117,7 +119,7 @@ class Session:
         passed since its end.
         """
         await self.works.ready()
-        message = message_named(named(message_id, "a message id"))
+        message = visible.message_named(named(message_id, "a message id"))
         found = None if message is None else await self.works.provider.followed(message)
         sent = self.sends.find(message, found, message_id)
         if sent is None:
@@ -177,6 +179,20 @@ class Session:
     def delivers(self) -> bool:
         """Whether messages may be given to the program."""
         return self.connection.started and not self._draining
+
+    def came_alone(self) -> None:
+        """A message came that perhaps ended an earlier life: the node hands over nothing else with it."""
+        self._alone = True
+
+    def go_on(self) -> bool:
+        """The program asks for more, and nothing is here: True if that is because something came alone.
+
+        A program may need several before it acknowledges any of them.
+        """
+        alone, self._alone = self._alone, False
+        if alone:
+            self.works.provider.go_on(self.number)
+        return alone
 
     def wake(self) -> None:
         """Something changed for those who wait."""
@@ -241,6 +257,16 @@ class Session:
             self.connection.report(failed)
         self.given_up += 1
         self.connection.report(error)
+
+    def gave_up(self, event: GivenUp) -> None:
+        """The node made a dead letter of a message: it was handed over too often, and never acknowledged."""
+        self.given_up += 1
+        self.connection.report(
+            ListenerException(
+                f"the message {visible.message_id(event.descriptor)} to {event.descriptor.destination} was handed over "
+                f"{event.count} times and never acknowledged: it is a dead letter now"
+            )
+        )
 
     # --- acknowledging: what messages and programs ask for -------------------------------------------------
 

@@ -62,6 +62,7 @@ class AssignmentRow(msgspec.Struct, frozen=True, array_like=True):
     """How often it may have been handed over elsewhere."""
     state: int = 0
     owed: int = 0
+    place: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -72,8 +73,8 @@ class Assignment:
     """One message of another node's queue that is this node's."""
 
     __slots__ = (
-        "_all", "before", "copy", "count", "destination", "instead", "lease_us", "message", "owed", "release_us",
-        "request", "round", "state", "until_us",
+        "_all", "before", "copy", "count", "destination", "doubtful", "instead", "lease_us", "message", "owed",
+        "place", "release_us", "request", "round", "state", "until_us",
     )  # fmt: skip
 
     def __init__(self, everything: Assignments, message: MessageId, destination: str, until_us: int) -> None:
@@ -91,6 +92,10 @@ class Assignment:
         """The request that it was given to the last time, if the consumer of another one has it."""
         self.before = self.count = 0
         """How often it may have been handed over elsewhere, and in all."""
+        self.place = 0
+        """The place of its claim when it was handed over the first time; 0 before."""
+        self.doubtful = False
+        """An earlier life was handed it, and perhaps ended because of it."""
         self.state = Held.HELD
         self.owed = 0
         self.copy: Copy | None = None
@@ -129,9 +134,9 @@ class Assignment:
         """Whether a program of this node may have seen it."""
         return self.count > self.before
 
-    def keep(self, count: int) -> None:
-        """It was handed over so often."""
-        self.count = count
+    def keep(self, count: int, place: int) -> None:
+        """It was handed over so often, at this place."""
+        self.count, self.place = count, place
         self._all.write(self)
 
     def done(self) -> None:
@@ -143,7 +148,7 @@ class Assignment:
         """The commit that acknowledged it was lost."""
         if self.state is Held.ACKNOWLEDGED:
             self.state, self.owed = Held.HELD, 0
-            self.keep(count)
+            self.keep(count, self.place)
 
     def finish(self) -> None:
         """That it was acknowledged is for good."""
@@ -298,7 +303,7 @@ class Assignments:
             return
         row = AssignmentRow(
             assignment.destination, assignment.round, assignment.until_us, assignment.lease_us, assignment.count,
-            assignment.before, assignment.state, assignment.owed,
+            assignment.before, assignment.state, assignment.owed, assignment.place,
         )  # fmt: skip
         self._ledger.put(_row_name(assignment.key), _encode(row))
 
@@ -327,7 +332,8 @@ class Assignments:
         message = MessageId(name[len(_row_name((manager, MessageId(b"")))) :])
         made = self._enter(Assignment(self, message, row.destination, row.until_us))
         made.round, made.lease_us, made.count, made.before = row.round, row.lease_us, row.count, row.before
-        made.state, made.owed = Held(row.state), row.owed
+        made.state, made.owed, made.place = Held(row.state), row.owed, row.place
+        made.doubtful = made.handed
         copy = self._cache.get(message)
         if copy is not None and copy.whole and made.stands:
             self.attach(made, copy)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.events import ClaimLost, Handed, Reason
-from carrypost.model.address import between_nodes
+from carrypost.mom.confirmations import Confirmations
 from carrypost.mom.delays import Delays
 from carrypost.mom.pins import Pins
 from carrypost.mom.state import Claim, ClaimState, Move
@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId
     from carrypost.mom.ledger import Ledger
     from carrypost.mom.owed import Owed
-    from carrypost.mom.state import Backlog, Consumer, Subscription, Tenure
+    from carrypost.mom.state import Backlog, Consumer, Session, Subscription, Tenure
 
 FAMILY = b"C"
-ACKNOWLEDGED = b"K"
-"""The family of notes of what was acknowledged, and is no claim any more."""
 _LATEST_MAX = 4_096
 """Sessions and destinations of which it is known how far they came."""
 _PLACE = attrgetter("place")
@@ -68,17 +66,14 @@ class Claims:
     def __init__(self, ground: Ground, deliveries: Deliveries, ledger: Ledger, owed: Owed) -> None:
         self._holdings, self._cache = ground.holdings, ground.holdings.cache
         self._journal, self._tell = ground.outputs.journal, ground.outputs.tell
-        self._deliveries, self._ledger, self._owed = deliveries, ledger, owed
+        self._ledger, self._tries = ledger, ground.settings.messaging.tries
+        self.confirmations = Confirmations(ground, deliveries, ledger, owed)
         self._pins = Pins(ground.holdings.cache, ground.limits)
         self._by_message: dict[MessageId, list[Claim]] = {}
         self._place = 0
         self.number = 0
         """The last one under which something was handed over."""
         self._delays = Delays()
-        self._acknowledged: set[MessageId] = set()
-        """Acknowledged, and not confirmed, as the application has still to confirm them as well. Each has a row."""
-        self._tentative: dict[MessageId, int] = {}
-        """How many acknowledged what was first acknowledged by a commit that may be undone."""
         self._again: dict[MessageId, int] = {}
         """How often what comes again was handed to subscriptions that are gone, or to an earlier life's."""
         self._latest: dict[tuple[str | bytes, int, int, str], int] = {}
@@ -110,7 +105,7 @@ class Claims:
 
     def claimable(self, copy: Copy) -> bool:
         """Whether a subscription may still claim it: nobody on this node has acknowledged it."""
-        return not self._holdings.is_confirmed(copy) and copy.id not in self._acknowledged
+        return not self.confirmations.has(copy)
 
     def make(self, copy: Copy, subscriptions: Collection[Subscription], now: int) -> bool:
         """Claim a message for these, unless they have it. Returns True if it was claimed for the first time."""
@@ -141,15 +136,26 @@ class Claims:
         return first
 
     def assign(self, copy: Copy, subscription: Subscription, tenure: Tenure) -> None:
-        """Claim a message of a queue for the consumer that it belongs to now. Its copy is pinned already."""
-        self._place += 1
-        claim = Claim(subscription, copy, self._place, tenure.count, tenure)
+        """Claim a message of a queue for the consumer that it belongs to now. Its copy is pinned already.
+
+        What was handed over before has the place that it had then.
+        """
+        place = tenure.place
+        if not place:
+            self._place += 1
+            place = self._place
+        claim = Claim(subscription, copy, place, tenure.count, tenure)
+        claim.doubtful = tenure.doubtful
         self._by_message.setdefault(copy.id, []).append(claim)
         subscription.backlog.add(claim)
         self.ready[subscription] = None
         self._note_place(copy)
         self._holdings.mark_claimed(1 << copy.slot)
         self._cache.mark_done((copy,))
+
+    def reserve(self, place: int) -> None:
+        """An earlier life gave this place to a message of a queue, and perhaps all before it."""
+        self._place = max(self._place, place)
 
     def recount(self, message: MessageId) -> None:
         """Others may have been handed what a session has of a queue."""
@@ -190,7 +196,7 @@ class Claims:
 
     def _write(self, claim: Claim) -> None:
         if claim.tenure is not None:
-            claim.tenure.keep(claim.count)
+            claim.tenure.keep(claim.count, claim.place)
             return
         self._ledger.put(_row_name(claim.subscription, claim.copy.id), _encode(ClaimRow(claim.place, claim.count)))
 
@@ -202,7 +208,9 @@ class Claims:
             if copy is None or not copy.whole:
                 self._ledger.delete(_row_name(subscription, message))
             else:
-                found.append(Claim(subscription, copy, row.place, row.count))
+                claim = Claim(subscription, copy, row.place, row.count)
+                claim.doubtful = row.count > 0
+                found.append(claim)
         for claim in sorted(found, key=_PLACE):
             self._restore(claim, now)
 
@@ -214,15 +222,6 @@ class Claims:
         self._file(claim, _due_us(copy), now)
         if not self.claimable(copy):
             self._holdings.mark_claimed(1 << copy.slot)  # Else whoever claims it next does, and that is its delivery.
-
-    def restore_acknowledged(self, messages: Iterable[MessageId]) -> None:
-        """What an earlier life acknowledged while the application had still to confirm it: as it has now."""
-        for message in messages:
-            copy = self._cache.get(message)
-            if copy is not None and self._deliveries.owes(copy):
-                self._acknowledged.add(message)
-            else:
-                self._ledger.delete(ACKNOWLEDGED + message)
 
     def inherit(self, copy: Copy) -> None:
         """An earlier life claimed it, and nobody acknowledged it: it may have been handed over."""
@@ -242,13 +241,22 @@ class Claims:
             claim.subscription.backlog.add(claim)
             self.ready[claim.subscription] = None
 
-    def hand_out(self) -> None:
-        """Give consumers with credit what waits for them."""
+    def hand_out(self) -> list[tuple[Claim, Consumer]]:
+        """Give consumers with credit what waits for them.
+
+        Returns what was handed over too often, and who would have it next: it is to be given up.
+        """
+        spent: list[tuple[Claim, Consumer]] = []
         ready, self.ready = self.ready, {}
         for subscription in ready:
             backlog = subscription.backlog
             while self._holds(backlog) and (consumer := subscription.next_consumer()) is not None:
-                self._hand(backlog.next(), consumer)
+                claim = backlog.next()
+                if claim.count >= self._tries and not claim.is_of_dead_letters:
+                    spent.append((claim, consumer))
+                else:
+                    self._hand(claim, consumer)
+        return spent
 
     def _holds(self, backlog: Backlog) -> bool:
         """Whether the first one that waits may be handed over: not before the store knows that it is owed to somebody.
@@ -270,9 +278,30 @@ class Claims:
         self._journal.hold(
             Handed(
                 consumer.number, claim.number, descriptor, claim.count, claim.copy.hops,
-                unordered=unordered, out_of_order=claim.copy.id in self._out_of_order,
+                unordered=unordered, out_of_order=claim.copy.id in self._out_of_order, alone=claim.doubtful,
             )
         )  # fmt: skip
+
+    def count_again(self, claim: Claim) -> int:
+        """A program tries once more what it has; returns how often it was handed over with that."""
+        claim.count += 1
+        if claim.kept:
+            self._write(claim)
+        return claim.count
+
+    def go_on(self, session: Session) -> None:
+        """A session is handed more, though it did not acknowledge what came alone."""
+        session.alone = None
+        for consumer in session.consumers.values():
+            self.ready[consumer.subscription] = None
+
+    def _take_from_session(self, claim: Claim) -> None:
+        if claim.consumer is None:
+            return
+        session = claim.consumer.session
+        session.handed.pop(claim.number, None)
+        if session.alone is claim:
+            self.go_on(session)
 
     def give_back(self, claims: Sequence[Claim], *, unread: Collection[int] = (), seen: bool = True) -> None:
         """Let these wait again, those that were `seen`, too. What is `unread`, by its number, nobody saw."""
@@ -299,8 +328,7 @@ class Claims:
                 self._end(claim)
                 continue
             claim.move(Move.RETURN)
-            if claim.consumer is not None:
-                claim.consumer.session.handed.pop(claim.number, None)
+            self._take_from_session(claim)
             claim.consumer = None
             if claim.number in unseen and claim.kept:
                 self._write(claim)
@@ -323,17 +351,14 @@ class Claims:
 
     # --- the end -------------------------------------------------------------------------------------------
 
-    def acknowledge(self, claims: Iterable[Claim], *, undoable: bool, consumed: bool = True) -> list[Acknowledged]:
-        """The consumers are done with these. What is `undoable` stays pinned until `keep` or `undo`.
-
-        Of what was not `consumed` but given up its author hears nothing.
-        """
+    def acknowledge(self, claims: Iterable[Claim], *, undoable: bool) -> list[Acknowledged]:
+        """The consumers are done with these. What is `undoable` stays pinned until `keep` or `undo`."""
         done: list[Acknowledged] = []
         for claim in claims:
             consumer, copy = claim.consumer, claim.copy
             assert consumer is not None  # Sessions acknowledge what their consumers were handed.
             claim.move(Move.ACKNOWLEDGE)
-            consumer.session.handed.pop(claim.number, None)
+            self._take_from_session(claim)
             if claim.tenure is not None and not claim.tenure.stands:
                 self._unlist(claim)
                 continue  # It came too late: the message is somebody else's, and not done with.
@@ -341,7 +366,7 @@ class Claims:
                 claim.tenure.done()
             elif claim.subscription.durable:
                 self._ledger.delete(_row_name(claim.subscription, claim.copy.id))
-            self._confirm(copy, undoable=undoable, consumed=consumed)
+            self.confirmations.add(copy, undoable=undoable, consumed=True)
             self._unlist(claim)
             if undoable:
                 done.append(Acknowledged(claim, consumer))
@@ -349,51 +374,10 @@ class Claims:
                 self._let_go(claim)
         return done
 
-    def _confirm(self, copy: Copy, *, undoable: bool, consumed: bool) -> None:
-        """The first acknowledgement on this node counts; the others do where that is undone, or lost."""
-        if not self.claimable(copy):
-            if copy.id in self._tentative:
-                self._tentative[copy.id] += 1
-            if self._holdings.is_confirmed(copy):
-                self._ledger.confirmed_again(copy)
-            self._owed.acknowledged_again(copy)
-            return
-        if undoable:
-            self._tentative[copy.id] = 1
-        if consumed:
-            self._owed.acknowledged(copy)
-        # What was consumed of a queue goes at once, and nobody can confirm it any more.
-        if self._deliveries.owes(copy) and not between_nodes(copy.descriptor.destination):
-            self._acknowledged.add(copy.id)
-            self._ledger.put(ACKNOWLEDGED + copy.id, b"")
-        else:
-            self._holdings.confirm((copy,))
-            self._ledger.confirmed(copy)
-
-    def _unconfirm(self, copy: Copy) -> None:
-        """An acknowledgement was undone. If there is no other, the message is there for whoever wants it."""
-        if copy.id not in self._tentative:
-            return  # Another one is durable.
-        self._tentative[copy.id] -= 1
-        if self._tentative[copy.id]:
-            return
-        del self._tentative[copy.id]
-        self._owed.undone(copy)
-        self.forget_acknowledged((copy.id,))
-        self._ledger.unconfirmed(copy)
-        self._holdings.unconfirm(copy)
-        self._deliveries.wishes.found.append(copy)  # Who subscribed meanwhile was not given it.
-
-    def forget_acknowledged(self, messages: Iterable[MessageId]) -> None:
-        """That they were acknowledged needs no note any more: the application confirmed them as well, or they left."""
-        for message in self._acknowledged.intersection(messages) if self._acknowledged else ():
-            self._acknowledged.remove(message)
-            self._ledger.delete(ACKNOWLEDGED + message)
-
     def keep(self, done: Iterable[Acknowledged]) -> None:
         """A commit is durable."""
         for each in done:
-            self._tentative.pop(each.claim.copy.id, None)
+            self.confirmations.keep(each.claim.copy.id)
             self._let_go(each.claim)
 
     def _let_go(self, claim: Claim) -> None:
@@ -414,13 +398,24 @@ class Claims:
             claim.move(Move.UNDO)
             self._by_message.setdefault(copy.id, []).append(claim)
             session.handed[claim.number] = claim
-            self._unconfirm(copy)
+            self.confirmations.undo(copy)
             if claim.tenure is not None:
                 claim.tenure.undone(claim.count)
             elif claim.subscription.durable and not claim.subscription.ended:
                 self._write(claim)
             if session.closed:
                 self.give_back((claim,))
+
+    def give_up(self, claim: Claim) -> None:
+        """Nobody here can consume a message: it is a dead letter. Its author does not hear that it was delivered."""
+        tenure, unserved = claim.tenure, not claim.number and not claim.doubtful
+        if tenure is None:
+            self.confirmations.add(claim.copy, undoable=False, consumed=False)
+        self._drop(claim, Move.END)
+        if tenure is not None:
+            if unserved:
+                self._unserved.append(claim.subscription)
+            tenure.release(dead=True)
 
     def end(self, subscription: Subscription, handed: Iterable[Claim] = ()) -> None:
         """A subscription ended. What was `handed` to sessions they may acknowledge, or give back; no row says so."""
@@ -446,11 +441,8 @@ class Claims:
     def left(self, copy: Copy, reason: Reason) -> None:
         """A copy is gone, and with it the claims to it. Those that did not end with its life are told."""
         self._again.pop(copy.id, None)
-        self.forget_acknowledged((copy.id,))
         self._out_of_order.discard(copy.id)
-        self._tentative.pop(copy.id, None)
-        if self._cache.get(copy.id) is not copy:  # Else it is remembered, and so is whether it was acknowledged.
-            self._ledger.unconfirmed(copy)
+        self.confirmations.left(copy)
         for claim in self._by_message.get(copy.id, [])[:]:
             self._drop(claim, Move.LEAVE)
             if reason not in _FORESEEN:
@@ -465,7 +457,7 @@ class Claims:
         if claim.state is ClaimState.WAITING:
             claim.subscription.backlog.discard(claim)
         elif claim.state is ClaimState.HANDED and claim.consumer is not None:
-            claim.consumer.session.handed.pop(claim.number, None)
+            self._take_from_session(claim)
             if self._journal.retract_handed((claim.number,)):
                 self._return_credit(claim)
         claim.move(move)

@@ -62,6 +62,7 @@ class EntryRow(msgspec.Struct, frozen=True, array_like=True):
     """Likewise: when there is nothing to be said of it any more."""
     assigned_us: int = 0
     reminders: int = 0
+    claim_place: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -77,9 +78,9 @@ class QueueEntry:
     """One message of a queue."""
 
     __slots__ = (
-        "_ledger", "assigned_us", "author", "before", "copy", "count", "elsewhere", "lease_us", "message", "outcome",
-        "owed", "place", "queue", "queue_number", "rank", "reason", "receiver", "reminders", "request", "round",
-        "state", "until_us",
+        "_ledger", "assigned_us", "author", "before", "claim_place", "copy", "count", "doubtful", "elsewhere",
+        "lease_us", "message", "outcome", "owed", "place", "queue", "queue_number", "rank", "reason", "receiver",
+        "reminders", "request", "round", "state", "until_us",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, queue_number: int, message: MessageId, place: int) -> None:
@@ -102,6 +103,10 @@ class QueueEntry:
         """How often it was assigned."""
         self.before = self.count = 0
         """How often it may have been handed over before this round, and in all."""
+        self.claim_place = 0
+        """Its place among what consumers of this node were handed; 0 if none was."""
+        self.doubtful = False
+        """An earlier life of this node was handed it, and perhaps ended because of it."""
         self.lease_us = 0
         """Until when it is assigned; 0: for good."""
         self.assigned_us = self.reminders = 0
@@ -127,7 +132,7 @@ class QueueEntry:
         self.round, self.count, self.lease_us = row.round, row.count, row.lease_us
         self.owed, self.outcome, self.reason = row.owed, row.outcome, row.reason
         self.author, self.until_us = NodeId(row.author), row.until_us
-        self.assigned_us, self.reminders = row.assigned_us, row.reminders
+        self.assigned_us, self.reminders, self.claim_place = row.assigned_us, row.reminders, row.claim_place
 
     @property
     def descriptor(self) -> Descriptor:
@@ -153,7 +158,7 @@ class QueueEntry:
         row = EntryRow(
             self.place, self.state, self.receiver, self.request, self.round, self.count, self.lease_us, self.owed,
             self.outcome, self.reason, self.author if closed else "", self.until_us if closed else NEVER,
-            self.assigned_us, self.reminders,
+            self.assigned_us, self.reminders, self.claim_place,
         )  # fmt: skip
         self._ledger.put(name, _encode(row))
 

@@ -25,6 +25,7 @@ from carrypost.mom.declared import Declared
 from carrypost.mom.entries import ASSIGN, HAND_OVER, OUTCOME, PURGE, REMIND, EntryState, QueueEntry
 from carrypost.mom.reminders import Reminders
 from carrypost.mom.standing import Requests
+from carrypost.mom.state import DEAD_LETTERS
 from carrypost.mom.tenure import LocalTenure
 from carrypost.mom.terms import Terms
 
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     from carrypost.mom.post import Post
     from carrypost.mom.queue import Queue, Standing
 
-DEAD_LETTERS = "DLQ."
-"""Names of queues with dead letters begin so; the rest names the queue or subscription that they come from."""
 _AFTERWARDS_US = 86_400_000_000
 """So much longer than its message lives what says whose it was: where it did not come to, another is asked for."""
 _HAND_OVER_US = 200_000
@@ -446,6 +445,7 @@ class Manager:
         number, message = int.from_bytes(name[1:9], "big"), MessageId(name[9:])
         entry = QueueEntry(self._ledger, number, message, row.place)
         entry.restore(row)
+        entry.doubtful = entry.count > 0 and entry.receiver == self._node
         copy, queue = self._cache.get(entry.message), self._declared.numbered(number)
         if entry.state is EntryState.CLOSED:
             self._closed.add(entry, now)

@@ -16,14 +16,15 @@ from carrypost.journal import MOM
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import claims as claim_rows
+from carrypost.mom import confirmations as confirmation_rows
 from carrypost.mom import directory as directory_rows
 from carrypost.mom import topic as topic_rows
 from carrypost.mom.claims import Acknowledged, Claims
 from carrypost.mom.commands import Receive
 from carrypost.mom.directory import Directory
+from carrypost.mom.handing import Handing
 from carrypost.mom.kept import Kept
 from carrypost.mom.ledger import RETRY_US, Ledger
-from carrypost.mom.manager import DEAD_LETTERS
 from carrypost.mom.overview import MessagingOverview
 from carrypost.mom.owed import Owed
 from carrypost.mom.post import Post
@@ -68,6 +69,7 @@ class Messaging(Layer):
         self.queues = Queues(
             ground, deliveries, self._claims, self._ledger, post=post, receipts=self._receipts, incarnation=incarnation
         )
+        self._handing = Handing(ground, self._claims, self.queues)
         self._sessions = Sessions()
         self.directory = Directory(ground, deliveries, self._ledger)
         """Names of topics and queues; its commands are the host's to give."""
@@ -109,8 +111,8 @@ class Messaging(Layer):
         for name, value in by_family.get(topic_rows.FAMILY, ()):
             self._topics.restore(int.from_bytes(name[1:], "big"), value, now)
         self._deliveries.wishes.pass_over(self._holdings.claimed)  # The claims to those are rows, or have ended.
-        self._claims.restore_acknowledged(
-            [MessageId(name[1:]) for name, _ in by_family.get(claim_rows.ACKNOWLEDGED, ())]
+        self._claims.confirmations.restore(
+            [MessageId(name[1:]) for name, _ in by_family.get(confirmation_rows.FAMILY, ())]
         )
         for copy in self._copies(self._holdings.claimed):
             if self._claims.claimable(copy):
@@ -174,7 +176,7 @@ class Messaging(Layer):
 
     def confirmed(self, messages: Sequence[MessageId]) -> None:
         """The application has them, too: that they were acknowledged needs no note any more."""
-        self._claims.forget_acknowledged(messages)
+        self._claims.confirmations.forget(messages)
 
     def expire(self, now: int) -> None:
         """Do what is due: delivery times, leases, interests that nobody has, rows that were not written."""
@@ -202,8 +204,8 @@ class Messaging(Layer):
         """Hand out what the step brought, and say what others are to know."""
         if self._kept.is_ripe(now) and (self._journal.puts or self._journal.deletes):
             self._kept.let_go()
-        if self._claims.ready and self._resume_us == NEVER:
-            self._claims.hand_out()
+        if self._resume_us == NEVER:
+            self._handing.hand_out(now)
         for copy in self._holdings.take_carried():
             self._receipts.carried(copy.id)
             self.queues.manager.carried(copy)
@@ -402,19 +404,15 @@ class Messaging(Layer):
 
     def release(self, session: int, numbers: Collection[int], now: int, *, dead: bool) -> None:
         """A session does not take these any more: dead letters go into a queue of their own."""
-        for number in numbers:
-            claim = self._sessions.session(session).handed.get(number)
-            if claim is None:
-                continue  # It expired, or was acknowledged.
-            if claim.tenure is not None:
-                if dead and claim.subscription.name.startswith(DEAD_LETTERS):
-                    continue  # It would come again at once: it stays with the session, and comes again when that ends.
-                self._claims.withdraw(claim)
-                claim.tenure.release(dead=dead)
-            elif dead:
-                self.queues.manager.bury(claim.copy, claim.subscription.name, now, count=claim.count)
-                self._claims.acknowledge((claim,), undoable=False, consumed=False)
-        self.queues.follow_up(now)
+        self._handing.release(self._sessions.session(session), numbers, now, dead=dead)
+
+    def retry(self, session: int, number: int) -> int:
+        """A session tries once more what it has; returns how often that was handed over, 0 if it has it no more."""
+        return self._handing.retry(self._sessions.session(session), number)
+
+    def go_on(self, session: int) -> None:
+        """A session takes more, though it did not acknowledge what came alone."""
+        self._claims.go_on(self._sessions.session(session))
 
     # --- works ---------------------------------------------------------------------------------------------
 

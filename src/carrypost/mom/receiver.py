@@ -24,10 +24,9 @@ from carrypost.mom.admission import ASSIGNED_MAX, REQUEST_US
 from carrypost.mom.asked import Asked
 from carrypost.mom.assignments import Assignment
 from carrypost.mom.commands import Subscribe
-from carrypost.mom.manager import DEAD_LETTERS
 from carrypost.mom.post import Said
 from carrypost.mom.standing import LIFE_BITS
-from carrypost.mom.state import ClaimState, Subscription
+from carrypost.mom.state import DEAD_LETTERS, ClaimState, Subscription
 from carrypost.mom.tenure import LocalTenure
 
 if TYPE_CHECKING:
@@ -150,7 +149,8 @@ class Receiver:
             self._asked.add(asked.destination, now)
         self._open[self._request] = receiving
         idle = self._idle.get(asked.destination, {})
-        for tenure, copy in [(each, copy) for each, copy in idle.items() if receiving.selects(copy.descriptor)]:
+        mine = [(each, copy) for each, copy in idle.items() if receiving.selects(copy.descriptor)]
+        for tenure, copy in sorted(mine, key=_in_turn):
             del idle[tenure]
             self._give(receiving, tenure, copy)
         return receiving
@@ -244,6 +244,7 @@ class Receiver:
         for tenure in tenures:
             copy = tenure.entry.copy
             assert copy is not None  # Entries without a copy are not restored.
+            self._claims.reserve(tenure.place)
             self._idle.setdefault(tenure.queue, {})[tenure] = copy
 
     def queue_ended(self, destination: str) -> None:
@@ -447,9 +448,17 @@ class Receiver:
             made = self._assignments.restore(name, value)
             if not made.stands:
                 continue
+            self._claims.reserve(made.place)
             if not made.handed:
                 made.release_us = now + _IDLE_US
             self._want(made.destination)
             if made.copy is not None:
                 self._idle.setdefault(made.destination, {})[made] = made.copy
         self._look_ahead()
+
+
+def _in_turn(waiting: tuple[Tenure, Copy]) -> tuple[bool, int, int, int, bytes]:
+    """Where something comes that no consumer has: first what was handed over, as it was, then by priority and age."""
+    tenure, copy = waiting
+    descriptor = copy.descriptor
+    return not tenure.handed, tenure.place, -descriptor.priority, descriptor.created_us, copy.id

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from carrypost.mom.commands import Ack, Subscribe
 
 
+DEAD_LETTERS = "DLQ."
+"""Names of queues with dead letters begin so; the rest names the queue or subscription that they come from."""
+
+
 class ClaimState(enum.Enum):
     """Where a claim stands."""
 
@@ -87,6 +91,14 @@ class Tenure(Protocol):
         """Whether a program of this node may have seen it."""
 
     @property
+    def place(self) -> int:
+        """The place of its claim when it was handed over on this node; 0 if it was not."""
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether an earlier life was handed it, and perhaps ended because of it."""
+
+    @property
     def queue(self) -> str:
         """The address of the queue that it is of."""
 
@@ -101,8 +113,8 @@ class Tenure(Protocol):
     def runs(self, now: int) -> bool:
         """Whether it may be handed over: its lease is not over. What was handed over before may be acknowledged."""
 
-    def keep(self, count: int) -> None:
-        """It was handed over so often."""
+    def keep(self, count: int, place: int) -> None:
+        """It was handed over so often, at this place."""
 
     def done(self) -> None:
         """It was acknowledged, as far as that is not undone."""
@@ -120,7 +132,7 @@ class Tenure(Protocol):
 class Claim:
     """One message that one subscription is owed."""
 
-    __slots__ = ("consumer", "copy", "count", "number", "place", "state", "subscription", "tenure")
+    __slots__ = ("consumer", "copy", "count", "doubtful", "number", "place", "state", "subscription", "tenure")
 
     def __init__(
         self, subscription: Subscription, copy: Copy, place: int, count: int, tenure: Tenure | None = None
@@ -138,11 +150,18 @@ class Claim:
         """Under which it was handed over the last time."""
         self.tenure = tenure
         """By which right a message of a queue belongs to its consumer; None for those of topics."""
+        self.doubtful = False
+        """An earlier life was handed it, and perhaps ended because of it: it comes alone."""
 
     @property
     def kept(self) -> bool:
         """Whether a row says how often it was handed over."""
         return self.tenure is not None or self.subscription.durable
+
+    @property
+    def is_of_dead_letters(self) -> bool:
+        """Whether it is a dead letter already: those are handed over as often as anybody asks for them."""
+        return self.tenure is not None and self.subscription.name.startswith(DEAD_LETTERS)
 
     def move(self, move: Move) -> None:
         """Go on to the state that a move leads to; raises `StateError` for one that is impossible."""
@@ -209,7 +228,7 @@ class Connection:
 class Session:
     """One line of work of a connection: what it was handed is acknowledged, or given back, together."""
 
-    __slots__ = ("closed", "connection", "consumers", "handed", "number")
+    __slots__ = ("alone", "closed", "connection", "consumers", "handed", "number")
 
     def __init__(self, number: int, connection: Connection) -> None:
         self.number = number
@@ -217,6 +236,8 @@ class Session:
         self.consumers: dict[int, Consumer] = {}
         self.handed: dict[int, Claim] = {}
         """What it has and did not acknowledge, by number; numbers rise."""
+        self.alone: Claim | None = None
+        """What it has of an earlier life, perhaps the end of that one: it is handed nothing else meanwhile."""
         self.closed = False
 
     def named(self, ack: Ack) -> list[Claim]:
@@ -244,13 +265,15 @@ class Consumer:
     @property
     def has_credit(self) -> bool:
         """Whether it takes another message."""
-        return self.messages > 0 and self.nbytes > 0
+        return self.messages > 0 and self.nbytes > 0 and self.session.alone is None
 
     def hand(self, claim: Claim) -> None:
         """It has one more."""
         self.messages -= 1
         self.nbytes -= claim.copy.descriptor.length
         self.session.handed[claim.number] = claim
+        if claim.doubtful:
+            self.session.alone = claim
 
     def take_back(self, claim: Claim) -> None:
         """What it was to have did not reach it."""

@@ -50,6 +50,16 @@ class LocalTenure:
         return self.entry.count > 0
 
     @property
+    def place(self) -> int:
+        """The place of its claim, if a consumer here was handed it."""
+        return self.entry.claim_place if self.entry.count else 0
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether an earlier life was handed it, and perhaps ended because of it."""
+        return self.entry.doubtful
+
+    @property
     def queue(self) -> str:
         """The address of its queue."""
         return address.queue(self.entry.queue, self.entry.receiver)
@@ -69,10 +79,10 @@ class LocalTenure:
         entry = self.entry
         return self.stands and entry.state is EntryState.ASSIGNED and not 0 < entry.lease_us <= now
 
-    def keep(self, count: int) -> None:
-        """It was handed over so often."""
+    def keep(self, count: int, place: int) -> None:
+        """It was handed over so often, at this place."""
         if self.stands:
-            self.entry.count = count
+            self.entry.count, self.entry.claim_place = count, place
             self.entry.write()
 
     def done(self) -> None:
@@ -86,7 +96,7 @@ class LocalTenure:
         if self._was is not None:
             self._manager.reopen(self.entry, self._was)
             self._was = None
-            self.keep(count)
+            self.keep(count, self.place)
 
     def finish(self) -> None:
         """That it was acknowledged is for good."""

@@ -27,6 +27,7 @@ from carrypost.events import (
     Dropped,
     Event,
     Failed,
+    GivenUp,
     Handed,
     Receipt,
     Stored,
@@ -49,7 +50,7 @@ from carrypost.node.store.store import Store
 from carrypost.node.udp.udp import Udp
 
 T = TypeVar("T")
-_FOR_PROGRAMS = frozenset({Handed, Done, Undone, Browsed, Receipt, Advertised})
+_FOR_PROGRAMS = frozenset({Handed, GivenUp, Done, Undone, Browsed, Receipt, Advertised})
 _ACTED_UPON = frozenset({Delivered, Stored, Failed, Confirmed, Dropped, ClaimLost})
 """The other events are for the record alone; of neighbours and refusals the host keeps count itself."""
 _GARBAGE_THRESHOLDS = (20_000, 20, 50)

@@ -1,0 +1,103 @@
+"""The first acknowledgement of a message on this node, which confirms it: who subscribes later does not get it.
+
+Where the application has still to confirm the message as well, a row says that it was acknowledged. An acknowledgement
+by a commit may be undone; the message is confirmed as long as any other one stands.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.model.address import between_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.local.deliveries import Deliveries
+    from carrypost.model.ids import MessageId
+    from carrypost.mom.ledger import Ledger
+    from carrypost.mom.owed import Owed
+
+FAMILY = b"K"
+
+
+class Confirmations:
+    """The messages that programs of one node acknowledged."""
+
+    def __init__(self, ground: Ground, deliveries: Deliveries, ledger: Ledger, owed: Owed) -> None:
+        self._holdings = ground.holdings
+        self._deliveries, self._ledger, self._owed = deliveries, ledger, owed
+        self._acknowledged: set[MessageId] = set()
+        """Acknowledged, and not confirmed, as the application has still to confirm them as well. Each has a row."""
+        self._tentative: dict[MessageId, int] = {}
+        """How many acknowledged what was first acknowledged by a commit that may be undone."""
+
+    def has(self, copy: Copy) -> bool:
+        """Whether somebody on this node acknowledged it."""
+        return self._holdings.is_confirmed(copy) or copy.id in self._acknowledged
+
+    def restore(self, messages: Iterable[MessageId]) -> None:
+        """What an earlier life acknowledged while the application had still to confirm it: as it has now."""
+        for message in messages:
+            copy = self._holdings.cache.get(message)
+            if copy is not None and self._deliveries.owes(copy):
+                self._acknowledged.add(message)
+            else:
+                self._ledger.delete(FAMILY + message)
+
+    def add(self, copy: Copy, *, undoable: bool, consumed: bool) -> None:
+        """Note an acknowledgement: the first one counts, and the others do where that is undone, or lost.
+
+        Of what was not `consumed` but given up its author hears nothing.
+        """
+        if self.has(copy):
+            if copy.id in self._tentative:
+                self._tentative[copy.id] += 1
+            if self._holdings.is_confirmed(copy):
+                self._ledger.confirmed_again(copy)
+            self._owed.acknowledged_again(copy)
+            return
+        if undoable:
+            self._tentative[copy.id] = 1
+        if consumed:
+            self._owed.acknowledged(copy)
+        # What was consumed of a queue goes at once, and nobody can confirm it any more.
+        if self._deliveries.owes(copy) and not between_nodes(copy.descriptor.destination):
+            self._acknowledged.add(copy.id)
+            self._ledger.put(FAMILY + copy.id, b"")
+        else:
+            self._holdings.confirm((copy,))
+            self._ledger.confirmed(copy)
+
+    def keep(self, message: MessageId) -> None:
+        """A commit that acknowledged it is durable."""
+        self._tentative.pop(message, None)
+
+    def undo(self, copy: Copy) -> None:
+        """An acknowledgement was undone. If there is no other, the message is there for whoever wants it."""
+        if copy.id not in self._tentative:
+            return  # Another one is durable.
+        self._tentative[copy.id] -= 1
+        if self._tentative[copy.id]:
+            return
+        del self._tentative[copy.id]
+        self._owed.undone(copy)
+        self.forget((copy.id,))
+        self._ledger.unconfirmed(copy)
+        self._holdings.unconfirm(copy)
+        self._deliveries.wishes.found.append(copy)  # Who subscribed meanwhile was not given it.
+
+    def forget(self, messages: Iterable[MessageId]) -> None:
+        """That they were acknowledged needs no note any more: the application confirmed them as well, or they left."""
+        for message in self._acknowledged.intersection(messages) if self._acknowledged else ():
+            self._acknowledged.remove(message)
+            self._ledger.delete(FAMILY + message)
+
+    def left(self, copy: Copy) -> None:
+        """A copy is gone."""
+        self.forget((copy.id,))
+        self._tentative.pop(copy.id, None)
+        if self._holdings.cache.get(copy.id) is not copy:  # Else it is remembered, and so is that it was acknowledged.
+            self._ledger.unconfirmed(copy)

@@ -1,0 +1,60 @@
+"""Handing messages out, until they were handed out too often.
+
+A message that is handed over `messaging.tries` times and never acknowledged is a dead letter at the next time: whoever
+it was for may have failed with it, or ended because of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.events import GivenUp
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from carrypost.gossip.transfers.ground import Ground
+    from carrypost.mom.claims import Claims
+    from carrypost.mom.queues import Queues
+    from carrypost.mom.state import Claim, Session
+
+
+class Handing:
+    """What sessions of one host are handed, and what they give up."""
+
+    def __init__(self, ground: Ground, claims: Claims, queues: Queues) -> None:
+        self._tell = ground.outputs.tell
+        self._claims, self._queues = claims, queues
+
+    def hand_out(self, now: int) -> None:
+        """Give consumers what waits for them; what was handed over too often becomes a dead letter instead."""
+        while self._claims.ready:
+            spent = self._claims.hand_out()
+            if not spent:
+                return
+            for claim, consumer in spent:
+                self._tell(GivenUp(consumer.number, claim.copy.descriptor, claim.count))
+                self._give_up(claim, now)
+            self._queues.follow_up(now)
+
+    def _give_up(self, claim: Claim, now: int) -> None:
+        """Make a dead letter of a message; its manager does, where it is of a queue."""
+        if claim.tenure is None:
+            self._queues.manager.bury(claim.copy, claim.subscription.name, now, count=claim.count)
+        self._claims.give_up(claim)
+
+    def release(self, session: Session, numbers: Collection[int], now: int, *, dead: bool) -> None:
+        """A session does not take these any more: dead letters go into a queue of their own."""
+        for claim in [session.handed[number] for number in numbers if number in session.handed]:  # Others ended.
+            if dead and not claim.is_of_dead_letters:
+                self._give_up(claim, now)
+            elif claim.tenure is not None and not dead:
+                self._claims.withdraw(claim)
+                claim.tenure.release(dead=False)
+            # A dead letter would come again at once: it stays with the session, and comes again when that ends.
+        self._queues.follow_up(now)
+
+    def retry(self, session: Session, number: int) -> int:
+        """A session tries once more what it has; returns how often that was handed over, 0 if it has it no more."""
+        claim = session.handed.get(number)
+        return 0 if claim is None else self._claims.count_again(claim)
