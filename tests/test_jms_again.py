@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 from tests.jms_scenes import NEWS, SOON_S, got, scene, texts
@@ -189,3 +189,22 @@ async def test_what_is_rolled_back_again_and_again_is_a_dead_letter_as_well(net:
         await net.run(SOON_S)
     async with net.context("m") as there:
         assert await texts(await there.create_consumer(Queue("DLQ.box@m"))) == ["x"]
+
+
+FAR = [f"n{number}" for number in range(7)]
+
+
+@scene("m", *FAR)
+async def test_leases_that_end_far_away_make_no_dead_letter(net: testing.Network) -> None:
+    async with AsyncExitStack() as stack:
+        here = await stack.enter_async_context(net.context("m"))
+        await here.declare_queue("box", redelivery="after_lease", lease_s=10)
+        for name in FAR:
+            await (await stack.enter_async_context(net.context(name))).create_consumer(BOX)
+        await net.run(SOON_S)
+        for name in FAR:
+            net.unlink("m", name)
+        await here.create_producer().send(BOX, "x")
+        await net.run(10 * len(FAR) + 1)
+        message = await got(await here.create_consumer(BOX))
+        assert (message.get_body(str), count_of(message)) == ("x", 2)

@@ -398,7 +398,7 @@ class Manager:
                 if entry.receiver == self._node:
                     over.append(entry)
                 else:
-                    entry.count += 1  # It may have been handed over.
+                    entry.count = max(entry.count, 1)  # It may have been seen; far nodes do not make it a dead letter.
                 entry.lease_us = 0
                 if not self.requests.spare(self._queue_of(entry), entry):
                     self._heard(entry, silent=True)  # Of what it was not told it need not say anything.

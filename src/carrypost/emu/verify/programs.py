@@ -65,6 +65,8 @@ class Seat:
     credit: int
     inbox: dict[int, MessageId] = field(default_factory=dict)
     """What it has and did not acknowledge."""
+    alone: int = 0
+    """The number of what came alone: it is owed nothing else until it acknowledged that."""
 
 
 @dataclass(slots=True)
@@ -255,6 +257,8 @@ class Programs:
         for problem in seat.account.handed(event):
             self._complain(place, problem)
         seat.inbox[event.number] = event.message
+        if event.alone:
+            seat.alone = event.number
         if self._calm or place.chance.random() < _HALF:
             self._acknowledge(place, event.consumer, [event.number])
 
@@ -420,7 +424,7 @@ class Programs:
             if driver.t_us < place.failed_us + _RETRY_US:
                 continue  # What could not be written is about to be.
             for seat in place.seats.values():
-                if seat.credit > 0:
+                if seat.credit > 0 and seat.alone not in seat.inbox:
                     for problem in seat.account.overdue(driver.now):
                         self._complain(place, problem)
 
