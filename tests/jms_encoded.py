@@ -63,10 +63,10 @@ class EncodedProgram:
         self._program = program
 
     def take(self, handed: Handed) -> None:
-        flat = (handed.consumer, handed.number, handed.count, handed.hops)
-        consumer, number, count, hops = through(tuple[int, int, int, int], flat)
+        flat = (handed.consumer, handed.number, handed.count, handed.hops, handed.lease_us)
+        consumer, number, count, hops, lease_us = through(tuple[int, int, int, int, int], flat)
         flags = through(tuple[bool, bool, bool], (handed.unordered, handed.out_of_order, handed.alone))
-        self._program.take(Handed(consumer, number, described(handed.descriptor), count, hops, *flags))
+        self._program.take(Handed(consumer, number, described(handed.descriptor), count, hops, *flags, lease_us))
 
     def gave_up(self, event: GivenUp) -> None:
         consumer, count = through(tuple[int, int], (event.consumer, event.count))

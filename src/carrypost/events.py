@@ -164,6 +164,8 @@ class Handed(msgspec.Struct, frozen=True):
     alone: bool = False
     """An earlier life had it, and perhaps ended because of it: its session is handed nothing else before it is
     acknowledged, or given back, or the session goes on."""
+    lease_us: int = 0
+    """When its queue may give it to somebody else; 0: never."""
 
     @property
     def message(self) -> MessageId:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from carrypost.errors import IllegalStateException, JMSException
 from carrypost.jms.modes import SessionMode
 from carrypost.jms.works import SessionWorks
 from carrypost.journal import Durability
+
+if TYPE_CHECKING:
+    from carrypost.events import Handed
 
 UNACKNOWLEDGED_MAX = 10_000
 """What a session may have and not acknowledge: a program that never does would be told of it."""
@@ -30,10 +33,11 @@ class Acknowledging(ABC):
 
     def __init__(self, works: SessionWorks) -> None:
         self._works = works
-        self._numbers: dict[int, None] = {}
+        self._leases: dict[int, int] = {}
+        """By number, when its lease is over; 0: never."""
 
     @abstractmethod
-    def consumed(self, number: int) -> None:
+    def consumed(self, handed: Handed) -> None:
         """The program got this one; or, if a listener got it, is done with it."""
 
     @abstractmethod
@@ -43,21 +47,36 @@ class Acknowledging(ABC):
     async def acknowledge_all(self) -> None:
         """The program acknowledges everything that it got so far."""
         await self._works.ready()
-        await self._finish(list(self._numbers))
+        await self._finish(list(self._leases))
 
     async def _finish(self, numbers: list[int]) -> None:
-        """Acknowledge these, and wait until that is durable."""
-        if numbers:
-            done = self._works.acknowledge(numbers, Durability.FULL)
-            for number in numbers:
-                self._numbers.pop(number, None)
+        """Acknowledge these, and wait until that is durable; raises if the leases of some are over.
+
+        Those go back, and the others are acknowledged.
+        """
+        lapsed = self.lapsed(numbers)
+        held = [number for number in numbers if number not in lapsed] if lapsed else numbers
+        done = self._works.acknowledge(held, Durability.FULL) if held else None
+        for number in numbers:
+            self._leases.pop(number, None)
+        if lapsed:
+            await self._works.provider.recover(self._works.session, (), lapsed)
+        if done is not None:
             await self._works.outcome(done)
+        if lapsed:
+            raise lease_over(len(lapsed), len(numbers))
+
+    def lapsed(self, numbers: Collection[int]) -> list[int]:
+        """Those of them whose leases are over: others may have these messages by now, or be done with them."""
+        leased = [number for number in numbers if self._leases.get(number)]
+        now_us = self._works.provider.now_us() if leased else 0
+        return [number for number in leased if self._leases[number] <= now_us]
 
     def check(self) -> None:
         """Raise if the program has too much that it did not acknowledge."""
-        if len(self._numbers) >= UNACKNOWLEDGED_MAX:
+        if len(self._leases) >= UNACKNOWLEDGED_MAX:
             raise IllegalStateException(
-                f"{len(self._numbers):,} messages are not acknowledged: acknowledge, commit or recover before more come"
+                f"{len(self._leases):,} messages are not acknowledged: acknowledge, commit or recover before more come"
             )
 
     def flush(self) -> asyncio.Future[None] | None:
@@ -66,11 +85,11 @@ class Acknowledging(ABC):
 
     def forget(self) -> None:
         """Everything that was not acknowledged comes again."""
-        self._numbers.clear()
+        self._leases.clear()
 
     def forget_one(self, number: int) -> None:
         """This one comes again."""
-        self._numbers.pop(number, None)
+        self._leases.pop(number, None)
 
 
 class _Automatic(Acknowledging):
@@ -87,10 +106,15 @@ class _Automatic(Acknowledging):
         self._works.check()
 
     def flush(self) -> asyncio.Future[None] | None:
-        """Acknowledge what was consumed since the last time."""
-        if not self._numbers:
+        """Acknowledge what was consumed since the last time.
+
+        What is late counts if nobody else has the message; that it is late is reported.
+        """
+        if not self._leases:
             return None
-        numbers, self._numbers = self._numbers, {}
+        if lapsed := self.lapsed(self._leases):
+            self._works.report(lease_over(len(lapsed), len(self._leases)))
+        numbers, self._leases = self._leases, {}
         try:
             done = self._works.acknowledge(numbers, Durability.NORMAL)
         except JMSException:
@@ -102,11 +126,11 @@ class _Automatic(Acknowledging):
 class AutoAcknowledging(_Automatic):
     """In the next turn of the loop, without waiting for the disk: after a crash the last ones may come again."""
 
-    def consumed(self, number: int) -> None:
+    def consumed(self, handed: Handed) -> None:
         """It is acknowledged in the next turn, with all that were consumed in this one."""
-        if not self._numbers:
+        if not self._leases:
             asyncio.get_running_loop().call_soon(self.flush)
-        self._numbers[number] = None
+        self._leases[handed.number] = handed.lease_us
 
 
 class DupsOkAcknowledging(_Automatic):
@@ -116,10 +140,10 @@ class DupsOkAcknowledging(_Automatic):
         super().__init__(works)
         self._timer: asyncio.TimerHandle | None = None
 
-    def consumed(self, number: int) -> None:
+    def consumed(self, handed: Handed) -> None:
         """It is acknowledged with others."""
-        self._numbers[number] = None
-        if len(self._numbers) >= _GROUP:
+        self._leases[handed.number] = handed.lease_us
+        if len(self._leases) >= _GROUP:
             self.flush()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_GROUP_S, self.flush)
@@ -137,9 +161,9 @@ class ClientAcknowledging(Acknowledging):
 
     retries = False
 
-    def consumed(self, number: int) -> None:
+    def consumed(self, handed: Handed) -> None:
         """It waits for the program's word."""
-        self._numbers[number] = None
+        self._leases[handed.number] = handed.lease_us
 
     async def acknowledge(self, number: int) -> None:  # noqa: ARG002 - one stands for all
         """Acknowledge all that the session got so far."""
@@ -152,7 +176,7 @@ class IndividualAcknowledging(ClientAcknowledging):
     async def acknowledge(self, number: int) -> None:
         """Acknowledge this one."""
         await self._works.ready()
-        if number in self._numbers:
+        if number in self._leases:
             await self._finish([number])
 
 
@@ -164,11 +188,11 @@ class TransactedAcknowledging(Acknowledging):
     @property
     def numbers(self) -> tuple[int, ...]:
         """What the transaction has received."""
-        return tuple(self._numbers)
+        return tuple(self._leases)
 
-    def consumed(self, number: int) -> None:
+    def consumed(self, handed: Handed) -> None:
         """It waits for the commit."""
-        self._numbers[number] = None
+        self._leases[handed.number] = handed.lease_us
 
     async def acknowledge(self, number: int) -> None:  # noqa: ARG002 - the commit does
         """Nothing is to be done."""
@@ -177,6 +201,15 @@ class TransactedAcknowledging(Acknowledging):
     async def acknowledge_all(self) -> None:
         """Nothing is to be done."""
         self._works.check()
+
+
+def lease_over(lapsed: int, count: int) -> IllegalStateException:
+    """What a program is told that took longer than its leases, for so many of its messages."""
+    which = "the lease of the message is" if count == 1 else f"the leases of {lapsed} of {count} messages are"
+    return IllegalStateException(
+        f"{which} over, and others may have what was not acknowledged in time: declare the queue with a longer lease_s",
+        "LEASE_OVER",
+    )
 
 
 _BY_MODE: Mapping[SessionMode, type[Acknowledging]] = {

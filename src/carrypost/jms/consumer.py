@@ -269,7 +269,7 @@ class Consumer:
         if message is None:
             self._replenish(handed)
             return None
-        session.acknowledging.consumed(handed.number)
+        session.acknowledging.consumed(handed)
         self.was_taken(handed)
         if wrong:
             raise _misfit(message, kind)
@@ -357,9 +357,13 @@ class Consumer:
             self._waiter.set_result(None)
 
     async def read(self, handed: Handed) -> Message | None:
-        """The message that was handed over; None if it is gone, or dead by now."""
-        provider = self._session.works.provider
+        """The message that was handed over; None if it is gone, or dead by now, or its lease is over."""
+        works = self._session.works
+        provider = works.provider
         now_us = provider.now_us()
+        if 0 < handed.lease_us <= now_us:
+            await provider.recover(works.session, (), (handed.number,))
+            return None
         payload = await provider.payload(handed.descriptor) if handed.descriptor.alive(now_us) else None
         return None if payload is None else from_handed(handed, payload, now_us, self._session.acknowledger)
 

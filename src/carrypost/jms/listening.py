@@ -119,10 +119,10 @@ class Listening:
             consumer.was_taken(handed)
         elif self._session.acknowledging.retries:
             if await self._tried(consumer, listener, handed, message):
-                self._session.acknowledging.consumed(handed.number)
+                self._session.acknowledging.consumed(handed)
             consumer.was_taken(handed)
         else:
-            self._session.acknowledging.consumed(handed.number)
+            self._session.acknowledging.consumed(handed)
             consumer.was_taken(handed)
             await _called(listener, message)
 

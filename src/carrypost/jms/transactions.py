@@ -15,7 +15,7 @@ from typing import NamedTuple
 from carrypost.errors import IllegalStateException, JMSException, TransactionRolledBackException
 from carrypost.events import SendState
 from carrypost.gossip.layer import Draft
-from carrypost.jms.acknowledging import TransactedAcknowledging
+from carrypost.jms.acknowledging import TransactedAcknowledging, lease_over
 from carrypost.jms.destinations import Destination
 from carrypost.jms.passage import stamp
 from carrypost.jms.provider import Performed
@@ -77,6 +77,10 @@ class Transaction:
         drafts, numbers = self._drafts, self._acknowledging.numbers
         if not drafts and not numbers:
             return
+        if lapsed := self._acknowledging.lapsed(numbers):
+            await self.rollback()
+            error = lease_over(len(lapsed), len(numbers))
+            raise TransactionRolledBackException(f"the transaction was rolled back: {error}", error.error_code)
         performed = self._works.commit(tuple(each.number for each in drafts), numbers)
         if performed.sent.done():
             made = self._begun(drafts, performed.sent)

@@ -27,7 +27,8 @@ class SessionWorks:
     def __init__(self, provider: Provider, session: int, report: Report) -> None:
         self.provider = provider
         self.session = session
-        self._report = report
+        self.report = report
+        """Tells of a problem that no call can raise."""
         self._open: dict[asyncio.Future[None], asyncio.Future[None] | None] = {}
         """What was not answered, and where somebody waits for that, if anybody does."""
         self._left: set[asyncio.Future[None]] = set()
@@ -157,4 +158,4 @@ class SessionWorks:
     def _tell(self, done: asyncio.Future[None]) -> None:
         error = None if done.cancelled() else done.exception()
         if isinstance(error, JMSException):
-            self._report(error)
+            self.report(error)

@@ -91,6 +91,10 @@ class Tenure(Protocol):
         """Whether a program of this node may have seen it."""
 
     @property
+    def lease_us(self) -> int:
+        """Until when it is this node's; 0: for good."""
+
+    @property
     def place(self) -> int:
         """The place of its claim when it was handed over on this node; 0 if it was not."""
 

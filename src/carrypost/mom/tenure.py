@@ -50,6 +50,11 @@ class LocalTenure:
         return self.entry.count > 0
 
     @property
+    def lease_us(self) -> int:
+        """Until when it is assigned; 0: for good."""
+        return self.entry.lease_us
+
+    @property
     def place(self) -> int:
         """The place of its claim, if a consumer here was handed it."""
         return self.entry.claim_place if self.entry.count else 0
