@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import time
+from logging import WARNING
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tests.loopback import apart
 from tests.nodes import scene
 
 from carrypost.errors import NodeError, SendError
-from carrypost.events import Delivery
+from carrypost.events import Delivery, Reason
 from carrypost.node.folder import Home
 from carrypost.node.runtime import Node
 from carrypost.node.settings import NodeSettings, parse
@@ -67,6 +68,31 @@ async def test_payloads_of_every_shape_arrive_as_they_were_published(tmp_path: P
             await asyncio.sleep(0.005)
         assert [each.message for each in reader.got] == [message]
         assert b.payload(reader.got[0].descriptor) == payload
+
+
+@scene
+async def test_what_became_of_a_body_that_is_not_there_is_said_where_it_matters(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = Reader()
+    async with Node(settings(tmp_path)) as node:
+        node.subscribe(reader, "news")
+        for body in (b"lost", b"left"):
+            await node.publish("news", body)
+        deadline_s = time.monotonic() + 10
+        while len(reader.got) < 2:
+            assert time.monotonic() < deadline_s
+            await asyncio.sleep(0.005)
+        lost, left = (each.descriptor for each in reader.got)
+        node.host.discard(left.id, Reason.PURGED, node.driver.now())
+        node.driver.drain()
+        node.store.read = lambda *_, **__: None  # type: ignore[method-assign]  # the disk gives nothing back
+        assert [node.payload(each) for each in (left, lost)] == [None, None]
+    told = [each.getMessage() for each in caplog.records if each.name == "carrypost.node" and each.levelno >= WARNING]
+    assert [each for each in told if "message" in each] == [
+        f"the body of the message {lost.shown} is missing in the store: the program does not get it, and it comes again "
+        "if a neighbour still has it"
+    ]
 
 
 @scene

@@ -274,12 +274,14 @@ class Host:
                 self._outputs.refuse(reason, copy.giver or "", copy.descriptor.shown)
                 self._holdings.discard(copy, Reason.UNREADABLE, done=True)
 
-    def payload_gone(self, message: MessageId, now: int) -> None:
-        """The driver no longer has the bytes of a message."""
+    def payload_gone(self, message: MessageId, now: int) -> bool:
+        """The driver no longer has the bytes of a message. False if this host does not have it any more, either."""
         with self.step(now):
             copy = self._holdings.cache.get(message)
-            if copy is not None and copy.here:
+            expected = copy is not None and copy.here
+            if copy is not None and expected:
                 self._holdings.discard(copy, Reason.PAYLOAD_GONE)
+        return expected
 
     # --- what happens --------------------------------------------------------------------------------------
 

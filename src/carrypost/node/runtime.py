@@ -254,9 +254,18 @@ class Node:
             return self.store.payload(descriptor, self.settings.core.limits)
         except RemoteError as error:
             self.host.unreadable(descriptor.id, error.reason, self.driver.now())
-        except StoreError as error:
-            _log.warning("%s", error)
-            self.host.payload_gone(descriptor.id, self.driver.now())
+        except StoreError:
+            if self.host.payload_gone(descriptor.id, self.driver.now()):
+                _log.warning(
+                    "the body of the message %s is missing in the store: the program does not get it, and it comes "
+                    "again if a neighbour still has it",
+                    descriptor.shown,
+                )
+            else:
+                _log.debug(
+                    "the message %s left before its program took it: it expired, or was consumed elsewhere",
+                    descriptor.shown,
+                )
         self.driver.drain()
         return None
 
