@@ -148,7 +148,7 @@ class Messaging:
     after a third to a half of that. So who is passed by every third day keeps what it knows, and what was unbound is
     forgotten in a week. Never more than `lifetime_s_max`."""
     tries: int = whole(6, 1, UNBOUNDED)
-    """How often a message comes to a listener that fails with it."""
+    """How often a message is handed over that is never acknowledged; then it is a dead letter."""
     draft_bytes_max: int = whole(64 * MIB, KIB, UNBOUNDED)
     """Payload of what one session sent and did not commit yet."""
     receipt_s: float = number(7 * DAY_S, 0.0, YEAR_S)
