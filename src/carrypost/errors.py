@@ -246,7 +246,7 @@ class ContextNotEmptyException(NamingException):
 class ListenerException(JMSException):
     """A listener failed with a message so often that it does not get it again; told to exception listeners.
 
-    `message` is that message, `__cause__` what the listener raised last; both are None where earlier lives failed with it.
+    `message` is that message, `__cause__` what the listener raised last; both are None where earlier lives failed.
     """
 
     def __init__(self, reason: str = "", message: object = None) -> None:

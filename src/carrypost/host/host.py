@@ -274,14 +274,12 @@ class Host:
                 self._outputs.refuse(reason, copy.giver or "", copy.descriptor.shown)
                 self._holdings.discard(copy, Reason.UNREADABLE, done=True)
 
-    def payload_gone(self, message: MessageId, now: int) -> bool:
-        """The driver no longer has the bytes of a message. False if this host does not have it any more, either."""
+    def payload_gone(self, message: MessageId, now: int) -> None:
+        """The driver no longer has the bytes of a message."""
         with self.step(now):
             copy = self._holdings.cache.get(message)
-            expected = copy is not None and copy.here
-            if copy is not None and expected:
+            if copy is not None and copy.here:
                 self._holdings.discard(copy, Reason.PAYLOAD_GONE)
-        return expected
 
     # --- what happens --------------------------------------------------------------------------------------
 

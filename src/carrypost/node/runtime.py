@@ -33,6 +33,7 @@ from carrypost.events import (
     Stored,
     Undone,
 )
+from carrypost.gossip.holdings.lives import CopyState
 from carrypost.gossip.wire.codec import MAGIC
 from carrypost.host import Host
 from carrypost.journal import INCARNATION
@@ -53,6 +54,8 @@ T = TypeVar("T")
 _FOR_PROGRAMS = frozenset({Handed, GivenUp, Done, Undone, Browsed, Receipt, Advertised})
 _ACTED_UPON = frozenset({Delivered, Stored, Failed, Confirmed, Dropped, ClaimLost})
 """The other events are for the record alone; of neighbours and refusals the host keeps count itself."""
+_LEFT = frozenset({CopyState.UNKNOWN, CopyState.DONE, CopyState.DECLINED})
+"""What a host has no copy of."""
 _GARBAGE_THRESHOLDS = (20_000, 20, 50)
 _log = logging.getLogger("carrypost.node")
 
@@ -255,7 +258,9 @@ class Node:
         except RemoteError as error:
             self.host.unreadable(descriptor.id, error.reason, self.driver.now())
         except StoreError:
-            if self.host.payload_gone(descriptor.id, self.driver.now()):
+            left = self.host.state_of(descriptor.id) in _LEFT
+            self.host.payload_gone(descriptor.id, self.driver.now())
+            if not left:
                 _log.warning(
                     "the body of the message %s is missing in the store: the program does not get it, and it comes "
                     "again if a neighbour still has it",
