@@ -268,6 +268,12 @@ MISUSES: dict[str, Row] = {
     # What is sent, and how.
     "wildcard": (
         lambda c: c.create_producer().send(Topic("a.*"), "x"), InvalidDestinationException, "stands for many topics"),
+    "wildcard of others": (
+        lambda c: made(lambda: c.create_topic("sensors/#")), InvalidDestinationException, r"as in 'sensors\.>'"),
+    "wildcard of others, consumed": (
+        lambda c: c.create_consumer(Topic("sensors/+/t")), InvalidDestinationException, r"as in 'sensors\.\*\.t'"),
+    "wildcard of others, sent to": (
+        lambda c: c.create_producer().send(Topic("a.+"), "x"), InvalidDestinationException, "is no wildcard here"),
     "to a queue that is not there": (
         lambda c: c.create_producer().send(Queue("A@a"), "x"), InvalidDestinationException, "'A@a': declare it first"),
     "to an unknown name": (

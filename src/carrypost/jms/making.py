@@ -7,6 +7,7 @@ from typing import Any
 
 from carrypost.jms.destinations import Queue, Topic, queue_of
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
+from carrypost.model.address import check_levels
 from carrypost.model.descriptor import Ordering
 
 
@@ -16,9 +17,12 @@ class Maker:
     def create_topic(self, name: str, *, ordering: Ordering | str = Ordering.NONE) -> Topic:
         """The topic of this name; it exists by being used. ``a.b.*`` and ``a.>`` stand for many, to consume from.
 
-        `ordering`: "none", "causal" or "delta-causal"; everybody who uses the topic says the same.
+        `ordering`: "none", "causal" or "delta-causal"; everybody who uses the topic says the same. Raises
+        `InvalidDestinationException` for wildcards of other systems, such as ``a/#``.
         """
-        return Topic(name, ordering)
+        made = Topic(name, ordering)
+        check_levels(name)
+        return made
 
     def create_queue(self, name: str) -> Queue:
         """The queue of this name: in full, ``Alan@NODE``, or short, as the directory of this node has it at first use.
