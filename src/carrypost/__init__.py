@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from carrypost.jms.consumer import Consumer
     from carrypost.jms.context import Context
     from carrypost.jms.destinations import Destination, Queue, Topic
+    from carrypost.jms.durations import UnitWarning
     from carrypost.jms.factory import ConnectionFactory
     from carrypost.jms.messages import (
         BytesMessage,
@@ -153,6 +154,7 @@ __all__ = [
     "TransactionInProgressException",
     "TransactionRolledBackException",
     "TransactionRolledBackRuntimeException",
+    "UnitWarning",
     "__version__",
     "register",
 ]
@@ -228,6 +230,7 @@ _MODULES = {
     "TransactionInProgressException": "errors",
     "TransactionRolledBackException": "errors",
     "TransactionRolledBackRuntimeException": "errors",
+    "UnitWarning": "jms.durations",
     "register": "jms.messages",
 }
 """Where each public name is. An `import` statement would make every layer depend on the highest of these modules."""

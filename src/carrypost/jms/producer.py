@@ -15,7 +15,7 @@ from carrypost.errors import IllegalArgumentException, MessageFormatException
 from carrypost.events import SendState
 from carrypost.jms import durations
 from carrypost.jms.destinations import Destination, Queue, Topic
-from carrypost.jms.durations import Duration
+from carrypost.jms.durations import Duration, in_seconds
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, TextMessage, headers
 from carrypost.jms.messages.foreign import ForeignMessage
 from carrypost.jms.messages.properties import Properties, PropertyValue
@@ -148,6 +148,7 @@ class Producer:
         """What was set."""
         return self._priority
 
+    @in_seconds(1, "seconds", least=10_000, multiple=1_000)
     def set_time_to_live(
         self, duration: Duration = 0.0, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
     ) -> Self:
@@ -169,6 +170,7 @@ class Producer:
         """What was set, in seconds."""
         return self._time_to_live_s
 
+    @in_seconds(1, "seconds", least=10_000, multiple=1_000)
     def set_delivery_delay(
         self, duration: Duration = 0.0, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
     ) -> Self:
