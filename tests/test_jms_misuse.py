@@ -277,7 +277,12 @@ MISUSES: dict[str, Row] = {
     "to a queue that is not there": (
         lambda c: c.create_producer().send(Queue("A@a"), "x"), InvalidDestinationException, "'A@a': declare it first"),
     "to an unknown name": (
-        lambda c: c.create_producer().send(c.create_queue("A"), "x"), InvalidDestinationException, "no queue 'A'"),
+        lambda c: c.create_producer().send(c.create_queue("A"), "x"), InvalidDestinationException,
+        r"no queue 'A'.* `await ctx\.declare_queue\('A'\)`.*lookup\('A', timeout=SECONDS\)`.* NAME@NODE"),
+    "listener's selector": (
+        lambda c: made(lambda: c.listener(NEWS, "((( bad")), InvalidSelectorException, "bad"),
+    "listener's destination": (
+        lambda c: made(lambda: c.listener(Wrong)), InvalidDestinationException, "made by create_topic"),
     "to nothing": (lambda c: c.create_producer().send(Wrong, "x"), InvalidDestinationException, "made by create_topic"),
     "name of a topic": (lambda c: made(lambda: c.create_topic("")), InvalidDestinationException, "text and not empty"),
     "ordering": (lambda c: made(lambda: c.create_topic("a", ordering="strict")), Argument, "one of 'none', 'causal'"),
@@ -371,16 +376,39 @@ USES: dict[str, Callable[[Context], object]] = {
     "transaction": lambda c: c.transaction().__aenter__(),
     "unsubscribe": lambda c: c.unsubscribe("mail"),
 }
-HARMLESS = {
-    "auto_start", "client_id", "close", "given_up", "session_mode", "set_auto_start", "create_queue", "create_topic",
-    "create_message", "create_text_message", "create_bytes_message", "create_map_message", "create_stream_message",
-    "create_object_message",
-}  # fmt: skip
+EARLY: dict[str, Callable[[Context], object]] = {
+    "auto_start": lambda c: c.auto_start,
+    "client_id": lambda c: c.client_id,
+    "create_bytes_message": lambda c: c.create_bytes_message(),
+    "create_map_message": lambda c: c.create_map_message(),
+    "create_message": lambda c: c.create_message(),
+    "create_object_message": lambda c: c.create_object_message(),
+    "create_queue": lambda c: c.create_queue("box"),
+    "create_stream_message": lambda c: c.create_stream_message(),
+    "create_text_message": lambda c: c.create_text_message(),
+    "create_topic": lambda c: c.create_topic("news"),
+    "session_mode": lambda c: c.session_mode,
+    "set_auto_start": lambda c: c.set_auto_start(False),
+    "transacted": lambda c: c.transacted,
+}
+"""What needs no node, and so no open context; but none that is closed."""
+HARMLESS = {"close", "given_up"}
 """What is allowed whatever the state."""
 
 
 def test_all_uses_of_a_context_are_tried() -> None:
-    assert {name for name in dir(Context) if not name.startswith("_")} == {*USES, *HARMLESS}
+    assert {name for name in dir(Context) if not name.startswith("_")} == {*USES, *EARLY, *HARMLESS}
+
+
+@pytest.mark.parametrize("use", EARLY)
+@scene("a")
+async def test_what_needs_no_node_works_until_the_context_is_closed(net: testing.Network, use: str) -> None:
+    context = net.context("a")
+    EARLY[use](context)
+    async with context:
+        EARLY[use](context)
+    with pytest.raises(IllegalStateException, match="this context is closed: create another"):
+        EARLY[use](context)
 
 
 async def used(context: Context, use: str) -> None:

@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     )
     from carrypost.events import SendState
     from carrypost.jms.browsing import QueueBrowser
-    from carrypost.jms.consumer import Consumer
-    from carrypost.jms.context import Context
+    from carrypost.jms.consumer import Consumer, JMSConsumer
+    from carrypost.jms.context import Context, JMSContext
     from carrypost.jms.destinations import Destination, Queue, Topic
     from carrypost.jms.durations import UnitWarning
     from carrypost.jms.factory import ConnectionFactory
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
         register,
     )
     from carrypost.jms.modes import DeliveryMode, SessionMode
-    from carrypost.jms.producer import Producer
+    from carrypost.jms.producer import JMSProducer, Producer
     from carrypost.jms.requests import Request
     from carrypost.jms.sent import Sent
     from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
@@ -109,7 +109,10 @@ __all__ = [
     "InvalidNameException",
     "InvalidSelectorException",
     "InvalidSelectorRuntimeException",
+    "JMSConsumer",
+    "JMSContext",
     "JMSException",
+    "JMSProducer",
     "JMSRuntimeException",
     "JMSSecurityException",
     "JMSSecurityRuntimeException",
@@ -185,7 +188,10 @@ _MODULES = {
     "InvalidNameException": "errors",
     "InvalidSelectorException": "errors",
     "InvalidSelectorRuntimeException": "errors",
+    "JMSConsumer": "jms.consumer",
+    "JMSContext": "jms.context",
     "JMSException": "errors",
+    "JMSProducer": "jms.producer",
     "JMSRuntimeException": "errors",
     "JMSSecurityException": "errors",
     "JMSSecurityRuntimeException": "errors",

@@ -56,6 +56,9 @@ class SendState(enum.IntEnum):
     DELIVERED = 5
     """Its receiver has it."""
 
+    def __str__(self) -> str:
+        return self.name
+
 
 class Reception(msgspec.Struct, frozen=True):
     """A whole message is here for the first time."""
@@ -161,6 +164,8 @@ class Handed(msgspec.Struct, frozen=True):
     """It has no place in the order that the topic was opened with."""
     out_of_order: bool = False
     """It came after something that the same session sent to the same destination later."""
+    giver: NodeId | None = None
+    """The neighbour that gave it to this host; None if it was published here."""
 
     @property
     def message(self) -> MessageId:

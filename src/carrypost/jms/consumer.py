@@ -417,6 +417,10 @@ class Consumer:
         return f"<Consumer of {self.destination!r}, {state}>"
 
 
+JMSConsumer = Consumer
+"""As JMS calls it."""
+
+
 def _has_body(message: Message, kind: type) -> bool:
     return message.body_type != 1 and message.is_body_assignable_to(kind)
 

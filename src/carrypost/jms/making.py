@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,11 @@ from carrypost.model.descriptor import Ordering
 
 
 class Maker:
-    """The part of a context that needs no node."""
+    """The part of a context that needs no node, and so works before it is opened, but not once it is closed."""
+
+    @abstractmethod
+    def _check_not_closed(self) -> None:
+        """Raise `IllegalStateException` if the context is closed."""
 
     def create_topic(self, name: str, *, ordering: Ordering | str = Ordering.NONE) -> Topic:
         """The topic of this name; it exists by being used. ``a.b.*`` and ``a.>`` stand for many, to consume from.
@@ -20,6 +25,7 @@ class Maker:
         `ordering`: "none", "causal" or "delta-causal"; everybody who uses the topic says the same. Raises
         `InvalidDestinationException` for wildcards of other systems, such as ``a/#``.
         """
+        self._check_not_closed()
         made = Topic(name, ordering)
         check_levels(name)
         return made
@@ -29,28 +35,35 @@ class Maker:
 
         It is a name alone: `declare_queue` makes a queue.
         """
+        self._check_not_closed()
         return queue_of(name)
 
     def create_message(self) -> Message:
         """A message without a body."""
+        self._check_not_closed()
         return Message()
 
     def create_text_message(self, text: str | None = None) -> TextMessage:
         """A message with a text."""
+        self._check_not_closed()
         return TextMessage(text)
 
     def create_bytes_message(self, data: bytes = b"") -> BytesMessage:
         """A message with bytes."""
+        self._check_not_closed()
         return BytesMessage(data)
 
     def create_map_message(self, entries: Mapping[str, Any] | None = None) -> MapMessage:
         """A message with names and values."""
+        self._check_not_closed()
         return MapMessage(entries or {})
 
     def create_stream_message(self) -> StreamMessage:
         """A message with values one after the other."""
+        self._check_not_closed()
         return StreamMessage()
 
     def create_object_message(self, value: object = None) -> ObjectMessage:
         """A message with an object of a registered class."""
+        self._check_not_closed()
         return ObjectMessage(value)

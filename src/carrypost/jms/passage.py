@@ -161,6 +161,8 @@ def _given(handed: Handed, received_us: int) -> dict[str, Property]:
         "JMSXRcvTimestamp": Property(_LONG, received_us // _MILLISECOND_US),
         "JMS_carrypost_Hops": Property(_INT, handed.hops),
     }
+    if handed.giver is not None:
+        found["JMS_carrypost_Carrier"] = Property(_STRING, handed.giver)
     if handed.out_of_order:
         found["JMS_carrypost_OutOfOrder"] = _TRUE
     if handed.unordered:

@@ -40,10 +40,10 @@ class Producer:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._delivery_mode = DeliveryMode.PERSISTENT
-        self._priority = 4
-        self._time_to_live_s = 0.0
-        self._delivery_delay_s = 0.0
+        self._delivery_mode = Message.DEFAULT_DELIVERY_MODE
+        self._priority = Message.DEFAULT_PRIORITY
+        self._time_to_live_s = float(Message.DEFAULT_TIME_TO_LIVE)
+        self._delivery_delay_s = float(Message.DEFAULT_DELIVERY_DELAY)
         self._delivery_timeout_s = 0.0
         self._correlation_id: str | bytes | None = None
         self._reply_to: Destination | None = None
@@ -272,6 +272,10 @@ class Producer:
             )
         self._listener = listener
         return self
+
+
+JMSProducer = Producer
+"""As JMS calls it."""
 
 
 def _summed(duration: Duration, what: str, **parts: float) -> float:

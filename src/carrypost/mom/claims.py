@@ -270,7 +270,7 @@ class Claims:
         self._journal.hold(
             Handed(
                 consumer.number, claim.number, descriptor, claim.count, claim.copy.hops,
-                unordered=unordered, out_of_order=claim.copy.id in self._out_of_order,
+                unordered=unordered, out_of_order=claim.copy.id in self._out_of_order, giver=claim.copy.giver,
             )
         )  # fmt: skip
 

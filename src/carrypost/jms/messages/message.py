@@ -71,6 +71,13 @@ class Message:
     body_type: ClassVar[BodyType] = BodyType.MESSAGE
     """What receivers make of its payload."""
 
+    DEFAULT_DELIVERY_MODE: ClassVar[DeliveryMode] = DeliveryMode.PERSISTENT
+    """What producers send with unless they are told otherwise, as are the following."""
+    DEFAULT_PRIORITY: ClassVar[int] = 4
+    DEFAULT_TIME_TO_LIVE: ClassVar[int] = 0
+    """As long as the node's settings say."""
+    DEFAULT_DELIVERY_DELAY: ClassVar[int] = 0
+
     jms_message_id = Header[str | None](None, visible.message_id, headers.text_or_none)
     """JMSMessageID: ``ID:`` and more, the same wherever the message goes; None until it is sent."""
     jms_timestamp = Header[int](0, visible.timestamp_ms, headers.whole)
@@ -79,9 +86,9 @@ class Message:
         None, lambda sent: destination_at(sent.destination, sent.ordering), headers.destination
     )
     """JMSDestination: where it was sent."""
-    jms_delivery_mode = Header[DeliveryMode](DeliveryMode.PERSISTENT, headers.delivery_mode_of, headers.mode)
+    jms_delivery_mode = Header[DeliveryMode](DEFAULT_DELIVERY_MODE, headers.delivery_mode_of, headers.mode)
     """JMSDeliveryMode, as its producer said."""
-    jms_priority = Header[int](4, lambda sent: sent.priority, headers.priority)
+    jms_priority = Header[int](DEFAULT_PRIORITY, lambda sent: sent.priority, headers.priority)
     """JMSPriority: 0 to 9, where 9 matters most."""
     jms_expiration = Header[int](0, headers.expiration_ms, headers.whole)
     """JMSExpiration: when it ends, in milliseconds since 1970; 0 if it does not. A node may have shortened it."""
