@@ -244,7 +244,7 @@ MISUSES: dict[str, Row] = {
         lambda c: c.request(NEWS, "x", time_to_live=1, correlation_id=b"x"), Argument, "correlation_id is text"),  # type: ignore[arg-type]
     "empty correlation of a request": (
         lambda c: c.request(NEWS, "x", time_to_live=1, correlation_id=""), Argument, "correlation_id is text, and not"),
-    "body of a request": (lambda c: c.request(NEWS, [1], time_to_live=1), Format, "write it into a StreamMessage"),
+    "body of a request": (lambda c: c.request(NEWS, 5, time_to_live=1), Format, "of type int cannot be a body"),
     "request that is not open": (lambda c: c.open_request("x"), State, "no request 'x' is open here"),
     "reply to a text": (lambda c: c.reply("x", "y"), Argument, "to a message that was received"),  # type: ignore[arg-type]
     "reply to what wants none": (
@@ -274,6 +274,12 @@ MISUSES: dict[str, Row] = {
         lambda c: c.create_consumer(Topic("sensors/+/t")), InvalidDestinationException, r"as in 'sensors\.\*\.t'"),
     "wildcard of others, sent to": (
         lambda c: c.create_producer().send(Topic("a.+"), "x"), InvalidDestinationException, "is no wildcard here"),
+    "chained sends": (
+        lambda c: made(lambda: c.create_producer().send(NEWS, "x").send(NEWS, "y")), State, "await the first send"),
+    "setter of a send": (
+        lambda c: made(lambda: c.create_producer().send(NEWS, "x").set_priority(5)), State, "await the first send"),  # type: ignore[attr-defined]
+    "state of a send that was not awaited": (
+        lambda c: made(lambda: c.create_producer().send(NEWS, "x").state), State, "first send before `state`"),  # type: ignore[attr-defined]
     "to a queue that is not there": (
         lambda c: c.create_producer().send(Queue("A@a"), "x"), InvalidDestinationException, "'A@a': declare it first"),
     "to an unknown name": (
@@ -286,10 +292,17 @@ MISUSES: dict[str, Row] = {
     "to nothing": (lambda c: c.create_producer().send(Wrong, "x"), InvalidDestinationException, "made by create_topic"),
     "name of a topic": (lambda c: made(lambda: c.create_topic("")), InvalidDestinationException, "text and not empty"),
     "ordering": (lambda c: made(lambda: c.create_topic("a", ordering="strict")), Argument, "one of 'none', 'causal'"),
-    "body that is a list": (lambda c: c.create_producer().send(NEWS, [1]), Format, "write it into a StreamMessage"),
-    "body that is a number": (lambda c: c.create_producer().send(NEWS, 5), Format, "send text, bytes, a dict or an"),
+    "body that is a set": (lambda c: c.create_producer().send(NEWS, {1}), Format, r"of type set cannot .* \[value\]"),
+    "body that is a number": (lambda c: c.create_producer().send(NEWS, 5), Format, r"type int cannot .* str\(value\)"),
     "unregistered object": (lambda c: c.create_producer().send(NEWS, Unknown()), Format, r"carrypost\.register"),
-    "value of a map": (lambda c: c.create_producer().send(NEWS, {"a": [1]}), Format, "'a'|list"),
+    "value of a map": (
+        lambda c: c.create_producer().send(NEWS, {"a": [1, Wrong]}), Format, r"body\['a'\]\[1\]: JSON has no object"),
+    "value of a map message": (
+        lambda c: made(lambda: c.create_map_message({"a": [1]})), Format, "'a' of a MapMessage is .* travels as JSON"),
+    "key of a nested map": (
+        lambda c: c.create_producer().send(NEWS, {"a": {1: 2}}), Format, r"\['a'\]: keys are text in JSON, not int"),
+    "value that JSON has not": (
+        lambda c: c.create_producer().send(NEWS, [[float("nan")]]), Format, r"body\[0\]\[0\]: JSON has no number nan"),
     "name of a map": (lambda c: c.create_producer().send(NEWS, {1: 2}), Argument, "the name of a value is text"),
     "body beyond the limit": (
         lambda c: c.create_producer().send(NEWS, "x" * 1001), Format, "limits.message_bytes_max is 1000"),

@@ -65,8 +65,12 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Message:
-    """A message without a body, and what all messages are."""
+    """A message without a body, and what all messages are. An attribute that it has not cannot be set by mistake."""
 
+    __slots__ = (
+        "__weakref__", "_acknowledger", "_descriptor", "_number", "_payload", "_properties", "_read_only",
+        "header_values",
+    )  # fmt: skip
     __match_args__: ClassVar[tuple[str, ...]] = ()
     body_type: ClassVar[BodyType] = BodyType.MESSAGE
     """What receivers make of its payload."""
@@ -201,6 +205,14 @@ class Message:
             return False
         return body is None or _is_a(body, kind)
 
+    def json(self) -> object:
+        """Return the body as dicts, lists, texts, numbers, booleans and None: what was sent as such a value.
+
+        Of a text that is what it says as JSON, of a map its entries, of a stream its values. Raises
+        `MessageFormatException` for a text that is no JSON, and for other bodies.
+        """
+        raise MessageFormatException(f"a {type(self).__name__} is no JSON: its body is read by get_body()")
+
     def _whole(self) -> object:
         """The body for `get_body`; a copy, if it could be changed."""
         return None
@@ -326,6 +338,8 @@ class Message:
 
 class Bodied(Message, ABC, Generic[B]):
     """A message whose body is made of its payload when somebody looks at it, and kept."""
+
+    __slots__ = ("_body",)
 
     def __init__(self) -> None:
         super().__init__()
