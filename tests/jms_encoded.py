@@ -63,12 +63,10 @@ class EncodedProgram:
         self._program = program
 
     def take(self, handed: Handed) -> None:
-        flat = (
-            handed.consumer, handed.number, handed.count, handed.hops, handed.unordered, handed.out_of_order,
-            handed.giver,
-        )  # fmt: skip
-        consumer, number, *rest = through(tuple[int, int, int, int, bool, bool, str | None], flat)
-        self._program.take(Handed(consumer, number, described(handed.descriptor), *rest))
+        flat = (handed.consumer, handed.number, handed.count, handed.hops, handed.unordered, handed.out_of_order)
+        consumer, number, count, hops, unordered, late = through(tuple[int, int, int, int, bool, bool], flat)
+        giver = through(NodeId | None, handed.giver)  # type: ignore[arg-type]  # a form of types, as others
+        self._program.take(Handed(consumer, number, described(handed.descriptor), count, hops, unordered, late, giver))
 
     def browsed(self, part: Browsed) -> None:
         number, taken_us, complete = through(tuple[int, int, bool], (part.number, part.taken_us, part.complete))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from carrypost.errors import IllegalStateException
 from carrypost.jms.sent import Sent
@@ -41,10 +41,12 @@ class PendingSend(Coroutine[Any, Any, Sent]):
         """End the coroutine. Called by event loops."""
         self._coroutine.close()
 
-    def __getattr__(self, name: str) -> object:
-        if name.startswith("set_") or (name in dir(Sent) and not name.startswith("_")):
-            raise self._misused(name)
-        return getattr(self._coroutine, name)
+    if not TYPE_CHECKING:  # Type checkers say by themselves that a coroutine has no such attribute.
+
+        def __getattr__(self, name: str) -> object:
+            if name.startswith("set_") or (name in dir(Sent) and not name.startswith("_")):
+                raise self._misused(name)
+            return getattr(self._coroutine, name)
 
     def _misused(self, name: str) -> IllegalStateException:
         self._coroutine.close()  # Python would warn that it was never awaited, which this says better.
