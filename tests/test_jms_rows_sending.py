@@ -328,7 +328,7 @@ async def test_row_103_every_error_is_a_jms_exception_with_a_code_and_its_cause(
             await context.create_consumer(NEWS, patterns={"a": "("})
         assert isinstance(pattern.value, carrypost.CarrypostError)
         with pytest.raises(JMSException) as body:
-            await context.create_producer().send(NEWS, [1])
+            await context.create_producer().send(NEWS, 5)
         assert isinstance(body.value, carrypost.PayloadError)
         assert (selector.value.error_code, body.value.error_code) == ("selector-syntax", None)
     assert carrypost.IllegalStateRuntimeException is IllegalStateException
