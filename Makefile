@@ -4,7 +4,9 @@
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
+BASE := .venv/.carrypost-base
 STAMP := .venv/.carrypost-installed
+INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable
 
 .PHONY: help demo test soak clean
 .DEFAULT_GOAL := help
@@ -12,7 +14,7 @@ STAMP := .venv/.carrypost-installed
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
 
-demo: $(STAMP) ## three real nodes on this machine, one of them carries
+demo: $(BASE) ## three real nodes on this machine, one of them carries
 	@$(BIN)/python examples/three_nodes.py
 
 test: $(STAMP) ## every check, with a table of what each took
@@ -28,10 +30,18 @@ clean: ## remove what was made, .venv included
 	rm -rf .venv dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# A .venv that is already there is used as it is. The stamp is older than these files when they change.
-$(STAMP): pyproject.toml constraints.txt
+# A .venv that is already there is used as it is. Stamps are older than these files when they change.
+$(BASE): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || test -n "$(PYTHON)" || { echo "carrypost needs Python 3.11 or later" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "making .venv"; "$(PYTHON)" -m venv .venv; }
-	@echo "installing into .venv"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,lab]'
+	@echo "installing carrypost and the libraries that it needs into .venv, about 20 MB"
+	@$(INSTALL) . --quiet
+	@touch $@
+
+# The last step is the long one: there pip itself shows how far it is.
+$(STAMP): $(BASE)
+	@echo "installing the tools of the checks into .venv, about 80 MB"
+	@$(INSTALL) '.[dev]' --quiet
+	@echo "installing the laboratory into .venv: Spark, Java, Arrow, about 700 MB; some minutes where nothing is cached"
+	@$(INSTALL) '.[lab]'
 	@touch $@

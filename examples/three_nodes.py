@@ -8,6 +8,7 @@ killed on its way (`kill -9`) and starts again from its disk. Run it with ``pyth
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 import sys
@@ -80,11 +81,12 @@ class Phone:
         self.neighbours.clear()
 
     async def end(self) -> None:
-        """Shut down cleanly."""
-        if self.process.returncode is None:
-            await self.client.stop()
-            await self.process.wait()
-        await self.client.close()
+        """Shut down cleanly. Ctrl-C, which all processes of a terminal get, may have ended the node already."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.terminate()
+        await self.process.wait()
+        if hasattr(self, "client"):
+            await self.client.close()
 
 
 class Scene:
@@ -157,7 +159,10 @@ class Scene:
 
 
 async def main() -> int:
-    """Run the scene; 0 if the letter arrived."""
+    """Run the scene; 0 if the letter arrived. SIGTERM ends it as Ctrl-C does: the nodes end, too."""
+    program = asyncio.current_task()
+    assert program is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, program.cancel)
     console.print("Three nodes, three processes. anna and carl never meet; the bus carries for others.\n")
     with tempfile.TemporaryDirectory(prefix="carrypost-demo-") as folder:
         scene = Scene(Path(folder))
@@ -165,11 +170,13 @@ async def main() -> int:
             arrived = await scene.play()
         finally:
             for phone in scene.phones:
-                if hasattr(phone, "client"):
+                if hasattr(phone, "process"):
                     await phone.end()
     console.print("\nAll three have shut down cleanly; their folders are removed.")
     return 0 if arrived else 1
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
+        sys.exit(asyncio.run(main()))
+    sys.exit("ended early; the nodes have ended, and their folders are removed")

@@ -66,7 +66,9 @@ class EncodedProgram:
         flat = (handed.consumer, handed.number, handed.count, handed.hops, handed.lease_us)
         consumer, number, count, hops, lease_us = through(tuple[int, int, int, int, int], flat)
         flags = through(tuple[bool, bool, bool], (handed.unordered, handed.out_of_order, handed.alone))
-        self._program.take(Handed(consumer, number, described(handed.descriptor), count, hops, *flags, lease_us))
+        giver = through(NodeId | None, handed.giver)  # type: ignore[arg-type]  # a form of types, as others
+        descriptor = described(handed.descriptor)
+        self._program.take(Handed(consumer, number, descriptor, count, hops, *flags, lease_us, giver))
 
     def gave_up(self, event: GivenUp) -> None:
         consumer, count = through(tuple[int, int], (event.consumer, event.count))

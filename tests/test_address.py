@@ -171,6 +171,25 @@ def test_nothing_follows_what_stands_for_the_rest(name: str) -> None:
         topic_pattern(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "here"),
+    [
+        ("sensors/#", "sensors.>"), ("sensors/+/t", "sensors.*.t"), ("sensors/>", "sensors.>"), ("#", ">"), ("+", "*"),
+        ("sensors.#", "sensors.>"), ("sensors.+.t", "sensors.*.t"), ("sensors/*", "sensors.*"), ("*/t", "*.t"),
+        ("a.b/+", "a.b.*"), (">/a", None), ("a.#.b", None),
+    ],
+)  # fmt: skip
+def test_wildcards_of_other_systems_are_refused_with_how_they_are_written_here(name: str, here: str | None) -> None:
+    with pytest.raises(InvalidDestinationException, match="is no wildcard here") as refused:
+        topic_pattern(name)
+    assert str(refused.value).endswith("'>' for one or more" + (f", as in {here!r}" if here else ""))
+
+
+@pytest.mark.parametrize("name", ["C#", "C#/jobs", "jobs.C++", "a/b", "a#b", "#a", "+1", "a.##", "a>/b", "x/*y"])
+def test_characters_within_a_level_are_plain(name: str) -> None:
+    assert matched(topic_pattern(name), topic(name))
+
+
 levels = st.lists(st.sampled_from(["a", "b", "", "*", "a*"]), min_size=1, max_size=4)
 
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 import typer
 from typer.core import TyperGroup
 
 import carrypost
+from carrypost.cli import doctor
+from carrypost.cli._progress import progress
 from carrypost.cli.app import app, run
 from carrypost.cli.bench import available
+from carrypost.node.doctor.doctor import Finding
 
 BENCHMARK = """
 def main(argv):
@@ -65,6 +72,7 @@ def test_the_help_of_a_command_fits_a_terminal_and_gives_examples(
     assert f"Usage: carrypost {command}" in shown.out
     assert "For example" in shown.out
     assert max(map(len, shown.out.splitlines())) <= 80
+    assert "<bool>" not in shown.out, "a flag takes no value"
 
 
 def test_an_unknown_command_is_a_usage_error_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,3 +128,40 @@ def test_the_package_imports_nothing_heavy() -> None:
     program = f"import sys, carrypost.cli; print([name for name in {heavy} if name in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)  # noqa: S603
     assert shown.stdout.strip() == "[]"
+
+
+def test_the_package_runs_as_a_module() -> None:
+    ran = subprocess.run([sys.executable, "-m", "carrypost", "--version"], capture_output=True, text=True, check=True)
+    assert ran.stdout == f"carrypost {carrypost.__version__}\n"
+
+
+@contextmanager
+def terminal() -> Iterator[tuple[TextIO, list[str]]]:
+    """A terminal, and, when the block is over, what was shown on it."""
+    ours, theirs = pty.openpty()
+    shown: list[str] = []
+    with os.fdopen(theirs, "w") as stream:
+        yield stream, shown
+        stream.flush()
+        shown.append(os.read(ours, 65_536).decode())
+    os.close(ours)
+
+
+def test_a_bar_shows_how_many_there_are_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    with terminal() as (stream, shown):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with progress("bus", "runs", 4):
+            pass
+    assert "0/4" in shown[0]
+    assert "0/?" not in shown[0]
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_the_doctor_has_colours_unless_nobody_wants_them(monkeypatch: pytest.MonkeyPatch, no_color: str) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    with terminal() as (stream, shown):
+        monkeypatch.setattr(sys, "stdout", stream)
+        doctor.show(Finding(interface="lo", means="multicast", works=True, detail="heard"))
+    assert ("\x1b[" in shown[0]) is not bool(no_color)
+    assert "works" in shown[0]

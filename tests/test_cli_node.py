@@ -460,7 +460,13 @@ def test_a_damaged_or_missing_key_is_told_and_left_as_it_is(shell: Shell) -> Non
     key.write_bytes(before["node.key"][:-20])
     code, told = shell.refusal("node", apart=True)
     assert code == 1
-    assert "node.key is no key file, or it is damaged: put it back from its backup; it was left as it is" in told
+    wrong = "(its last word, of 33 characters, is no key)"
+    assert (
+        f"node.key is no key file, or it is damaged {wrong}: put it back from its backup; it was left as it is" in told
+    )
+    assert shell.refusal("keys", "restore", str(key), "--data", "elsewhere") == (
+        1, f"{key} is no key file, or it is damaged {wrong}: use another copy of the key; it was left as it is",
+    )  # fmt: skip
     assert shell.contents() == before | {"node.key": before["node.key"][:-20]}
     assert shell.refusal("keys", "show")[0] == shell.refusal("keys", "backup", "copy")[0] == 1
     key.unlink()

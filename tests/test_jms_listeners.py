@@ -200,12 +200,12 @@ async def test_a_decorated_listener_has_a_context_of_its_own_and_counts_with_its
         def hear(_: Message) -> None:
             raise RuntimeError
 
-        @context.listener(NEWS, "wrong =")
+        @context.listener(context.create_queue("of nobody"))
         def never(_: Message) -> None:
             raise AssertionError
 
         await context.start()
-        assert [type(each).__name__ for each in reported] == ["InvalidSelectorException"]
+        assert [type(each).__name__ for each in reported] == ["InvalidDestinationException"]
         await context.create_producer().set_property("good", True).send(NEWS, "x")
         await send(context, "not for it")
         await net.run(1)

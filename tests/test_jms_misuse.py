@@ -244,7 +244,7 @@ MISUSES: dict[str, Row] = {
         lambda c: c.request(NEWS, "x", time_to_live=1, correlation_id=b"x"), Argument, "correlation_id is text"),  # type: ignore[arg-type]
     "empty correlation of a request": (
         lambda c: c.request(NEWS, "x", time_to_live=1, correlation_id=""), Argument, "correlation_id is text, and not"),
-    "body of a request": (lambda c: c.request(NEWS, [1], time_to_live=1), Format, "write it into a StreamMessage"),
+    "body of a request": (lambda c: c.request(NEWS, 5, time_to_live=1), Format, "of type int cannot be a body"),
     "request that is not open": (lambda c: c.open_request("x"), State, "no request 'x' is open here"),
     "reply to a text": (lambda c: c.reply("x", "y"), Argument, "to a message that was received"),  # type: ignore[arg-type]
     "reply to what wants none": (
@@ -268,17 +268,41 @@ MISUSES: dict[str, Row] = {
     # What is sent, and how.
     "wildcard": (
         lambda c: c.create_producer().send(Topic("a.*"), "x"), InvalidDestinationException, "stands for many topics"),
+    "wildcard of others": (
+        lambda c: made(lambda: c.create_topic("sensors/#")), InvalidDestinationException, r"as in 'sensors\.>'"),
+    "wildcard of others, consumed": (
+        lambda c: c.create_consumer(Topic("sensors/+/t")), InvalidDestinationException, r"as in 'sensors\.\*\.t'"),
+    "wildcard of others, sent to": (
+        lambda c: c.create_producer().send(Topic("a.+"), "x"), InvalidDestinationException, "is no wildcard here"),
+    "chained sends": (
+        lambda c: made(lambda: c.create_producer().send(NEWS, "x").send(NEWS, "y")), State, "await the first send"),
+    "setter of a send": (
+        lambda c: made(lambda: c.create_producer().send(NEWS, "x").set_priority(5)), State, "await the first send"),  # type: ignore[attr-defined]
+    "state of a send that was not awaited": (
+        lambda c: made(lambda: c.create_producer().send(NEWS, "x").state), State, "first send before `state`"),  # type: ignore[attr-defined]
     "to a queue that is not there": (
         lambda c: c.create_producer().send(Queue("A@a"), "x"), InvalidDestinationException, "'A@a': declare it first"),
     "to an unknown name": (
-        lambda c: c.create_producer().send(c.create_queue("A"), "x"), InvalidDestinationException, "no queue 'A'"),
+        lambda c: c.create_producer().send(c.create_queue("A"), "x"), InvalidDestinationException,
+        r"no queue 'A'.* `await ctx\.declare_queue\('A'\)`.*lookup\('A', timeout=SECONDS\)`.* NAME@NODE"),
+    "listener's selector": (
+        lambda c: made(lambda: c.listener(NEWS, "((( bad")), InvalidSelectorException, "bad"),
+    "listener's destination": (
+        lambda c: made(lambda: c.listener(Wrong)), InvalidDestinationException, "made by create_topic"),
     "to nothing": (lambda c: c.create_producer().send(Wrong, "x"), InvalidDestinationException, "made by create_topic"),
     "name of a topic": (lambda c: made(lambda: c.create_topic("")), InvalidDestinationException, "text and not empty"),
     "ordering": (lambda c: made(lambda: c.create_topic("a", ordering="strict")), Argument, "one of 'none', 'causal'"),
-    "body that is a list": (lambda c: c.create_producer().send(NEWS, [1]), Format, "write it into a StreamMessage"),
-    "body that is a number": (lambda c: c.create_producer().send(NEWS, 5), Format, "send text, bytes, a dict or an"),
+    "body that is a set": (lambda c: c.create_producer().send(NEWS, {1}), Format, r"of type set cannot .* \[value\]"),
+    "body that is a number": (lambda c: c.create_producer().send(NEWS, 5), Format, r"type int cannot .* str\(value\)"),
     "unregistered object": (lambda c: c.create_producer().send(NEWS, Unknown()), Format, r"carrypost\.register"),
-    "value of a map": (lambda c: c.create_producer().send(NEWS, {"a": [1]}), Format, "'a'|list"),
+    "value of a map": (
+        lambda c: c.create_producer().send(NEWS, {"a": [1, Wrong]}), Format, r"body\['a'\]\[1\]: JSON has no object"),
+    "value of a map message": (
+        lambda c: made(lambda: c.create_map_message({"a": [1]})), Format, "'a' of a MapMessage is .* travels as JSON"),
+    "key of a nested map": (
+        lambda c: c.create_producer().send(NEWS, {"a": {1: 2}}), Format, r"\['a'\]: keys are text in JSON, not int"),
+    "value that JSON has not": (
+        lambda c: c.create_producer().send(NEWS, [[float("nan")]]), Format, r"body\[0\]\[0\]: JSON has no number nan"),
     "name of a map": (lambda c: c.create_producer().send(NEWS, {1: 2}), Argument, "the name of a value is text"),
     "body beyond the limit": (
         lambda c: c.create_producer().send(NEWS, "x" * 1001), Format, "limits.message_bytes_max is 1000"),
@@ -365,16 +389,39 @@ USES: dict[str, Callable[[Context], object]] = {
     "transaction": lambda c: c.transaction().__aenter__(),
     "unsubscribe": lambda c: c.unsubscribe("mail"),
 }
-HARMLESS = {
-    "auto_start", "client_id", "close", "given_up", "session_mode", "set_auto_start", "create_queue", "create_topic",
-    "create_message", "create_text_message", "create_bytes_message", "create_map_message", "create_stream_message",
-    "create_object_message",
-}  # fmt: skip
+EARLY: dict[str, Callable[[Context], object]] = {
+    "auto_start": lambda c: c.auto_start,
+    "client_id": lambda c: c.client_id,
+    "create_bytes_message": lambda c: c.create_bytes_message(),
+    "create_map_message": lambda c: c.create_map_message(),
+    "create_message": lambda c: c.create_message(),
+    "create_object_message": lambda c: c.create_object_message(),
+    "create_queue": lambda c: c.create_queue("box"),
+    "create_stream_message": lambda c: c.create_stream_message(),
+    "create_text_message": lambda c: c.create_text_message(),
+    "create_topic": lambda c: c.create_topic("news"),
+    "session_mode": lambda c: c.session_mode,
+    "set_auto_start": lambda c: c.set_auto_start(False),
+    "transacted": lambda c: c.transacted,
+}
+"""What needs no node, and so no open context; but none that is closed."""
+HARMLESS = {"close", "given_up"}
 """What is allowed whatever the state."""
 
 
 def test_all_uses_of_a_context_are_tried() -> None:
-    assert {name for name in dir(Context) if not name.startswith("_")} == {*USES, *HARMLESS}
+    assert {name for name in dir(Context) if not name.startswith("_")} == {*USES, *EARLY, *HARMLESS}
+
+
+@pytest.mark.parametrize("use", EARLY)
+@scene("a")
+async def test_what_needs_no_node_works_until_the_context_is_closed(net: testing.Network, use: str) -> None:
+    context = net.context("a")
+    EARLY[use](context)
+    async with context:
+        EARLY[use](context)
+    with pytest.raises(IllegalStateException, match="this context is closed: create another"):
+        EARLY[use](context)
 
 
 async def used(context: Context, use: str) -> None:

@@ -70,6 +70,15 @@ async def test_a_program_of_the_same_node_is_a_receiver_like_others(net: testing
         await sent.delivered(timeout=SOON_S)
 
 
+@scene("a")
+async def test_states_and_modes_are_printed_by_name(net: testing.Network) -> None:
+    async with net.context("a") as ctx:
+        sent = await ctx.create_producer().send(NEWS, "hello")
+        assert [str(sent.state), f"{sent.state}"] == ["STORED", "STORED"]
+        assert [str(ctx.session_mode), str(ctx.create_producer().delivery_mode)] == ["AUTO_ACKNOWLEDGE", "PERSISTENT"]
+        assert (sent.state, ctx.session_mode) == (1, 1), "they are still numbers"
+
+
 @scene("a", "b")
 async def test_what_is_not_acknowledged_is_not_delivered(net: testing.Network) -> None:
     async with net.context("a") as here, net.context("b", SessionMode.CLIENT_ACKNOWLEDGE) as there:

@@ -101,7 +101,7 @@ async def test_row_9_messages_end_and_without_a_lifetime_they_have_the_nodes(net
         message = TextMessage("x")
         producer = both.here.create_producer()
         for life_s, shown_ms in ((0, 3_600_000), (5, 5_000), (90_000, 7_200_000)):
-            copies = await both.sent(message, producer.set_time_to_live(life_s))
+            copies = await both.sent(message, producer.set_time_to_live(seconds=life_s))
             assert {each.jms_expiration - each.jms_timestamp for each in copies} == {shown_ms}
             assert message.jms_expiration == copies.there.jms_expiration
         late = await both.there.create_consumer(NEWS)

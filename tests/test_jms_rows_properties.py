@@ -162,7 +162,10 @@ async def test_row_24_how_a_message_came_is_told_by_properties_of_carrypost(net:
     async with net.context("a") as here, net.context("c") as there:
         near, far = await here.create_consumer(NEWS), await there.create_consumer(NEWS)
         await here.create_producer().send(NEWS, "x")
-        assert [(await got(each)).get_int_property("JMS_carrypost_Hops") for each in (near, far)] == [0, 2]
+        here_first, there_first = await got(near), await got(far)
+        assert [each.get_int_property("JMS_carrypost_Hops") for each in (here_first, there_first)] == [0, 2]
+        assert there_first.get_string_property("JMS_carrypost_Carrier") == "b"
+        assert not here_first.property_exists("JMS_carrypost_Carrier"), "nobody carried it"
         with pytest.raises(IllegalArgumentException):
             here.create_producer().set_property("JMS_carrypost_Hops", 1)
 

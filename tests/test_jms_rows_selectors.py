@@ -46,6 +46,8 @@ async def test_row_26_a_selector_is_checked_at_creation_and_a_blank_one_is_none(
             await check(both, blank, [{"a": 1}, {}], [])
         async with both.here.create_consumer(NEWS, " ") as consumer:
             assert consumer.message_selector in (None, " ")
+        with pytest.raises(InvalidSelectorException, match="bad"):
+            both.here.listener(NEWS, "((( bad")
 
 
 @scene("a", "b")
@@ -223,11 +225,19 @@ async def test_row_45_a_float_is_not_the_double_of_the_same_digits(net: testing.
 
 
 @scene("a", "b")
-async def test_row_46_what_a_node_says_on_receipt_is_null_to_selectors_since_the_sender_does_not_know_it(
+async def test_row_46_selectors_do_not_name_what_a_node_says_on_receipt_since_the_sender_does_not_know_it(
     net: testing.Network,
 ) -> None:
     async with pair(net) as both:
         message = TextMessage("x")
         message.properties["JMSXGroupID"] = "g"
-        assert await both.selected("JMSXGroupID = 'g' AND JMSXDeliveryCount IS NULL", [message]) == [message]
-        assert await both.selected("JMSXDeliveryCount >= 1 OR JMSXRcvTimestamp >= 0", [message]) == []
+        assert await both.selected("JMSXGroupID = 'g'", [message]) == [message]
+        for name in ("JMSXDeliveryCount", "JMSXRcvTimestamp", "JMSXUserID", "JMS_carrypost_Hops", "JMS_carrypost_x"):
+            reason = f"{name} is set when a message is received, and messages of a topic are chosen before that"
+            with pytest.raises(InvalidSelectorException, match=reason) as told:
+                await both.here.create_consumer(NEWS, f"x = 1 OR {name} IS NOT NULL")
+            assert told.value.position == 10
+            with pytest.raises(InvalidSelectorException, match=reason):
+                await both.here.create_durable_consumer(NEWS, "mail", f"{name} = 1")
+            with pytest.raises(InvalidSelectorException, match=reason):
+                both.here.listener(NEWS, f"{name} = 1")

@@ -66,6 +66,20 @@ async def test_row_98_contexts_share_a_connection_which_the_last_of_them_closes(
         pass
 
 
+@scene("a")
+async def test_row_98_a_listener_waits_for_start_where_the_program_starts_the_connection(net: testing.Network) -> None:
+    async with net.context("a") as context:
+        context.set_auto_start(False)
+        heard: list[Message] = []
+        context.listener(NEWS)(heard.append)
+        await context.create_producer().send(NEWS, "x")
+        await net.run(10)
+        assert heard == []
+        await context.start()
+        await net.run(1)
+        assert [each.get_body(str) for each in heard] == ["x"]
+
+
 @carrypost.register
 @dataclass
 class Point:
@@ -314,7 +328,7 @@ async def test_row_103_every_error_is_a_jms_exception_with_a_code_and_its_cause(
             await context.create_consumer(NEWS, patterns={"a": "("})
         assert isinstance(pattern.value, carrypost.CarrypostError)
         with pytest.raises(JMSException) as body:
-            await context.create_producer().send(NEWS, [1])
+            await context.create_producer().send(NEWS, 5)
         assert isinstance(body.value, carrypost.PayloadError)
         assert (selector.value.error_code, body.value.error_code) == ("selector-syntax", None)
     assert carrypost.IllegalStateRuntimeException is IllegalStateException

@@ -12,6 +12,7 @@ from tests.jms_scenes import NEWS, SOON_S, got, pair, scene, texts
 from carrypost import (
     ConnectionFactory,
     Context,
+    DeliveryMode,
     IllegalStateException,
     InvalidClientIDException,
     JMSException,
@@ -56,6 +57,27 @@ def test_row_57_a_factory_makes_contexts_and_takes_no_password(tmp_path: Path) -
     for credentials in ({"user": "anna"}, {"password": "secret"}, {"user": "anna", "password": "secret"}):
         with pytest.raises(JMSSecurityException, match="no passwords: who may read the node's folder may use it"):
             await_nothing(factory.create_context(**credentials))  # type: ignore[arg-type]  # texts
+        with pytest.raises(JMSSecurityException, match="no passwords: who may read the node's folder may use it"):
+            ConnectionFactory(data=str(tmp_path / "node"), **credentials)  # type: ignore[arg-type]  # likewise
+    with pytest.raises(IllegalArgumentException, match=r"there is no server at .* ConnectionFactory\(data=FOLDER\)"):
+        ConnectionFactory("tcp://localhost:61616")
+
+
+@scene("a")
+async def test_row_57_a_context_says_whether_it_has_transactions(net: testing.Network) -> None:
+    for mode in SessionMode:
+        async with net.context("a", mode) as context:
+            assert context.transacted is (mode is SessionMode.SESSION_TRANSACTED)
+
+
+@scene("a")
+async def test_row_57_the_defaults_of_producers_are_those_of_messages(net: testing.Network) -> None:
+    async with net.context("a") as context:
+        producer = context.create_producer()
+        assert producer.delivery_mode is Message.DEFAULT_DELIVERY_MODE is DeliveryMode.PERSISTENT
+        assert producer.priority == Message.DEFAULT_PRIORITY == Message().jms_priority == 4
+        assert producer.time_to_live == Message.DEFAULT_TIME_TO_LIVE == 0
+        assert producer.delivery_delay == Message.DEFAULT_DELIVERY_DELAY == 0
 
 
 @scene("a", "b")

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from tests import lab_pages
@@ -104,6 +104,21 @@ def test_without_java_nothing_is_left_behind(
     assert run(["reproduce", "bus", "--quick"]) == 1
     assert "there is none" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_before_spark_starts_the_way_without_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(_: object) -> NoReturn:
+        raise LabError("so it goes")
+
+    monkeypatch.setattr("carrypost.lab.spark.java.java_home", lambda _: tmp_path)
+    monkeypatch.setattr("carrypost.lab.spark.session.session", fails)
+    monkeypatch.setattr("carrypost.lab.spark.session.SparkOptions.starts", True)
+    assert run(["reproduce", "bus", "--quick", "--out", str(tmp_path / "out")]) == 1
+    told = capsys.readouterr().err
+    assert "starting Spark, which may take a minute; --engine local does without it" in told
+    assert told.index("--engine local") < told.index("so it goes")
 
 
 def test_what_is_complete_needs_no_java(tmp_path: Path) -> None:

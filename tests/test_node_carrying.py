@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from carrypost.config import Settings
-from carrypost.node.carrying import Carrying
+from carrypost.node.carrying import Carrying, fruitless
 
 FOR = {
     "neighbours who ask for the same, nothing for others (altruistic = true carries for everybody)": {},
     "everybody: also what nobody here asked for (altruistic = true)": {"altruistic": True, "horizon_hops": 2},
-    "neighbours who ask for the same, everybody what matches village/.*, news (altruistic)": {
-        "altruistic": ["village/.*", "news"]
+    "neighbours who ask for the same, everybody what matches topic/village\\..*, news (altruistic)": {
+        "altruistic": [r"topic/village\..*", "news"]
     },
     "neighbours who ask for the same, everybody what matches a, b, c and 2 more (altruistic)": {
         "altruistic": list("abcde")
@@ -52,3 +52,18 @@ def test_it_says_how_much() -> None:
 def test_what_a_node_tells_at_its_socket_is_understood(changes: dict[str, object]) -> None:
     carrying = Carrying.of(Settings().replace(**changes))
     assert Carrying.of(msgspec.msgpack.decode(msgspec.msgpack.encode(msgspec.to_builtins(carrying)))) == carrying
+
+
+@pytest.mark.parametrize("pattern", ["village/.*", "village.>", "news", "village|roads.*", "topics/.*"])
+def test_a_pattern_that_no_topic_and_no_queue_matches_is_named(pattern: str) -> None:
+    settings = Settings().replace(altruistic=[r"topic/village\..*", pattern])
+    assert fruitless(settings) == (pattern,)
+    assert fruitless(settings.replace(messaging={"enabled": False})) == ()
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [".*", "topic/news", "topic/.*", "queue/.*", "control/.*|village", "directory/.*", "t.*", "(topic|news)/a"],
+)
+def test_a_pattern_that_topics_or_queues_may_match_is_not_named(pattern: str) -> None:
+    assert fruitless(Settings().replace(altruistic=[pattern])) == ()

@@ -145,29 +145,31 @@ def _flip(content: bytes) -> bytes:
     return content[:-3] + (b"b" if content[-3:-2] != b"b" else b"c") + content[-2:]
 
 
-DAMAGE: dict[str, Callable[[bytes], bytes]] = {
-    "empty": lambda _: b"",
-    "cut short": _cut,
-    "only the comment": lambda content: content[: content.index(b"\n") + 1],
-    "one letter is another": _flip,
-    "zeroes": lambda content: bytes(len(content)),
-    "not text": lambda _: b"\xff\xfe\x00",
-    "another file": lambda _: b"hello world",
-    "no letters of base32": lambda content: content[:-20] + b"0189!\n",
-    "twice": lambda content: content + content,
+DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "empty": (lambda _: b"", "there is no key in it"),
+    "cut short": (_cut, "its last word, of 43 characters, is no key"),
+    "only the comment": (lambda content: content[: content.index(b"\n") + 1], "there is no key in it"),
+    "one letter is another": (_flip, "the id and the key in it do not belong together"),
+    "zeroes": (lambda content: bytes(len(content)), "a node's id and its key are 2 words, and it has 1"),
+    "not text": (lambda _: b"\xff\xfe\x00", "it is not text"),
+    "another file": (lambda _: b"hello world", "its last word, of 5 characters, is no key"),
+    "no letters of base32": (lambda content: content[:-20] + b"0189!\n", "its last word, of 38 characters, is no key"),
+    "twice": (lambda content: content + content, "a node's id and its key are 2 words, and it has 4"),
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_key_is_told_and_left_as_it_is(home: Home, damage: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize(("damage", "what"), DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_key_is_told_and_left_as_it_is(home: Home, damage: Callable[[bytes], bytes], what: str) -> None:
     home.identity()
     home.key_file.write_bytes(damage(home.key_file.read_bytes()))
     before = contents(home.folder)
     with pytest.raises(NodeError) as caught:
         home.identity()
     assert str(caught.value) == (
-        f"{home.key_file} is no key file, or it is damaged: put it back from its backup; it was left as it is"
+        f"{home.key_file} is no key file, or it is damaged ({what}): put it back from its backup; it was left as it is"
     )
+    with pytest.raises(NodeError, match="use another copy; it was left as it is"):
+        read_key(home.key_file, "use another copy")
     assert contents(home.folder) == before
 
 

@@ -161,3 +161,13 @@ def test_a_system_clock_that_is_behind_the_store_is_warned_of_and_not_followed(
     asyncio.run(scene())
     (record,) = caplog.records
     assert record.getMessage().startswith("the system's clock is 3599 s behind this node's store: set it right")
+
+
+@scene
+async def test_a_node_warns_of_a_pattern_that_no_topic_matches(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Node(settings(tmp_path, altruistic=["village/.*", "topic/roads"])):
+        (warned,) = [each.getMessage() for each in caplog.records if "altruistic" in each.getMessage()]
+        assert warned.startswith("altruistic: 'village/.*' matches no topic and no queue")
+        assert r"'topic/village\..*'" in warned

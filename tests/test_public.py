@@ -38,3 +38,9 @@ def test_the_package_imports_nothing_of_itself_until_somebody_asks() -> None:
     program = "import sys, carrypost; print([name for name in sys.modules if name.startswith('carrypost.')])"
     outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)  # noqa: S603 - our own
     assert outcome.stdout.strip() == "[]"
+
+
+def test_the_names_of_jms_are_names_of_the_same_classes() -> None:
+    assert carrypost.JMSContext is carrypost.Context
+    assert carrypost.JMSProducer is carrypost.Producer
+    assert carrypost.JMSConsumer is carrypost.Consumer

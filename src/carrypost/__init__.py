@@ -62,9 +62,10 @@ if TYPE_CHECKING:
     )
     from carrypost.events import SendState
     from carrypost.jms.browsing import QueueBrowser
-    from carrypost.jms.consumer import Consumer
-    from carrypost.jms.context import Context
+    from carrypost.jms.consumer import Consumer, JMSConsumer
+    from carrypost.jms.context import Context, JMSContext
     from carrypost.jms.destinations import Destination, Queue, Topic
+    from carrypost.jms.durations import UnitWarning
     from carrypost.jms.factory import ConnectionFactory
     from carrypost.jms.messages import (
         BytesMessage,
@@ -76,7 +77,7 @@ if TYPE_CHECKING:
         register,
     )
     from carrypost.jms.modes import DeliveryMode, SessionMode
-    from carrypost.jms.producer import Producer
+    from carrypost.jms.producer import JMSProducer, Producer
     from carrypost.jms.requests import Request
     from carrypost.jms.sent import Sent
     from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
@@ -108,7 +109,10 @@ __all__ = [
     "InvalidNameException",
     "InvalidSelectorException",
     "InvalidSelectorRuntimeException",
+    "JMSConsumer",
+    "JMSContext",
     "JMSException",
+    "JMSProducer",
     "JMSRuntimeException",
     "JMSSecurityException",
     "JMSSecurityRuntimeException",
@@ -153,6 +157,7 @@ __all__ = [
     "TransactionInProgressException",
     "TransactionRolledBackException",
     "TransactionRolledBackRuntimeException",
+    "UnitWarning",
     "__version__",
     "register",
 ]
@@ -183,7 +188,10 @@ _MODULES = {
     "InvalidNameException": "errors",
     "InvalidSelectorException": "errors",
     "InvalidSelectorRuntimeException": "errors",
+    "JMSConsumer": "jms.consumer",
+    "JMSContext": "jms.context",
     "JMSException": "errors",
+    "JMSProducer": "jms.producer",
     "JMSRuntimeException": "errors",
     "JMSSecurityException": "errors",
     "JMSSecurityRuntimeException": "errors",
@@ -228,6 +236,7 @@ _MODULES = {
     "TransactionInProgressException": "errors",
     "TransactionRolledBackException": "errors",
     "TransactionRolledBackRuntimeException": "errors",
+    "UnitWarning": "jms.durations",
     "register": "jms.messages",
 }
 """Where each public name is. An `import` statement would make every layer depend on the highest of these modules."""

@@ -212,7 +212,7 @@ class DeliveryTimeoutException(JMSException, TimeoutError):  # noqa: N818 - like
     def __init__(self, reason: str = "", error_code: str | None = None, state: int | None = None) -> None:
         super().__init__(reason, error_code)
         self.state = state
-        """How far the message had come, a `SendState`; None where no message is meant."""
+        """How far the message, or the request, had come: a `SendState`; None for what an earlier life sent."""
 
 
 class NamingException(JMSException, LocalError):  # noqa: N818 - likewise, of JNDI

@@ -56,6 +56,9 @@ class SendState(enum.IntEnum):
     DELIVERED = 5
     """Its receiver has it."""
 
+    def __str__(self) -> str:
+        return self.name
+
 
 class Reception(msgspec.Struct, frozen=True):
     """A whole message is here for the first time."""
@@ -166,6 +169,8 @@ class Handed(msgspec.Struct, frozen=True):
     acknowledged, or given back, or the session goes on."""
     lease_us: int = 0
     """When its queue may give it to somebody else; 0: never."""
+    giver: NodeId | None = None
+    """The neighbour that gave it to this host; None if it was published here."""
 
     @property
     def message(self) -> MessageId:

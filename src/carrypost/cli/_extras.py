@@ -9,12 +9,18 @@ from carrypost.errors import LocalError
 
 def needs_emulator() -> None:
     """Raise `LocalError` where what the emulator needs is not installed."""
-    _needs("the emulator needs numpy and pyarrow: pip install 'carrypost[emu]'", "numpy", "pyarrow")
+    _needs(
+        "the emulator needs numpy and pyarrow: pip install 'carrypost[emu]'; in the source tree, '.[emu]'",
+        "numpy",
+        "pyarrow",
+    )
 
 
 def needs_reports() -> None:
     """Raise `LocalError` where what reports need is not installed."""
-    _needs("reports need vl-convert: pip install 'carrypost[lab]'", "pyarrow", "vl_convert")
+    _needs(
+        "reports need vl-convert: pip install 'carrypost[lab]'; in the source tree, '.[lab]'", "pyarrow", "vl_convert"
+    )
 
 
 def _needs(sentence: str, *modules: str) -> None:

@@ -37,15 +37,15 @@ def bar(name: str, columns: Columns, total: float | None = None) -> Iterator[Cal
 
 
 @contextmanager
-def progress(name: str, unit: str) -> Iterator[Move]:
-    """Something that shows people how far long work is, while the block lasts."""
+def progress(name: str, unit: str, total: int | None = None) -> Iterator[Move]:
+    """Something that shows people how far long work is, while the block lasts; from its beginning of how many."""
 
     def columns(of: Any) -> tuple[ProgressColumn, ...]:  # noqa: ANN401 - a module
         state, left = of.TextColumn(f"{unit}{{task.fields[state]}}"), of.TextColumn("{task.fields[left]}")
         name = of.TextColumn("{task.description}")
         return name, of.BarColumn(), of.MofNCompleteColumn(), state, of.TimeElapsedColumn(), left
 
-    with bar(name, columns) as update:
+    with bar(name, columns, total) as update:
         if update is None:
             yield _ProgressLines(name, unit)
             return

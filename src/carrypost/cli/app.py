@@ -10,15 +10,10 @@ import typer
 from carrypost import CarrypostError, __version__
 from carrypost.cli import bench, doctor, emu, keys, lab, node, reproduce
 from carrypost.cli._exit import Exit, check_texts, report
+from carrypost.cli._groups import Commands
 from carrypost.files import refused
 
-app = typer.Typer(
-    name="carrypost",
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-)
+app = Commands("carrypost", add_completion=False, pretty_exceptions_enable=False)
 
 
 def _show_version(wanted: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -62,15 +63,17 @@ def doctor(
         if as_json:
             line(dataclasses.asdict(finding))
         else:
-            _show(finding)
+            show(finding)
     if not any(finding.works for finding in findings):
         raise typer.Exit(Exit.FAILED)
 
 
-def _show(finding: Finding) -> None:
+def show(finding: Finding) -> None:
+    """Show a finding to people; in colours, unless NO_COLOR is set."""
     mark, colour = ("works", "green") if finding.works else ("fails", "red")
-    typer.secho(f"{mark}  ", fg=colour, bold=True, nl=False)
-    typer.secho(" ".join(filter(None, (finding.interface, str(finding.means)))), bold=True)
+    styled = False if os.environ.get("NO_COLOR") else None  # None: where there is a terminal.
+    typer.secho(f"{mark}  ", fg=colour, bold=True, nl=False, color=styled)
+    typer.secho(" ".join(filter(None, (finding.interface, str(finding.means)))), bold=True, color=styled)
     for text in (finding.detail, finding.advice):
         if text:
             typer.echo(f"       {text}")

@@ -85,7 +85,7 @@ def restore(
     home = _home(config, data)
     if not file.exists() or file.is_dir():
         raise LocalError(f"there is no key file {file}")
-    identity = read_key(file)
+    identity = read_key(file, "use another copy of the key")
     with orderly():
         home.create()
         home.check_owner(identity)

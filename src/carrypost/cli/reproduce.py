@@ -45,6 +45,8 @@ def reproduce(
 
     * `carrypost reproduce bus --quick` for two hours of buses and two lifetimes
 
+    * `carrypost reproduce bus --quick --engine local` for the same without Java and Spark
+
     * `carrypost reproduce ostermalm --out walkers` for all of it
 
     * `carrypost reproduce bus --seeds 1-10`
@@ -108,7 +110,11 @@ def _campaign(runs: Grid, folder: Path, options: SparkOptions | None, spark: Exi
     with begun(runs, folder) as running:
         if todo := len(running.todo):
             say(f"{todo} of {len(runs.runs)} runs are to be done")
-            with progress(folder.name, "runs") as move:
-                started = None if options is None else spark.enter_context(session(options))
+            started = None
+            if options is not None:
+                if options.starts:
+                    say("starting Spark, which may take a minute; --engine local does without it, in one process")
+                started = spark.enter_context(session(options))
+            with progress(folder.name, "runs", todo) as move:
                 running.conduct(started, lambda so_far: move(so_far.done + so_far.failed, so_far.todo, ""))
         return len(running.found().failed)

@@ -46,8 +46,13 @@ def queue_selector(selector: object) -> str | None:
     if text is None:
         return None
     found = Selector(text)
-    found.refuse(is_given, "is set when a message is received, and a queue chooses before that")
+    _refuse_given(found, "a queue chooses")
     return text if found.weight else None
+
+
+def _refuse_given(selector: Selector, who: str) -> None:
+    """Raise for what the receiving node says of a message: nobody has that when messages are chosen."""
+    selector.refuse(is_given, f"is set when a message is received, and {who} before that")
 
 
 def _selector(selector: object) -> str | None:
@@ -66,6 +71,8 @@ def _subscribed(wanted: Wanted) -> Subscribe:
         raise IllegalArgumentException(f"patterns are texts by name of an attribute, not {patterns!r}"[:200])
     if DESTINATION in patterns:
         raise IllegalArgumentException("the topic says where messages go: patterns are for other attributes")
+    if selector is not None:
+        _refuse_given(Selector(selector), "messages of a topic are chosen")
     try:
         found = entry({DESTINATION: topic_pattern(topic.topic_name), **patterns}, selector)
     except JMSException:

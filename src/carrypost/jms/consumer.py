@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 import msgspec
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException, MessageFormatException
-from carrypost.jms.durations import Duration, seconds
+from carrypost.jms.durations import Duration, in_seconds, seconds
 from carrypost.jms.passage import from_handed
 
 if TYPE_CHECKING:
@@ -164,6 +164,7 @@ class Consumer:
 
     # --- receiving -----------------------------------------------------------------------------------------
 
+    @in_seconds(1, "timeout", least=1_000)
     async def receive(self, timeout: Duration | None = None) -> Message | None:
         """The next message. Waits for it, but not longer than `timeout`; 0: takes what is here.
 
@@ -175,6 +176,7 @@ class Consumer:
         """The next message if one is here already, else None."""
         return await self._receive(0, None)
 
+    @in_seconds(2, "timeout", least=1_000)
     async def receive_body(self, kind: type[T], timeout: Duration | None = None) -> T | None:
         """The body of the next message: str, bytes, dict, or a registered class; None when the time is over.
 
@@ -433,6 +435,10 @@ class Consumer:
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._waiting)} waiting"
         return f"<Consumer of {self.destination!r}, {state}>"
+
+
+JMSConsumer = Consumer
+"""As JMS calls it."""
 
 
 def _has_body(message: Message, kind: type) -> bool:

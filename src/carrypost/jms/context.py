@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException, JMSException
+from carrypost.jms.asking import asked
 from carrypost.jms.connection import Connection, ExceptionListener
 from carrypost.jms.consumer import Consumer, Wanted
 from carrypost.jms.destinations import Destination, Queue, named
@@ -166,14 +167,25 @@ class Context(Maker, Queueing):
 
     # --- what it is ----------------------------------------------------------------------------------------
 
+    def _check_not_closed(self) -> None:
+        if self._state == _CLOSED:
+            raise IllegalStateException(f"this context is {_CLOSED}")
+
     @property
     def session_mode(self) -> SessionMode:
         """When what it receives counts as consumed."""
+        self._check_not_closed()
         return self._mode
+
+    @property
+    def transacted(self) -> bool:
+        """Whether it has transactions."""
+        return self.session_mode is SessionMode.SESSION_TRANSACTED
 
     @property
     def client_id(self) -> str | None:
         """The client id of its connection; None if it has none."""
+        self._check_not_closed()
         return self._connection.client_id or None
 
     async def set_client_id(self, client_id: str) -> None:
@@ -206,10 +218,12 @@ class Context(Maker, Queueing):
     @property
     def auto_start(self) -> bool:
         """Whether the first consumer starts the connection."""
+        self._check_not_closed()
         return self._auto_start
 
     def set_auto_start(self, auto_start: bool) -> None:
         """Let `start` alone start the connection, or, as by default, the first consumer as well."""
+        self._check_not_closed()
         self._auto_start = auto_start
 
     def _start_by_itself(self) -> None:
@@ -364,11 +378,12 @@ class Context(Maker, Queueing):
         """Decorate a function, which gets the messages of a topic or a queue, in a context of its own.
 
         That one has the same mode. It stands when `start` returns. Several of them run side by side; each is called
-        with one message at a time.
+        with one message at a time. Raises what `create_consumer` raises for a destination or a selector.
         """
         self._opened()
 
         wanted = Wanted(destination=destination, selector=selector, no_local=no_local)
+        asked(wanted)  # What is wrong with it is told here, where the program can see it.
 
         def decorate(function: L) -> L:
             child = self.create_context(self._mode)
@@ -383,6 +398,7 @@ class Context(Maker, Queueing):
     async def _listen(self, child: Context, wanted: Wanted, function: Callable[[Any], Any]) -> None:
         try:
             opened = await child
+            opened.set_auto_start(self._auto_start)
             consumer = await opened._consumer("listener", wanted)  # noqa: SLF001 - another of the same class
             consumer.set_message_listener(function)
         except JMSException as error:
@@ -435,6 +451,10 @@ class Context(Maker, Queueing):
                 "SessionMode.SESSION_TRANSACTED"
             )
         return found
+
+
+JMSContext = Context
+"""As JMS calls it."""
 
 
 def _checked(mode: object) -> SessionMode:

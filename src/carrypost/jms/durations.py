@@ -1,12 +1,21 @@
-"""Lengths of time as programs give them: seconds, or a `timedelta`."""
+"""Lengths of time as programs give them: seconds, or a `timedelta`.
+
+Java counts the same lengths in milliseconds. Calls that both have warn of a number that looks like those.
+"""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from datetime import timedelta
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 from carrypost.errors import IllegalArgumentException
 from carrypost.model.times import MICROSECONDS
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Duration = float | timedelta
 LONGEST_S = 1e12
 """Some 30,000 years: more has no room in a message, together with a date."""
@@ -29,3 +38,37 @@ def milliseconds(value: object, what: str) -> float:
 def microseconds(value: object, what: str) -> int:
     """The same in microseconds."""
     return round(seconds(value, what) * MICROSECONDS)
+
+
+class UnitWarning(UserWarning):
+    """A length of time that is given in seconds, but looks like milliseconds. Each call warns once per process."""
+
+
+_warned: set[str] = set()
+"""Calls that have warned."""
+
+
+def in_seconds(at: int, keyword: str, *, least: int, multiple: int = 1) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a method warn if its argument at this position (`self` is 0) looks like milliseconds.
+
+    That is a whole number from `least` up, and a multiple of `multiple`. By `keyword` it may be as long as it likes.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        name = function.__name__
+
+        @wraps(function)
+        def noticing(*given: P.args, **named: P.kwargs) -> R:
+            if len(given) > at:
+                value = given[at]
+                if type(value) is int and value >= least and not value % multiple and name not in _warned:
+                    warnings.warn(
+                        f"{name} was given {value}, which is {value:,} seconds here, and milliseconds in Java: give it "
+                        f"{value / 1_000:g}, or {keyword}={value} if that is meant", UnitWarning, 2,
+                    )  # fmt: skip
+                    _warned.add(name)
+            return function(*given, **named)
+
+        return noticing
+
+    return decorate

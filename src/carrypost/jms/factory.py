@@ -25,7 +25,7 @@ class ConnectionFactory:
     win over it: ``ConnectionFactory(data="my-node", altruistic=True)``, and those of a table as a dict,
     ``udp={"port": 4000}``. Without any, the node is that of this user. `client_id` is the program's name for durable
     subscriptions. `privilege` is a function that says which of two messages matters more, where not all can be kept.
-    Factories of one folder share its node.
+    Factories of one folder share its node. There are no users and passwords: giving one raises `JMSSecurityException`.
     """
 
     def __init__(
@@ -34,8 +34,16 @@ class ConnectionFactory:
         *,
         client_id: str | None = None,
         privilege: Privilege | None = None,
+        user: str | None = None,
+        password: str | None = None,
         **settings: object,
     ) -> None:
+        _check_anonymous(user, password)
+        if isinstance(config, str) and "://" in config:
+            raise IllegalArgumentException(
+                f"there is no server at {config!r} to connect to: a factory stands for a node in a folder of this "
+                "machine, ConnectionFactory(data=FOLDER), which finds other nodes by itself"
+            )
         if privilege is not None and not callable(privilege):
             raise IllegalArgumentException(f"privilege is a function of a message, not {privilege!r}"[:200])
         self._client_id = "" if client_id is None else named(client_id, "a client id")
@@ -66,12 +74,16 @@ class ConnectionFactory:
         password: str | None = None,
     ) -> Context:
         """A context on a connection of its own, to be opened by ``async with``, or by awaiting it."""
-        if user is not None or password is not None:
-            raise JMSSecurityException(
-                "nodes have no users and no passwords: who may read the node's folder may use it, and messages are "
-                "signed with its key"
-            )
+        _check_anonymous(user, password)
         return Context(Connection(EmbeddedNode(self._settings, self._privilege), self._client_id), mode)
+
+
+def _check_anonymous(user: object, password: object) -> None:
+    if user is not None or password is not None:
+        raise JMSSecurityException(
+            "nodes have no users and no passwords: who may read the node's folder may use it, and messages are signed "
+            "with its key. Leave both out"
+        )
 
 
 _PLACES = {name: f"node.{name}" for name in ("data", "control", "name")}

@@ -13,6 +13,9 @@ class DeliveryMode(enum.IntEnum):
     PERSISTENT = 2
     """It is on disk when `send` returns, and by default carriers keep it rather than others."""
 
+    def __str__(self) -> str:
+        return self.name
+
 
 class SessionMode(enum.IntEnum):
     """When a message that a program got counts as consumed; the numbers are those of JMS, but for the last."""
@@ -27,3 +30,6 @@ class SessionMode(enum.IntEnum):
     """As the first, but noted in groups: after a crash more of them may come again."""
     INDIVIDUAL_ACKNOWLEDGE = 101
     """By the `acknowledge` of that message alone."""
+
+    def __str__(self) -> str:
+        return self.name

@@ -21,7 +21,7 @@ from carrypost.jms.messages.headers import delivery_time_ms, expiration_ms
 from carrypost.jms.messages.message import Acknowledger, Origin
 from carrypost.jms.modes import DeliveryMode
 from carrypost.model import visible
-from carrypost.model.address import has_wildcard
+from carrypost.model.address import check_levels, has_wildcard
 from carrypost.model.descriptor import Descriptor, Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.properties import Property, PropertyType, untyped
@@ -69,10 +69,12 @@ def to_draft(message: object, to: Destination, sending: Sending = _PLAIN, limits
     `InvalidDestinationException` for a topic that stands for many.
     """
     own, bounds = converted(message), limits or Limits()
-    if isinstance(to, Topic) and has_wildcard(to.topic_name):
-        raise InvalidDestinationException(
-            f"{to.topic_name!r} stands for many topics, and a message goes to one: name it"
-        )
+    if isinstance(to, Topic):
+        check_levels(to.topic_name)
+        if has_wildcard(to.topic_name):
+            raise InvalidDestinationException(
+                f"{to.topic_name!r} stands for many topics, and a message goes to one: name it"
+            )
     payload = own.payload
     if len(payload) > bounds.message_bytes_max:
         raise MessageFormatException(
@@ -159,6 +161,8 @@ def _given(handed: Handed, received_us: int) -> dict[str, Property]:
         "JMSXRcvTimestamp": Property(_LONG, received_us // _MILLISECOND_US),
         "JMS_carrypost_Hops": Property(_INT, handed.hops),
     }
+    if handed.giver is not None:
+        found["JMS_carrypost_Carrier"] = Property(_STRING, handed.giver)
     if handed.out_of_order:
         found["JMS_carrypost_OutOfOrder"] = _TRUE
     if handed.unordered:

@@ -6,21 +6,22 @@ A producer is cheap, has no state but what was set, and need not be closed. Its 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from carrypost.errors import IllegalArgumentException, MessageFormatException
+from carrypost.errors import IllegalArgumentException
 from carrypost.events import SendState
 from carrypost.jms import durations
+from carrypost.jms.bodies import message_of
 from carrypost.jms.destinations import Destination, Queue, Topic
-from carrypost.jms.durations import Duration
-from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, TextMessage, headers
-from carrypost.jms.messages.foreign import ForeignMessage
+from carrypost.jms.durations import Duration, in_seconds
+from carrypost.jms.messages import Message, headers
 from carrypost.jms.messages.properties import Properties, PropertyValue
 from carrypost.jms.modes import DeliveryMode
 from carrypost.jms.passage import Sending, stamp, to_draft
+from carrypost.jms.pending import pending
 from carrypost.jms.sent import Sent
 from carrypost.journal import Durability
 from carrypost.model.times import MICROSECONDS
@@ -40,10 +41,10 @@ class Producer:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._delivery_mode = DeliveryMode.PERSISTENT
-        self._priority = 4
-        self._time_to_live_s = 0.0
-        self._delivery_delay_s = 0.0
+        self._delivery_mode = Message.DEFAULT_DELIVERY_MODE
+        self._priority = Message.DEFAULT_PRIORITY
+        self._time_to_live_s = float(Message.DEFAULT_TIME_TO_LIVE)
+        self._delivery_delay_s = float(Message.DEFAULT_DELIVERY_DELAY)
         self._delivery_timeout_s = 0.0
         self._correlation_id: str | bytes | None = None
         self._reply_to: Destination | None = None
@@ -53,6 +54,7 @@ class Producer:
 
     # --- sending -------------------------------------------------------------------------------------------
 
+    @pending
     async def send(
         self,
         destination: Destination,
@@ -63,7 +65,7 @@ class Producer:
         time_to_live: Duration | None = None,
         request_receipt: bool = False,
     ) -> Sent:
-        """Send a message, or a body: text, bytes, a dict, an object of a registered class; None has no body.
+        """Send a message, or a body: text, bytes, a dict, a list, an object of a registered class; None has no body.
 
         Returns when this node has it: PERSISTENT, when it is on disk. That it is delivered comes later, by whoever
         passes. The keywords win over what the producer says for all its messages. Raises `MessageFormatException` for
@@ -78,7 +80,7 @@ class Producer:
             destination = await session.place(destination)
         mode = self._delivery_mode if delivery_mode is None else headers.mode("delivery_mode", delivery_mode)
         persistent = mode is DeliveryMode.PERSISTENT
-        made = _message_of(message)
+        made = message_of(message)
         await works.ready()
         await works.provider.room()
         session.connection.used = True
@@ -148,6 +150,7 @@ class Producer:
         """What was set."""
         return self._priority
 
+    @in_seconds(1, "seconds", least=10_000, multiple=1_000)
     def set_time_to_live(
         self, duration: Duration = 0.0, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
     ) -> Self:
@@ -169,6 +172,7 @@ class Producer:
         """What was set, in seconds."""
         return self._time_to_live_s
 
+    @in_seconds(1, "seconds", least=10_000, multiple=1_000)
     def set_delivery_delay(
         self, duration: Duration = 0.0, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
     ) -> Self:
@@ -272,6 +276,10 @@ class Producer:
         return self
 
 
+JMSProducer = Producer
+"""As JMS calls it."""
+
+
 def _summed(duration: Duration, what: str, **parts: float) -> float:
     """A length of time, and as many more of the units that are named."""
     more = sum(durations.seconds(part, name) * _UNITS_S[name] for name, part in parts.items())
@@ -279,27 +287,3 @@ def _summed(duration: Duration, what: str, **parts: float) -> float:
 
 
 _UNITS_S = {"seconds": 1, "minutes": 60, "hours": 3_600, "days": 86_400}
-
-
-def _message_of(given: object) -> object:
-    """The message, or one with this body."""
-    if given is None:
-        return Message()
-    for kinds, made in _BODIES:
-        if isinstance(given, kinds):
-            return made(given)
-    if isinstance(given, Message | ForeignMessage):
-        return given
-    if isinstance(given, list | tuple | set | int | float):
-        raise MessageFormatException(
-            f"a {type(given).__name__} is no body: send text, bytes, a dict or an object of a registered class, or "
-            "write it into a StreamMessage (ctx.create_stream_message())"
-        )
-    return ObjectMessage(given)
-
-
-_BODIES: tuple[tuple[tuple[type, ...], Callable[[Any], Message]], ...] = (
-    ((str,), TextMessage),
-    ((bytes, bytearray, memoryview), BytesMessage),
-    ((Mapping,), MapMessage),
-)

@@ -83,7 +83,8 @@ class Request:
     async def reply(self, timeout: Duration | None = None) -> Message:
         """The reply. Waits for it, but not longer than `timeout`, and not beyond the deadline.
 
-        When the time is over `DeliveryTimeoutException` is raised; before the deadline it may be asked for again. Where
+        When the time is over `DeliveryTimeoutException` is raised, whose `state` says how far the request has come, if
+        this program sent it; before the deadline the reply may be asked for again. Where
         several reply it is the one that came first. Once it was taken, it is this one for ever.
         """
         limit_s = None if timeout is None else seconds(timeout, "a timeout")
@@ -93,7 +94,7 @@ class Request:
             raise IllegalStateException("another task waits for this reply")
         self._waiting = True
         try:
-            self._reply = await self._requests.take(self._correlation_id, self._deadline_us, limit_s)
+            self._reply = await self._requests.take(self._correlation_id, self._deadline_us, limit_s, self._sent)
             await asyncio.shield(asyncio.ensure_future(self._requests.finish(self._correlation_id, self._reply)))
         finally:
             self._waiting = False
@@ -177,8 +178,8 @@ class Requests:
             f"no request {correlation_id!r} is open here: its reply was taken, its time is over, or it was not sent"
         )
 
-    async def take(self, correlation: str, deadline_us: int, limit_s: float | None) -> Message:
-        """Wait for a reply."""
+    async def take(self, correlation: str, deadline_us: int, limit_s: float | None, sent: Sent | None) -> Message:
+        """Wait for a reply. If none comes in time, the error says how far the request has come, as `sent` knows."""
         session = await self._session()
         left_s = max(0, deadline_us - self._connection.provider.now_us()) / MICROSECONDS
         selector = f"JMSCorrelationID = {quoted(correlation)}"
@@ -192,7 +193,9 @@ class Requests:
             return message
         if closed:
             raise IllegalStateException(_CLOSED)
-        raise DeliveryTimeoutException(f"no reply to the request {correlation!r} came in time")
+        state = None if sent is None else sent.state
+        far = "" if state is None else f": the request is {state}"
+        raise DeliveryTimeoutException(f"no reply to the request {correlation!r} came in time{far}", state=state)
 
     async def finish(self, correlation: str, reply: Message) -> None:
         """A reply was taken: in one batch it is consumed, and the request is open no more."""

@@ -37,4 +37,8 @@ async def resolve_queue(provider: Provider, name: str) -> str:
     try:
         return (await provider.lookup(name, 0.0, Kind.QUEUE)).destination
     except NamingException as error:
-        raise InvalidDestinationException(f"{error}. A queue's full name, NAME@NODE, needs no directory") from error
+        raise InvalidDestinationException(
+            f"{error}. To make this node its manager: `await ctx.declare_queue({name!r})`. To wait until another node "
+            f"advertises it: `await InitialContext(ctx).lookup({name!r}, timeout=SECONDS)`. A full name, NAME@NODE, "
+            "needs no directory"
+        ) from error

@@ -167,6 +167,9 @@ _KINDS = frozenset(Kind)
 
 _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 _ONE, _REST = "*", ">"
+_FOREIGN = re.compile(r"(?<![^./])[#+](?![^./])|(?<=/)[*>](?![^./])|(?<![^./])[*>](?=/)")
+"""A level that is a wildcard elsewhere (MQTT, AMQP), or ours beside a slash, where no levels are parted."""
+_LEVELS = re.compile("[./]")
 
 
 def exactly(text: str) -> str:
@@ -179,6 +182,26 @@ def has_wildcard(name: str) -> bool:
     return (_ONE in name or _REST in name) and any(level in (_ONE, _REST) for level in name.split("."))
 
 
+def check_levels(name: str) -> None:
+    """Raise `InvalidDestinationException` for a name with wildcards as other systems write them.
+
+    Such a name matches nothing but itself, which nobody means. Characters within a level, as in ``C#``, are plain.
+    """
+    found = _FOREIGN.search(name)
+    if found is None:
+        return
+    levels = [_OURS.get(level, level) for level in _LEVELS.split(name)]
+    example = f", as in {'.'.join(levels)!r}" if _REST not in levels[:-1] else ""
+    raise InvalidDestinationException(
+        f"the level {found[0]!r} of the topic {name!r} is no wildcard here: dots part levels, '*' stands for one level "
+        f"and a last '>' for one or more{example}"
+    )
+
+
+_OURS = {"#": _REST, "+": _ONE}
+"""How wildcards of others are written here."""
+
+
 def topic_pattern(name: str) -> str:
     """The pattern of the destinations of a topic, or of all topics that a name with wildcards stands for.
 
@@ -186,6 +209,7 @@ def topic_pattern(name: str) -> str:
     more; elsewhere the two are characters like others. Raises `InvalidDestinationException`.
     """
     levels = _named(name, "topic").split(".")
+    check_levels(name)
     if _REST in levels[:-1]:
         raise InvalidDestinationException(f"'>' stands for the rest of a name, so nothing follows it: {name!r}")
     forms = {_ONE: "[^.]*", _REST: ".*"}

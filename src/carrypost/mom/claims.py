@@ -279,7 +279,7 @@ class Claims:
             Handed(
                 consumer.number, claim.number, descriptor, claim.count, claim.copy.hops,
                 unordered=unordered, out_of_order=claim.copy.id in self._out_of_order, alone=claim.doubtful,
-                lease_us=0 if claim.tenure is None else claim.tenure.lease_us,
+                lease_us=0 if claim.tenure is None else claim.tenure.lease_us, giver=claim.copy.giver,
             )
         )  # fmt: skip
 

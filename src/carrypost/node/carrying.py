@@ -11,6 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from carrypost.config import DAY_S, HOUR_S, MIB, Settings
+from carrypost.model.address import Kind
+from carrypost.model.pattern import beginnings
+
+_ADDRESSES = tuple(f"{kind}/" for kind in Kind)
 
 
 class Carrying(msgspec.Struct, frozen=True, rename=lambda name: name.removeprefix("cache_")):
@@ -58,6 +62,24 @@ class Carrying(msgspec.Struct, frozen=True, rename=lambda name: name.removeprefi
             default = f"{_length(self.lifetime_s_default)} after it was sent unless the sender says otherwise"
         most = "" if self.lifetime_s_max is None else f", {_length(self.lifetime_s_max)} at most"
         return f"each message's deadline: {default}{most}"
+
+
+def fruitless(settings: Settings) -> tuple[str, ...]:
+    """Return the patterns of `altruistic` that no topic and no queue can match, on a node with messaging.
+
+    Messages of messaging have destinations such as ``topic/news``. A pattern that begins with anything else, and with
+    no wildcard, was most likely written for the names of topics.
+    """
+    if isinstance(settings.altruistic, bool) or not settings.messaging.enabled:
+        return ()
+    return tuple(pattern for pattern in settings.altruistic if not _reaches_addresses(pattern))
+
+
+def _reaches_addresses(pattern: str) -> bool:
+    values, prefixes = beginnings(pattern)
+    return any(value.startswith(_ADDRESSES) for value in values) or any(
+        prefix.startswith(kind) or kind.startswith(prefix) for prefix in prefixes for kind in _ADDRESSES
+    )
 
 
 def _listed(patterns: Sequence[str], most: int = 3) -> str:

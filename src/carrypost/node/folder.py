@@ -199,8 +199,8 @@ class Home:
             )
 
 
-def read_key(file: Path) -> Identity:
-    """The identity in a key file; raises `NodeError`."""
+def read_key(file: Path, remedy: str = "put it back from its backup") -> Identity:
+    """The identity in a key file; raises `NodeError`, which says what is wrong with the file and has the remedy."""
     try:
         lines = file.read_text(encoding="ascii").splitlines()
     except FileNotFoundError:
@@ -210,12 +210,22 @@ def read_key(file: Path) -> Identity:
             f"cannot read the key file {file}: {reason(error)}; see who may read it; it was left as it is"
         ) from None
     except UnicodeDecodeError:
-        lines = []
+        raise _damaged(file, "it is not text", remedy) from None
     words = " ".join(line for line in lines if not line.startswith("#")).split()
-    identity = _identity(words[1]) if len(words) == _KEY_WORDS else None
-    if identity is None or words[0] != identity.node:
-        raise NodeError(f"{file} is no key file, or it is damaged: put it back from its backup; it was left as it is")
+    if not words:
+        raise _damaged(file, "there is no key in it", remedy)
+    if len(words) != _KEY_WORDS:
+        raise _damaged(file, f"a node's id and its key are 2 words, and it has {len(words)}", remedy)
+    identity = _identity(words[1])
+    if identity is None:
+        raise _damaged(file, f"its last word, of {len(words[1])} characters, is no key", remedy)
+    if words[0] != identity.node:
+        raise _damaged(file, "the id and the key in it do not belong together", remedy)
     return identity
+
+
+def _damaged(file: Path, what: str, remedy: str) -> NodeError:
+    return NodeError(f"{file} is no key file, or it is damaged ({what}): {remedy}; it was left as it is")
 
 
 def _identity(seed: str) -> Identity | None:

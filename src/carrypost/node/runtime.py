@@ -41,6 +41,7 @@ from carrypost.model.descriptor import AttributeValue, Descriptor, Ordering
 from carrypost.model.ids import MessageId
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.times import MICROSECONDS
+from carrypost.node.carrying import fruitless
 from carrypost.node.clock import NodeClock
 from carrypost.node.consumers import Consumer, Consumers, Pattern
 from carrypost.node.driver import NodeDriver
@@ -117,6 +118,12 @@ class Node:
                 "the system's clock is %d s behind this node's store: set it right, or touch %s before the next start",
                 self.clock.ahead_us // MICROSECONDS, home.store_file,
             )  # fmt: skip
+        for pattern in fruitless(core):
+            _log.warning(
+                "altruistic: %r matches no topic and no queue, so none is carried by it: their destinations begin with "
+                r"topic/ or queue/, as in 'topic/village\..*'",
+                pattern,
+            )
         self.store = Store.open(home.store_file, lambda: loop.call_soon_threadsafe(self._answered))
         self._exits.callback(self.store.close)
         await self.udp.open()

@@ -116,7 +116,10 @@ def _conduct(made: Grid, out: Path, options: SparkOptions | None, *, json: bool)
             if running.todo:
                 with ExitStack() as ending:
                     spark = None if options is None else ending.enter_context(session(options))
-                    running.conduct(spark, partial(_moved, ending.enter_context(progress(made.path.name, "runs"))))
+                    running.conduct(
+                        spark,
+                        partial(_moved, ending.enter_context(progress(made.path.name, "runs", len(running.todo)))),
+                    )
         except KeyboardInterrupt:
             interrupted = True
         found = running.found()

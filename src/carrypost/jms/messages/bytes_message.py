@@ -35,6 +35,7 @@ _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 class BytesMessage(Message):
     """A message whose body is bytes."""
 
+    __slots__ = ("_at", "_written")
     __match_args__: ClassVar[tuple[str, ...]] = ("data",)
     body_type: ClassVar[BodyType] = BodyType.BYTES
 

@@ -17,6 +17,7 @@ from carrypost.model.headers import BodyType
 class MapMessage(Bodied[dict[str, Value]]):
     """A message whose body is a map from names to values. Values are not nested."""
 
+    __slots__ = ()
     __match_args__: ClassVar[tuple[str, ...]] = ("entries",)
     body_type: ClassVar[BodyType] = BodyType.MAP
 
@@ -50,7 +51,7 @@ class MapMessage(Bodied[dict[str, Value]]):
 
     def __setitem__(self, name: str, value: BodyValue | None) -> None:
         """Set a value of the type that it tells: boolean, int or else long, double, String, byte[], null."""
-        self._set(name, inferred(value))
+        self._set(name, inferred(value, f"the value {name!r:.64} of a MapMessage"))
 
     # --- typed ---------------------------------------------------------------------------------------------
 
@@ -151,6 +152,10 @@ class MapMessage(Bodied[dict[str, Value]]):
         checked = named(name, "the name of a value")
         self._write()
         self._get()[checked] = value
+
+    def json(self) -> object:
+        """Return all entries; those that are bytes stay bytes."""
+        return self.entries
 
     def _whole(self) -> dict[str, BodyValue | None]:
         return self.entries

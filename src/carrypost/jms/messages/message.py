@@ -65,11 +65,22 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Message:
-    """A message without a body, and what all messages are."""
+    """A message without a body, and what all messages are. An attribute that it has not cannot be set by mistake."""
 
+    __slots__ = (
+        "__weakref__", "_acknowledger", "_descriptor", "_number", "_payload", "_properties", "_read_only",
+        "header_values",
+    )  # fmt: skip
     __match_args__: ClassVar[tuple[str, ...]] = ()
     body_type: ClassVar[BodyType] = BodyType.MESSAGE
     """What receivers make of its payload."""
+
+    DEFAULT_DELIVERY_MODE: ClassVar[DeliveryMode] = DeliveryMode.PERSISTENT
+    """What producers send with unless they are told otherwise, as are the following."""
+    DEFAULT_PRIORITY: ClassVar[int] = 4
+    DEFAULT_TIME_TO_LIVE: ClassVar[int] = 0
+    """As long as the node's settings say."""
+    DEFAULT_DELIVERY_DELAY: ClassVar[int] = 0
 
     jms_message_id = Header[str | None](None, visible.message_id, headers.text_or_none)
     """JMSMessageID: ``ID:`` and more, the same wherever the message goes; None until it is sent."""
@@ -79,9 +90,9 @@ class Message:
         None, lambda sent: destination_at(sent.destination, sent.ordering), headers.destination
     )
     """JMSDestination: where it was sent."""
-    jms_delivery_mode = Header[DeliveryMode](DeliveryMode.PERSISTENT, headers.delivery_mode_of, headers.mode)
+    jms_delivery_mode = Header[DeliveryMode](DEFAULT_DELIVERY_MODE, headers.delivery_mode_of, headers.mode)
     """JMSDeliveryMode, as its producer said."""
-    jms_priority = Header[int](4, lambda sent: sent.priority, headers.priority)
+    jms_priority = Header[int](DEFAULT_PRIORITY, lambda sent: sent.priority, headers.priority)
     """JMSPriority: 0 to 9, where 9 matters most."""
     jms_expiration = Header[int](0, headers.expiration_ms, headers.whole)
     """JMSExpiration: when it ends, in milliseconds since 1970; 0 if it does not. A node may have shortened it."""
@@ -193,6 +204,14 @@ class Message:
         except MessageFormatException:
             return False
         return body is None or _is_a(body, kind)
+
+    def json(self) -> object:
+        """Return the body as dicts, lists, texts, numbers, booleans and None: what was sent as such a value.
+
+        Of a text that is what it says as JSON, of a map its entries, of a stream its values. Raises
+        `MessageFormatException` for a text that is no JSON, and for other bodies.
+        """
+        raise MessageFormatException(f"a {type(self).__name__} is no JSON: its body is read by get_body()")
 
     def _whole(self) -> object:
         """The body for `get_body`; a copy, if it could be changed."""
@@ -319,6 +338,8 @@ class Message:
 
 class Bodied(Message, ABC, Generic[B]):
     """A message whose body is made of its payload when somebody looks at it, and kept."""
+
+    __slots__ = ("_body",)
 
     def __init__(self) -> None:
         super().__init__()

@@ -12,6 +12,7 @@ from carrypost.model.headers import BodyType
 class ObjectMessage(Message):
     """A message whose body is an object of a class that was registered with `carrypost.register`."""
 
+    __slots__ = ()
     __match_args__: ClassVar[tuple[str, ...]] = ("object",)
     body_type: ClassVar[BodyType] = BodyType.OBJECT
 

@@ -25,6 +25,7 @@ from carrypost.model.headers import BodyType
 class StreamMessage(Bodied[list[Value]]):
     """A message whose body is a stream of values."""
 
+    __slots__ = ("_at", "_begun", "_within")
     __match_args__: ClassVar[tuple[str, ...]] = ("values",)
     body_type: ClassVar[BodyType] = BodyType.STREAM
 
@@ -35,8 +36,8 @@ class StreamMessage(Bodied[list[Value]]):
         """How much of the bytes at that place was read, by parts."""
         self._begun = False
         """Whether they are being read by parts."""
-        for value in values:
-            self.write_object(value)
+        for number, value in enumerate(values, 1):
+            self._append(inferred(value, f"value {number} of a StreamMessage"))
 
     @property
     def values(self) -> list[BodyValue | None]:
@@ -193,6 +194,10 @@ class StreamMessage(Bodied[list[Value]]):
 
     def _what(self) -> str:
         return f"value {self._at + 1} of the stream"
+
+    def json(self) -> object:
+        """Return all values; those that are bytes stay bytes."""
+        return self.values
 
     def _whole(self) -> object:
         raise MessageFormatException("a StreamMessage has no body as a whole: read its values one by one, or `values`")

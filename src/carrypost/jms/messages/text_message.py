@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from carrypost.errors import MessageFormatException
 from carrypost.jms.messages import codec
+from carrypost.jms.messages.json_text import read_json
 from carrypost.jms.messages.message import Message
 from carrypost.jms.messages.values import plain
 from carrypost.model.headers import BodyType
@@ -14,6 +15,7 @@ from carrypost.model.headers import BodyType
 class TextMessage(Message):
     """A message whose body is text."""
 
+    __slots__ = ("_text",)
     __match_args__: ClassVar[tuple[str, ...]] = ("text",)
     body_type: ClassVar[BodyType] = BodyType.TEXT
 
@@ -42,6 +44,10 @@ class TextMessage(Message):
         """Make the text None, and let it be set. Properties and header fields stay."""
         super().clear_body()
         self._text = None
+
+    def json(self) -> object:
+        """Return what the text says as JSON; None without a text."""
+        return None if self.text is None else read_json(self.text)
 
     def _whole(self) -> str | None:
         return self.text

@@ -93,8 +93,11 @@ def value_or_null(kind: ValueType, given: object) -> Value:
     return NULL if given is None else value_of(kind, given)
 
 
-def inferred(given: object) -> Value:
-    """A value of which no type is said: boolean, int or else long, double, String, byte[] or null."""
+def inferred(given: object, what: str = "a value") -> Value:
+    """A value of which no type is said: boolean, int or else long, double, String, byte[] or null.
+
+    Raises `MessageFormatException` for anything else, which calls it `what`.
+    """
     found = plain(given)
     kind = _INFERRED.get(type(found))
     if kind is ValueType.LONG:
@@ -102,7 +105,7 @@ def inferred(given: object) -> Value:
     if kind is not None:
         return Value(kind, found)  # type: ignore[arg-type]  # likewise
     raise MessageFormatException(
-        f"a value is a bool, an int of up to 64 bits, a float, str, bytes or None, not {_shown(given)}"
+        f"{what} is a bool, an int of up to 64 bits, a float, str, bytes or None, not {_shown(given)}{_remedy(given)}"
     )
 
 
@@ -128,6 +131,11 @@ def _as_float(number: int) -> float:
         return float(number)
     except OverflowError:
         raise MessageFormatException(f"beyond the range of double: {_shown(number)}") from None
+
+
+def _remedy(given: object) -> str:
+    """What to do instead."""
+    return "; a nested dict or list travels as JSON if it is sent as a whole" if isinstance(given, dict | list) else ""
 
 
 def _shown(given: object) -> str:

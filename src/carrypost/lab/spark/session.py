@@ -274,4 +274,6 @@ def needs_extra() -> None:
     try:
         import pyspark  # noqa: F401, PLC0415 - only to see whether it is there
     except ImportError:
-        raise LocalError("the laboratory needs PySpark: pip install 'carrypost[lab]'") from None
+        raise LocalError(
+            "the laboratory needs PySpark: pip install 'carrypost[lab]'; in the source tree, '.[lab]'"
+        ) from None

@@ -1,0 +1,57 @@
+"""Messages made of what a program gives to be sent: a message, or a body that tells its type by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from carrypost.errors import MessageFormatException
+from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
+from carrypost.jms.messages.foreign import ForeignMessage
+from carrypost.jms.messages.json_text import JSON_TYPE, json_text
+
+
+def message_of(given: object) -> object:
+    """Return the message that was given, which may be of another implementation, or one with this body."""
+    if given is None:
+        return Message()
+    for kinds, made in _BODIES:
+        if isinstance(given, kinds):
+            return made(given)
+    if isinstance(given, Message | ForeignMessage):
+        return given
+    if isinstance(given, set | frozenset | int | float):
+        raise MessageFormatException(
+            f"a value of type {type(given).__name__} cannot be a body by itself: send text, such as str(value), bytes, "
+            "a dict, a list, such as [value], or an object of a registered class"
+        )
+    return ObjectMessage(given)
+
+
+def _map(given: Mapping[str, Any]) -> Message:
+    try:
+        return MapMessage(given)
+    except MessageFormatException:
+        return _json(given)
+
+
+def _stream(given: Sequence[Any]) -> Message:
+    try:
+        return StreamMessage(given)
+    except MessageFormatException:
+        return _json(given)
+
+
+def _json(given: object) -> Message:
+    """A text with what maps and streams cannot hold."""
+    made = TextMessage(json_text(given))
+    made.jms_type = JSON_TYPE
+    return made
+
+
+_BODIES: tuple[tuple[tuple[type, ...], Callable[[Any], Message]], ...] = (
+    ((str,), TextMessage),
+    ((bytes, bytearray, memoryview), BytesMessage),
+    ((Mapping,), _map),
+    ((list, tuple), _stream),
+)

@@ -1,0 +1,128 @@
+"""What `send` takes as a body, and what it returns before it is awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import weakref
+from typing import Any
+
+import pytest
+from tests.jms_scenes import NEWS, got, scene
+
+from carrypost import (
+    BytesMessage,
+    MapMessage,
+    Message,
+    MessageFormatException,
+    ObjectMessage,
+    SendState,
+    StreamMessage,
+    TextMessage,
+    testing,
+)
+from carrypost.jms.messages.json_text import json_text
+
+NESTED: tuple[Any, ...] = (
+    {"order": {"lines": [{"article": "tea", "count": 2}]}},
+    {"lines": []},
+    [{"a": 1}, [1, [2.5, None, True]], "ü"],
+    [2**70],
+    ["", {}],
+)
+FLAT: dict[str, tuple[Any, type[Message]]] = {
+    "dict": ({"a": 1, "b": "two", "c": None}, MapMessage),
+    "empty dict": ({}, MapMessage),
+    "list": ([1, "two", 3.5, None], StreamMessage),
+    "empty list": ([], StreamMessage),
+}
+
+
+@pytest.mark.parametrize("body", NESTED, ids=json.dumps)
+@scene("a", "b")
+async def test_nested_values_are_sent_as_text_in_json(net: testing.Network, body: object) -> None:
+    async with net.context("a") as here, net.context("b") as there:
+        inbox = await there.create_consumer(NEWS, "JMSType = 'application/json'")
+        await here.create_producer().send(NEWS, body)
+        message = await got(inbox)
+        assert isinstance(message, TextMessage)
+        assert message.jms_type == "application/json"
+        assert json.loads(message.text or "") == message.json() == body
+
+
+@pytest.mark.parametrize("case", FLAT)
+@scene("a", "b")
+async def test_what_maps_and_streams_hold_is_sent_as_such_and_read_alike(net: testing.Network, case: str) -> None:
+    body, kind = FLAT[case]
+    async with net.context("a") as here, net.context("b") as there:
+        inbox = await there.create_consumer(NEWS)
+        await here.create_producer().send(NEWS, body)
+        message = await got(inbox)
+        assert (type(message), message.jms_type, message.json()) == (kind, None, body)
+
+
+def test_tuples_are_lists_in_json_and_enumerations_are_numbers() -> None:
+    assert json_text({"a": (1, SendState.STORED)}) == '{"a":[1,1]}'
+
+
+@pytest.mark.parametrize("body", [[[b"x"]], {"a": {"b": {1, 2}}}, [10**5_000, []], {"a": [float("inf")]}], ids=range(4))
+@scene("a")
+async def test_what_json_has_not_is_refused_and_nothing_is_sent(net: testing.Network, body: object) -> None:
+    async with net.context("a") as here, here.create_consumer(NEWS) as inbox:
+        with pytest.raises(MessageFormatException, match="JSON"):
+            await here.create_producer().send(NEWS, body)
+        assert await inbox.receive_no_wait() is None
+
+
+def test_endless_values_are_refused() -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    with pytest.raises(MessageFormatException, match="more than 200 dicts and lists"):
+        json_text(endless)
+
+
+@pytest.mark.parametrize("text", ["", "{", "NaN", "[" * 100_000, "1" * 5_000, "{'a': 1}"], ids=lambda text: text[:8])
+def test_a_text_that_is_no_json_says_so(text: str) -> None:
+    with pytest.raises(MessageFormatException, match="the text is no JSON"):
+        TextMessage(text).json()
+
+
+def test_other_bodies_are_no_json() -> None:
+    for message in (Message(), BytesMessage(b"{}"), ObjectMessage()):
+        with pytest.raises(MessageFormatException, match="is no JSON"):
+            message.json()
+    assert TextMessage().json() is None
+
+
+@pytest.mark.parametrize("kind", [Message, TextMessage, BytesMessage, MapMessage, StreamMessage, ObjectMessage])
+def test_a_misspelt_attribute_is_refused(kind: type[Any]) -> None:
+    message = kind()
+    with pytest.raises(AttributeError, match="txt"):
+        message.txt = "hello"
+    with pytest.raises(AttributeError):
+        message.jms_corelation_id = "x"
+    assert weakref.ref(message)() is message
+
+
+@scene("a")
+async def test_a_send_is_awaited_in_every_way_that_a_coroutine_is(net: testing.Network) -> None:
+    async with net.context("a") as ctx:
+        producer = ctx.create_producer()
+        states = [(await producer.send(NEWS, "x")).state, (await asyncio.create_task(producer.send(NEWS, "x"))).state]
+        states += [each.state for each in await asyncio.gather(producer.send(NEWS, "x"), producer.send(NEWS, "x"))]
+        states.append((await asyncio.wait_for(producer.send(NEWS, "x"), 1)).state)
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(producer.send(NEWS, "x"))
+            assert "Producer.send" in repr(task)
+        assert [*states, task.result().state] == [SendState.STORED] * 6
+        never = asyncio.create_task(producer.send(NEWS, "y"))
+        never.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await never
+
+
+@scene("a")
+async def test_a_send_that_is_never_awaited_is_warned_of(net: testing.Network) -> None:
+    async with net.context("a") as ctx:
+        with pytest.warns(RuntimeWarning, match=r"coroutine 'Producer\.send' was never awaited"):
+            ctx.create_producer().send(NEWS, "x")  # type: ignore[unused-awaitable]

@@ -1,0 +1,44 @@
+"""What `make` would do: the demonstration needs the package alone, the checks need the rest."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+INSTALLS = "-m pip install"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A tree in which nothing was made yet."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
+def planned(tree: Path, target: str) -> list[str]:
+    """The lines that make would run."""
+    if shutil.which("make") is None:
+        pytest.skip("there is no make")
+    ran = subprocess.run(["make", "--dry-run", target], cwd=tree, capture_output=True, text=True, check=True)  # noqa: S603, S607 - ours
+    return ran.stdout.splitlines()
+
+
+def test_the_demonstration_installs_the_package_alone(tree: Path) -> None:
+    (installed,) = [line for line in planned(tree, "demo") if INSTALLS in line]
+    assert " --editable ." in installed
+    assert "[" not in installed
+
+
+@pytest.mark.parametrize("target", ["test", "soak"])
+def test_the_checks_install_the_rest_and_say_what_before_each_step(tree: Path, target: str) -> None:
+    lines = planned(tree, target)
+    steps = [number for number, line in enumerate(lines) if INSTALLS in line]
+    assert [lines[number].split("--editable ")[1].split()[0] for number in steps] == [".", "'.[dev]'", "'.[lab]'"]
+    for number in steps:
+        assert lines[number - 1].startswith('echo "installing ')
+    assert "--quiet" not in lines[steps[-1]], "the long step shows how far it is"
